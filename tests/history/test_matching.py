@@ -81,6 +81,8 @@ def test_a_rolling_change_is_compared_within_each_block_of_time() -> None:
     assert speedup.blocks == speedup.blocks_before == pytest.approx(72, abs=2)
     ((held, _),) = found(world, history(world))
     assert held
+    words = " ".join(render([history(world)], 3600).split())
+    assert f"at the same load, in {speedup.coverage:.0%} of its traffic" in words
     apart = World([Life("r0", 0, 4, 0), Life("r0", 4, 8, 3)], 1)
     assert "block of time" not in history(apart).comparisons[0].speedup.matched_by
 
@@ -93,7 +95,7 @@ def test_a_past_without_a_time_without_speculation_is_compared_with_the_one_befo
     assert held
     words = " ".join(render([past], 3600).split())
     speedup = past.comparisons[0].speedup.speedup
-    assert f"since 7 November (K 3 to 5): no difference, {speedup.value:.2f} times as fast" in words
+    assert f"since 7 November (K 3 to 5): no certain difference, {speedup.value:.2f} times as fast" in words
     assert f"({speedup.low:.2f} to {speedup.high:.2f}) at the same load" in words
     assert "acceptance length 2.85 to 3.35" in words
 

@@ -80,7 +80,7 @@ class Speedup:
     """The measured speed of a configuration against an earlier one; without `speedup`, `problem` says why."""
 
     speedup: Interval | None = None  # the old time per output token over the new one, at the same loads
-    effect: str = ""  # helped, worse, or no difference that the interval supports
+    effect: str = ""  # helped, worse, or no certain difference: the interval has 1
     problem: str = ""  # what is missing
     coverage: float = 0.0  # share of the new configuration's traffic that is compared
     blocks: int = 0  # blocks of time of the new configuration that are compared
@@ -149,7 +149,7 @@ def compare(old: Cells, new: Cells) -> Speedup:
 def _effect(speedup: Interval) -> str:
     if (speedup.low or 0.0) > 1:
         return "helped"
-    return "worse" if (speedup.high or math.inf) < 1 else "no difference"
+    return "worse" if (speedup.high or math.inf) < 1 else "no certain difference"
 
 
 def _problem(old: Cells, new: Cells, result: Speedup) -> str:
