@@ -130,10 +130,11 @@ def compare(old: Cells, new: Cells) -> Speedup:
         before, after = (_sides(side, cells, first) for side in (old, new))
         strata = [(before[cell], after[cell]) for cell in sorted(before.keys() & after.keys())]
         speedup = combine(strata, concurrent=bool(more))
+        low, high = speedup.low or 0.0, speedup.high or math.inf
         here, there = ({block for both in strata for block in both[side].blocks} for side in (1, 0))
         found = Speedup(
             speedup,
-            effect=_effect(speedup),
+            effect="helped" if low > 1 else "worse" if high < 1 else "no certain difference",
             coverage=math.fsum(after.weight for _, after in strata) / whole,
             blocks=len(here),
             blocks_before=len(there),
@@ -144,12 +145,6 @@ def compare(old: Cells, new: Cells) -> Speedup:
         if speedup.low and (more or found.coverage >= MINIMUM_COVERAGE):
             return found
     return replace(found, speedup=None, effect="", bins=(), problem=_problem(old, new, found))
-
-
-def _effect(speedup: Interval) -> str:
-    if (speedup.low or 0.0) > 1:
-        return "helped"
-    return "worse" if (speedup.high or math.inf) < 1 else "no certain difference"
 
 
 def _problem(old: Cells, new: Cells, result: Speedup) -> str:
@@ -217,10 +212,8 @@ def combine(strata: list[_Stratum], *, concurrent: bool) -> Interval:
         higher += new.weight / whole * max(0.0, difference)
         lower += new.weight / whole * max(0.0, -difference)
         longer += new.weight / whole * (new.log_prompt / new.generated - old.log_prompt / old.generated)
-    if min(map(len, blocks)) < MINIMUM_BLOCKS:
-        return Interval(speedup)
     sides = [[sums[block] for block in sorted(sums)] for sums in blocks]
-    if min(map(_effective, sides)) < MINIMUM_EFFECTIVE:
+    if min(map(len, sides)) < MINIMUM_BLOCKS or min(map(_effective, sides)) < MINIMUM_EFFECTIVE:
         return Interval(speedup)
     if concurrent:  # both sides differ by the same
         sides = sides[1:]
@@ -252,7 +245,6 @@ def _joined(blocks: list[tuple[float, float]], number: int) -> list[tuple[float,
     parts: dict[int, tuple[float, float]] = {}
     for taken, weight in blocks:
         place = int(number * (before + weight / 2) / whole)
-        before += weight
         y, p = parts.get(place, (0.0, 0.0))
-        parts[place] = y + taken, p + weight
+        parts[place], before = (y + taken, p + weight), before + weight
     return list(parts.values())

@@ -96,10 +96,6 @@ class _Family:
             names = (self.dialect.histograms["time_per_output_token"] + field.removeprefix("tpot"),)
         return tuple(f"{self.prefix}{name}" for name in names)
 
-    def selector(self, name: str) -> str:
-        """Return the selector of a sample name over a step."""
-        return f'{{__name__="{name}"{self.matchers and ","}{self.matchers}}}[$step]'
-
     def by_replica(self, function: str, name: str, *labels: str) -> str:
         """Return the expression of a function of a sample over a step, by further labels.
 
@@ -107,8 +103,8 @@ class _Family:
         """
         together = "sum" if function in ("increase", "avg_over_time") else "max"
         parts = ", ".join(sorted(self.dialect.parts))
-        value = f"{together} without ({parts}) ({function}({self.selector(name)}))"
-        return f"max by ({', '.join((_BY, *labels))}) ({value})"
+        series = f'{{__name__="{name}"{self.matchers and ","}{self.matchers}}}[$step]'
+        return f"max by ({', '.join((_BY, *labels))}) ({together} without ({parts}) ({function}({series})))"
 
     def field(self, function: str, field: str) -> str:
         """Return the expression of a function of a field over a step, with its preferred name."""
