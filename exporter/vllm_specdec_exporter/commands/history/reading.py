@@ -41,8 +41,8 @@ _BASELINE_SECONDS = 7 * 86400.0
 _BUCKETS = 25  # series of a histogram, for the size of a query; vLLM's has some 20
 #: Names in an error, so that it stays readable.
 _MAX_NAMES = 8
-#: Method and version by each of `_keys` and Unix time.
-_Shown = dict[tuple[str, ...], dict[float, tuple[str, str]]]
+#: Method and version by each of `_keys`, at each time of the grid.
+_Shown = dict[tuple[str, ...], list[tuple[str, str] | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Reader:
         exporters = await self._prometheus.series(info, self._scope.since, self._scope.until)
         of_exporters = times.queries(len(exporters))
         self._prometheus.expect(len(queries) * (len(_COUNTERS) + 2) + len(of_exporters))
-        known: _Shown = defaultdict(dict)
+        known: _Shown = defaultdict(lambda: [None] * times.number)
         for part in of_exporters:
             await self._deployments(info, part, known)
         runs: dict[Replica, list[Run]] = defaultdict(list)
@@ -209,17 +209,23 @@ class Reader:
         start = math.ceil(first / step) * step
         return Times(float(start), float(step), max(1, math.floor((last - start) / step) + 1))
 
+    def _offset(self, times: Times) -> int:
+        """Return the place of a part of the grid in it."""
+        return round((times.start - self._times.start) / times.step)
+
     async def _deployments(self, info: str, times: Times, known: _Shown) -> None:
         """Add method and version at these times, by each of `_keys`; empty if not unique."""
         by = "target, namespace, pod, model_name, method, upstream_version"
         grid = await self._prometheus.grid(f"max by ({by}) (last_over_time({info}[$step]))", times)
+        offset = self._offset(times)
         for series, column in grid.items():
             labels = dict(series)
             shown = method, version = labels.get("method", ""), labels.get("upstream_version", "")
-            for key in _keys(labels):
-                for time in (times.start + place * times.step for place, one in enumerate(column) if one > 0):
-                    before = known[key].get(time, shown)
-                    known[key][time] = method * (before[0] == method), version * (before[1] == version)
+            for column_of in map(known.__getitem__, _keys(labels)):
+                for place in (place for place, one in enumerate(column, offset) if one > 0):
+                    before = column_of[place] or shown
+                    both = method * (before[0] == method), version * (before[1] == version)
+                    column_of[place] = shown if before == shown else both
 
     async def _configurations(
         self, family: _Family, times: Times, known: _Shown, runs: dict[Replica, list[Run]]
@@ -227,10 +233,10 @@ class Reader:
         """Add what the replicas of a family show at these times to their runs."""
         ks = await self._prometheus.grid(family.k(), times)
         for replica, column in ks.items():
-            names = next((known[key] for key in _keys(dict(replica)) if key in known), {})
+            names = next((known[key] for key in _keys(dict(replica)) if key in known), None)
             for place, k in enumerate(column):
                 time = times.start + place * times.step
-                method, version = names.get(time, ("", ""))
+                method, version = (names and names[self._offset(times) + place]) or ("", "")
                 depth = int(k) if 0 <= k <= MAX_POSITIONS else None
                 shown = self._scope.chosen(time, Configuration(depth, method if k else "", version))
                 if shown is not None and not math.isnan(k):
