@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,9 @@ WORLD = World(
 SGLANG = World(
     [Life("s0:30000", 0, 3, 0), Life("s0:30000", 3, 6, 3)], seed=4, step=SCRAPE, model="qwen", sglang=True
 )
+#: And two replicas on one node of Ray, of which only the positions of drafts would show K.
+ON_RAY = [Life(f"u{n}", i, i + 1, 3 * i) for i in range(2) for n in range(2)]
+RAY = World(ON_RAY, seed=5, step=SCRAPE, model="ray", ray=True)
 SINCE = ("--since", "2025-11-01")
 #: The token of another server, which must not be sent.
 SECRET = {"VLLM_SPECDEC_EXPORTER_VLLM_BEARER_TOKEN_FILE": __file__}
@@ -46,7 +50,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run a Prometheus with the past in blocks, and a limit of samples that makes queries be divided."""
     folder = tmp_path_factory.mktemp("past")
     with (folder / "past.txt").open("w") as file:
-        openmetrics((WORLD, SGLANG), file)
+        openmetrics((WORLD, SGLANG, RAY), file)
     promtool = [find_program("promtool", "prometheus"), "tsdb", "create-blocks-from", "openmetrics"]
     subprocess.run([*promtool, "-q", "--max-block-duration=744h", "past.txt", "data"], cwd=folder, check=True)
     (folder / "prometheus.yml").write_text("{}")
@@ -85,18 +89,13 @@ def check(model: dict[str, Any]) -> None:
 def test_the_past_in_a_prometheus(prometheus: str) -> None:
     """Configurations with what the exporter shows of them, their traffic, and speedups near the truth."""
     found = document(run_here("history", prometheus, *SINCE, "--json"))
-    model, other = found["models"]
-    assert (model["name"], other["name"], found["block_seconds"]) == ("llama", "qwen", 3600)
+    model, *others = found["models"]
+    assert [each["name"] for each in (model, *others)] == ["llama", "qwen", "ray"]
+    assert found["block_seconds"] == 3600
     check(model)
     for place, each in enumerate(model["configurations"]):
         k = (0, 1, 3, 5)[place]
-        shown = {
-            "num_speculative_tokens": k,
-            "method": "eagle3" if k else "",
-            "version": "0.32.0",
-            "name": "",
-        }
-        assert each["configuration"] == shown
+        assert Configuration(**each["configuration"]) == Configuration(k, "eagle3" if k else "", "0.32.0")
         assert (each["periods"], each["replicas"]) == (1, 2)
         assert each["last_seconds"] - each["first_seconds"] == pytest.approx(3.5 * DAY, abs=600)
         lives = [WORLD.counts[life] for life in WORLD.lives if life.k == k]
@@ -117,6 +116,16 @@ def test_the_past_of_sglang(prometheus: str) -> None:
     assert drafting["mean_acceptance_length"] == pytest.approx(1 + sum(ACCEPTED[:3]), rel=0.01)
     assert drafting["acceptance_ratio"] == pytest.approx(sum(ACCEPTED[:3]) / 3, rel=0.01)
     assert model["comparisons"][0]["speedup"]["speedup"]["value"] == pytest.approx(2.2, abs=0.2)
+
+
+def test_speculation_without_positions_on_one_node_of_ray(prometheus: str) -> None:
+    """Its drafts show it, and replicas of one address are told apart."""
+    (model,) = document(run_here("history", prometheus, *SINCE, "--model-name", "ray", "--json"))["models"]
+    without, drafting = model["configurations"]
+    assert [each["configuration"]["num_speculative_tokens"] for each in (without, drafting)] == [0, None]
+    for each, lives in ((without, ON_RAY[:2]), (drafting, ON_RAY[2:])):
+        finished = sum(RAY.counts[life]["requests"].sum() for life in lives)
+        assert (each["replicas"], each["requests"]) == (2, pytest.approx(finished, rel=0.02))
 
 
 def test_the_report_in_a_terminal_with_baseline_and_plot(prometheus: str, tmp_path: Path) -> None:
@@ -205,7 +214,7 @@ def test_a_prometheus_without_vllm(prometheus: str) -> None:
     """What there is instead is named."""
     other = run_here("history", prometheus, *SINCE, "--model-name", "other")
     assert 'no series of vLLM or SGLang with {model_name="other"} in that time' in other.err
-    assert "of 4 engines, of the models llama, qwen" in other.err
+    assert "there are 7, of the models llama, qwen, ray" in other.err
     empty = run_here("history", prometheus, "--since", "1h")
     assert (empty.code, "the server has 0 other metrics" in empty.err) == (4, True)
     assert "--since" in run_here("history", prometheus, "--since", "soon").err
@@ -250,13 +259,18 @@ class Fleet(Prometheus):
 
     async def grid(self, expression: str, times: Times) -> Grid:
         self.asked.append((expression, times))
-        return {(): [4.0] * times.number} if "count_over_time" in expression else {}
+        if "vllm_specdec_info" in expression:
+            return {(("pod", f"pod-{number}"),): [1.0] * times.number for number in range(30)}
+        return {(): [200.0] * times.number} if "count_over_time" in expression else {}
 
 
 async def test_the_exporters_of_a_large_fleet_are_read_in_parts() -> None:
-    """By their own number, whatever the number of servers that are chosen, and each time once."""
+    """By their own number, however few servers are chosen, each time once, and in little memory."""
     fleet = Fleet()
+    tracemalloc.start()
     await Reader(fleet, Scope(BEGIN, BEGIN + 30 * DAY, match='pod="r0"')).past()
+    assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
+    tracemalloc.stop()
     parts = [times for expression, times in fleet.asked if "vllm_specdec_info" in expression]
     (whole,) = [times for expression, times in fleet.asked if "avg_over_time" in expression]
     assert max(part.number for part in parts) * 5000 <= 100_000

@@ -81,6 +81,8 @@ def test_a_rolling_change_is_compared_within_each_block_of_time() -> None:
     assert speedup.blocks == speedup.blocks_before == pytest.approx(72, abs=2)
     ((held, _),) = found(world, history(world))
     assert held
+    words = " ".join(render([history(world)], 3600).split())
+    assert f"at the same load, in {speedup.coverage:.0%} of its traffic" in words
     apart = World([Life("r0", 0, 4, 0), Life("r0", 4, 8, 3)], 1)
     assert "block of time" not in history(apart).comparisons[0].speedup.matched_by
 
@@ -93,7 +95,7 @@ def test_a_past_without_a_time_without_speculation_is_compared_with_the_one_befo
     assert held
     words = " ".join(render([past], 3600).split())
     speedup = past.comparisons[0].speedup.speedup
-    assert f"since 7 November (K 3 to 5): no difference, {speedup.value:.2f} times as fast" in words
+    assert f"since 7 November (K 3 to 5): no certain difference, {speedup.value:.2f} times as fast" in words
     assert f"({speedup.low:.2f} to {speedup.high:.2f}) at the same load" in words
     assert "acceptance length 2.85 to 3.35" in words
 
@@ -128,19 +130,38 @@ def test_what_cannot_be_compared_is_refused_with_what_is_missing(world: World, m
     assert "cannot be compared: " in render([past], 3600)
 
 
-def test_a_block_with_most_of_the_traffic_makes_no_interval_narrow() -> None:
-    """Blocks scatter by a tenth, and one has as much traffic as all others."""
+def finish(cells: Cells, block: int, tokens: float, seconds: float, prompt: float = 100.0) -> None:
+    """Let so many tokens be generated in a block, with four running requests."""
+    logs = tokens * math.log(4), tokens * math.log(prompt), tokens
+    add(cells, cell_of(block, 4.0, prompt), (seconds * tokens, tokens, 0.0, 0.0, *logs))
+
+
+@pytest.mark.parametrize("prompt", [1700.0, 2600.0])
+def test_prompts_that_become_longer_are_no_effect_of_the_change(prompt: float) -> None:
+    """A step takes longer with a longer context: what differs by it is within the interval, or refused."""
+    sides: tuple[Cells, Cells] = ({}, {})
+    for block in range(40):
+        for cells, first, length in ((sides[0], 0, 1500.0), (sides[1], 40, prompt)):
+            finish(cells, first + block, 100.0, 1 + length / 4000, length)
+    found = compare(*sides)
+    assert found.effect != "worse"
+    assert (found.speedup is None) == (prompt > 2000), found
+
+
+@pytest.mark.parametrize("busy", [{20: 4000.0}, dict.fromkeys(range(16, 25), 1000.0)], ids=["one", "some"])
+def test_blocks_with_most_of_the_traffic_make_no_interval_narrow(busy: dict[int, float]) -> None:
+    """Blocks scatter by a tenth, neighbours alike, and few of them have most of the traffic."""
     held = compared = 0
     for seed in range(300):
         chance = random.Random(seed)
         sides: list[Cells] = []
         for seconds, first in ((1.0, 0), (0.8, 40)):
             cells: Cells = {}
+            scatter = 0.0
             for block in range(40):
-                tokens = 4000.0 if block == 20 else 100.0
-                spent = seconds * tokens * math.exp(chance.gauss(0, 0.1))
-                sums = spent, tokens, 0.0, 0.0, tokens * math.log(4), tokens
-                add(cells, cell_of(first + block, 4.0, 100.0), sums)
+                scatter = 0.5 * scatter + chance.gauss(0, 0.07) if len(busy) > 1 else chance.gauss(0, 0.1)
+                tokens = busy.get(block, 100.0)
+                finish(cells, first + block, tokens, seconds * math.exp(scatter))
             sides.append(cells)
         found = compare(*sides).speedup
         if found is not None:

@@ -54,6 +54,7 @@ class World:
     step: float = STEP
     model: str = MODEL
     sglang: bool = False  # whether the servers are SGLang
+    ray: bool = False  # whether Ray Serve exports them from one node, to a Prometheus without positions
 
     def __post_init__(self) -> None:
         rng = np.random.default_rng(self.seed)
@@ -162,8 +163,12 @@ def stored(world: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], Number
         labels = {"instance": life.replica, "job": "server", "model_name": world.model, **more}
         if not world.sglang:
             labels["engine"] = "0"
-        key = (name, tuple(sorted(labels.items())))
-        series.setdefault(key, np.full(world.number + 1, np.nan))[here] = values
+        labels |= {"instance": "node:8080", "ReplicaId": life.replica} if world.ray else {}
+        name = f"{'ray_' * world.ray}{name}"
+        # The second replica is scraped by both Prometheus servers of a pair.
+        for pair in ("a", "b") if life.replica.startswith("r1") else ("a",):
+            key = (name, tuple(sorted((labels | {"prometheus_replica": pair}).items())))
+            series.setdefault(key, np.full(world.number + 1, np.nan))[here] = values
 
     for life in world.lives:
         # The last sample of a life is before the first of the next one, which starts at 0.
@@ -189,15 +194,10 @@ def stored(world: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], Number
             # Prometheus 3 writes bounds in another form than 2, which scraped the first replica.
             le = f"{bound:g}" if life.replica.startswith("r0") else f"{bound:.4e}"
             put("vllm:request_time_per_output_token_seconds_bucket", here, finished, le=le)
-        for position in range(life.k):
+        for position in range(0 if world.ray else life.k):
             accepted = ACCEPTED[position] * counts["drafts"].cumsum()
-            put(
-                "vllm:spec_decode_num_accepted_tokens_per_pos_total",
-                here,
-                accepted,
-                engine="0",
-                position=str(position),
-            )
+            name = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+            put(name, here, accepted, position=str(position))
     return series
 
 

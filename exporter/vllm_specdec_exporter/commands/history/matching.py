@@ -8,9 +8,15 @@ requests (or tokens) that finished::
 
 So every request of the new configuration is held against the old one's mean at its load, as with a baseline.
 
-Its interval is that of a measured speedup (`over_time`), with the seconds of each block held against those of
-the other blocks in its strata, or against the other configuration where a block has most of a stratum. It is
-widened by what the loads within a stratum differ: a step grows at most in proportion to its batch.
+Its interval holds the seconds of each block against those of the other blocks in its strata, or against the
+other configuration where a block has most of a stratum. Blocks are joined to parts with about equal
+weight, since what differs between them changes slowly. With the share w of a part, the variance of ``ln`` of
+its side is that of a ratio estimator (HC2 of MacKinnon and White, 1985)::
+
+    var = sum((y - r p)^2 / (1 - w)) / sum(y)^2,   r = sum(y) / sum(p),   w = p / sum(p)
+
+with as many degrees of freedom as equal parts would have, less one. The interval is widened by what loads and
+prompt lengths within a stratum differ: a step grows at most in proportion to its batch, and to its context.
 """
 
 from __future__ import annotations
@@ -21,7 +27,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ...economics.baseline import LOADS
-from ...economics.statistics import MAX_BLOCKS, Interval, over_time, reach_of
+from ...economics.statistics import MAX_BLOCKS, Interval, Uncertainty, reach_of
 
 #: Blocks of each side below which there is no interval: it would depend on too few.
 MINIMUM_BLOCKS = 6
@@ -34,26 +40,26 @@ MINIMUM_COVERAGE = 0.1
 #: Cells per doubling of the running requests, so that loads within a cell differ by 19 % at most.
 _PARTS = 4
 _MAX_LOAD = _PARTS * (len(LOADS) - 1)
-_PROMPTS = 32  # numbers of prompt lengths: 0 if unknown, and one for each doubling up to 2^30 tokens
+_PROMPTS = 64  # numbers of prompt lengths: 0 if unknown, and two for each doubling up to 2^31 tokens
 _CELLS = 64 * _PROMPTS  # numbers of cells in a block
 
 #: By block and cell in one number, what finished there. An array has a fifth of the memory of an object.
 Cells = dict[int, "array[float]"]
 #: Places in such an array: sum of the time per output token of requests, and their number; the same by
-#: tokens; and a sum of the logarithm of the load, weighted by the generated tokens in the last place.
-SECONDS, REQUESTS, STEP_SECONDS, TOKENS, LOG_LOAD, GENERATED = range(6)
+#: tokens; and sums of the logarithms of load and prompt length, weighted by the tokens in the last place.
+SECONDS, REQUESTS, STEP_SECONDS, TOKENS, LOG_LOAD, LOG_PROMPT, GENERATED = range(7)
 
 
 def cell_of(block: int, running: float, prompt_tokens: float) -> int:
     """Return the number of a cell; the prompt length is NaN if it is not known."""
     load = min(_MAX_LOAD, math.ceil(_PARTS * math.log2(running))) if running > 1 else 0
-    prompt = 1 + round(math.log2(max(1.0, prompt_tokens))) if prompt_tokens >= 0 else 0
+    prompt = 1 + round(2 * math.log2(max(1.0, prompt_tokens))) if prompt_tokens >= 0 else 0
     return block * _CELLS + load * _PROMPTS + min(prompt, _PROMPTS - 1)
 
 
 def add(cells: Cells, cell: int, amounts: Iterable[float]) -> None:
     """Add what finished to a cell."""
-    sums = cells.setdefault(cell, array("d", (0.0,)) * 6)
+    sums = cells.setdefault(cell, array("d", (0.0,)) * 7)
     for place, amount in enumerate(amounts):
         sums[place] += amount
 
@@ -74,7 +80,7 @@ class Speedup:
     """The measured speed of a configuration against an earlier one; without `speedup`, `problem` says why."""
 
     speedup: Interval | None = None  # the old time per output token over the new one, at the same loads
-    effect: str = ""  # helped, worse, or no difference that the interval supports
+    effect: str = ""  # helped, worse, or no certain difference: the interval has 1
     problem: str = ""  # what is missing
     coverage: float = 0.0  # share of the new configuration's traffic that is compared
     blocks: int = 0  # blocks of time of the new configuration that are compared
@@ -92,6 +98,7 @@ class _Side:
     seconds: float = 0.0
     weight: float = 0.0  # requests or tokens
     log_load: float = 0.0
+    log_prompt: float = 0.0
     generated: float = 0.0
     blocks: dict[int, tuple[float, float]] = field(default_factory=dict)  # seconds and weight
 
@@ -101,6 +108,7 @@ class _Side:
         self.seconds += sums[first]
         self.weight += sums[first + 1]
         self.log_load += sums[LOG_LOAD]
+        self.log_prompt += sums[LOG_PROMPT]
         self.generated += sums[GENERATED]
 
 
@@ -122,10 +130,11 @@ def compare(old: Cells, new: Cells) -> Speedup:
         before, after = (_sides(side, cells, first) for side in (old, new))
         strata = [(before[cell], after[cell]) for cell in sorted(before.keys() & after.keys())]
         speedup = combine(strata, concurrent=bool(more))
+        low, high = speedup.low or 0.0, speedup.high or math.inf
         here, there = ({block for both in strata for block in both[side].blocks} for side in (1, 0))
         found = Speedup(
             speedup,
-            effect=_effect(speedup),
+            effect="helped" if low > 1 else "worse" if high < 1 else "no certain difference",
             coverage=math.fsum(after.weight for _, after in strata) / whole,
             blocks=len(here),
             blocks_before=len(there),
@@ -136,12 +145,6 @@ def compare(old: Cells, new: Cells) -> Speedup:
         if speedup.low and (more or found.coverage >= MINIMUM_COVERAGE):
             return found
     return replace(found, speedup=None, effect="", bins=(), problem=_problem(old, new, found))
-
-
-def _effect(speedup: Interval) -> str:
-    if (speedup.low or 0.0) > 1:
-        return "helped"
-    return "worse" if (speedup.high or math.inf) < 1 else "no difference"
 
 
 def _problem(old: Cells, new: Cells, result: Speedup) -> str:
@@ -195,7 +198,7 @@ def combine(strata: list[_Stratum], *, concurrent: bool) -> Interval:
     speedup = expected / taken
     #: Of old and new, by block: seconds as they were, and as predicted from the other blocks.
     blocks: tuple[dict[int, tuple[float, float]], ...] = ({}, {})
-    lower = higher = 0.0
+    lower = higher = longer = 0.0
     for old, new in strata:
         pairs = (old, new, new.weight / old.weight, speedup), (new, old, 1.0, 1 / speedup)
         for sums, (side, other, counted, ratio) in zip(blocks, pairs, strict=True):
@@ -208,15 +211,15 @@ def combine(strata: list[_Stratum], *, concurrent: bool) -> Interval:
         difference = new.log_load / new.generated - old.log_load / old.generated
         higher += new.weight / whole * max(0.0, difference)
         lower += new.weight / whole * max(0.0, -difference)
-    if min(map(len, blocks)) < MINIMUM_BLOCKS:
-        return Interval(speedup)
+        longer += new.weight / whole * (new.log_prompt / new.generated - old.log_prompt / old.generated)
     sides = [[sums[block] for block in sorted(sums)] for sums in blocks]
-    if min(map(_effective, sides)) < MINIMUM_EFFECTIVE:
+    if min(map(len, sides)) < MINIMUM_BLOCKS or min(map(_effective, sides)) < MINIMUM_EFFECTIVE:
         return Interval(speedup)
     if concurrent:  # both sides differ by the same
         sides = sides[1:]
-    reach = reach_of(*(over_time(list(_joined(side)), math.inf, 1.0, 0.0) for side in sides))
-    return Interval(speedup, speedup * math.exp(-reach - lower), speedup * math.exp(reach + higher))
+    reach = reach_of(*map(_uncertainty, sides))
+    low, high = -reach - lower + min(0.0, longer), reach + higher + max(0.0, longer)
+    return Interval(speedup, speedup * math.exp(low), speedup * math.exp(high))
 
 
 def _effective(blocks: list[tuple[float, float]]) -> float:
@@ -225,9 +228,23 @@ def _effective(blocks: list[tuple[float, float]]) -> float:
     return math.fsum(weights) ** 2 / math.fsum(weight**2 for weight in weights)
 
 
-def _joined(blocks: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """Yield at most `MAX_BLOCKS` sums of successive blocks, as equal as can be: slow drift counts."""
-    number = min(MAX_BLOCKS, len(blocks))
-    for place in range(number):
-        part = blocks[place * len(blocks) // number : (place + 1) * len(blocks) // number]
-        yield math.fsum(was for was, _ in part), math.fsum(by_means for _, by_means in part)
+def _uncertainty(blocks: list[tuple[float, float]]) -> Uncertainty:
+    """Return the uncertainty of a side, of long blocks or of longer ones: the load may change slowly."""
+    found = []
+    for number in (MAX_BLOCKS, MAX_BLOCKS // 2):
+        parts = _joined(blocks, number)
+        taken, whole = (math.fsum(each) for each in zip(*parts, strict=True))
+        residuals = (((y - taken / whole * p) / taken) ** 2 / (1 - p / whole) for y, p in parts)
+        found.append(Uncertainty(math.fsum(residuals), max(1.0, _effective(parts) - 1)))
+    return max(found, key=reach_of)
+
+
+def _joined(blocks: list[tuple[float, float]], number: int) -> list[tuple[float, float]]:
+    """Return at most so many sums of successive blocks, with about equal weight."""
+    whole, before = math.fsum(weight for _, weight in blocks), 0.0
+    parts: dict[int, tuple[float, float]] = {}
+    for taken, weight in blocks:
+        place = int(number * (before + weight / 2) / whole)
+        y, p = parts.get(place, (0.0, 0.0))
+        parts[place], before = (y + taken, p + weight), before + weight
+    return list(parts.values())

@@ -89,8 +89,8 @@ class Record:
         prompt = point.get("prompt_tokens", math.nan) / begun if begun > 0 else math.nan
         finished = point.get("tpot_sum", 0.0), point.get("tpot_count", 0.0)
         by_steps = steps, max(0.0, generated - begun) if steps else 0.0
-        load = generated * math.log(max(1.0, running)), generated
-        add(self.cells, cell_of(block, running, prompt), (*finished, *by_steps, *load))
+        logs = (generated * math.log(max(1.0, size)) for size in (running, prompt if prompt > 0 else 1.0))
+        add(self.cells, cell_of(block, running, prompt), (*finished, *by_steps, *logs, generated))
         for name, value in point.items():
             self.sums[name] += value
         self.running.append(running)

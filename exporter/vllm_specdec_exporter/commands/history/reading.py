@@ -22,8 +22,8 @@ from .source import Prometheus, PrometheusError, Times
 
 #: Dialects whose series have a time per output token, or one of a step.
 _READ = tuple(d for d in DIALECTS if d.name in ("vllm-v1", "aphrodite", "sglang"))
-#: Labels that tell replicas apart; of other labels, series are added up.
-_IDENTITY = ("cluster", "namespace", "job", "pod", "instance", "engine", "model_name")
+#: Labels that tell replicas apart. Series that differ only in others are of several Prometheus servers.
+_IDENTITY = ("cluster", "namespace", "job", "pod", "instance", "ReplicaId", "engine", "model_name")
 _BY = ", ".join(_IDENTITY)
 #: Counters whose increases are read: fields of the normal form, and the time per output token by requests.
 _COUNTERS = (
@@ -41,8 +41,8 @@ _BASELINE_SECONDS = 7 * 86400.0
 _BUCKETS = 25  # series of a histogram, for the size of a query; vLLM's has some 20
 #: Names in an error, so that it stays readable.
 _MAX_NAMES = 8
-#: Method and version by each of `_keys` and Unix time.
-_Shown = dict[tuple[str, ...], dict[float, tuple[str, str]]]
+#: Method and version by each of `_keys`, at each time of the grid.
+_Shown = dict[tuple[str, ...], list[tuple[str, str] | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,28 +96,32 @@ class _Family:
             names = (self.dialect.histograms["time_per_output_token"] + field.removeprefix("tpot"),)
         return tuple(f"{self.prefix}{name}" for name in names)
 
-    def selector(self, name: str) -> str:
-        """Return the selector of a sample name over a step."""
-        return f'{{__name__="{name}"{self.matchers and ","}{self.matchers}}}[$step]'
+    def by_replica(self, function: str, name: str, *labels: str) -> str:
+        """Return the expression of a function of a sample over a step, by further labels.
 
-    def by_replica(self, together: str, function: str, field: str) -> str:
+        Increases and loads of the parts of an engine are added up.
+        """
+        together = "sum" if function in ("increase", "avg_over_time") else "max"
+        parts = ", ".join(sorted(self.dialect.parts))
+        series = f'{{__name__="{name}"{self.matchers and ","}{self.matchers}}}[$step]'
+        return f"max by ({', '.join((_BY, *labels))}) ({together} without ({parts}) ({function}({series})))"
+
+    def field(self, function: str, field: str) -> str:
         """Return the expression of a function of a field over a step, with its preferred name."""
-        parts = (f"{function}({self.selector(name)})" for name in self.names(field))
-        return " or ".join(f"{together} by ({_BY}) ({part})" for part in parts)
+        return " or ".join(self.by_replica(function, name) for name in self.names(field))
 
     def k(self) -> str:
         """Return the expression of K: 0 without speculation, and -1 for one with an unknown K.
 
-        vLLM has a series for each position as soon as it starts, and V0 only a gauge of its acceptance.
+        vLLM has these series as soon as it starts: one for each position, but V0 only its draft tokens.
         """
-        none = f"0 * {self.by_replica('max', 'last_over_time', 'requests_running')}"
+        none = f"0 * {self.field('last_over_time', 'requests_running')}"
         if PER_POSITION not in self.dialect.series:
-            k = self.by_replica("max", "last_over_time", "verified_tokens")
+            k = self.field("last_over_time", "verified_tokens")
             return f"clamp_min({k} - 1, 0) or {none}"
         (name,) = self.names(PER_POSITION)
-        of_v0 = f"last_over_time({self.selector(f'{self.prefix}spec_decode_draft_acceptance_rate')})"
-        positions = f"count by ({_BY}, position) (last_over_time({self.selector(name)}))"
-        return f"count by ({_BY}) ({positions}) or (0 * max by ({_BY}) ({of_v0}) - 1) or {none}"
+        positions = f"count by ({_BY}) ({self.by_replica('last_over_time', name, 'position')})"
+        return f"{positions} or (0 * {self.field('last_over_time', 'draft_tokens')} - 1) or {none}"
 
 
 class Reader:
@@ -137,7 +141,7 @@ class Reader:
         exporters = await self._prometheus.series(info, self._scope.since, self._scope.until)
         of_exporters = times.queries(len(exporters))
         self._prometheus.expect(len(queries) * (len(_COUNTERS) + 2) + len(of_exporters))
-        known: _Shown = defaultdict(dict)
+        known: _Shown = defaultdict(lambda: [None] * times.number)
         for part in of_exporters:
             await self._deployments(info, part, known)
         runs: dict[Replica, list[Run]] = defaultdict(list)
@@ -151,9 +155,8 @@ class Reader:
 
     async def _values(self, family: _Family, times: Times, counters: Iterable[str]) -> dict[str, Grid]:
         """Return the increases of counters, and the mean of the running requests."""
-        # SGLang prints this gauge once for each rank.
-        queries = {"requests_running": family.by_replica("max", "avg_over_time", "requests_running")}
-        queries |= {c: family.by_replica("sum", "increase", c) for c in counters if family.names(c)}
+        queries = {"requests_running": family.field("avg_over_time", "requests_running")}
+        queries |= {c: family.field("increase", c) for c in counters if family.names(c)}
         return {field: await self._prometheus.grid(query, times) for field, query in queries.items()}
 
     async def _find(self) -> None:
@@ -171,7 +174,7 @@ class Reader:
             models = ", ".join(sorted({labels.get("model_name", "") for labels in others})[:_MAX_NAMES])
             raise PrometheusError(
                 f"no series of vLLM or SGLang with {{{scope.matchers}}} in that time; without it there are "
-                f"those of {len(others)} engines, of the models {models}"
+                f"{len(others)}, of the models {models}"
             )
         names = await source.names(scope.since, scope.until)
         near = [name for name in names if "vllm" in name or "sglang" in name][:_MAX_NAMES]
@@ -187,7 +190,7 @@ class Reader:
         while True:
             step = max(15.0, math.ceil((until - since) / _OUTLINE_POINTS))
             times = Times(since + step, step, max(1, math.ceil((until - since) / step)))
-            samples = (f.by_replica("max", "count_over_time", "requests_running") for f in self._families)
+            samples = (f.field("count_over_time", "requests_running") for f in self._families)
             query = f"max({' or '.join(samples)})"
             (counts,) = (await self._prometheus.grid(query, times)).values() or [()]
             seen = [(times.start + place * step, count) for place, count in enumerate(counts) if count > 0]
@@ -206,17 +209,23 @@ class Reader:
         start = math.ceil(first / step) * step
         return Times(float(start), float(step), max(1, math.floor((last - start) / step) + 1))
 
+    def _offset(self, times: Times) -> int:
+        """Return the place of a part of the grid in it."""
+        return round((times.start - self._times.start) / times.step)
+
     async def _deployments(self, info: str, times: Times, known: _Shown) -> None:
         """Add method and version at these times, by each of `_keys`; empty if not unique."""
         by = "target, namespace, pod, model_name, method, upstream_version"
         grid = await self._prometheus.grid(f"max by ({by}) (last_over_time({info}[$step]))", times)
+        offset = self._offset(times)
         for series, column in grid.items():
             labels = dict(series)
             shown = method, version = labels.get("method", ""), labels.get("upstream_version", "")
-            for key in _keys(labels):
-                for time in (times.start + place * times.step for place, one in enumerate(column) if one > 0):
-                    before = known[key].get(time, shown)
-                    known[key][time] = method * (before[0] == method), version * (before[1] == version)
+            for column_of in map(known.__getitem__, _keys(labels)):
+                for place in (place for place, one in enumerate(column, offset) if one > 0):
+                    before = column_of[place] or shown
+                    both = method * (before[0] == method), version * (before[1] == version)
+                    column_of[place] = shown if before == shown else both
 
     async def _configurations(
         self, family: _Family, times: Times, known: _Shown, runs: dict[Replica, list[Run]]
@@ -224,10 +233,10 @@ class Reader:
         """Add what the replicas of a family show at these times to their runs."""
         ks = await self._prometheus.grid(family.k(), times)
         for replica, column in ks.items():
-            names = next((known[key] for key in _keys(dict(replica)) if key in known), {})
+            names = next((known[key] for key in _keys(dict(replica)) if key in known), None)
             for place, k in enumerate(column):
                 time = times.start + place * times.step
-                method, version = names.get(time, ("", ""))
+                method, version = (names and names[self._offset(times) + place]) or ("", "")
                 depth = int(k) if 0 <= k <= MAX_POSITIONS else None
                 shown = self._scope.chosen(time, Configuration(depth, method if k else "", version))
                 if shown is not None and not math.isnan(k):
@@ -261,8 +270,8 @@ class Reader:
         running, tokens = values["requests_running"], values["generation_tokens"]
         histograms: dict[Replica, list[tuple[str, float, Sequence[float]]]] = defaultdict(list)
         for latency, name in family.dialect.histograms.items():
-            for part, by in (("sum", _BY), ("bucket", f"{_BY}, le")):
-                query = f"sum by ({by}) (increase({family.selector(f'{family.prefix}{name}_{part}')}))"
+            for part, by in (("sum", ()), ("bucket", ("le",))):
+                query = family.by_replica("increase", f"{family.prefix}{name}_{part}", *by)
                 for series, column in (await self._prometheus.grid(query, times)).items():
                     le = self._prometheus.number(dict(series).get("le", str(SUM)), math.inf)
                     replica = tuple(pair for pair in series if pair[0] != "le")

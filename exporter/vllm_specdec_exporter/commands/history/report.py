@@ -12,6 +12,8 @@ from ...publish import plots
 from ...publish.wording import DASH, printable, range_words, table, wrap
 from .past import Comparison, ModelHistory, Summary
 
+#: Share of the traffic below which the speedup is not that of the usual load.
+_LITTLE = 0.5
 _HEADS = ("configuration", "from", "to", "requests", "running", "accepted", "ms/token", "tokens/s")
 
 
@@ -23,7 +25,7 @@ def render(models: Sequence[ModelHistory], block: float, out: str = "", warnings
     lines += wrap(
         "running: replicas, and the requests in the batch of each: mean (P10 to P90 of the time); accepted: "
         "acceptance length and ratio; ms/token: mean at its own load, so not to be compared; tokens/s: of a "
-        "replica while it generates; times in UTC.",
+        "replica while it generates; (x to y): 95 % interval; times in UTC.",
         "  ",
         2,
     )
@@ -76,6 +78,8 @@ def sentence(model: ModelHistory, comparison: Comparison) -> str:
         f"{begin}{comparison.speedup.effect}, {times(speedup.value)} times as fast ({range_words(speedup)}) "
         "at the same load"
     )
+    if comparison.speedup.coverage < _LITTLE:
+        words += f", in {comparison.speedup.coverage:.0%} of its traffic"
     length, earlier = new.mean_acceptance_length, old.mean_acceptance_length
     if length is not None:
         words += f"; acceptance length {'' if earlier is None else f'{earlier:.2f} to '}{length:.2f}"
