@@ -236,11 +236,10 @@ class CostProfile:
 
         The time of a step that the engine's inter-token latency gives is taken as it is. Only the plain step
         is modelled, with its own `error`, by default that of the hardware. What the model of a mixture of
-        experts lacks lengthens both steps, so the plain one is corrected by a part of what the other one's
-        model is off by (`SHARED_ERROR`). A step that is shorter than any plain one by the model shows another
-        hardware: then nothing is known of the cost. Prompts computed in the same steps make both longer, in
-        proportion to what they emit. How many of their tokens the prefix cache had is not known: from none to
-        all.
+        experts lacks lengthens both steps, so a part of it corrects the plain one (`SHARED_ERROR`). A step
+        that is shorter than any plain one by the model shows another hardware: then nothing is known of the
+        cost. Prompts computed in the same steps make both longer, in proportion to what they emit. How many
+        of their tokens the prefix cache had is not known: from none to all.
         """
         physical = self.physical
         if physical is None or self.basis is not Basis.MODELLED or step.share < MIN_DRAFTING_SHARE:
