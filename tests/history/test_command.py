@@ -15,11 +15,18 @@ from scaling.victoria import VictoriaMetrics
 from support.commands import Outcome, run_here, run_in_terminal
 from support.faulty_server import FaultyServer, answer, hang, status
 from support.programs import find_program, process
-from vllm_specdec_exporter.commands.history import FORMAT, History, show
+from vllm_specdec_exporter.commands.history import FORMAT, show
 from vllm_specdec_exporter.commands.history.matching import BinSpeedup
-from vllm_specdec_exporter.commands.history.past import Configuration, Grid, ModelHistory, Summary
+from vllm_specdec_exporter.commands.history.past import (
+    Configuration,
+    Grid,
+    History,
+    ModelHistory,
+    Summary,
+    Times,
+)
 from vllm_specdec_exporter.commands.history.reading import Reader, Scope
-from vllm_specdec_exporter.commands.history.source import Prometheus, PrometheusError, Times
+from vllm_specdec_exporter.commands.history.source import Prometheus, PrometheusError
 from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.economics.baseline import decode
 from vllm_specdec_exporter.economics.statistics import Interval
@@ -260,7 +267,7 @@ class Fleet(Prometheus):
     async def grid(self, expression: str, times: Times) -> Grid:
         self.asked.append((expression, times))
         if "vllm_specdec_info" in expression:
-            return {(("pod", f"pod-{number}"),): [1.0] * times.number for number in range(30)}
+            return {(("pod", f"pod-{number}"),): [1.0] * times.number for number in range(300)}
         return {(): [200.0] * times.number} if "count_over_time" in expression else {}
 
 

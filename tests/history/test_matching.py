@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from history.world import BEGIN, STEP, Life, World, four, truth
+from history.world import Life, World, four, truth
 from vllm_specdec_exporter.commands.history.matching import Cells, add, cell_of, compare
-from vllm_specdec_exporter.commands.history.past import Configuration, ModelHistory, Run, extend, filled
+from vllm_specdec_exporter.commands.history.past import Configuration, History, ModelHistory, runs_of
 from vllm_specdec_exporter.commands.history.report import render
 
 #: Comparisons by place: each K against none, and each against the one before it.
@@ -16,6 +16,10 @@ AGAINST = [(1, 0), (3, 0), (3, 1), (5, 0), (5, 3)]
 SEEDS = 100
 #: Least share of intervals that hold the truth, which is what they promise.
 PROMISED = 0.95
+
+
+def words_of(past: ModelHistory) -> str:
+    return " ".join(render(History("", "", 0, 0, 3600, (past,))).split())
 
 
 def history(world: World, **more: object) -> ModelHistory:
@@ -81,7 +85,7 @@ def test_a_rolling_change_is_compared_within_each_block_of_time() -> None:
     assert speedup.blocks == speedup.blocks_before == pytest.approx(72, abs=2)
     ((held, _),) = found(world, history(world))
     assert held
-    words = " ".join(render([history(world)], 3600).split())
+    words = words_of(history(world))
     assert f"at the same load, in {speedup.coverage:.0%} of its traffic" in words
     apart = World([Life("r0", 0, 4, 0), Life("r0", 4, 8, 3)], 1)
     assert "block of time" not in history(apart).comparisons[0].speedup.matched_by
@@ -93,7 +97,7 @@ def test_a_past_without_a_time_without_speculation_is_compared_with_the_one_befo
     past = history(world)
     ((held, _),) = found(world, past)
     assert held
-    words = " ".join(render([past], 3600).split())
+    words = words_of(past)
     speedup = past.comparisons[0].speedup.speedup
     assert f"since 7 November (K 3 to 5): no certain difference, {speedup.value:.2f} times as fast" in words
     assert f"({speedup.low:.2f} to {speedup.high:.2f}) at the same load" in words
@@ -118,7 +122,7 @@ def test_without_a_time_by_requests_the_step_over_its_tokens_is_compared() -> No
         ),
         (
             World([Life("r0", 0, 4, 0), Life("r0", 4, 4.1, 3)], 1),
-            "3 blocks of time against 96, and 6 of about equal traffic are needed",
+            "3 blocks of time with loads of both, against 48, and 6 of about equal traffic are needed",
         ),
     ],
     ids=["other loads", "too short"],
@@ -127,7 +131,7 @@ def test_what_cannot_be_compared_is_refused_with_what_is_missing(world: World, m
     past = history(world)
     assert past.comparisons[0].speedup.speedup is None
     assert missing in past.comparisons[0].speedup.problem
-    assert "cannot be compared: " in render([past], 3600)
+    assert "cannot be compared: " in words_of(past)
 
 
 def finish(cells: Cells, block: int, tokens: float, seconds: float, prompt: float = 100.0) -> None:
@@ -183,20 +187,7 @@ def test_every_request_counts_once_and_none_near_a_change() -> None:
 
 def test_runs_end_at_gaps_and_changes_and_fill_what_is_not_shown_for_a_time() -> None:
     """An exporter that is down for a time makes no new configuration; a gap and another version do."""
-    shown = [
-        (0, Configuration(3)),
-        (1, Configuration(3, "eagle3", "0.32.0")),
-        (2, Configuration(3)),
-        (5, Configuration(3, "eagle3", "0.33.0")),
-        (6, Configuration(5, "eagle3", "0.33.0")),
-    ]
-    found: list[Run] = []
-    for place, configuration in shown:
-        extend(found, Run(BEGIN + place * STEP, BEGIN + place * STEP, configuration), STEP)
-    whole = filled(found, STEP)
-    runs = [((r.first - BEGIN) / STEP, (r.last - BEGIN) / STEP, r.configuration) for r in whole]
-    assert runs == [
-        (0, 2, Configuration(3, "eagle3", "0.32.0")),
-        (5, 5, Configuration(3, "eagle3", "0.33.0")),
-        (6, 6, Configuration(5, "eagle3", "0.33.0")),
-    ]
+    old, new = Configuration(3, "eagle3", "0.32.0"), Configuration(3, "eagle3", "0.33.0")
+    deeper = Configuration(5, "eagle3", "0.33.0")
+    shown = [Configuration(3), old, Configuration(3), None, None, new, deeper]
+    assert runs_of(shown) == [(old, range(3)), (new, range(5, 6)), (deeper, range(6, 7))]

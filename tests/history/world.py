@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vllm_specdec_exporter.commands.history.matching import BinSpeedup
-from vllm_specdec_exporter.commands.history.past import Configuration, Past, Run
+from vllm_specdec_exporter.commands.history.past import Configuration, Grid, Past, Replica, Shown, Times
 
 Numbers = NDArray[np.float64]
 DAY, STEP, BLOCK = 86400.0, 300.0, 3600.0
@@ -106,19 +106,20 @@ class World:
 
     def past(self, *, leave_out: Sequence[str] = ()) -> Past:
         """Return the past that is read of it, without Prometheus."""
-        runs: dict[tuple[tuple[str, str], ...], list[Run]] = {}
-        grids: dict[str, dict[tuple[tuple[str, str], ...], Numbers]] = {}
+        grid = Times(BEGIN, self.step, self.number + 1)
+        shown: dict[Replica, Shown] = {}
+        grids: dict[str, Grid] = {}
         for life in self.lives:
             replica = (("instance", life.replica), ("model_name", MODEL))
-            first, last = BEGIN + life.begin * DAY, BEGIN + life.end * DAY
-            runs.setdefault(replica, []).append(Run(first, last - self.step, Configuration(life.k)))
             here = slice(round(life.begin * DAY / self.step), round(life.end * DAY / self.step) + 1)
+            runs = shown.setdefault(replica, [None] * grid.number)
+            runs[here.start : here.stop - 1] = [Configuration(life.k)] * (here.stop - 1 - here.start)
             for name, counts in self.counts[life].items():
                 if name not in leave_out:
-                    grid = grids.setdefault(name, {})
-                    grid.setdefault(replica, np.full(self.number + 1, np.nan))[here] = counts
-        past = Past(self.step, BLOCK, lambda _: MODEL, runs)
-        past.add(BEGIN, grids)
+                    columns = grids.setdefault(name, {})
+                    columns.setdefault(replica, np.full(grid.number, np.nan))[here] = counts
+        past = Past(grid, BLOCK, lambda _: MODEL, shown)
+        past.add(grid, grids)
         return past
 
 

@@ -13,7 +13,7 @@ import argparse
 import asyncio
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ... import __version__
@@ -24,7 +24,7 @@ from ...publish import plots
 from ...serve import configuration
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from .. import arguments as cli
-from .past import ModelHistory
+from .past import History, ModelHistory
 from .reading import Reader, Scope
 from .report import clock, plot, render
 from .source import Prometheus, PrometheusError
@@ -33,19 +33,6 @@ FORMAT = "vllm-specdec-history/1"  # of the JSON document
 COMPARED, NOTHING, USAGE, _, UNREACHABLE = range(5)
 #: How to connect: the settings for vLLM, here for the server with its metrics.
 OPTIONS = tuple(o for o in ALL_OPTIONS if o.name.startswith("vllm.") and o.name != "vllm.url")
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """The document of ``--json``."""
-
-    format: str
-    version: str  # of this program
-    since_seconds: float  # Unix time from which was read
-    until_seconds: float  # Unix time up to which was read
-    block_seconds: float  # length of a block of time
-    models: tuple[ModelHistory, ...]
-    warnings: tuple[str, ...] = ()  # of the server: the results may be incomplete
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -115,7 +102,7 @@ def show(history: History, *, as_json: bool, out: str = "") -> int:
     if as_json:
         cli.print_json(history)
     else:
-        print(render(history.models, history.block_seconds, out, history.warnings))
+        print(render(history, out))
     sys.stdout.flush()
     found = any(c.speedup.speedup for model in history.models for c in model.comparisons)
     return COMPARED if found else NOTHING

@@ -9,19 +9,19 @@ from datetime import UTC, datetime
 from ...config.values import format_duration
 from ...economics.statistics import times
 from ...publish import plots
-from ...publish.wording import DASH, printable, range_words, table, wrap
-from .past import Comparison, ModelHistory, Summary
+from ...publish.wording import DASH, printable, range_words, shown, table, wrap
+from .past import Comparison, History, ModelHistory, Summary
 
 #: Share of the traffic below which the speedup is not that of the usual load.
 _LITTLE = 0.5
 _HEADS = ("configuration", "from", "to", "requests", "running", "accepted", "ms/token", "tokens/s")
 
 
-def render(models: Sequence[ModelHistory], block: float, out: str = "", warnings: Sequence[str] = ()) -> str:
-    """Return the report; `block` is the length of a block in seconds, `out` the written baseline."""
+def render(history: History, out: str = "") -> str:
+    """Return the report; `out` is the written baseline, if any."""
     lines: list[str] = []
-    for model in models:
-        lines += _model(model, block)
+    for model in history.models:
+        lines += _model(model, history.block_seconds)
     lines += wrap(
         "running: replicas, and the requests in the batch of each: mean (P10 to P90 of the time); accepted: "
         "acceptance length and ratio; ms/token: mean at its own load, so not to be compared; tokens/s: of a "
@@ -29,7 +29,7 @@ def render(models: Sequence[ModelHistory], block: float, out: str = "", warnings
         "  ",
         2,
     )
-    for warning in warnings:
+    for warning in history.warnings:
         lines += wrap(f"the server warns: {warning}", "  ", 4)
     if out:
         lines.append(f"  baseline written; give it to the exporter with --baseline.file {out}")
@@ -58,8 +58,8 @@ def _row(summary: Summary) -> tuple[str, ...]:
         f"{summary.requests:,.0f}",
         f"{summary.replicas} x {_short(summary.running)}{spread}",
         DASH if length is None else f"{length:.2f}, {summary.acceptance_ratio or 0:.0%}",
-        DASH if seconds is None else f"{1000 * seconds:.2f}",
-        f"{summary.tokens_per_second:,.0f}" if summary.tokens_per_second else DASH,
+        shown(seconds and 1000 * seconds, "{:.2f}"),
+        f"{summary.tokens_per_second:,.0f}",
     )
 
 
@@ -103,12 +103,12 @@ def _details(comparison: Comparison, block: float) -> Iterator[str]:
             f"{low}+" if each.up_to is None else f"{low} to {each.up_to:g}" if low < each.up_to else str(low)
         )
         interval = range_words(each.speedup) or "too few blocks for an interval"
-        shown = f"{times(each.speedup.value)} ({interval}), {each.share:.0%} of its traffic"
-        yield f"      {f'{bin_} running':<16} {shown}, at {_short(each.running)} running"
+        measured = f"{times(each.speedup.value)} ({interval}), {each.share:.0%} of its traffic"
+        yield f"      {f'{bin_} running':<16} {measured}, at {_short(each.running)} running"
 
 
-def _short(value: float | None) -> str:
-    return DASH if value is None else f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
 
 def clock(seconds: float) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
@@ -19,7 +18,7 @@ import msgspec
 from ...config.values import Target, format_duration
 from ...serve.upstream import PollError, Upstream
 from ...serve.upstream_connection import UpstreamConfig
-from .past import Grid, Replica
+from .past import Grid, Replica, Times
 
 #: Values of a response: with their JSON text some 15 MB, of which there is one at a time.
 _MAX_VALUES = 100_000
@@ -72,27 +71,9 @@ _SERIES = msgspec.json.Decoder(_Response[list[dict[str, str]]])
 _NAMES = msgspec.json.Decoder(_Response[list[str]])
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """A grid of times: `number` of them, `step` seconds apart."""
-
-    start: float
-    step: float
-    number: int
-
-    @property
-    def last(self) -> float:
-        """The last time."""
-        return self.start + (self.number - 1) * self.step
-
-    def parts(self, points: int) -> list[Times]:
-        """Return the grid in parts of at most so many points."""
-        starts = range(0, self.number, points)
-        return [Times(self.start + at * self.step, self.step, min(points, self.number - at)) for at in starts]
-
-    def queries(self, series: int) -> list[Times]:
-        """Return the grid in parts, each of which a query of so many series can answer."""
-        return self.parts(max(_MIN_POINTS, min(_MAX_POINTS, _MAX_VALUES // max(1, series))))
+def queries(times: Times, series: int) -> list[Times]:
+    """Return the times in parts, each of which a query of so many series can answer."""
+    return times.parts(max(_MIN_POINTS, min(_MAX_POINTS, _MAX_VALUES // max(1, series))))
 
 
 class Prometheus:
@@ -151,7 +132,8 @@ class Prometheus:
         waiting = [times]
         while waiting:
             part = waiting.pop()
-            ends = {"start": f"{part.start:.3f}", "end": f"{part.last:.3f}", "step": f"{part.step:g}"}
+            last = part.at(part.number - 1)
+            ends = {"start": f"{part.start:.3f}", "end": f"{last:.3f}", "step": f"{part.step:g}"}
             try:
                 body = await self._body("query_range", {"query": expression, **ends})
             except _TooExpensiveError:
@@ -163,8 +145,7 @@ class Prometheus:
                 key = tuple(sorted(series.metric.items()))
                 column = grid.setdefault(key, array("d", (math.nan,)) * times.number)
                 for time, value in series.values:
-                    place = round((time - times.start) / times.step)
-                    column[min(times.number - 1, max(0, place))] = self.number(value)
+                    column[times.place(time)] = self.number(value)
         return dict(grid)
 
     async def _body(self, path: str, query: Mapping[str, str]) -> bytes:
