@@ -177,10 +177,7 @@ def test_compare_takes_two_times(prometheus: str) -> None:
         assert [each["configuration"]["name"] for each in model["configurations"]] == ["A", "B"]
         assert comparison["speedup"]["speedup"]["value"] == pytest.approx(speedup, rel=0.1)
     idle = run_here("compare", "--prometheus.url", prometheus, "--a", early, "--b", "2025-11-20/2025-11-21")
-    assert (idle.code, "nothing to compare: no traffic in B, 20 Nov 00:00 to 21 Nov 00:00" in idle.out) == (
-        1,
-        True,
-    )
+    assert (idle.code, "nothing to compare: no traffic in B\n" in idle.out) == (1, True)
     refused = run_here("compare", "--prometheus.url", prometheus, "--a", "3d/2d", "--b", "60h")
     assert (refused.code, "--a and --b overlap" in refused.err) == (2, True)
     assert "REFERENCE and SIDE" in run_here("compare").err
@@ -217,6 +214,13 @@ def test_a_server_that_refuses(behaviour: Any, message: str) -> None:
         assert "authorization" not in server.requests[0].headers
 
 
+def test_the_help_names_no_variable() -> None:
+    """None applies: those of --vllm.* are for vLLM, not for this server."""
+    helped = run_here("history", "--help")
+    assert "--vllm.bearer-token-file" in helped.out
+    assert "VLLM_SPECDEC_EXPORTER_VLLM_" not in helped.out
+
+
 def test_a_prometheus_without_vllm(prometheus: str) -> None:
     """What there is instead is named."""
     other = run_here("history", prometheus, *SINCE, "--model-name", "other")
@@ -245,7 +249,7 @@ async def test_warnings_are_kept() -> None:
     """Thanos, Mimir and VictoriaMetrics answer with what they have, and warn that a part is missing."""
     body = b'{"data": {"result": []}, "warnings": ["receive series: store\\nis down"], "isPartial": true}'
     with FaultyServer(answer(body)) as server:
-        source = Prometheus(parse_target(server.url), UpstreamConfig(), lambda *_: None)
+        source = Prometheus(parse_target(server.url), UpstreamConfig())
         for _ in range(2):
             assert await source.grid("up", Times(60.0, 60.0, 1)) == {}
         await source.close()
@@ -256,7 +260,7 @@ class Fleet(Prometheus):
     """A vLLM in a Prometheus that has the exporters of 5,000 others: notes how large queries are."""
 
     def __init__(self) -> None:
-        super().__init__(parse_target("http://127.0.0.1:9"), UpstreamConfig(), lambda *_: None)
+        super().__init__(parse_target("http://127.0.0.1:9"), UpstreamConfig())
         self.asked: list[tuple[str, Times]] = []
 
     async def series(self, selector: str, start: float, end: float) -> list[dict[str, str]]:
@@ -290,7 +294,7 @@ async def test_the_exporters_of_a_large_fleet_are_read_in_parts() -> None:
 async def test_a_value_that_is_no_number(value: str) -> None:
     body = {"data": {"result": [{"metric": {}, "values": [[60, value]]}]}}
     with FaultyServer(answer(json.dumps(body).encode())) as server:
-        source = Prometheus(parse_target(server.url), UpstreamConfig(), lambda *_: None)
+        source = Prometheus(parse_target(server.url), UpstreamConfig())
         with pytest.raises(PrometheusError, match="not a response of a Prometheus"):
             await source.grid("up", Times(60.0, 60.0, 1))
         await source.close()

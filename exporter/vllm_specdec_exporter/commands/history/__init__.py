@@ -22,17 +22,16 @@ from ...config.values import parse_target
 from ...economics.baseline import Baseline, BaselineError, encode
 from ...publish import plots
 from ...serve import configuration
-from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from .. import arguments as cli
 from .past import History, ModelHistory
 from .reading import Reader, Scope
-from .report import clock, plot, render
+from .report import plot, render
 from .source import Prometheus, PrometheusError
 
 FORMAT = "vllm-specdec-history/1"  # of the JSON document
 COMPARED, NOTHING, USAGE, _, UNREACHABLE = range(5)
 #: How to connect: the settings for vLLM, here for the server with its metrics.
-OPTIONS = tuple(o for o in ALL_OPTIONS if o.name.startswith("vllm.") and o.name != "vllm.url")
+OPTIONS = tuple(option for option in cli.CONNECTION_OPTIONS if option.name.startswith("vllm."))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_flag(parser, "--plot FILE", "Draw it, as SVG (needs matplotlib).")
     cli.add_flag(parser, "--json", "Print everything as JSON instead.")
     cli.add_flag(parser, "--timeout DURATION", "Deadline of a query.", "1m")
-    add_flags(parser, OPTIONS)
+    add_flags(parser, OPTIONS, variables=False)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -159,11 +158,9 @@ async def read(
 
 def _problem(model: ModelHistory, scope: Scope) -> str:
     """Return why nothing of a model can be compared."""
-    seen = {each.configuration.name for each in model.configurations}
-    ranges = (scope.ranges or {}).items()
-    idle = [f"{name}, {clock(begin)} to {clock(end)}" for name, (begin, end) in ranges if name not in seen]
+    idle = (scope.ranges or {}).keys() - {each.configuration.name for each in model.configurations}
     if idle:
-        return f"no traffic in {' and in '.join(idle)}"
+        return f"no traffic in {' and '.join(sorted(idle))}"
     only = "one configuration" if len(model.configurations) == 1 else "no speculation"
     return f"there was only {only} in this time"
 
@@ -185,8 +182,4 @@ def _connect(args: argparse.Namespace, url: str) -> Prometheus:
     if "?" in values["vllm.url"][0].url:
         raise ConfigError("URL: allowed: the address of the server, without a query")
     upstream = configuration.build_upstream(values, timeout=cli.seconds_of("--timeout", args.timeout, 1.0))
-    return Prometheus(upstream.targets[0], upstream, _tell)
-
-
-def _tell(done: int, expected: int) -> None:
-    cli.show_progress(f"\rreading: query {done} of {expected} ", end="")
+    return Prometheus(upstream.targets[0], upstream)

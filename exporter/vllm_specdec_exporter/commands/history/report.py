@@ -53,8 +53,8 @@ def _row(summary: Summary) -> tuple[str, ...]:
     spread = f" ({_short(summary.running_p10)}-{_short(summary.running_p90)})"
     return (
         summary.configuration.words,
-        clock(summary.first_seconds),
-        clock(summary.last_seconds) + (f" ({summary.periods} times)" if summary.periods > 1 else ""),
+        _clock(summary.first_seconds),
+        _clock(summary.last_seconds) + (f" ({summary.periods} times)" if summary.periods > 1 else ""),
         f"{summary.requests:,.0f}",
         f"{summary.replicas} x {_short(summary.running)}{spread}",
         DASH if length is None else f"{length:.2f}, {summary.acceptance_ratio or 0:.0%}",
@@ -111,8 +111,7 @@ def _short(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
 
-def clock(seconds: float) -> str:
-    """Return a Unix time in UTC, to the minute."""
+def _clock(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%-d %b %H:%M}"
 
 

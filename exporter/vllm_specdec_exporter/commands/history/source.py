@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
@@ -18,6 +18,7 @@ import msgspec
 from ...config.values import Target, format_duration
 from ...serve.upstream import PollError, Upstream
 from ...serve.upstream_connection import UpstreamConfig
+from .. import arguments as cli
 from .past import Grid, Replica, Times
 
 #: Values of a response: with their JSON text some 15 MB, of which there is one at a time.
@@ -77,14 +78,14 @@ def queries(times: Times, series: int) -> list[Times]:
 
 
 class Prometheus:
-    """Queries a server; `tell` gets the number of queries, and how many are expected."""
+    """Queries a server, and shows how far it is on a terminal."""
 
-    def __init__(self, target: Target, config: UpstreamConfig, tell: Callable[[int, int], None]) -> None:
+    def __init__(self, target: Target, config: UpstreamConfig) -> None:
         """Raise ConfigError for certificate files that cannot be used."""
         self._upstream = Upstream(target, config)
         self._base = target.url.partition("?")[0].removesuffix("/metrics").rstrip("/")
         self._timeout = config.timeout
-        self._tell, self._done, self._expected = tell, 0, 0
+        self._done = self._expected = 0  # queries
         self.warnings: dict[str, None] = {}  # of its responses, each once: of Thanos, that a store is missing
 
     def expect(self, queries: int) -> None:
@@ -161,7 +162,8 @@ class Prometheus:
             raise PrometheusError(message) from error
         finally:
             self._done += 1
-            self._tell(self._done, max(self._done, self._expected))
+            expected = max(self._done, self._expected)
+            cli.show_progress(f"\rreading: query {self._done} of {expected} ", end="")
         if response.status == 200:
             return response.body
         message = f"{self._base} answered {response.status}{_HINTS.get(response.status, '')}"
