@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from dashboards import worlds_write
-from history.world import ACCEPTED, BEGIN, DAY, Life, World, openmetrics, stored, truth
+from history.api import api
+from history.world import ACCEPTED, BEGIN, DAY, Life, World, four, openmetrics, stored, truth
 from scaling.victoria import VictoriaMetrics
 from support.commands import Outcome, run_here, run_in_terminal
 from support.faulty_server import FaultyServer, answer, hang, status
@@ -288,6 +289,18 @@ async def test_the_exporters_of_a_large_fleet_are_read_in_parts() -> None:
     assert [part.start + place * part.step for part in parts for place in range(part.number)] == [
         whole.start + place * whole.step for place in range(whole.number)
     ]
+
+
+def test_reading_adds_nothing_and_loses_nothing() -> None:
+    """From a server whose increases are exact, the speedups are those of the past itself."""
+    world = four(1)
+    (past,) = world.past().histories()
+    with FaultyServer(api(world, exporters=True)) as server:
+        (model,) = document(run_here("history", server.url, *SINCE, "--json"))["models"]
+    assert [each["configuration"]["method"] for each in model["configurations"]] == ["", *["eagle3"] * 3]
+    for found, right in zip(model["comparisons"], past.comparisons, strict=True):
+        assert Interval(**found["speedup"]["speedup"]).value == pytest.approx(right.speedup.speedup.value)
+        assert found["speedup"]["blocks"] == right.speedup.blocks
 
 
 @pytest.mark.parametrize("value", ["1.5.2", "", "0x1"])

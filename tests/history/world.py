@@ -104,8 +104,8 @@ class World:
             counts["accepted_tokens"] = drafts * sum(ACCEPTED[: life.k])
         return counts
 
-    def past(self, *, leave_out: Sequence[str] = ()) -> Past:
-        """Return the past that is read of it, without Prometheus."""
+    def grids(self) -> tuple[Times, dict[Replica, Shown], dict[str, Grid]]:
+        """Return the times, and by replica its configuration at each of them, and its counts by name."""
         grid = Times(BEGIN, self.step, self.number + 1)
         shown: dict[Replica, Shown] = {}
         grids: dict[str, Grid] = {}
@@ -115,11 +115,15 @@ class World:
             runs = shown.setdefault(replica, [None] * grid.number)
             runs[here.start : here.stop - 1] = [Configuration(life.k)] * (here.stop - 1 - here.start)
             for name, counts in self.counts[life].items():
-                if name not in leave_out:
-                    columns = grids.setdefault(name, {})
-                    columns.setdefault(replica, np.full(grid.number, np.nan))[here] = counts
+                columns = grids.setdefault(name, {})
+                columns.setdefault(replica, np.full(grid.number, np.nan))[here] = counts
+        return grid, shown, grids
+
+    def past(self, *, leave_out: Sequence[str] = ()) -> Past:
+        """Return the past that is read of it, without Prometheus."""
+        grid, shown, grids = self.grids()
         past = Past(grid, BLOCK, lambda _: MODEL, shown)
-        past.add(grid, grids)
+        past.add(grid, {name: columns for name, columns in grids.items() if name not in leave_out})
         return past
 
 
@@ -130,9 +134,10 @@ def truth(bins: Sequence[BinSpeedup], k: int, before: int = 0) -> float:
     return float((plain / speedup(before, running)).sum() / (plain / speedup(k, running)).sum())
 
 
-def four(seed: int, **more: object) -> World:
-    """Return a past of 14 days with three replicas: no speculation, then K of 1, 3 and 5."""
-    lives = [Life(f"r{n}", 3.5 * i, 3.5 * (i + 1), k) for i, k in enumerate((0, 1, 3, 5)) for n in range(3)]
+def four(seed: int, replicas: int = 3, days: float = 14, **more: object) -> World:
+    """Return a past of some replicas: no speculation, then K of 1, 3 and 5."""
+    each, ks = days / 4, enumerate((0, 1, 3, 5))
+    lives = [Life(f"r{n}:8000", each * i, each * (i + 1), k) for i, k in ks for n in range(replicas)]
     return World(lives, seed, **more)  # type: ignore[arg-type]
 
 
