@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
 
 from ...config.values import format_duration
 from ...economics.statistics import times
 from ...publish import plots
 from ...publish.wording import DASH, printable, range_words, shown, table, wrap
 from .past import Comparison, History, ModelHistory, Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: Share of the traffic below which the speedup is not that of the usual load.
 _LITTLE = 0.5
@@ -71,7 +76,7 @@ def sentence(model: ModelHistory, comparison: Comparison) -> str:
     if k and before and replace(old.configuration, num_speculative_tokens=k) == new.configuration:
         change = f"K {before} to {k}"
     speedup = comparison.speedup.speedup
-    begin = f"since {datetime.fromtimestamp(new.first_seconds, UTC):%-d %B} ({change}): "
+    begin = f"since {_time(new.first_seconds):%-d %B} ({change}): "
     if speedup is None:
         return f"{begin}cannot be compared: {comparison.speedup.problem}"
     words = (
@@ -111,20 +116,46 @@ def _short(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
 
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
 def _clock(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%-d %b %H:%M}"
+    return f"{_time(seconds):%-d %b %H:%M}"
 
 
 def plot(models: Sequence[ModelHistory]) -> str:
-    """Return configurations, speedups and load over time as SVG; ConfigError without matplotlib."""
-    tracks = []
-    for model in models:
-        # The one against no speculation, which comes before the one against the configuration before.
-        measured = {comparison.new: comparison.speedup.speedup for comparison in model.comparisons[::-1]}
-        periods = tuple(
-            plots.Period(s.configuration.words, s.first_seconds, s.last_seconds, measured.get(place))
-            for place, s in enumerate(model.configurations)
+    """Return configurations as bands with their speedups, and the load beneath, over time, as SVG.
+
+    Raises ConfigError without matplotlib.
+    """
+    with plots.drawing(plots.HEIGHT * len(models)) as (figure, axes):
+        axes.remove()
+        rows = figure.subplots(
+            2 * len(models), 1, sharex=True, squeeze=False, height_ratios=[2, 1] * len(models)
         )
-        tracks.append(plots.Track(model.name, periods, model.load))
-    description = " ".join(sentence(model, c) for model in models for c in model.comparisons)
-    return plots.timeline("Configurations and speedups", tracks, description)
+        for model, above, beneath in zip(models, rows[::2, 0], rows[1::2, 0], strict=True):
+            _draw(above, model)
+            above.axhline(1.0, color=plots.INK, linewidth=1.2, linestyle=(0, (4, 3)))
+            above.set_ylabel(f"{printable(model.name)}\nspeedup")
+            beneath.plot(
+                [_time(at) for at, _ in model.load], [load for _, load in model.load], color=plots.INK
+            )
+            beneath.set_ylabel("running")
+        figure.autofmt_xdate()
+        description = " ".join(sentence(model, c) for model in models for c in model.comparisons)
+        return plots.svg(figure, "Configurations and speedups", description)
+
+
+def _draw(axes: Axes, model: ModelHistory) -> None:
+    # The one against no speculation, which comes before the one against the configuration before.
+    measured = {comparison.new: comparison.speedup.speedup for comparison in model.comparisons[::-1]}
+    for place, (summary, colour) in enumerate(zip(model.configurations, cycle(plots.PALETTE), strict=False)):
+        span: Any = [_time(summary.first_seconds), _time(summary.last_seconds)]
+        axes.axvspan(*span, color=colour, alpha=0.15, linewidth=0)
+        if speedup := measured.get(place):
+            axes.fill_between(span, speedup.low or 0.0, speedup.high or 0.0, color=colour, alpha=0.4)
+            axes.plot(span, [speedup.value] * 2, color=colour, linewidth=1.8)
+        within: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+        look: Any = {"rotation": 90, "va": "top", "fontsize": 8}
+        axes.annotate(printable(summary.configuration.words), (span[0], 1), (2, -2), **within, **look)
