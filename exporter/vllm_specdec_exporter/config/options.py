@@ -108,7 +108,8 @@ def add_flags(
                 groups[title] = parser.add_argument_group(title)
             target = groups[title]
         shown = option.default if isinstance(option.default, str) else ", ".join(option.default or ())
-        variable = f" [${option.variable}]" if variables else ""
+        lines = ", one value per line" if option.separator == "\n" else ""
+        variable = f" [${option.variable}{lines}]" if variables else ""
         target.add_argument(
             option.flag,
             dest=option.name,
