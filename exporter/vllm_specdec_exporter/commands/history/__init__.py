@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from ... import __version__
@@ -141,11 +140,7 @@ async def read(
     prometheus = _connect(args, url)
     try:
         reader = Reader(prometheus, scope)
-        past = await reader.past()
-        models = tuple(
-            model if model.comparisons else replace(model, problem=_problem(model, scope))
-            for model in past.histories()
-        )
+        models = tuple((await reader.past()).histories())
         if not models:
             raise PrometheusError("nothing was generated in that time")
         times = scope.since, scope.until, reader.block
@@ -154,15 +149,6 @@ async def read(
     finally:
         await prometheus.close()
         cli.show_progress("\r\033[K", end="")
-
-
-def _problem(model: ModelHistory, scope: Scope) -> str:
-    """Return why nothing of a model can be compared."""
-    idle = (scope.ranges or {}).keys() - {each.configuration.name for each in model.configurations}
-    if idle:
-        return f"no traffic in {' and '.join(sorted(idle))}"
-    only = "one configuration" if len(model.configurations) == 1 else "no speculation"
-    return f"there was only {only} in this time"
 
 
 async def _baseline(reader: Reader, models: tuple[ModelHistory, ...]) -> Baseline:

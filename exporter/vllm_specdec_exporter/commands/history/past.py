@@ -139,7 +139,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A configuration against an earlier one, or against none: their places among the configurations."""
+    """A configuration against no speculation or the one before it: their places among the configurations."""
 
     new: int
     old: int
@@ -214,7 +214,9 @@ class Past:
                 summaries = tuple(summary for summary, _ in found)
                 loads = sorted(self._loads[name].items())
                 load = tuple((block * self._block, fmean(running)) for block, running in loads)
-                yield ModelHistory(name, summaries, tuple(_comparisons(found)), load)
+                comparisons = tuple(_comparisons(found))
+                problem = "" if comparisons else f"only {summaries[0].configuration.words} had traffic"
+                yield ModelHistory(name, summaries, comparisons, load, problem)
 
 
 def _comparisons(found: Sequence[tuple[Summary, Record]]) -> Iterator[Comparison]:

@@ -158,10 +158,9 @@ class Reader:
 
     async def _values(self, family: _Family, times: Times, counters: Iterable[str]) -> dict[str, Grid]:
         """Return the increases of counters, and the mean of the running requests."""
-        means = {"requests_running": family.field("avg_over_time", "requests_running")}
-        increases = {name: family.field("increase", name) for name in counters if family.names(name)}
-        wanted = (means | increases).items()
-        return {name: await self._prometheus.grid(expression, times) for name, expression in wanted}
+        functions = {"requests_running": "avg_over_time"} | dict.fromkeys(counters, "increase")
+        expressions = {n: family.field(function, n) for n, function in functions.items() if family.names(n)}
+        return {name: await self._prometheus.grid(query, times) for name, query in expressions.items()}
 
     async def _find(self) -> None:
         """Find the families that have series, and their replicas."""
