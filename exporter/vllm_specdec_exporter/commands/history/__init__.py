@@ -102,7 +102,7 @@ def show(history: History, *, as_json: bool, out: str = "") -> int:
     else:
         print(render(history, out))
     sys.stdout.flush()
-    found = any(c.speedup.speedup for model in history.models for c in model.comparisons)
+    found = any(c.speedup for model in history.models for c in model.comparisons)
     return COMPARED if found else NOTHING
 
 

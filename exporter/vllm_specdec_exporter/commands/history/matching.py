@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ...economics.baseline import LOADS
@@ -77,9 +77,11 @@ class BinSpeedup:
 
 
 @dataclass(frozen=True, slots=True)
-class Speedup:
-    """The measured speed of a configuration against an earlier one; without `speedup`, `problem` says why."""
+class Comparison:
+    """A configuration against no speculation or the one before it; without `speedup`, `problem` says why."""
 
+    new: int  # its place among the configurations
+    old: int  # that of the other one
     speedup: Interval | None = None  # the old time per output token over the new one, at the same loads
     effect: str = ""  # helped, worse, or no certain difference: the interval has 1
     problem: str = ""  # what is missing
@@ -95,22 +97,25 @@ class Speedup:
 _Stratum = tuple[Cells, Cells]
 
 
-def compare(old: Cells, new: Cells) -> Speedup:
-    """Return the speedup of `new` over `old`, whose cells are of the same blocks."""
+def compare(cells: Sequence[Cells], new: int, old: int) -> Comparison:
+    """Return the speedup of one configuration over another, by their places in `cells`."""
+    sides = cells[old], cells[new]
+    found = Comparison(new, old, problem="no request finished, or its time per output token is not known")
     # The same measure on both sides: vLLM before 0.11 has none by requests.
-    per_token = not (total(old, REQUESTS) and total(new, REQUESTS))
+    per_token = not all(total(side, REQUESTS) for side in sides)
     first = STEP_SECONDS if per_token else SECONDS
-    whole = total(new, first + 1)
-    if not whole or not total(old, first + 1):
-        return Speedup(problem="no request finished, or its time per output token is not known")
-    prompt = ("prompt length",) if any(cell % _PROMPTS for cell in new) else ()
-    found = Speedup()
+    whole = total(cells[new], first + 1)
+    if not whole or not total(cells[old], first + 1):
+        return found
+    prompt = ("prompt length",) if any(cell % _PROMPTS for cell in cells[new]) else ()
     # In the same blocks first: what changes with time is the same for both.
     for concurrent in (True, False):
-        strata = _strata(old, new, first, concurrent=concurrent)
+        strata = _strata(sides, first, concurrent=concurrent)
         speedup = combine(strata.values(), first, concurrent=concurrent)
         low, high = speedup.low or 0.0, speedup.high or math.inf
-        found = Speedup(
+        found = Comparison(
+            new,
+            old,
             speedup,
             effect="helped" if low > 1 else "worse" if high < 1 else "no certain difference",
             coverage=math.fsum(total(after, first + 1) for _, after in strata.values()) / whole,
@@ -140,10 +145,10 @@ def total(cells: Cells, place: int) -> float:
     return math.fsum(sums[place] for sums in cells.values())
 
 
-def _strata(old: Cells, new: Cells, first: int, *, concurrent: bool) -> dict[int, _Stratum]:
+def _strata(sides: _Stratum, first: int, *, concurrent: bool) -> dict[int, _Stratum]:
     """Return, by cell, what both have of it, or if `concurrent`, what they have of it in the same block."""
     found: dict[int, _Stratum] = defaultdict(lambda: ({}, {}))
-    for side, cells in enumerate((old, new)):
+    for side, cells in enumerate(sides):
         for cell, sums in cells.items():
             if sums[first + 1] > 0:
                 found[cell if concurrent else cell % _CELLS][side][cell // _CELLS] = sums

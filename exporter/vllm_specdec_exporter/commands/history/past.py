@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from statistics import fmean
 
-from .matching import SECONDS, STEP_SECONDS, Cells, Speedup, add, cell_of, compare, total
+from .matching import SECONDS, STEP_SECONDS, Cells, Comparison, add, cell_of, compare, total
 
 #: Labels of a replica, without those that it lacks: name and value.
 Replica = tuple[tuple[str, str], ...]
@@ -138,15 +138,6 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """A configuration against no speculation or the one before it: their places among the configurations."""
-
-    new: int
-    old: int
-    speedup: Speedup
-
-
-@dataclass(frozen=True, slots=True)
 class ModelHistory:
     """The past of a model, or of an instance of it."""
 
@@ -221,9 +212,9 @@ class Past:
 
 def _comparisons(found: Sequence[tuple[Summary, Record]]) -> Iterator[Comparison]:
     """Yield each configuration with speculation against none, and each against the one before it."""
-    shown = [summary.configuration for summary, _ in found]
+    shown, cells = [summary.configuration for summary, _ in found], [record.cells for _, record in found]
     without = [place for place, each in enumerate(shown) if each.num_speculative_tokens == 0]
-    for new, (_, record) in enumerate(found):
+    for new in range(len(found)):
         olds = []
         if new not in without:
             same = [place for place in without if shown[place].version == shown[new].version]
@@ -231,7 +222,7 @@ def _comparisons(found: Sequence[tuple[Summary, Record]]) -> Iterator[Comparison
         if new and (new in without) == (new - 1 in without):
             olds.append(new - 1)
         for old in dict.fromkeys(olds):
-            yield Comparison(new, old, compare(found[old][1].cells, record.cells))
+            yield compare(cells, new, old)
 
 
 def _summary(configuration: Configuration, record: Record, times: Times) -> Summary:

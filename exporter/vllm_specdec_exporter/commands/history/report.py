@@ -12,7 +12,8 @@ from ...config.values import format_duration
 from ...economics.statistics import times
 from ...publish import plots
 from ...publish.wording import DASH, printable, range_words, shown, table, wrap
-from .past import Comparison, History, ModelHistory, Summary
+from .matching import Comparison
+from .past import History, ModelHistory, Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,16 +76,16 @@ def sentence(model: ModelHistory, comparison: Comparison) -> str:
     k, before = (each.configuration.num_speculative_tokens for each in (new, old))
     if k and before and replace(old.configuration, num_speculative_tokens=k) == new.configuration:
         change = f"K {before} to {k}"
-    speedup = comparison.speedup.speedup
+    speedup = comparison.speedup
     begin = f"since {_time(new.first_seconds):%-d %B} ({change}): "
     if speedup is None:
-        return f"{begin}cannot be compared: {comparison.speedup.problem}"
+        return f"{begin}cannot be compared: {comparison.problem}"
     words = (
-        f"{begin}{comparison.speedup.effect}, {times(speedup.value)} times as fast ({range_words(speedup)}) "
+        f"{begin}{comparison.effect}, {times(speedup.value)} times as fast ({range_words(speedup)}) "
         "at the same load"
     )
-    if comparison.speedup.coverage < _LITTLE:
-        words += f", in {comparison.speedup.coverage:.0%} of its traffic"
+    if comparison.coverage < _LITTLE:
+        words += f", in {comparison.coverage:.0%} of its traffic"
     length, earlier = new.mean_acceptance_length, old.mean_acceptance_length
     if length is not None:
         words += f"; acceptance length {'' if earlier is None else f'{earlier:.2f} to '}{length:.2f}"
@@ -92,17 +93,17 @@ def sentence(model: ModelHistory, comparison: Comparison) -> str:
 
 
 def _details(comparison: Comparison, block: float) -> Iterator[str]:
-    speedup = comparison.speedup
-    if speedup.speedup is None:
+    if comparison.speedup is None:
         return
-    measure = ", by inter-token latency over the tokens of a step" if speedup.per_token else ""
+    measure = ", by inter-token latency over the tokens of a step" if comparison.per_token else ""
+    matched_by = ", ".join(comparison.matched_by)
     yield from wrap(
-        f"{speedup.coverage:.0%} of its traffic is compared, matched by {', '.join(speedup.matched_by)}; "
-        f"in {speedup.blocks} and {speedup.blocks_before} blocks of {format_duration(block)}{measure}",
+        f"{comparison.coverage:.0%} of its traffic is compared, matched by {matched_by}; "
+        f"in {comparison.blocks} and {comparison.blocks_before} blocks of {format_duration(block)}{measure}",
         "    ",
         6,
     )
-    for each in speedup.bins if len(speedup.bins) > 1 else ():
+    for each in comparison.bins if len(comparison.bins) > 1 else ():
         low = int(each.above) + 1
         bin_ = (
             f"{low}+" if each.up_to is None else f"{low} to {each.up_to:g}" if low < each.up_to else str(low)
@@ -149,7 +150,7 @@ def plot(models: Sequence[ModelHistory]) -> str:
 
 def _draw(axes: Axes, model: ModelHistory) -> None:
     # The one against no speculation, which comes before the one against the configuration before.
-    measured = {comparison.new: comparison.speedup.speedup for comparison in model.comparisons[::-1]}
+    measured = {comparison.new: comparison.speedup for comparison in model.comparisons[::-1]}
     for place, (summary, colour) in enumerate(zip(model.configurations, cycle(plots.PALETTE), strict=False)):
         span: Any = [_time(summary.first_seconds), _time(summary.last_seconds)]
         axes.axvspan(*span, color=colour, alpha=0.15, linewidth=0)
