@@ -72,15 +72,7 @@ def section(polls: int, restarts: int) -> Section:
                     growth < _GROWTH if enough else None,
                 )
             )
-    head = (
-        "over",
-        "virtual time",
-        "after three tenths",
-        "at the end",
-        "descriptors",
-        "tasks",
-        "objects",
-    )
+    head = ("over", "virtual time", "after three tenths", "at the end", "descriptors", "tasks", "objects")
     lines = (
         (
             "Exporter, HTTP server and bare client in one process, whose clock goes on by "

@@ -23,6 +23,7 @@ from typing import Any
 
 import load
 import memory
+import past
 import poll
 import regression
 import rules
@@ -37,7 +38,7 @@ from section import Section
 PAGE = ROOT / "docs" / "reference" / "performance.md"
 RESULTS, EXPECTED = (Path(__file__).with_name(f"{name}.json") for name in ("results", "expected"))
 #: Sections in the order of the page.
-ORDER = ("poll", "start", "memory", "load", "targets", "tap", "rules")
+ORDER = ("poll", "start", "memory", "load", "targets", "tap", "rules", "past")
 
 
 def measures(*, quick: bool) -> dict[str, Callable[[], Section]]:
@@ -51,6 +52,7 @@ def measures(*, quick: bool) -> dict[str, Callable[[], Section]]:
         "targets": lambda: targets.section(2 if quick else 3),
         "tap": lambda: tap_section.section(*((2, 2.0, 2_000) if quick else (5, 5.0, 50_000))),
         "rules": lambda: rules.section(rules.PROMISED // part),
+        "past": lambda: past.section(past.REPLICAS // part),
     }
 
 

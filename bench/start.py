@@ -70,12 +70,7 @@ def section(times: int) -> Section:
             "start.memory": statistics.median(memory) / statistics.median(bare_memory),
         },
         (
-            Goal(
-                "time to the first answer",
-                f"below {_SECONDS:.0f} s",
-                f"{took:.2f} s",
-                took < _SECONDS,
-            ),
+            Goal("time to the first answer", f"below {_SECONDS:.0f} s", f"{took:.2f} s", took < _SECONDS),
             Goal(
                 "resident memory, windows full",
                 f"below {_RESIDENT_MIB:.0f} MiB",

@@ -16,7 +16,7 @@ from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 #: What argparse prints when it is told no title, and what heads the flags here then.
 _ARGPARSE_TITLES = {"positional arguments": "", "options": ""}
-_VARIABLE = re.compile(rf" ?\[\$({ENVIRONMENT_PREFIX}\w+)\]$")
+_VARIABLE = re.compile(rf" ?\[\$({ENVIRONMENT_PREFIX}\w+)(?:, one value per line)?\]$")
 _DEFAULT = re.compile(r" ?(?:\bDefault: (?P<sentence>.*)\.|\(default: (?P<aside>.*)\))$", re.DOTALL)
 _EXIT_CODES = re.compile(r"(?P<before>.*?) ?\bExit codes: (?P<codes>.*)\.$", re.DOTALL)
 _SERVE = "serve"

@@ -141,7 +141,7 @@ def configuration() -> Iterator[str]:
         "Every setting is a flag, an environment variable and a key of the YAML file that `--config.file` "
         "(or `VLLM_SPECDEC_EXPORTER_CONFIG_FILE`) names. A flag beats the environment, which beats the file. "
         "In the file, dots are levels: `poll.interval` is `interval` under `poll`. Repeatable settings take "
-        "a list in the file, and commas (headers: lines) in the environment."
+        "a list in the file, and commas (`--vllm.header` and `--requests.type`: lines) in the environment."
     )
     yield table(
         ("flag", "environment variable", "key", "default", "meaning"),

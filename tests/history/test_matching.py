@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from history.world import BEGIN, STEP, Life, World, four, truth
+from history.world import Life, World, four, truth
 from vllm_specdec_exporter.commands.history.matching import Cells, add, cell_of, compare
-from vllm_specdec_exporter.commands.history.past import Configuration, ModelHistory, Run, extend, filled
+from vllm_specdec_exporter.commands.history.past import Configuration, History, ModelHistory, runs_of
 from vllm_specdec_exporter.commands.history.report import render
 
 #: Comparisons by place: each K against none, and each against the one before it.
@@ -16,6 +16,10 @@ AGAINST = [(1, 0), (3, 0), (3, 1), (5, 0), (5, 3)]
 SEEDS = 100
 #: Least share of intervals that hold the truth, which is what they promise.
 PROMISED = 0.95
+
+
+def words_of(past: ModelHistory) -> str:
+    return " ".join(render(History("", "", 0, 0, 3600, (past,))).split())
 
 
 def history(world: World, **more: object) -> ModelHistory:
@@ -31,11 +35,11 @@ def found(world: World, history: ModelHistory) -> list[tuple[bool, bool]]:
             history.configurations[place].configuration.num_speculative_tokens if world.effect else 0
             for place in (comparison.new, comparison.old)
         )
-        speedup = comparison.speedup.speedup
-        assert speedup is not None, comparison.speedup.problem
-        bins = [one for one in comparison.speedup.bins if one.speedup.low is not None]
+        speedup = comparison.speedup
+        assert speedup is not None, comparison.problem
+        bins = [one for one in comparison.bins if one.speedup.low is not None]
         within = [one.speedup.low <= truth([one], k, before) <= one.speedup.high for one in bins]
-        held.append((speedup.low <= truth(comparison.speedup.bins, k, before) <= speedup.high, within))
+        held.append((speedup.low <= truth(comparison.bins, k, before) <= speedup.high, within))
     return held
 
 
@@ -65,10 +69,10 @@ def test_a_load_that_doubles_with_speculation_deceives_the_mean_and_not_the_matc
     for comparison in past.comparisons:
         new, old = (past.configurations[place] for place in (comparison.new, comparison.old))
         if old.configuration.num_speculative_tokens == 0:
-            right = truth(comparison.speedup.bins, new.configuration.num_speculative_tokens)
+            right = truth(comparison.bins, new.configuration.num_speculative_tokens)
             naive = old.time_per_output_token_seconds / new.time_per_output_token_seconds
             assert naive < 0.7 * right
-            assert comparison.speedup.speedup.value == pytest.approx(right, rel=0.03)
+            assert comparison.speedup.value == pytest.approx(right, rel=0.03)
 
 
 def test_a_rolling_change_is_compared_within_each_block_of_time() -> None:
@@ -76,15 +80,14 @@ def test_a_rolling_change_is_compared_within_each_block_of_time() -> None:
     lives = [Life(f"r{n}", 0, 3 + n, 0) for n in range(4)] + [Life(f"r{n}", 3 + n, 8, 3) for n in range(4)]
     world = World(lives, 1)
     (comparison,) = history(world).comparisons
-    speedup = comparison.speedup
-    assert speedup.matched_by == ("running requests", "prompt length", "block of time")
-    assert speedup.blocks == speedup.blocks_before == pytest.approx(72, abs=2)
+    assert comparison.matched_by == ("running requests", "prompt length", "block of time")
+    assert comparison.blocks == comparison.blocks_before == pytest.approx(72, abs=2)
     ((held, _),) = found(world, history(world))
     assert held
-    words = " ".join(render([history(world)], 3600).split())
-    assert f"at the same load, in {speedup.coverage:.0%} of its traffic" in words
+    words = words_of(history(world))
+    assert f"at the same load, in {comparison.coverage:.0%} of its traffic" in words
     apart = World([Life("r0", 0, 4, 0), Life("r0", 4, 8, 3)], 1)
-    assert "block of time" not in history(apart).comparisons[0].speedup.matched_by
+    assert "block of time" not in history(apart).comparisons[0].matched_by
 
 
 def test_a_past_without_a_time_without_speculation_is_compared_with_the_one_before() -> None:
@@ -93,8 +96,8 @@ def test_a_past_without_a_time_without_speculation_is_compared_with_the_one_befo
     past = history(world)
     ((held, _),) = found(world, past)
     assert held
-    words = " ".join(render([past], 3600).split())
-    speedup = past.comparisons[0].speedup.speedup
+    words = words_of(past)
+    speedup = past.comparisons[0].speedup
     assert f"since 7 November (K 3 to 5): no certain difference, {speedup.value:.2f} times as fast" in words
     assert f"({speedup.low:.2f} to {speedup.high:.2f}) at the same load" in words
     assert "acceptance length 2.85 to 3.35" in words
@@ -105,8 +108,8 @@ def test_without_a_time_by_requests_the_step_over_its_tokens_is_compared() -> No
     world = four(2)
     by_requests, by_steps = history(world), history(world, leave_out=("tpot_sum", "tpot_count"))
     for one, other in zip(by_requests.comparisons, by_steps.comparisons, strict=True):
-        assert (one.speedup.per_token, other.speedup.per_token) == (False, True)
-        assert other.speedup.speedup.value == pytest.approx(one.speedup.speedup.value, rel=1e-6)
+        assert (one.per_token, other.per_token) == (False, True)
+        assert other.speedup.value == pytest.approx(one.speedup.value, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -118,16 +121,16 @@ def test_without_a_time_by_requests_the_step_over_its_tokens_is_compared() -> No
         ),
         (
             World([Life("r0", 0, 4, 0), Life("r0", 4, 4.1, 3)], 1),
-            "3 blocks of time against 96, and 6 of about equal traffic are needed",
+            "3 blocks of time with loads of both, against 48, and 6 of about equal traffic are needed",
         ),
     ],
     ids=["other loads", "too short"],
 )
 def test_what_cannot_be_compared_is_refused_with_what_is_missing(world: World, missing: str) -> None:
     past = history(world)
-    assert past.comparisons[0].speedup.speedup is None
-    assert missing in past.comparisons[0].speedup.problem
-    assert "cannot be compared: " in render([past], 3600)
+    assert past.comparisons[0].speedup is None
+    assert missing in past.comparisons[0].problem
+    assert "cannot be compared: " in words_of(past)
 
 
 def finish(cells: Cells, block: int, tokens: float, seconds: float, prompt: float = 100.0) -> None:
@@ -143,7 +146,7 @@ def test_prompts_that_become_longer_are_no_effect_of_the_change(prompt: float) -
     for block in range(40):
         for cells, first, length in ((sides[0], 0, 1500.0), (sides[1], 40, prompt)):
             finish(cells, first + block, 100.0, 1 + length / 4000, length)
-    found = compare(*sides)
+    found = compare(sides, 1, 0)
     assert found.effect != "worse"
     assert (found.speedup is None) == (prompt > 2000), found
 
@@ -163,7 +166,7 @@ def test_blocks_with_most_of_the_traffic_make_no_interval_narrow(busy: dict[int,
                 tokens = busy.get(block, 100.0)
                 finish(cells, first + block, tokens, seconds * math.exp(scatter))
             sides.append(cells)
-        found = compare(*sides).speedup
+        found = compare(sides, 1, 0).speedup
         if found is not None:
             compared += 1
             held += (found.low or 0) <= 1.25 <= (found.high or 0)
@@ -183,20 +186,7 @@ def test_every_request_counts_once_and_none_near_a_change() -> None:
 
 def test_runs_end_at_gaps_and_changes_and_fill_what_is_not_shown_for_a_time() -> None:
     """An exporter that is down for a time makes no new configuration; a gap and another version do."""
-    shown = [
-        (0, Configuration(3)),
-        (1, Configuration(3, "eagle3", "0.32.0")),
-        (2, Configuration(3)),
-        (5, Configuration(3, "eagle3", "0.33.0")),
-        (6, Configuration(5, "eagle3", "0.33.0")),
-    ]
-    found: list[Run] = []
-    for place, configuration in shown:
-        extend(found, Run(BEGIN + place * STEP, BEGIN + place * STEP, configuration), STEP)
-    whole = filled(found, STEP)
-    runs = [((r.first - BEGIN) / STEP, (r.last - BEGIN) / STEP, r.configuration) for r in whole]
-    assert runs == [
-        (0, 2, Configuration(3, "eagle3", "0.32.0")),
-        (5, 5, Configuration(3, "eagle3", "0.33.0")),
-        (6, 6, Configuration(5, "eagle3", "0.33.0")),
-    ]
+    old, new = Configuration(3, "eagle3", "0.32.0"), Configuration(3, "eagle3", "0.33.0")
+    deeper = Configuration(5, "eagle3", "0.33.0")
+    shown = [Configuration(3), old, Configuration(3), None, None, new, deeper]
+    assert runs_of(shown) == [(old, range(3)), (new, range(5, 6)), (deeper, range(6, 7))]

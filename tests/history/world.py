@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vllm_specdec_exporter.commands.history.matching import BinSpeedup
-from vllm_specdec_exporter.commands.history.past import Configuration, Past, Run
+from vllm_specdec_exporter.commands.history.past import Configuration, Grid, Past, Replica, Shown, Times
 
 Numbers = NDArray[np.float64]
 DAY, STEP, BLOCK = 86400.0, 300.0, 3600.0
@@ -104,21 +104,26 @@ class World:
             counts["accepted_tokens"] = drafts * sum(ACCEPTED[: life.k])
         return counts
 
-    def past(self, *, leave_out: Sequence[str] = ()) -> Past:
-        """Return the past that is read of it, without Prometheus."""
-        runs: dict[tuple[tuple[str, str], ...], list[Run]] = {}
-        grids: dict[str, dict[tuple[tuple[str, str], ...], Numbers]] = {}
+    def grids(self) -> tuple[Times, dict[Replica, Shown], dict[str, Grid]]:
+        """Return the times, and by replica its configuration at each of them, and its counts by name."""
+        grid = Times(BEGIN, self.step, self.number + 1)
+        shown: dict[Replica, Shown] = {}
+        grids: dict[str, Grid] = {}
         for life in self.lives:
             replica = (("instance", life.replica), ("model_name", MODEL))
-            first, last = BEGIN + life.begin * DAY, BEGIN + life.end * DAY
-            runs.setdefault(replica, []).append(Run(first, last - self.step, Configuration(life.k)))
             here = slice(round(life.begin * DAY / self.step), round(life.end * DAY / self.step) + 1)
+            runs = shown.setdefault(replica, [None] * grid.number)
+            runs[here.start : here.stop - 1] = [Configuration(life.k)] * (here.stop - 1 - here.start)
             for name, counts in self.counts[life].items():
-                if name not in leave_out:
-                    grid = grids.setdefault(name, {})
-                    grid.setdefault(replica, np.full(self.number + 1, np.nan))[here] = counts
-        past = Past(self.step, BLOCK, lambda _: MODEL, runs)
-        past.add(BEGIN, grids)
+                columns = grids.setdefault(name, {})
+                columns.setdefault(replica, np.full(grid.number, np.nan))[here] = counts
+        return grid, shown, grids
+
+    def past(self, *, leave_out: Sequence[str] = ()) -> Past:
+        """Return the past that is read of it, without Prometheus."""
+        grid, shown, grids = self.grids()
+        past = Past(grid, BLOCK, lambda _: MODEL, shown)
+        past.add(grid, {name: columns for name, columns in grids.items() if name not in leave_out})
         return past
 
 
@@ -129,9 +134,10 @@ def truth(bins: Sequence[BinSpeedup], k: int, before: int = 0) -> float:
     return float((plain / speedup(before, running)).sum() / (plain / speedup(k, running)).sum())
 
 
-def four(seed: int, **more: object) -> World:
-    """Return a past of 14 days with three replicas: no speculation, then K of 1, 3 and 5."""
-    lives = [Life(f"r{n}", 3.5 * i, 3.5 * (i + 1), k) for i, k in enumerate((0, 1, 3, 5)) for n in range(3)]
+def four(seed: int, replicas: int = 3, days: float = 14, **more: object) -> World:
+    """Return a past of some replicas: no speculation, then K of 1, 3 and 5."""
+    each, ks = days / 4, enumerate((0, 1, 3, 5))
+    lives = [Life(f"r{n}:8000", each * i, each * (i + 1), k) for i, k in ks for n in range(replicas)]
     return World(lives, seed, **more)  # type: ignore[arg-type]
 
 

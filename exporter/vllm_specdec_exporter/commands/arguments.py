@@ -32,6 +32,8 @@ SERVER_OPTIONS = tuple(
     for option in OPTIONS
     if option.name.startswith("vllm.") or option.name == "poll.timeout"
 )
+#: Those of commands whose servers are arguments.
+CONNECTION_OPTIONS = tuple(option for option in SERVER_OPTIONS if option is not URL)
 
 
 def add_flag(

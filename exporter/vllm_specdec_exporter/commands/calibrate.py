@@ -52,7 +52,6 @@ _MAX_STEP_DIFFERENCE = 0.1
 #: K schedule may draft.
 _FEW_DRAFTS = 0.05
 
-_OPTIONS = tuple(option for option in cli.SERVER_OPTIONS if option is not cli.URL)
 #: Words that are one token of most tokenizers; a prime number of them, so that texts differ.
 _WORDS = ("time", "people", "water", "house", "world", "light", "paper", "music", "river", "table", "money")
 
@@ -95,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_flag(parser, "--dry-run", "Print what would be sent, and exit.")
     cli.add_flag(parser, "--allow-other-traffic", "Measure even if others use a server.")
     cli.add_flag(parser, "--quiet", "Show no progress.")
-    add_flags(parser, _OPTIONS)
+    add_flags(parser, cli.CONNECTION_OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -180,7 +179,7 @@ def _urls(args: argparse.Namespace) -> tuple[str, ...]:
 
 def _servers(args: argparse.Namespace) -> list[Endpoint]:
     """Return the servers; ConfigError if an address or a setting is invalid."""
-    values, _ = gather(_OPTIONS, vars(args), os.environ, None)
+    values, _ = gather(cli.CONNECTION_OPTIONS, vars(args), os.environ, None)
     servers = []
     for url in _urls(args):
         own = values | {"vllm.url": (without_api(cli.parsed("URL", url, parse_target)),)}

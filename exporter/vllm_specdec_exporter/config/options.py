@@ -91,11 +91,13 @@ def add_flags(
     options: Sequence[Option],
     subjects: Mapping[str, str] | None = None,
     first: Sequence[str] = (),
+    *,
+    variables: bool = True,
 ) -> None:
     """Add a flag for every option to `parser`; `gather` applies the defaults, not argparse.
 
     `subjects` are titles of the groups in the help, by the first part of the options' names; `first` names
-    the options before all groups.
+    the options before all groups; `variables` is whether environment variables apply.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
     for option in sorted(options, key=lambda option: option.name not in first):
@@ -106,15 +108,15 @@ def add_flags(
                 groups[title] = parser.add_argument_group(title)
             target = groups[title]
         shown = option.default if isinstance(option.default, str) else ", ".join(option.default or ())
+        lines = ", one value per line" if option.separator == "\n" else ""
+        variable = f" [${option.variable}{lines}]" if variables else ""
         target.add_argument(
             option.flag,
             dest=option.name,
             metavar=option.metavar,
             action="append" if option.repeatable else "store",
             default=None,
-            help=f"{option.help}{f' Default: {shown}.' if shown else ''} [${option.variable}]".replace(
-                "%", "%%"
-            ),
+            help=f"{option.help}{f' Default: {shown}.' if shown else ''}{variable}".replace("%", "%%"),
         )
 
 

@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -36,18 +35,18 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 #: Replaced by ``currentColor`` in the SVG.
-_INK = "#010203"
-_WIDTH, _HEIGHT = 6.0, 3.4
+INK = "#010203"
+_WIDTH, HEIGHT = 6.0, 3.4
 _RC: Any = {
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.size": 10.0,
-    "axes.edgecolor": _INK,
-    "axes.labelcolor": _INK,
-    "axes.titlecolor": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "text.color": _INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "text.color": INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
@@ -69,25 +68,6 @@ class Series:
 
     name: str
     points: tuple[Point, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Period:
-    """A named time between two Unix times, and the speedup measured in it, if any."""
-
-    name: str
-    begin: float
-    end: float
-    speedup: Interval | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Track:
-    """What is drawn over time: periods, and the load at Unix times."""
-
-    name: str
-    periods: tuple[Period, ...]
-    load: tuple[tuple[float, float], ...]
 
 
 def require() -> None:
@@ -113,7 +93,7 @@ def lines(
     ends of the vertical axis, ``None`` for those of the data. Raises ConfigError without matplotlib.
     """
     shown = [one for one in series if one.points]
-    with _drawing() as (figure, axes):
+    with drawing() as (figure, axes):
         for one, colour, marker, dash in zip(shown, *map(cycle, (PALETTE, _MARKERS, _DASHES)), strict=False):
             _line(axes, one, colour, marker, dash)
         ticks = sorted({point.x for one in shown for point in one.points})
@@ -122,10 +102,10 @@ def lines(
         axes.set_xlabel(printable(x_label))
         axes.set_ylabel(printable(y_label))
         axes.set_ylim(bottom=y_range[0], top=y_range[1])
-        axes.grid(visible=True, axis="y", color=_INK, alpha=0.15, linewidth=0.6)
+        axes.grid(visible=True, axis="y", color=INK, alpha=0.15, linewidth=0.6)
         if len(shown) > 1:
             figure.legend(loc="outside upper left", ncols=2, frameon=False)
-        return _svg(figure, title, description)
+        return svg(figure, title, description)
 
 
 def bars_with_intervals(
@@ -141,13 +121,13 @@ def bars_with_intervals(
     `title` and `description` are for screen readers; `reference` is
     a value to draw a line at, such as 1 for break-even. Raises ConfigError without matplotlib.
     """
-    with _drawing(height=max(1.6, 0.9 + 0.42 * len(bars))) as (figure, axes):
+    with drawing(height=max(1.6, 0.9 + 0.42 * len(bars))) as (figure, axes):
         for place, bar in enumerate(bars.values()):
             end = bar.value if bar else 0.0
             axes.barh(place, end, height=0.55, color=PALETTE[0])
             if bar and bar.low is not None and bar.high is not None:
                 reach = [[max(0.0, end - bar.low)], [max(0.0, bar.high - end)]]
-                axes.errorbar(end, place, xerr=reach, fmt="none", ecolor=_INK, capsize=4, linewidth=1.2)
+                axes.errorbar(end, place, xerr=reach, fmt="none", ecolor=INK, capsize=4, linewidth=1.2)
                 end = max(end, bar.high)
             beside: Any = {"textcoords": "offset points", "verticalalignment": "center"}
             axes.annotate(bar_label(bar, form), (max(end, 0.0), place), (6, 0), **beside)
@@ -157,8 +137,8 @@ def bars_with_intervals(
         axes.set_ylim(len(bars) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         if reference is not None:
-            axes.axvline(reference, color=_INK, linewidth=1.2, linestyle=(0, (4, 3)))
-        return _svg(figure, title, description)
+            axes.axvline(reference, color=INK, linewidth=1.2, linestyle=(0, (4, 3)))
+        return svg(figure, title, description)
 
 
 def bar_label(value: Interval | None, form: str) -> str:
@@ -166,50 +146,12 @@ def bar_label(value: Interval | None, form: str) -> str:
     return "none" if value is None else form.format(value.value)
 
 
-def timeline(title: str, tracks: Sequence[Track], description: str = "") -> Html:
-    """Return for each track its periods as bands with their speedups, and the load beneath, over time.
-
-    `title` and `description` are for screen readers. Raises ConfigError without matplotlib.
-    """
-    with _drawing(height=_HEIGHT * max(1, len(tracks))) as (figure, axes):
-        axes.remove()
-        rows = figure.subplots(
-            2 * len(tracks), 1, sharex=True, squeeze=False, height_ratios=[2, 1] * len(tracks)
-        )
-        for track, above, beneath in zip(tracks, rows[::2, 0], rows[1::2, 0], strict=True):
-            for period, colour in zip(track.periods, cycle(PALETTE), strict=False):
-                span = [_time(period.begin), _time(period.end)]
-                above.axvspan(*span, color=colour, alpha=0.15, linewidth=0)
-                speedup = period.speedup
-                if speedup is not None:
-                    above.fill_between(span, speedup.low or 0.0, speedup.high or 0.0, color=colour, alpha=0.4)
-                    above.plot(span, [speedup.value] * 2, color=colour, linewidth=1.8)
-                beside: Any = {"textcoords": "offset points", "rotation": 90, "va": "top", "fontsize": 8}
-                above.annotate(
-                    printable(period.name),
-                    (span[0], 1),
-                    (2, -2),
-                    xycoords=above.get_xaxis_transform(),
-                    **beside,
-                )
-            above.axhline(1.0, color=_INK, linewidth=1.2, linestyle=(0, (4, 3)))
-            above.set_ylabel(f"{printable(track.name)}\nspeedup")
-            beneath.plot([_time(at) for at, _ in track.load], [load for _, load in track.load], color=_INK)
-            beneath.set_ylabel("running")
-            beneath.xaxis_date()
-        figure.autofmt_xdate()
-        return _svg(figure, title, description)
-
-
-def _time(seconds: float) -> Any:
-    import matplotlib.dates
-
-    return matplotlib.dates.date2num(datetime.fromtimestamp(seconds, UTC))  # type: ignore[no-untyped-call]
-
-
 @contextmanager
-def _drawing(height: float = _HEIGHT) -> Iterator[tuple[Figure, Axes]]:
-    """Provide a figure with one pair of axes. The settings do not depend on matplotlibrc files."""
+def drawing(height: float = HEIGHT) -> Iterator[tuple[Figure, Axes]]:
+    """Provide a figure with one pair of axes. The settings do not depend on matplotlibrc files.
+
+    The `height` is in inches. Raises ConfigError without matplotlib.
+    """
     require()
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -237,8 +179,11 @@ def _line(axes: Axes, series: Series, colour: str, marker: str, dash: Any) -> No
             axes.errorbar(point.x, point.y, yerr=reach, fmt="none", ecolor=colour, capsize=3.5, linewidth=1.2)
 
 
-def _svg(figure: Figure, title: str, description: str) -> Html:
-    """Return the figure as an element, independent of other figures in the page."""
+def svg(figure: Figure, title: str, description: str) -> Html:
+    """Return the figure as an ``<svg>`` element, independent of other figures in the page.
+
+    `title` and `description` are for screen readers.
+    """
     import matplotlib as mpl
 
     mpl.rcParams["svg.hashsalt"] = "vllm-specdec-exporter"
@@ -250,7 +195,7 @@ def _svg(figure: Figure, title: str, description: str) -> Html:
     # A style element would apply to the whole page.
     raw = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>\s*", "", raw, flags=re.DOTALL)
     raw = raw.replace("xlink:href", "href").replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "")
-    raw = re.sub(_INK, "currentColor", raw, flags=re.IGNORECASE)
+    raw = re.sub(INK, "currentColor", raw, flags=re.IGNORECASE)
     # Identifiers must be unique within the page.
     prefix = "p" + hashlib.sha256(f"{title}\0{raw}".encode("utf-8", "replace")).hexdigest()[:8]
     raw = re.sub(r'\bid="', f'id="{prefix}-', raw)

@@ -152,7 +152,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     method = f"Speculative method of a server that speculates at times: {_LOOKUPS}."
     cli.add_flag(parser, "--method NAME", method, "", choices=("", *sorted(WITHOUT_MODEL)))
     cli.add_flag(parser, "--append", "Add to the file: more load levels, or more requests for each.")
-    add_flags(parser, [option for option in cli.SERVER_OPTIONS if option is not cli.URL])
+    add_flags(parser, cli.CONNECTION_OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:

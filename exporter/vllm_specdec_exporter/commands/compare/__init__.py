@@ -122,11 +122,7 @@ COMPARED, INCONCLUSIVE, USAGE, UNREACHABLE = 0, 1, 2, 4
 
 #: The options of `serve` with the same meaning here, for every side. The servers are positional arguments.
 _COSTS = ("cost.profile", "cost.file", "cost.hardware", "cost.model", "threshold")
-OPTIONS = tuple(
-    option
-    for option in (*cli.SERVER_OPTIONS, *(own for own in ALL_OPTIONS if own.name in _COSTS))
-    if option is not cli.URL
-)
+OPTIONS = (*cli.CONNECTION_OPTIONS, *(own for own in ALL_OPTIONS if own.name in _COSTS))
 _CLAIM = number(math.ulp(0.0), allowed="a speedup above 0, such as 1.5")
 
 
@@ -155,7 +151,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_output_flags(parser, "the comparison")
     cli.add_flag(parser, "--html FILE", "Write a report with plots as well.")
     cli.add_flag(
-        parser, "--prometheus.url URL", "Compare two times in this Prometheus instead, as history does."
+        parser,
+        "--prometheus.url URL",
+        "Compare two times in this Prometheus instead, as history does. Of the flags below, --vllm.* go with "
+        "it, and their environment variables do not.",
     )
     times = "A time in it: a duration before now, or such as 2026-11-01T12:00Z; without TO, until now."
     cli.add_flag(parser, "--a FROM/TO", times)

@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import sys
 import time
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ... import __version__
@@ -22,30 +21,16 @@ from ...config.values import parse_target
 from ...economics.baseline import Baseline, BaselineError, encode
 from ...publish import plots
 from ...serve import configuration
-from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from .. import arguments as cli
-from .past import ModelHistory
+from .past import History, ModelHistory
 from .reading import Reader, Scope
-from .report import clock, plot, render
+from .report import plot, render
 from .source import Prometheus, PrometheusError
 
 FORMAT = "vllm-specdec-history/1"  # of the JSON document
 COMPARED, NOTHING, USAGE, _, UNREACHABLE = range(5)
 #: How to connect: the settings for vLLM, here for the server with its metrics.
-OPTIONS = tuple(o for o in ALL_OPTIONS if o.name.startswith("vllm.") and o.name != "vllm.url")
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """The document of ``--json``."""
-
-    format: str
-    version: str  # of this program
-    since_seconds: float  # Unix time from which was read
-    until_seconds: float  # Unix time up to which was read
-    block_seconds: float  # length of a block of time
-    models: tuple[ModelHistory, ...]
-    warnings: tuple[str, ...] = ()  # of the server: the results may be incomplete
+OPTIONS = tuple(option for option in cli.CONNECTION_OPTIONS if option.name.startswith("vllm."))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_flag(parser, "--plot FILE", "Draw it, as SVG (needs matplotlib).")
     cli.add_flag(parser, "--json", "Print everything as JSON instead.")
     cli.add_flag(parser, "--timeout DURATION", "Deadline of a query.", "1m")
-    add_flags(parser, OPTIONS)
+    add_flags(parser, OPTIONS, variables=False)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -115,9 +100,9 @@ def show(history: History, *, as_json: bool, out: str = "") -> int:
     if as_json:
         cli.print_json(history)
     else:
-        print(render(history.models, history.block_seconds, out, history.warnings))
+        print(render(history, out))
     sys.stdout.flush()
-    found = any(c.speedup.speedup for model in history.models for c in model.comparisons)
+    found = any(c.speedup for model in history.models for c in model.comparisons)
     return COMPARED if found else NOTHING
 
 
@@ -155,11 +140,7 @@ async def read(
     prometheus = _connect(args, url)
     try:
         reader = Reader(prometheus, scope)
-        past = await reader.past()
-        models = tuple(
-            model if model.comparisons else replace(model, problem=_problem(model, scope))
-            for model in past.histories()
-        )
+        models = tuple((await reader.past()).histories())
         if not models:
             raise PrometheusError("nothing was generated in that time")
         times = scope.since, scope.until, reader.block
@@ -168,17 +149,6 @@ async def read(
     finally:
         await prometheus.close()
         cli.show_progress("\r\033[K", end="")
-
-
-def _problem(model: ModelHistory, scope: Scope) -> str:
-    """Return why nothing of a model can be compared."""
-    seen = {each.configuration.name for each in model.configurations}
-    ranges = (scope.ranges or {}).items()
-    idle = [f"{name}, {clock(begin)} to {clock(end)}" for name, (begin, end) in ranges if name not in seen]
-    if idle:
-        return f"no traffic in {' and in '.join(idle)}"
-    only = "one configuration" if len(model.configurations) == 1 else "no speculation"
-    return f"there was only {only} in this time"
 
 
 async def _baseline(reader: Reader, models: tuple[ModelHistory, ...]) -> Baseline:
@@ -198,8 +168,4 @@ def _connect(args: argparse.Namespace, url: str) -> Prometheus:
     if "?" in values["vllm.url"][0].url:
         raise ConfigError("URL: allowed: the address of the server, without a query")
     upstream = configuration.build_upstream(values, timeout=cli.seconds_of("--timeout", args.timeout, 1.0))
-    return Prometheus(upstream.targets[0], upstream, _tell)
-
-
-def _tell(done: int, expected: int) -> None:
-    cli.show_progress(f"\rreading: query {done} of {expected} ", end="")
+    return Prometheus(upstream.targets[0], upstream)

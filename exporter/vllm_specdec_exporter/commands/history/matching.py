@@ -23,8 +23,9 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from ...economics.baseline import LOADS
 from ...economics.statistics import MAX_BLOCKS, Interval, Uncertainty, reach_of
@@ -76,9 +77,11 @@ class BinSpeedup:
 
 
 @dataclass(frozen=True, slots=True)
-class Speedup:
-    """The measured speed of a configuration against an earlier one; without `speedup`, `problem` says why."""
+class Comparison:
+    """A configuration against no speculation or the one before it; without `speedup`, `problem` says why."""
 
+    new: int  # its place among the configurations
+    old: int  # that of the other one
     speedup: Interval | None = None  # the old time per output token over the new one, at the same loads
     effect: str = ""  # helped, worse, or no certain difference: the interval has 1
     problem: str = ""  # what is missing
@@ -90,135 +93,124 @@ class Speedup:
     bins: tuple[BinSpeedup, ...] = ()
 
 
-@dataclass(slots=True)
-class _Side:
-    """What a configuration has of a stratum."""
-
-    place: int  # of its load in `LOADS`
-    seconds: float = 0.0
-    weight: float = 0.0  # requests or tokens
-    log_load: float = 0.0
-    log_prompt: float = 0.0
-    generated: float = 0.0
-    blocks: dict[int, tuple[float, float]] = field(default_factory=dict)  # seconds and weight
-
-    def add(self, block: int, sums: array[float], first: int) -> None:
-        seconds, weight = self.blocks.get(block, (0.0, 0.0))
-        self.blocks[block] = seconds + sums[first], weight + sums[first + 1]
-        self.seconds += sums[first]
-        self.weight += sums[first + 1]
-        self.log_load += sums[LOG_LOAD]
-        self.log_prompt += sums[LOG_PROMPT]
-        self.generated += sums[GENERATED]
+#: What the old and the new configuration have of a stratum, by block.
+_Stratum = tuple[Cells, Cells]
 
 
-_Stratum = tuple[_Side, _Side]  # of the old and of the new configuration
-
-
-def compare(old: Cells, new: Cells) -> Speedup:
-    """Return the speed of `new` against `old`, whose cells are of the same blocks."""
+def compare(cells: Sequence[Cells], new: int, old: int) -> Comparison:
+    """Return the speedup of one configuration over another, by their places in `cells`."""
+    sides = cells[old], cells[new]
+    found = Comparison(new, old, problem="no request finished, or its time per output token is not known")
     # The same measure on both sides: vLLM before 0.11 has none by requests.
-    per_token = not (_total(old, REQUESTS) and _total(new, REQUESTS))
+    per_token = not all(total(side, REQUESTS) for side in sides)
     first = STEP_SECONDS if per_token else SECONDS
-    whole = _total(new, first + 1)
-    if not whole or not _total(old, first + 1):
-        return Speedup(problem="no request finished, or its time per output token is not known")
-    prompt = ("prompt length",) if any(cell % _PROMPTS for cell in new) else ()
-    found = Speedup()
+    whole = total(cells[new], first + 1)
+    if not whole or not total(cells[old], first + 1):
+        return found
+    prompt = ("prompt length",) if any(cell % _PROMPTS for cell in cells[new]) else ()
     # In the same blocks first: what changes with time is the same for both.
-    for cells, more in ((math.inf, ("block of time",)), (_CELLS, ())):
-        before, after = (_sides(side, cells, first) for side in (old, new))
-        strata = [(before[cell], after[cell]) for cell in sorted(before.keys() & after.keys())]
-        speedup = combine(strata, concurrent=bool(more))
+    for concurrent in (True, False):
+        strata = _strata(sides, first, concurrent=concurrent)
+        speedup = combine(strata.values(), first, concurrent=concurrent)
         low, high = speedup.low or 0.0, speedup.high or math.inf
-        here, there = ({block for both in strata for block in both[side].blocks} for side in (1, 0))
-        found = Speedup(
+        found = Comparison(
+            new,
+            old,
             speedup,
             effect="helped" if low > 1 else "worse" if high < 1 else "no certain difference",
-            coverage=math.fsum(after.weight for _, after in strata) / whole,
-            blocks=len(here),
-            blocks_before=len(there),
-            matched_by=("running requests", *prompt, *more),
+            coverage=math.fsum(total(after, first + 1) for _, after in strata.values()) / whole,
+            blocks=len({block for _, after in strata.values() for block in after}),
+            blocks_before=len({block for before, _ in strata.values() for block in before}),
+            matched_by=("running requests", *prompt, *["block of time"] * concurrent),
             per_token=per_token,
-            bins=tuple(_bins(strata, whole, concurrent=bool(more))),
+            bins=tuple(_bins(strata, whole, first, concurrent=concurrent)),
         )
-        if speedup.low and (more or found.coverage >= MINIMUM_COVERAGE):
+        if speedup.low and (concurrent or found.coverage >= MINIMUM_COVERAGE):
             return found
-    return replace(found, speedup=None, effect="", bins=(), problem=_problem(old, new, found))
-
-
-def _problem(old: Cells, new: Cells, result: Speedup) -> str:
-    blocks = [len({cell // _CELLS for cell in cells}) for cells in (new, old)]
-    if min(blocks) >= MINIMUM_BLOCKS and result.coverage < MINIMUM_COVERAGE:
-        return (
-            f"{result.coverage:.0%} of its traffic has a counterpart at the same load and prompt length, and "
+    if found.coverage < MINIMUM_COVERAGE:
+        problem = (
+            f"{found.coverage:.0%} of its traffic has a counterpart at the same load and prompt length, and "
             f"{MINIMUM_COVERAGE:.0%} is needed"
         )
-    if min(blocks) >= MINIMUM_BLOCKS:
-        blocks = [result.blocks, result.blocks_before]
-    return (
-        f"{blocks[0]} blocks of time against {blocks[1]}, and {MINIMUM_BLOCKS} of about equal traffic are "
-        "needed of each: more time, or a shorter --block"
-    )
+    else:
+        problem = (
+            f"{found.blocks} blocks of time with loads of both, against {found.blocks_before}, and "
+            f"{MINIMUM_BLOCKS} of about equal traffic are needed of each: more time, or a shorter --block"
+        )
+    return replace(found, speedup=None, effect="", bins=(), problem=problem)
 
 
-def _total(cells: Cells, place: int) -> float:
+def total(cells: Cells, place: int) -> float:
+    """Return the sum of what is at a place of each array."""
     return math.fsum(sums[place] for sums in cells.values())
 
 
-def _sides(cells: Cells, different: float, first: int) -> dict[float, _Side]:
-    """Return what finished by cell, of which so many are different."""
-    found: dict[float, _Side] = {}
-    for cell, sums in cells.items():
-        if sums[first + 1] > 0:
-            place = math.ceil(cell % _CELLS // _PROMPTS / _PARTS)  # of its load in `LOADS`
-            side = found.setdefault(cell % different, _Side(place))
-            side.add(cell // _CELLS, sums, first)
-    return found
+def _strata(sides: _Stratum, first: int, *, concurrent: bool) -> dict[int, _Stratum]:
+    """Return, by cell, what both have of it, or if `concurrent`, what they have of it in the same block."""
+    found: dict[int, _Stratum] = defaultdict(lambda: ({}, {}))
+    for side, cells in enumerate(sides):
+        for cell, sums in cells.items():
+            if sums[first + 1] > 0:
+                found[cell if concurrent else cell % _CELLS][side][cell // _CELLS] = sums
+    return {cell: both for cell, both in sorted(found.items()) if all(both)}
 
 
-def _bins(strata: list[_Stratum], whole: float, *, concurrent: bool) -> Iterator[BinSpeedup]:
-    for place in sorted({new.place for _, new in strata}):
-        within = [both for both in strata if both[1].place == place]
-        speedup = combine(within, concurrent=concurrent)
-        log_load, generated = (math.fsum(getattr(n, s) for _, n in within) for s in ("log_load", "generated"))
-        above, last = LOADS[place - 1] if place else 0, place == len(LOADS) - 1
-        share = math.fsum(new.weight for _, new in within) / whole
-        running = math.exp(log_load / generated)
-        yield BinSpeedup(float(above), None if last else LOADS[place], running, speedup, share)
+def _bins(strata: dict[int, _Stratum], whole: float, first: int, *, concurrent: bool) -> Iterator[BinSpeedup]:
+    by_load: dict[int, list[_Stratum]] = defaultdict(list)
+    for cell, both in strata.items():
+        by_load[math.ceil(cell % _CELLS // _PROMPTS / _PARTS)].append(both)
+    for place, within in sorted(by_load.items()):
+        weight, log_load, generated = (
+            math.fsum(total(after, what) for _, after in within) for what in (first + 1, LOG_LOAD, GENERATED)
+        )
+        yield BinSpeedup(
+            above=float(LOADS[place - 1] if place else 0),
+            up_to=None if place == len(LOADS) - 1 else LOADS[place],
+            running=math.exp(log_load / generated),
+            speedup=combine(within, first, concurrent=concurrent),
+            share=weight / whole,
+        )
 
 
-def combine(strata: list[_Stratum], *, concurrent: bool) -> Interval:
-    """Return the speedup over all strata with its interval, without ends where there are too few blocks."""
-    expected = math.fsum(new.weight * old.seconds / old.weight for old, new in strata)
-    taken = math.fsum(new.seconds for _, new in strata)
-    whole = math.fsum(new.weight for _, new in strata)
+def combine(strata: Collection[_Stratum], first: int, *, concurrent: bool) -> Interval:
+    """Return the speedup over all strata with its interval, without ends where there are too few blocks.
+
+    `first` is the place of the seconds in the arrays; that of the weight follows it.
+    """
+    y, n = first, first + 1
+    totals = [[tuple(map(math.fsum, zip(*side.values(), strict=True))) for side in both] for both in strata]
+    expected = math.fsum(new[n] * old[y] / old[n] for old, new in totals)
+    taken = math.fsum(new[y] for _, new in totals)
+    whole = math.fsum(new[n] for _, new in totals)
     if expected <= 0 or taken <= 0:
         return Interval(math.nan)
     speedup = expected / taken
     #: Of old and new, by block: seconds as they were, and as predicted from the other blocks.
     blocks: tuple[dict[int, tuple[float, float]], ...] = ({}, {})
-    lower = higher = longer = 0.0
-    for old, new in strata:
-        pairs = (old, new, new.weight / old.weight, speedup), (new, old, 1.0, 1 / speedup)
-        for sums, (side, other, counted, ratio) in zip(blocks, pairs, strict=True):
-            for block, (seconds, weight) in side.blocks.items():
-                left = side.weight - weight
-                among = (side.seconds - seconds) / left if left > _ALONE * weight else 0.0
-                rate = among or ratio * other.seconds / other.weight
+    loads: list[float] = []
+    prompts: list[float] = []
+    for both, (old, new) in zip(strata, totals, strict=True):
+        pairs = (old, new, new[n] / old[n], speedup), (new, old, 1.0, 1 / speedup)
+        for sums, side, (own, other, counted, ratio) in zip(blocks, both, pairs, strict=True):
+            for block, amounts in side.items():
+                seconds, weight = amounts[y], amounts[n]
+                left = own[n] - weight
+                among = (own[y] - seconds) / left if left > _ALONE * weight else 0.0
+                rate = among or ratio * other[y] / other[n]
                 was, predicted = sums.get(block, (0.0, 0.0))
                 sums[block] = was + counted * seconds, predicted + counted * rate * weight
-        difference = new.log_load / new.generated - old.log_load / old.generated
-        higher += new.weight / whole * max(0.0, difference)
-        lower += new.weight / whole * max(0.0, -difference)
-        longer += new.weight / whole * (new.log_prompt / new.generated - old.log_prompt / old.generated)
+        for place, differences in ((LOG_LOAD, loads), (LOG_PROMPT, prompts)):
+            difference = new[place] / new[GENERATED] - old[place] / old[GENERATED]
+            differences.append(new[n] / whole * difference)
     sides = [[sums[block] for block in sorted(sums)] for sums in blocks]
     if min(map(len, sides)) < MINIMUM_BLOCKS or min(map(_effective, sides)) < MINIMUM_EFFECTIVE:
         return Interval(speedup)
     if concurrent:  # both sides differ by the same
         sides = sides[1:]
     reach = reach_of(*map(_uncertainty, sides))
-    low, high = -reach - lower + min(0.0, longer), reach + higher + max(0.0, longer)
+    within = (*loads, math.fsum(prompts))
+    low = math.fsum(min(0.0, difference) for difference in within) - reach
+    high = math.fsum(max(0.0, difference) for difference in within) + reach
     return Interval(speedup, speedup * math.exp(low), speedup * math.exp(high))
 
 

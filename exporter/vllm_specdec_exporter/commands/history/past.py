@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, groupby
 from statistics import fmean
 
-from .matching import SECONDS, STEP_SECONDS, Cells, Speedup, add, cell_of, compare
+from .matching import SECONDS, STEP_SECONDS, Cells, Comparison, add, cell_of, compare, total
 
 #: Labels of a replica, without those that it lacks: name and value.
 Replica = tuple[tuple[str, str], ...]
@@ -19,6 +20,28 @@ Grid = dict[Replica, "Sequence[float]"]
 #: Times of the grid that are left out at the beginning of a run (it loads, warms up, and its first increase
 #: is not known) and at its end (requests are cut off).
 _WARMING, _ENDING = 2, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """A grid of times: `number` of them, `step` seconds apart."""
+
+    start: float
+    step: float
+    number: int
+
+    def at(self, place: float) -> float:
+        """Return the time at a place of the grid."""
+        return self.start + place * self.step
+
+    def place(self, time: float) -> int:
+        """Return the place that is nearest to a time."""
+        return min(self.number - 1, max(0, round((time - self.start) / self.step)))
+
+    def parts(self, points: int) -> list[Times]:
+        """Return the grid in parts of at most so many points."""
+        starts = range(0, self.number, points)
+        return [Times(self.at(place), self.step, min(points, self.number - place)) for place in starts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,38 +62,37 @@ class Configuration:
         parts = ["no speculation" if k == 0 else "speculation" if k is None else f"K={k}"]
         return ", ".join([*parts, *filter(None, (self.method if k != 0 else "", self.version))])
 
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A time in which a replica had one configuration: its first and last time on the grid."""
-
-    first: float
-    last: float
-    configuration: Configuration
+    def completed(self, near: Configuration | None) -> Configuration:
+        """Return it with what is not known of it as in the one before or after it, if K is the same."""
+        if near is None or near is self or near.num_speculative_tokens != self.num_speculative_tokens:
+            return self
+        whole = replace(self, method=self.method or near.method, version=self.version or near.version)
+        return near if whole == near else whole
 
 
-def extend(runs: list[Run], run: Run, step: float) -> None:
-    """Add a run behind others; it continues the last one unless a time of the grid is between them."""
-    if runs and runs[-1].configuration == run.configuration and run.first - runs[-1].last < 1.5 * step:
-        run = replace(run, first=runs.pop().first)
-    runs.append(run)
+#: The configuration of a replica at each time of a grid, ``None`` where it does not run.
+Shown = list[Configuration | None]
 
 
-def filled(runs: Sequence[Run], step: float) -> list[Run]:
-    """Return runs in which what is not shown for a time is as before or after it, if K is the same."""
-    for _ in ("forwards", "backwards"):
-        found: list[Run] = []
-        for run in runs:
-            mine = run.configuration
-            near = found[-1].configuration if found else mine
-            if near.num_speculative_tokens == mine.num_speculative_tokens:
-                mine = replace(mine, method=mine.method or near.method, version=mine.version or near.version)
-            found.append(replace(run, configuration=mine))
-        runs = found[::-1]
-    whole: list[Run] = []
-    for run in runs:
-        extend(whole, run, step)
-    return whole
+def runs_of(shown: Shown) -> list[tuple[Configuration, range]]:
+    """Return each run of a replica: its configuration, and the places of the grid, one after the other.
+
+    What is not shown for a time, as by an exporter that is down, is as before or after it.
+    """
+    shown = shown.copy()
+    forwards = range(len(shown))
+    for order in (forwards, forwards[::-1]):
+        near: Configuration | None = None
+        for place in order:
+            if configuration := shown[place]:
+                near = shown[place] = configuration.completed(near)
+    runs, begin = [], 0
+    for configuration, same in groupby(shown):
+        places = range(begin, begin + sum(1 for _ in same))
+        begin = places.stop
+        if configuration:
+            runs.append((configuration, places))
+    return runs
 
 
 @dataclass(slots=True)
@@ -78,7 +100,7 @@ class Record:
     """What a configuration did: by cell, its runs, sums of all that is read, and the load at each point."""
 
     cells: Cells = field(default_factory=dict)
-    runs: list[Run] = field(default_factory=list)
+    runs: list[range] = field(default_factory=list)
     sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     running: array[float] = field(default_factory=lambda: array("d"))
 
@@ -106,22 +128,13 @@ class Summary:
     periods: int  # times apart in which it ran
     replicas: int  # the most at once
     requests: float
-    running: float | None  # requests in a replica's batch: mean
-    running_p10: float | None  # and what is not exceeded a tenth of the time
-    running_p90: float | None  # and nine tenths of it
+    running: float  # requests in a replica's batch: mean
+    running_p10: float  # and what is not exceeded a tenth of the time
+    running_p90: float  # and nine tenths of it
     acceptance_ratio: float | None  # accepted of drafted tokens
     mean_acceptance_length: float | None  # tokens of a step with a draft
     time_per_output_token_seconds: float | None  # the mean at its own loads: not to be compared
-    tokens_per_second: float | None  # of a replica while it generates
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """A configuration against an earlier one, or against none: their places among the configurations."""
-
-    new: int
-    old: int
-    speedup: Speedup
+    tokens_per_second: float  # of a replica while it generates
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,63 +149,72 @@ class ModelHistory:
     problem: str = ""  # why there is no comparison
 
 
+@dataclass(frozen=True, slots=True)
+class History:
+    """The document of ``--json``."""
+
+    format: str
+    version: str  # of this program
+    since_seconds: float  # Unix time from which was read
+    until_seconds: float  # Unix time up to which was read
+    block_seconds: float  # length of a block of time
+    models: tuple[ModelHistory, ...]
+    warnings: tuple[str, ...] = ()  # of the server: the results may be incomplete
+
+
 class Past:
-    """Collects what replicas did in their runs; `group` names what a replica belongs to."""
+    """Collects what replicas did in their runs on a grid; `group` names what a replica belongs to."""
 
     def __init__(
-        self,
-        step: float,
-        block: float,
-        group: Callable[[Replica], str],
-        runs: Mapping[Replica, Sequence[Run]],
+        self, times: Times, block: float, group: Callable[[Replica], str], shown: Mapping[Replica, Shown]
     ) -> None:
-        self._step, self._block, self._group, self._runs = step, block, group, runs
+        self._times, self._block, self._group = times, block, group
+        self._runs = {replica: runs_of(own) for replica, own in shown.items()}
         self._records: dict[str, dict[Configuration, Record]] = defaultdict(dict)
         self._loads: dict[str, dict[int, array[float]]] = defaultdict(lambda: defaultdict(lambda: array("d")))
-        for replica, own in runs.items():
-            for run in own:
-                self._records[group(replica)].setdefault(run.configuration, Record()).runs.append(run)
+        for replica, own in self._runs.items():
+            for configuration, places in own:
+                self._records[group(replica)].setdefault(configuration, Record()).runs.append(places)
 
-    def add(self, start: float, values: Mapping[str, Grid]) -> None:
-        """Add the values of a grid that begins at a time: gauges, and increases within the step before."""
-        for replica, running in values["requests_running"].items():
+    def add(self, part: Times, values: Mapping[str, Grid]) -> None:
+        """Add the values at a part of the times: gauges, and increases within the step before."""
+        for replica in values["requests_running"]:
             group = self._group(replica)
             own = {name: grid[replica] for name, grid in values.items() if replica in grid}
-            for configuration, index in self.inside(replica, start, len(running)):
-                point = {name: column[index] for name, column in own.items() if column[index] >= 0}
+            for configuration, place in self.inside(replica, part):
+                point = {name: column[place] for name, column in own.items() if column[place] >= 0}
                 if point.get("generation_tokens") and "requests_running" in point:
-                    block = math.floor((start + (index - 0.5) * self._step) / self._block)
+                    block = math.floor(part.at(place - 0.5) / self._block)
                     self._records[group][configuration].add(block, point)
                     self._loads[group][block].append(point["requests_running"])
 
-    def inside(self, replica: Replica, start: float, number: int) -> Iterator[tuple[Configuration, int]]:
-        """Yield the places of a grid at which no change of a replica is near, with its configuration."""
-        for run in self._runs.get(replica, ()):
-            first = math.ceil((run.first - start) / self._step - 1e-6) + _WARMING
-            last = math.floor((run.last - start) / self._step + 1e-6) - _ENDING
-            for index in range(max(0, first), min(number - 1, last) + 1):
-                yield run.configuration, index
+    def inside(self, replica: Replica, part: Times) -> Iterator[tuple[Configuration, int]]:
+        """Yield the places of a part at which no change of a replica is near, with its configuration."""
+        offset = self._times.place(part.start)
+        for configuration, places in self._runs.get(replica, ()):
+            first, end = places.start + _WARMING - offset, places.stop - _ENDING - offset
+            for place in range(max(0, first), min(part.number, end)):
+                yield configuration, place
 
     def histories(self) -> Iterator[ModelHistory]:
         """Yield the histories of all that generated something, by name."""
         for name, records in sorted(self._records.items()):
-            found = [
-                (_summary(c, record, self._step), record) for c, record in records.items() if record.cells
-            ]
+            found = [(_summary(c, own, self._times), own) for c, own in records.items() if own.cells]
             if found:
                 found.sort(key=lambda one: (one[0].configuration.name, one[0].first_seconds))
                 summaries = tuple(summary for summary, _ in found)
-                load = tuple(
-                    (at * self._block, fmean(all_)) for at, all_ in sorted(self._loads[name].items())
-                )
-                yield ModelHistory(name, summaries, tuple(_comparisons(found)), load)
+                loads = sorted(self._loads[name].items())
+                load = tuple((block * self._block, fmean(running)) for block, running in loads)
+                comparisons = tuple(_comparisons(found))
+                problem = "" if comparisons else f"only {summaries[0].configuration.words} had traffic"
+                yield ModelHistory(name, summaries, comparisons, load, problem)
 
 
 def _comparisons(found: Sequence[tuple[Summary, Record]]) -> Iterator[Comparison]:
     """Yield each configuration with speculation against none, and each against the one before it."""
-    shown = [summary.configuration for summary, _ in found]
+    shown, cells = [summary.configuration for summary, _ in found], [record.cells for _, record in found]
     without = [place for place, each in enumerate(shown) if each.num_speculative_tokens == 0]
-    for new, (_, record) in enumerate(found):
+    for new in range(len(found)):
         olds = []
         if new not in without:
             same = [place for place in without if shown[place].version == shown[new].version]
@@ -200,23 +222,24 @@ def _comparisons(found: Sequence[tuple[Summary, Record]]) -> Iterator[Comparison
         if new and (new in without) == (new - 1 in without):
             olds.append(new - 1)
         for old in dict.fromkeys(olds):
-            yield Comparison(new, old, compare(found[old][1].cells, record.cells))
+            yield compare(cells, new, old)
 
 
-def _summary(configuration: Configuration, record: Record, step: float) -> Summary:
+def _summary(configuration: Configuration, record: Record, times: Times) -> Summary:
     sums, loads = record.sums, sorted(record.running)
     drafts, accepted = sums["drafts"], sums["accepted_tokens"]
     if drafts and not accepted:  # SGLang: each verification emits one token more, and each prefill one
         accepted = max(0.0, sums["generation_tokens"] - sums["requests"] - drafts)
     drafted = sums["draft_tokens"] or drafts * (configuration.num_speculative_tokens or 0)
     first = SECONDS if sums["tpot_count"] else STEP_SECONDS
-    seconds, weight = (math.fsum(cell[i] for cell in record.cells.values()) for i in (first, first + 1))
+    seconds, weight = total(record.cells, first), total(record.cells, first + 1)
+    replicas = Counter(chain.from_iterable(record.runs))  # at each place
     return Summary(
         configuration=configuration,
-        first_seconds=min(run.first for run in record.runs),
-        last_seconds=max(run.last for run in record.runs),
-        periods=_sweep(record.runs, step)[0],
-        replicas=_sweep(record.runs, 0.0)[1],
+        first_seconds=times.at(min(replicas)),
+        last_seconds=times.at(max(replicas)),
+        periods=sum(place - 1 not in replicas and place - 2 not in replicas for place in replicas),
+        replicas=max(replicas.values()),
         requests=sums["tpot_count"] or sums["requests"],
         running=fmean(loads),
         running_p10=loads[len(loads) // 10],
@@ -224,16 +247,5 @@ def _summary(configuration: Configuration, record: Record, step: float) -> Summa
         acceptance_ratio=accepted / drafted if drafted else None,
         mean_acceptance_length=1 + accepted / drafts if drafts else None,
         time_per_output_token_seconds=seconds / weight if weight else None,
-        tokens_per_second=sums["generation_tokens"] / (len(loads) * step),
+        tokens_per_second=sums["generation_tokens"] / (len(loads) * times.step),
     )
-
-
-def _sweep(runs: Iterable[Run], margin: float) -> tuple[int, int]:
-    """Return in how many periods any of them ran, and how many at most at once; `margin` bridges gaps."""
-    edges = [(run.first - margin, -1) for run in runs] + [(run.last + margin, 1) for run in runs]
-    periods = most = now = 0
-    for _, change in sorted(edges):
-        periods += not now
-        now -= change
-        most = max(most, now)
-    return periods, most

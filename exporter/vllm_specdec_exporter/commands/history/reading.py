@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from itertools import chain
 from statistics import fmean
 
@@ -17,8 +18,8 @@ from ...engines.dialect import MAX_POSITIONS, PER_POSITION, Dialect
 from ...engines.normal_form import SUM, Parts, latencies_of
 from ...exposition.histogram import Histogram
 from ..baseline.recorder import Recorder
-from .past import Configuration, Grid, Past, Replica, Run, Summary, extend, filled
-from .source import Prometheus, PrometheusError, Times
+from .past import Configuration, Grid, Past, Replica, Shown, Summary, Times
+from .source import Prometheus, PrometheusError, queries
 
 #: Dialects whose series have a time per output token, or one of a step.
 _READ = tuple(d for d in DIALECTS if d.name in ("vllm-v1", "aphrodite", "sglang"))
@@ -42,7 +43,9 @@ _BUCKETS = 25  # series of a histogram, for the size of a query; vLLM's has some
 #: Names in an error, so that it stays readable.
 _MAX_NAMES = 8
 #: Method and version by each of `_keys`, at each time of the grid.
-_Shown = dict[tuple[str, ...], list[tuple[str, str] | None]]
+_Deployments = dict[tuple[str, ...], list[tuple[str, str] | None]]
+#: Equal configurations are one object: there is one for each replica and time.
+_configuration = cache(Configuration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class Scope:
         if self.ranges is None:
             return shown
         names = (name for name, (begin, end) in self.ranges.items() if begin <= time <= end)
-        return next((Configuration(None, name=name) for name in names), None)
+        return next((_configuration(None, name=name) for name in names), None)
 
     def group(self, replica: Replica) -> str:
         """Return the name of what a replica belongs to."""
@@ -130,34 +133,34 @@ class Reader:
     def __init__(self, prometheus: Prometheus, scope: Scope) -> None:
         self._prometheus, self._scope = prometheus, scope
         self._families: Counter[_Family] = Counter()  # with the number of their replicas
+        self._keys: set[tuple[str, ...]] = set()  # of these replicas
         self.block = 0.0  # seconds of a block
 
     async def past(self) -> Past:
         """Return the past. Raises PrometheusError."""
         await self._find()
         self._times = times = await self._grid()
-        queries = [(family, q) for family, number in self._families.items() for q in times.queries(number)]
+        parts = [(family, q) for family, number in self._families.items() for q in queries(times, number)]
         info = f"vllm_specdec_info{{{self._scope.of_model}}}"  # without --match, which is for servers
         exporters = await self._prometheus.series(info, self._scope.since, self._scope.until)
-        of_exporters = times.queries(len(exporters))
-        self._prometheus.expect(len(queries) * (len(_COUNTERS) + 2) + len(of_exporters))
-        known: _Shown = defaultdict(lambda: [None] * times.number)
+        of_exporters = queries(times, len(exporters))
+        self._prometheus.expect(len(parts) * (len(_COUNTERS) + 2) + len(of_exporters))
+        known: _Deployments = {}
         for part in of_exporters:
             await self._deployments(info, part, known)
-        runs: dict[Replica, list[Run]] = defaultdict(list)
-        for family, part in queries:
-            await self._configurations(family, part, known, runs)
-        whole = {replica: filled(own, times.step) for replica, own in runs.items()}
-        self._past = Past(times.step, self.block, self._scope.group, whole)
-        for family, part in queries:
-            self._past.add(part.start, await self._values(family, part, _COUNTERS))
+        shown: dict[Replica, Shown] = defaultdict(lambda: [None] * times.number)
+        for family, part in parts:
+            await self._configurations(family, part, known, shown)
+        self._past = Past(times, self.block, self._scope.group, shown)
+        for family, part in parts:
+            self._past.add(part, await self._values(family, part, _COUNTERS))
         return self._past
 
     async def _values(self, family: _Family, times: Times, counters: Iterable[str]) -> dict[str, Grid]:
         """Return the increases of counters, and the mean of the running requests."""
-        queries = {"requests_running": family.field("avg_over_time", "requests_running")}
-        queries |= {c: family.field("increase", c) for c in counters if family.names(c)}
-        return {field: await self._prometheus.grid(query, times) for field, query in queries.items()}
+        functions = {"requests_running": "avg_over_time"} | dict.fromkeys(counters, "increase")
+        expressions = {n: family.field(function, n) for n, function in functions.items() if family.names(n)}
+        return {name: await self._prometheus.grid(query, times) for name, query in expressions.items()}
 
     async def _find(self) -> None:
         """Find the families that have series, and their replicas."""
@@ -167,6 +170,7 @@ class Reader:
         pattern = f'__name__=~"{"|".join(named)}"'
         found = await source.series(f"{{{pattern},{scope.matchers}}}", scope.since, scope.until)
         self._families = Counter(named[n] for labels in found if (n := labels.get("__name__")) in named)
+        self._keys = {key for labels in found for key in _keys(labels)}
         if self._families:
             return
         others = await source.series(f"{{{pattern}}}", scope.since, scope.until)
@@ -193,7 +197,7 @@ class Reader:
             samples = (f.field("count_over_time", "requests_running") for f in self._families)
             query = f"max({' or '.join(samples)})"
             (counts,) = (await self._prometheus.grid(query, times)).values() or [()]
-            seen = [(times.start + place * step, count) for place, count in enumerate(counts) if count > 0]
+            seen = [(times.at(place), count) for place, count in enumerate(counts) if count > 0]
             if not seen:
                 raise PrometheusError("no samples of vLLM or SGLang in that time")
             first, last = seen[0][0] - step, seen[-1][0]
@@ -209,48 +213,46 @@ class Reader:
         start = math.ceil(first / step) * step
         return Times(float(start), float(step), max(1, math.floor((last - start) / step) + 1))
 
-    def _offset(self, times: Times) -> int:
-        """Return the place of a part of the grid in it."""
-        return round((times.start - self._times.start) / times.step)
-
-    async def _deployments(self, info: str, times: Times, known: _Shown) -> None:
+    async def _deployments(self, info: str, part: Times, known: _Deployments) -> None:
         """Add method and version at these times, by each of `_keys`; empty if not unique."""
         by = "target, namespace, pod, model_name, method, upstream_version"
-        grid = await self._prometheus.grid(f"max by ({by}) (last_over_time({info}[$step]))", times)
-        offset = self._offset(times)
+        grid = await self._prometheus.grid(f"max by ({by}) (last_over_time({info}[$step]))", part)
+        offset = self._times.place(part.start)
         for series, column in grid.items():
             labels = dict(series)
             shown = method, version = labels.get("method", ""), labels.get("upstream_version", "")
-            for column_of in map(known.__getitem__, _keys(labels)):
+            for key in self._keys.intersection(_keys(labels)):
+                of_key = known.setdefault(key, [None] * self._times.number)
                 for place in (place for place, one in enumerate(column, offset) if one > 0):
-                    before = column_of[place] or shown
+                    before = of_key[place] or shown
                     both = method * (before[0] == method), version * (before[1] == version)
-                    column_of[place] = shown if before == shown else both
+                    of_key[place] = shown if before == shown else both
 
     async def _configurations(
-        self, family: _Family, times: Times, known: _Shown, runs: dict[Replica, list[Run]]
+        self, family: _Family, part: Times, known: _Deployments, shown: dict[Replica, Shown]
     ) -> None:
-        """Add what the replicas of a family show at these times to their runs."""
-        ks = await self._prometheus.grid(family.k(), times)
+        """Add what the replicas of a family show at these times."""
+        ks = await self._prometheus.grid(family.k(), part)
+        offset = self._times.place(part.start)
         for replica, column in ks.items():
+            own = shown[replica]
             names = next((known[key] for key in _keys(dict(replica)) if key in known), None)
-            for place, k in enumerate(column):
-                time = times.start + place * times.step
-                method, version = (names and names[self._offset(times) + place]) or ("", "")
-                depth = int(k) if 0 <= k <= MAX_POSITIONS else None
-                shown = self._scope.chosen(time, Configuration(depth, method if k else "", version))
-                if shown is not None and not math.isnan(k):
-                    extend(runs[replica], Run(time, time, shown), times.step)
+            for place, k in enumerate(column, offset):
+                if not math.isnan(k):
+                    method, version = (names and names[place]) or ("", "")
+                    depth = int(k) if 0 <= k <= MAX_POSITIONS else None
+                    seen = _configuration(depth, method if k else "", version)
+                    own[place] = self._scope.chosen(self._times.at(place), seen)
 
     async def baseline(self, model: str, summary: Summary) -> Baseline:
         """Return the newest week of a configuration as a baseline; raise BaselineError if it has none."""
         recorder, dialect, end = Recorder(), "", summary.last_seconds
-        place = max(summary.first_seconds, end - _BASELINE_SECONDS) - self._times.start
-        start = self._times.start + max(0, round(place / self._times.step)) * self._times.step
-        whole = Times(start, self._times.step, round((end - start) / self._times.step) + 1)
+        grid = self._times
+        first = grid.place(max(summary.first_seconds, end - _BASELINE_SECONDS))
+        week = Times(grid.at(first), grid.step, grid.place(end) + 1 - first)
         for family, number in self._families.items():
-            for times in whole.queries(number * _BUCKETS):
-                if await self._record(recorder, family, times, model, summary.configuration):
+            for part in queries(week, number * _BUCKETS):
+                if await self._record(recorder, family, part, model, summary.configuration):
                     dialect = family.dialect.name
         try:
             buckets = recorder.buckets()
@@ -280,7 +282,7 @@ class Reader:
         points: dict[tuple[int, int], list[Replica]] = defaultdict(list)
         for replica in sorted(running.keys() & tokens.keys()):
             if self._scope.group(replica) == model:
-                for mine, place in self._past.inside(replica, times.start, times.number):
+                for mine, place in self._past.inside(replica, times):
                     load = running[replica][place]
                     if mine == configuration and load >= 0 and tokens[replica][place] > 0:
                         points[place, bucket_of(load)].append(replica)

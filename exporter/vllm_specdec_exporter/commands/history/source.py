@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
@@ -19,7 +18,8 @@ import msgspec
 from ...config.values import Target, format_duration
 from ...serve.upstream import PollError, Upstream
 from ...serve.upstream_connection import UpstreamConfig
-from .past import Grid, Replica
+from .. import arguments as cli
+from .past import Grid, Replica, Times
 
 #: Values of a response: with their JSON text some 15 MB, of which there is one at a time.
 _MAX_VALUES = 100_000
@@ -72,38 +72,20 @@ _SERIES = msgspec.json.Decoder(_Response[list[dict[str, str]]])
 _NAMES = msgspec.json.Decoder(_Response[list[str]])
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """A grid of times: `number` of them, `step` seconds apart."""
-
-    start: float
-    step: float
-    number: int
-
-    @property
-    def last(self) -> float:
-        """The last time."""
-        return self.start + (self.number - 1) * self.step
-
-    def parts(self, points: int) -> list[Times]:
-        """Return the grid in parts of at most so many points."""
-        starts = range(0, self.number, points)
-        return [Times(self.start + at * self.step, self.step, min(points, self.number - at)) for at in starts]
-
-    def queries(self, series: int) -> list[Times]:
-        """Return the grid in parts, each of which a query of so many series can answer."""
-        return self.parts(max(_MIN_POINTS, min(_MAX_POINTS, _MAX_VALUES // max(1, series))))
+def queries(times: Times, series: int) -> list[Times]:
+    """Return the times in parts, each of which a query of so many series can answer."""
+    return times.parts(max(_MIN_POINTS, min(_MAX_POINTS, _MAX_VALUES // max(1, series))))
 
 
 class Prometheus:
-    """Queries a server; `tell` gets the number of queries, and how many are expected."""
+    """Queries a server, and shows how far it is on a terminal."""
 
-    def __init__(self, target: Target, config: UpstreamConfig, tell: Callable[[int, int], None]) -> None:
+    def __init__(self, target: Target, config: UpstreamConfig) -> None:
         """Raise ConfigError for certificate files that cannot be used."""
         self._upstream = Upstream(target, config)
         self._base = target.url.partition("?")[0].removesuffix("/metrics").rstrip("/")
         self._timeout = config.timeout
-        self._tell, self._done, self._expected = tell, 0, 0
+        self._done = self._expected = 0  # queries
         self.warnings: dict[str, None] = {}  # of its responses, each once: of Thanos, that a store is missing
 
     def expect(self, queries: int) -> None:
@@ -151,7 +133,8 @@ class Prometheus:
         waiting = [times]
         while waiting:
             part = waiting.pop()
-            ends = {"start": f"{part.start:.3f}", "end": f"{part.last:.3f}", "step": f"{part.step:g}"}
+            last = part.at(part.number - 1)
+            ends = {"start": f"{part.start:.3f}", "end": f"{last:.3f}", "step": f"{part.step:g}"}
             try:
                 body = await self._body("query_range", {"query": expression, **ends})
             except _TooExpensiveError:
@@ -163,8 +146,7 @@ class Prometheus:
                 key = tuple(sorted(series.metric.items()))
                 column = grid.setdefault(key, array("d", (math.nan,)) * times.number)
                 for time, value in series.values:
-                    place = round((time - times.start) / times.step)
-                    column[min(times.number - 1, max(0, place))] = self.number(value)
+                    column[times.place(time)] = self.number(value)
         return dict(grid)
 
     async def _body(self, path: str, query: Mapping[str, str]) -> bytes:
@@ -180,7 +162,8 @@ class Prometheus:
             raise PrometheusError(message) from error
         finally:
             self._done += 1
-            self._tell(self._done, max(self._done, self._expected))
+            expected = max(self._done, self._expected)
+            cli.show_progress(f"\rreading: query {self._done} of {expected} ", end="")
         if response.status == 200:
             return response.body
         message = f"{self._base} answered {response.status}{_HINTS.get(response.status, '')}"

@@ -90,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_flag(group, "--no-html", f"No {_PAGE}, which needs matplotlib.")
     cli.add_flag(group, "--json", "Print JSON instead of a table.")
     cli.add_flag(group, "--quiet", "Show no progress.")
-    add_flags(parser, [option for option in cli.SERVER_OPTIONS if option is not cli.URL])
+    add_flags(parser, cli.CONNECTION_OPTIONS)
 
 
 def read_plan(args: argparse.Namespace) -> SweepPlan:

@@ -1,0 +1,74 @@
+"""The HTTP API of a Prometheus that has scraped a world every 15 s, with increases that are exact."""
+
+import json
+import math
+import re
+from urllib.parse import parse_qs, urlsplit
+
+from history.world import BEGIN, STEP, World
+from support.faulty_server import Behaviour, Peer, head
+from vllm_specdec_exporter.engines import DIALECTS
+
+_SCRAPE = 15
+_RUNNING, _INFO = "vllm:num_requests_running", "vllm_specdec_info"
+#: Fields by sample name.
+_FIELDS = {name: field for dialect in DIALECTS for name, (field, _) in dialect.fields.items()} | {
+    f"vllm:request_time_per_output_token_seconds_{part}": f"tpot_{part}" for part in ("sum", "count")
+}
+
+#: Values at each step by name and labels: of counters their increases.
+_Columns = dict[str, dict[tuple[tuple[str, str], ...], list[float]]]
+
+
+def api(world: World, *, exporters: bool) -> Behaviour:
+    """Answer queries from a world of vLLM servers, if wanted with an exporter beside each."""
+    past = _columns(world)
+    if not exporters:
+        past[_INFO] = {}
+
+    async def run(peer: Peer) -> None:
+        while True:
+            request = urlsplit((await peer.read_request()).path)
+            query = {name: values[0] for name, values in parse_qs(request.query).items()}
+            data = _labels(past, query) if request.path.endswith("series") else _matrix(past, query)
+            body = json.dumps({"status": "success", "data": data}).encode()
+            await peer.send(head(Content_Type="application/json", Content_Length=len(body)) + body)
+
+    return Behaviour(run, reads_request=False)
+
+
+def _columns(world: World) -> _Columns:
+    _, shown, grids = world.grids()
+    past: _Columns = {name: {labels: list(c) for labels, c in grid.items()} for name, grid in grids.items()}
+    past |= {"k": {}, _INFO: {}}
+    for replica, own in shown.items():
+        ks = past["k"][replica] = [math.nan if c is None else c.num_speculative_tokens or 0 for c in own]
+        labels = {"target": f"http://{dict(replica)['instance']}", "upstream_version": "0.32.0"}
+        for method, drafts in (("", False), ("eagle3", True)):
+            key = tuple((dict(replica) | labels | {"method": method}).items())
+            past[_INFO][key] = [math.nan if math.isnan(k) or (k > 0) != drafts else 1.0 for k in ks]
+    return past
+
+
+def _labels(past: _Columns, query: dict[str, str]) -> list[dict[str, str]]:
+    name, field = (_INFO, _INFO) if _INFO in query["match[]"] else (_RUNNING, "k")
+    return [{"__name__": name, **dict(labels)} for labels in past[field]]
+
+
+def _matrix(past: _Columns, query: dict[str, str]) -> dict[str, object]:
+    expression, (start, end, step) = query["query"], (float(query[name]) for name in ("start", "end", "step"))
+    times = [start + place * step for place in range(round((end - start) / step) + 1)]
+    points = [(time, round((time - BEGIN) / STEP)) for time in times]
+    if "count_over_time" in expression:
+        number = max(len(column) for column in past["k"].values())
+        begins = ((time, place, max(0, place + 1 - round(step / STEP))) for time, place in points)
+        counts = ((time, len(range(begin, min(number, place + 1)))) for time, place, begin in begins)
+        values = [(time, f"{count * STEP / _SCRAPE:g}") for time, count in counts if count]
+        return {"resultType": "matrix", "result": [{"metric": {}, "values": values}]}
+    (name, *_) = ["k"] if "count by" in expression else re.findall('__name__="(.*?)"', expression) or [_INFO]
+    result = []
+    for labels, column in past[_FIELDS.get(name, name)].items():
+        seen = ((time, column[place]) for time, place in points if 0 <= place < len(column))
+        values = [(time, f"{value:.12g}") for time, value in seen if not math.isnan(value)]
+        result.append({"metric": dict(labels), "values": values})
+    return {"resultType": "matrix", "result": result}
