@@ -29,7 +29,7 @@ from .hardware import PLAIN, SHARED_ERROR, STEP, PhysicalModel, regime, widening
 SMALLEST_DRAFT = 0.01
 #: A calibrated profile is used for batch sizes and contexts up to this factor outside the measured ones.
 REACH = 1.5
-#: Least uncertainty of a calibrated profile beyond them: that of the shipped ones, measured elsewhere too.
+#: Least uncertainty of a profile beyond what it was measured with: that of most shipped ones.
 _EXTRAPOLATED = 0.6
 #: Largest uncertainty of a calibrated profile. Beyond it, even 1.5 times as fast, which healthy speculation
 #: gains, cannot be told from a loss.
@@ -201,17 +201,17 @@ class CostProfile:
         smallest = largest = self._size
         if self.size_ratio is None and (self.draft.per_position_of_size or self.draft.per_token_of_size):
             smallest, largest = SMALLEST_DRAFT, 1.0
-        low, high = self._errors(batch)
         least, most = self.step_cost(k, batch, smallest), self.step_cost(k, batch, largest)
+        low, high = self._errors(batch)
         return max(1.0, least * low), most * high
 
     def _errors(self, batch: float) -> tuple[float, float]:
         """Return the least and the largest cost over the estimated one."""
         if self.errors:
             return self.errors
-        beyond = self.basis is Basis.CALIBRATED and not self.covers(batch)
-        uncertainty = max(self.uncertainty, _EXTRAPOLATED) if beyond else self.uncertainty
-        factor = math.pow(1 + uncertainty, widening(batch) if self.physical else 1)
+        modelled = self.physical and self.basis is Basis.MODELLED
+        uncertainty = self.uncertainty if self.covers(batch) else max(self.uncertainty, _EXTRAPOLATED)
+        factor = math.pow(1 + uncertainty, widening(batch) if modelled else 1)
         return 1 / factor, factor
 
     def covers(self, batch: float) -> bool:
