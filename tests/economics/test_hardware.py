@@ -44,6 +44,7 @@ from vllm_specdec_exporter.economics.profiles import (
 from vllm_specdec_exporter.economics.sizes import PRECISIONS, HardwareError, accelerators
 from vllm_specdec_exporter.economics.speculative_config import Speculation
 from vllm_specdec_exporter.economics.speedup import estimate
+from vllm_specdec_exporter.judgement.payoff import how_to_know
 
 ROOT = Path(__file__).parents[2]
 
@@ -312,7 +313,8 @@ class TestDeployed:
         speedup = estimate(2.5, 3, 4, other)
         assert (speedup.speedup_low, speedup.speedup_high) == (0.0, 2.5)
         assert speedup.basis is Basis.MODELLED
-        assert "check --cost.hardware and --cost.model" in other.contradiction
+        assert "by the model of the hardware a plain one at least" in other.contradiction
+        assert how_to_know(Basis.MODELLED, other).startswith("check --cost.hardware and --cost.model, run")
 
     def test_prompts_in_the_steps(self) -> None:
         """They come with each token that a step emits, in a plain one with one token of each request.

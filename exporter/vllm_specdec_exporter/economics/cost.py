@@ -254,7 +254,7 @@ class CostProfile:
         if step.seconds < least_plain:
             words = (
                 f"a step with drafts takes {1000 * step.seconds:.1f} ms, by the model of the hardware a "
-                f"plain one at least {1000 * least_plain:.1f} ms: check --cost.hardware and --cost.model"
+                f"plain one at least {1000 * least_plain:.1f} ms"
             )
             return replace(self, errors=(0.0, math.inf), contradiction=words)
 

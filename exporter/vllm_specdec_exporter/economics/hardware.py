@@ -264,7 +264,7 @@ class PhysicalModel:
 # deployment: `python bench/accuracy/score.py --intervals` prints these numbers, and `--check` compares them.
 # They are 90 % prediction intervals for one more deployment, by Student's t. A deployment weighs 1, whatever
 # its number of measurements. A class with fewer than five deployments takes those of its family in all
-# regimes, else those of its regime.
+# regimes, else those of its regime. `WIDER_PER_DOUBLING` and `SHARED_ERROR` are chosen, and not checked.
 
 #: Methods that draft alike. `other` are draft models, n-grams and the like, hardly measured with hardware.
 FAMILIES = ("eagle", "mtp", "parallel", "other")

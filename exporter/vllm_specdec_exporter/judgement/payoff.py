@@ -233,6 +233,8 @@ def how_to_know(basis: Basis, profile: CostProfile) -> str:
     if profile.basis is Basis.CALIBRATED:
         return "run calibrate at this batch size and context, or record a baseline"
     option = f"give {profile.lacking}, " if profile.lacking else ""
+    if profile.contradiction and profile.basis is Basis.MODELLED:
+        option = "check --cost.hardware and --cost.model, "
     return f"{option}run history on the Prometheus that scrapes vLLM, calibrate, or record a baseline"
 
 
