@@ -305,7 +305,6 @@ def thresholds_for(profile: CostProfile, k: int | None = None, method: str = "")
     k = k or profile.typical_k
     cost, first = profile.step_cost(k, 1), profile.step_cost(1, 1)
     last = cost - profile.step_cost(k - 1, 1) if k > 1 else first - 1
-
     gain = defaults.beneficial_speedup
 
     def ratio(speedup: float) -> float:
@@ -346,6 +345,5 @@ def _contradiction(step: ObservedStep, least: float, most: float) -> str:
     """Return how the step contradicts the modelled time, without prompts and with all of them."""
     if least / STEP <= step.seconds <= most * STEP:
         return ""
-    modelled = min(most, max(least, step.seconds))  # the nearest
-    took, expected = f"{1000 * step.seconds:.1f} ms", f"{1000 * modelled:.1f} ms"
-    return f"a step takes {took}, by the model of the hardware {expected}: the engine's own time counts"
+    took, modelled = (f"{1000 * time:.1f} ms" for time in (step.seconds, min(most, max(least, step.seconds))))
+    return f"a step takes {took}, by the model of the hardware {modelled}: the engine's own time counts"

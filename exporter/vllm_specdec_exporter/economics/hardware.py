@@ -109,14 +109,9 @@ class Machine:
         ):
             size = requests * tokens_read * values * model.kv_bytes / self.count
             streams = requests * max(1.0, heads / self.count)
-            total += (
-                size
-                / gpu.bandwidth
-                * max(
-                    1 / self.overheads.bandwidth,
-                    gpu.units / streams if tokens > requests and self.unsplit and heads else 0.0,
-                )
-            )
+            one_block = tokens > requests and self.unsplit and heads
+            slower = max(1 / self.overheads.bandwidth, gpu.units / streams if one_block else 0.0)
+            total += size / gpu.bandwidth * slower
         return total
 
     def _messages(self, model: Model, tokens: float) -> float:

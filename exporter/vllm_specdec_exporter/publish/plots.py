@@ -185,13 +185,8 @@ def timeline(title: str, tracks: Sequence[Track], description: str = "") -> Html
                     above.fill_between(span, speedup.low or 0.0, speedup.high or 0.0, color=colour, alpha=0.4)
                     above.plot(span, [speedup.value] * 2, color=colour, linewidth=1.8)
                 beside: Any = {"textcoords": "offset points", "rotation": 90, "va": "top", "fontsize": 8}
-                above.annotate(
-                    printable(period.name),
-                    (span[0], 1),
-                    (2, -2),
-                    xycoords=above.get_xaxis_transform(),
-                    **beside,
-                )
+                beside["xycoords"] = above.get_xaxis_transform()
+                above.annotate(printable(period.name), (span[0], 1), (2, -2), **beside)
             above.axhline(1.0, color=_INK, linewidth=1.2, linestyle=(0, (4, 3)))
             above.set_ylabel(f"{printable(track.name)}\nspeedup")
             beneath.plot([_time(at) for at, _ in track.load], [load for _, load in track.load], color=_INK)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -64,8 +65,8 @@ class Poller:
         interval: float,
         *,
         patience: float,
-        clock: Callable[[], float],
-        wall: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
         log: Callable[[Iterable[Event]], None] = logs.write,
         shapes: Callable[[], Mapping[str, DraftShape]] = dict,
     ) -> None:
