@@ -117,8 +117,16 @@ def exit_code(result: ExporterResult) -> int:
 async def observe(upstream: UpstreamConfig, settings: Settings, duration: float) -> ExporterResult:
     """Poll the server for `duration` seconds and return the result. It ends early if a poll fails."""
     target, interval = upstream.targets[0], duration / _SAMPLES
-    client, patience = Upstream(target, upstream), float("inf")
-    poller = Poller(target.name, client, settings, interval, patience=patience, log=lambda _: None)
+    poller = Poller(
+        target.name,
+        Upstream(target, upstream),
+        settings,
+        interval,
+        patience=float("inf"),
+        clock=time.monotonic,
+        wall=time.time,
+        log=lambda _: None,
+    )
     try:
         await poller.poll()
         end = time.monotonic() + duration  # without the first poll, which may take long
