@@ -19,6 +19,7 @@ from vllm_specdec_exporter.economics.hardware import (
     REGIMES,
     SPEEDUP,
     STEP,
+    Machine,
     family,
     parse_machine,
     regime,
@@ -310,6 +311,12 @@ class TestDeployed:
         plain, _ = found.times(3, 4)  # type: ignore[attr-defined]
         short = ObservedStep(0.4 * plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0)
         other = found.with_observed_step(short)  # type: ignore[attr-defined]
+        experts = self.profile("m", "30B-A3B")
+        plain_experts, _ = experts.times(3, 4)  # type: ignore[attr-defined]
+        # Of experts, the plain step follows the observed one: at 0.65 of the model, it is shorter as well.
+        for share, basis in ((0.65, Basis.OBSERVED), (0.3, Basis.MODELLED)):
+            step = ObservedStep(share * plain_experts, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0)
+            assert experts.with_observed_step(step).basis is basis  # type: ignore[attr-defined]
         speedup = estimate(2.5, 3, 4, other)
         assert (speedup.speedup_low, speedup.speedup_high) == (0.0, 2.5)
         assert speedup.basis is Basis.MODELLED
@@ -350,6 +357,25 @@ class TestDeployed:
             False,
             False,
         ]
+
+
+def test_weights_with_scales_and_layers_with_experts_have_overheads_of_their_own() -> None:
+    """Half the bandwidth doubles the reading of 8 bits, not of 16; a layer with experts takes longer."""
+    machine = parse_machine("h100")[1]
+    over = machine.overheads
+    halved = replace(machine, overheads=replace(over, bandwidth_quantized=over.bandwidth_quantized / 2))
+    layered = replace(machine, overheads=replace(over, experts_layer=over.experts_layer + 1e-4))
+
+    def longer(other: Machine, size: str) -> float:
+        model = parse_model(size)
+        return other.pass_seconds(model, 1, 1, 0) - machine.pass_seconds(model, 1, 1, 0)
+
+    reading = parse_model("70B:fp8").bytes_read(1) / (
+        machine.accelerator.bandwidth * over.bandwidth_quantized
+    )
+    assert longer(halved, "70B:fp8") == pytest.approx(reading, rel=0.01)
+    assert longer(layered, "30B-A3B") == pytest.approx(1e-4 * parse_model("30B-A3B").layers)
+    assert (longer(halved, "70B"), longer(layered, "70B")) == (0.0, 0.0)
 
 
 def test_the_usual_shape_is_near_published_ones() -> None:

@@ -214,6 +214,17 @@ def test_the_error_of_a_measurement_is_its_own_in_every_batch_that_was_measured(
             assert found.cost_range(K, batch)[1] == pytest.approx(most), batch
 
 
+def test_drafts_that_seem_to_save_time_within_the_error_are_free() -> None:
+    """A step with drafts takes no less than a plain one: 0.97 of it is within the error, 0.9 is not."""
+    both, profile = steps((1, 2, 4, 8), (1, 2, 4, 8)), for_method("ngram")
+    for factor, basis in ((0.97 / 1.5, Basis.MEASURED), (0.9 / 1.5, Basis.MODELLED)):
+        bins = tuple((at, replace(one, seconds=factor * one.seconds)) for at, one in both.drafting.bins)
+        shorter = EngineSteps(both.plain, StepRegression(K, bins))
+        found = correct_by_steps(profile, shorter, K, 4.0, 100.0, "ngram")
+        assert found.basis is basis
+        assert found.step_cost(K, 4) == (1.0 if basis is Basis.MEASURED else profile.step_cost(K, 4))
+
+
 def test_a_draft_model_has_no_plain_steps() -> None:
     """With K=0 in a schedule, vLLM still runs its first pass."""
     both = steps((1, 2, 4, 8), (1, 2, 4, 8))
