@@ -320,13 +320,8 @@ def distribution(values: Iterable[float | None]) -> TimeSummary:
     known = sorted(value for value in values if value is not None)
     if not known:
         return TimeSummary()
-    return TimeSummary(
-        count=len(known),
-        mean=math.fsum(known) / len(known),
-        p50=percentile(known, 0.50),
-        p95=percentile(known, 0.95),
-        p99=percentile(known, 0.99),
-    )
+    p50, p95, p99 = (percentile(known, share) for share in (0.50, 0.95, 0.99))
+    return TimeSummary(len(known), math.fsum(known) / len(known), p50, p95, p99)
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
