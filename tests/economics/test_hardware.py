@@ -303,7 +303,10 @@ class TestDeployed:
         dense = self.profile("m", "8B")
         plain, _ = dense.times(3, 4)  # type: ignore[attr-defined]
         short = ObservedStep(0.85 * plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0)
-        assert dense.with_observed_step(short).step_cost(3, 4) == 1.0  # type: ignore[attr-defined]
+        free = dense.with_observed_step(short)  # type: ignore[attr-defined]
+        assert free.step_cost(3, 4) == free.step_cost(6, 4) == 1.0
+        assert "what drafts cost is not known" in free.contradiction, "or the largest K would be advised"
+        assert not dense.with_observed_step(replace(short, seconds=1.05 * plain)).contradiction  # type: ignore[attr-defined]
 
     def test_a_step_that_is_shorter_than_any_plain_one_by_the_model_decides_nothing(self) -> None:
         """The hardware is another than given, so nothing is known of a plain step: drafts are not free."""
@@ -339,14 +342,16 @@ class TestDeployed:
             (2 * (drafting + 2.5 * of_plain), True),
         ):
             step = ObservedStep(seconds, 4, 3, share=1.0, emitted=2.5, prompts_per_token=100.0)
-            assert bool(found.with_observed_step(step).contradiction) is contradicts  # type: ignore[attr-defined]
+            said = found.with_observed_step(step).contradiction  # type: ignore[attr-defined]
+            assert (said != "" and "what drafts cost is not known" not in said) is contradicts
         whole = ObservedStep(drafting + 2.5 * of_plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=100.0)
         least = (drafting + 2.5 * of_plain) / (plain * PLAIN["dense"][1] + of_plain)
         assert found.with_observed_step(whole).cost_range(3, 4)[0] == pytest.approx(least)  # type: ignore[attr-defined]
         for factor, contradicts in ((0.99, False), (1.01, True)):  # half of the steps are plain
             half = factor * STEP * (plain + drafting) / 2
             step = ObservedStep(half, 4, 3, share=0.5, emitted=1.75, prompts_per_token=0.0)
-            assert bool(found.with_observed_step(step).contradiction) is contradicts  # type: ignore[attr-defined]
+            said = found.with_observed_step(step).contradiction  # type: ignore[attr-defined]
+            assert (said != "" and "what drafts cost is not known" not in said) is contradicts
 
     def test_an_old_engine_drafts_slower(self) -> None:
         old, new = self.profile("m", "8B", version="0.9.2"), self.profile("m", "8B")

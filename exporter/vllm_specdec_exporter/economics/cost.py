@@ -252,10 +252,8 @@ class CostProfile:
         mean_step = step.share * drafting + (1 - step.share) * decoding
         least_plain = decoding * low * math.pow(step.seconds / mean_step, power)
         if step.seconds < least_plain:
-            words = (
-                f"a step with drafts takes {1000 * step.seconds:.1f} ms, by the model of the hardware a "
-                f"plain one at least {1000 * least_plain:.1f} ms"
-            )
+            took, fastest = (f"{1000 * time:.1f} ms" for time in (step.seconds, least_plain))
+            words = f"a step takes {took}, by the model of the hardware a plain one at least {fastest}"
             return replace(self, errors=(0.0, math.inf), contradiction=words)
 
         def cost_with(prompts: float, factor: float = 1.0) -> float:
@@ -273,7 +271,7 @@ class CostProfile:
             correction=self.correction * (cost - 1) / extra,
             errors=(least / cost, most / cost),
             basis=Basis.OBSERVED,
-            contradiction=_contradiction(step, mean_step, mean_step + prompts * step.emitted),
+            contradiction=_contradiction(step, mean_step, mean_step + prompts * step.emitted, cost),
         )
 
     def sized(self, ratio: float) -> CostProfile:
@@ -341,9 +339,10 @@ def basis(profile: CostProfile, k: int | None = None) -> str:
     return f"break-even of {profile.name} at K={k or profile.typical_k}, one request"
 
 
-def _contradiction(step: ObservedStep, least: float, most: float) -> str:
-    """Return how the step contradicts the modelled time, without prompts and with all of them."""
-    if least / STEP <= step.seconds <= most * STEP:
-        return ""
+def _contradiction(step: ObservedStep, least: float, most: float, cost: float) -> str:
+    """Return how the step contradicts its modelled time, without prompts and with all, or its cost."""
     took, modelled = (f"{1000 * time:.1f} ms" for time in (step.seconds, min(most, max(least, step.seconds))))
-    return f"a step takes {took}, by the model of the hardware {modelled}: the engine's own time counts"
+    if not least / STEP <= step.seconds <= most * STEP:
+        return f"a step takes {took}, by the model of the hardware {modelled}: the engine's own time counts"
+    plain = f"a step takes {took}, no longer than a plain one by the model of the hardware"
+    return f"{plain}: what drafts cost is not known" if cost <= 1 else ""
