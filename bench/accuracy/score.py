@@ -37,8 +37,10 @@ from vllm_specdec_exporter.economics.hardware import (
     FAMILIES,
     PLAIN,
     REGIMES,
+    SHARED_ERROR,
     SPEEDUP,
     STEP,
+    WIDER_PER_DOUBLING,
     Machine,
     Overheads,
     family,
@@ -239,7 +241,10 @@ def left_out(rows: Sequence[Measurement]) -> list[list[LeftOut]]:
 
 
 def reach(errors: Sequence[Sequence[float]], centre: float, freedom: int) -> float:
-    """Return how far from the centre the error of one more deployment lies in a share `INTERVAL` of cases."""
+    """Return how far from the centre the error of one more deployment lies in a share `INTERVAL` of cases.
+
+    `1 + 1 / n` counts the error of the centre; where that is taken to be 0, the interval is a bit too wide.
+    """
     variance = sum(mean((error - centre) ** 2 for error in group) for group in errors) / freedom
     return t_quantile(freedom) * math.sqrt(variance * (1 + 1 / len(errors)))
 
@@ -398,14 +403,18 @@ def decoder(name: str, precision: str) -> Model:
     )
 
 
+def experts_machine(hardware: str) -> Machine:
+    """Return a machine for random weights: the tokens of a request choose their experts independently."""
+    return Machine(accelerators()[hardware], overheads=replace(Overheads(), routing=1.0))
+
+
 def step_errors(hardware: str, rows: Sequence[dict[str, Any]]) -> tuple[list[float], list[float]]:
     """Return the relative errors of the roofline model for rows of bench/gpu/rows: of times, and of ratios.
 
     A ratio is that of a step with several tokens of each request to one with a single token: the cost of
     verification, which is all that the speedup takes from the time of a pass.
     """
-    # Random weights: the tokens of a request choose their experts independently of each other.
-    machine = Machine(accelerators()[hardware], overheads=replace(Overheads(), routing=1.0))
+    machine = experts_machine(hardware)
     times, ratios = [], []
     for row in rows:
         model, batch, plain = decoder(row["shape"], row["precision"]), row["batch"], row["milliseconds"][1]
@@ -418,6 +427,17 @@ def step_errors(hardware: str, rows: Sequence[dict[str, Any]]) -> tuple[list[flo
                 times.append(abs(estimated / milliseconds - 1))
                 ratios.append(abs(estimated / one_token / (milliseconds / plain) - 1))
     return times, ratios
+
+
+def verifying_experts(shape: str, batch: int) -> dict[str, str]:
+    """Return the cost of 8 tokens of each request on the H100, as measured and by the model, in words."""
+    rows = yaml.safe_load((GPU / "rows" / "h100.yaml").read_text("utf-8"))["rows"]
+    row = next(r for r in rows if (r["shape"], r["batch"], r["context"]) == (shape, batch, 500))
+    machine, model = experts_machine("h100"), decoder(shape, row["precision"])
+    plain, verifying = (machine.pass_seconds(model, batch * tokens, batch, 500) for tokens in (1, 8))
+    measured = row["milliseconds"][8] / row["milliseconds"][1]
+    modelled = verifying * machine.overheads.verification / plain
+    return {f"MEASURED {shape} {batch}": f"{measured:.1f}", f"MODEL {shape} {batch}": f"{modelled:.1f}"}
 
 
 def steps_table() -> str:
@@ -543,6 +563,11 @@ def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]]) -> str:
         "TABLE": "\n".join(table),
         "STEPS": steps_table(),
         "KINDS": "\n".join(rows_by_kind(parts["best"])),
+        "WIDER": f"{100 * WIDER_PER_DOUBLING:.0f}",
+        "SHARED": str(SHARED_ERROR["experts"]),
+        **verifying_experts("mixtral-8x7b", 1),
+        **verifying_experts("mixtral-8x7b", 128),
+        **verifying_experts("qwen3-30b-a3b", 1),
     }.items():
         text = text.replace(f"@{name}@", value)
     return text

@@ -17,6 +17,7 @@ from prometheus.replay import ReplayServer, Reply, series
 from statuspage.examples import HEALTHY, PAGES, POOR, engine, page_of, target
 from support.builders import upstream
 from support.commands import Outcome, run, run_here, run_in_terminal, without_waiting, wrong_refusals
+from support.copies import replace
 from support.exporter import running_exporter
 from support.golden import golden_text
 from support.ports import free_port
@@ -28,6 +29,7 @@ from vllm_specdec_exporter.commands.check import exit_code
 from vllm_specdec_exporter.economics.baseline import encode
 from vllm_specdec_exporter.publish import snapshot
 from vllm_specdec_exporter.publish import terminal_report as report
+from vllm_specdec_exporter.publish.wording import RED, YELLOW
 
 PHASES, NOSPEC = series("ngram-phases"), series("nospec")
 FAIR, POOR_PHASE = (PHASES[3], PHASES[27]), (PHASES[30], PHASES[60])
@@ -225,6 +227,13 @@ def test_the_exit_code_goes_by_payoff_and_by_quality_where_payoff_is_not_known()
         only = engine(shares, running=None)
         assert only.payoff.verdict is None
         assert exit_code(page_of(target(only))) == code
+    # Nothing is drafted, and a K schedule says so: no problem, neither in the code nor in the colour.
+    (bypassed,) = PAGES["bypassed"].targets[0].engines
+    scheduled = replace(bypassed, activity=replace(bypassed.activity, scheduled=True))
+    for one, code, colour in ((bypassed, 1, RED), (scheduled, 3, YELLOW)):
+        page = page_of(target(one))
+        assert exit_code(page) == code
+        assert report.render(page, colour=True).splitlines()[1].startswith(f"  \x1b[{colour}mBYPASSED")
 
 
 # --- usage

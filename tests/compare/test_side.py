@@ -7,6 +7,7 @@ import pytest
 from compare.sides import DRAFTING, SPAN, engine, measures, side, snapshot_of
 from support.copies import replace
 from vllm_specdec_exporter.commands.compare import side_of
+from vllm_specdec_exporter.commands.compare.report import describe
 from vllm_specdec_exporter.commands.compare.side import Side, SideError, pool, pool_latencies
 from vllm_specdec_exporter.engines.reading import Load
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
@@ -38,6 +39,9 @@ def test_without_drafts_the_activity_tells_whether_it_speculates() -> None:
         assert read(engine(measures(), activity=Activity(state))).speculating is speculating
     bypassed, lookup = Activity(ActivityState.BYPASSED), Deployment(method="ngram")
     assert read(engine(measures(), activity=bypassed, deployment=lookup)).speculating is False
+    for drafts, told in ((0.0, True), (None, False)):  # a router, or vLLM V0, counts none
+        counted = replace(measures(), drafts=drafts)
+        assert ("no drafts" in describe(read(engine(counted, activity=Activity())))) is told
 
 
 def test_the_judged_window_counts() -> None:

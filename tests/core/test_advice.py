@@ -168,6 +168,18 @@ class TestPayoff:
 
         assert any("eagle does not fit this deployment" in reason for reason in reasons) is disagrees
 
+    def test_a_profile_fits_unless_the_measurement_is_on_the_other_side_of_1_for_certain(self) -> None:
+        for estimated, measured, low, high, disagrees in (
+            (1.05, 0.95, 0.92, 0.98, True),
+            (0.95, 1.05, 1.02, 1.08, True),
+            (1.05, 0.95, 0.88, 1.03, False),
+            (0.95, 1.05, 0.97, 1.13, False),
+            (0.97, 0.95, 0.92, 0.98, False),
+        ):
+            found = replace(measures(estimated), measured=Measured(measured, low, high, 100.0))
+            reasons = judge_payoff(found, EAGLE, Thresholds()).reasons
+            assert any("eagle does not fit this deployment" in reason for reason in reasons) is disagrees
+
     @pytest.mark.parametrize(("speedup", "covered"), [(1.6, 0.4), (2.0, 0.9)])
     def test_a_measured_loss_that_shows_no_cost_of_a_draft(self, speedup: float, covered: float) -> None:
         """Of few drafted tokens, or of a step that costs nothing by the estimate: no K rests on that."""

@@ -63,6 +63,7 @@ def test_a_k_schedule_with_k_0_is_no_problem_and_beside_a_draft_model_it_has_a_p
     schedule = parse_speculation('{"num_speculative_tokens_per_batch_size": [[1, 4, 3], [5, 64, 0]]}')
     bypassed = Activity(ActivityState.BYPASSED, "why")
     assert with_schedule(bypassed, schedule, (1, 4)) == bypassed
+    assert with_schedule(ACTIVE, schedule, (3, 20)) == ACTIVE
     scheduled = with_schedule(bypassed, schedule, (3, 20))
     assert (scheduled.reason, scheduled.unexplained) == ("why: the K schedule has K=0 for 20 requests", False)
     case = replace(case_of(scheduled), speculation=schedule, batch_sizes=(3, 20))

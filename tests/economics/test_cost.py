@@ -216,6 +216,9 @@ class TestFile:
             said = refusal(ProfileError, parse_profiles, {"profiles": {"x": entry}})
             assert said.startswith(f"profile x{message}"), entry
             assert "\n" not in said
+        for name in ("errors", "contradiction", "measured_draft", "physical", "name"):
+            said = refusal(ProfileError, parse_profiles, {"profiles": {"x": {**GOOD, name: 1}}})
+            assert said.startswith(f"profile x: no such key '{name}'"), "of the engine that it is used for"
 
 
 def test_a_longer_context_costs_what_reading_it_takes() -> None:

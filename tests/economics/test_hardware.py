@@ -19,6 +19,7 @@ from vllm_specdec_exporter.economics.hardware import (
     REGIMES,
     SPEEDUP,
     STEP,
+    Machine,
     family,
     parse_machine,
     regime,
@@ -44,6 +45,7 @@ from vllm_specdec_exporter.economics.profiles import (
 from vllm_specdec_exporter.economics.sizes import PRECISIONS, HardwareError, accelerators
 from vllm_specdec_exporter.economics.speculative_config import Speculation
 from vllm_specdec_exporter.economics.speedup import estimate
+from vllm_specdec_exporter.judgement.payoff import how_to_know
 
 ROOT = Path(__file__).parents[2]
 
@@ -311,7 +313,10 @@ class TestDeployed:
         dense = self.profile("m", "8B")
         plain, _ = dense.times(3, 4)  # type: ignore[attr-defined]
         short = ObservedStep(0.85 * plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0)
-        assert dense.with_observed_step(short).step_cost(3, 4) == 1.0  # type: ignore[attr-defined]
+        free = dense.with_observed_step(short)  # type: ignore[attr-defined]
+        assert free.step_cost(3, 4) == free.step_cost(6, 4) == 1.0
+        assert "what drafts cost is not known" in free.contradiction, "or the largest K would be advised"
+        assert not dense.with_observed_step(replace(short, seconds=1.05 * plain)).contradiction  # type: ignore[attr-defined]
 
     def test_a_step_that_is_shorter_than_any_plain_one_by_the_model_decides_nothing(self) -> None:
         """The hardware is another than given, so nothing is known of a plain step: drafts are not free."""
@@ -319,10 +324,17 @@ class TestDeployed:
         plain, _ = found.times(3, 4)  # type: ignore[attr-defined]
         short = ObservedStep(0.4 * plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0)
         other = found.with_observed_step(short)  # type: ignore[attr-defined]
+        experts = self.profile("m", "30B-A3B")
+        plain_experts, _ = experts.times(3, 4)  # type: ignore[attr-defined]
+        # Of experts, the plain step follows the observed one: at 0.65 of the model, it is shorter as well.
+        for share, basis in ((0.65, Basis.OBSERVED), (0.3, Basis.MODELLED)):
+            step = ObservedStep(share * plain_experts, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0)
+            assert experts.with_observed_step(step).basis is basis  # type: ignore[attr-defined]
         speedup = estimate(2.5, 3, 4, other)
         assert (speedup.speedup_low, speedup.speedup_high) == (0.0, 2.5)
         assert speedup.basis is Basis.MODELLED
-        assert "check --cost.hardware and --cost.model" in other.contradiction
+        assert "by the model of the hardware a plain one at least" in other.contradiction
+        assert how_to_know(Basis.MODELLED, other).startswith("check --cost.hardware and --cost.model, run")
 
     def test_prompts_in_the_steps(self) -> None:
         """They come with each token that a step emits, in a plain one with one token of each request.
@@ -340,14 +352,16 @@ class TestDeployed:
             (2 * (drafting + 2.5 * of_plain), True),
         ):
             step = ObservedStep(seconds, 4, 3, share=1.0, emitted=2.5, prompts_per_token=100.0)
-            assert bool(found.with_observed_step(step).contradiction) is contradicts  # type: ignore[attr-defined]
+            said = found.with_observed_step(step).contradiction  # type: ignore[attr-defined]
+            assert (said != "" and "what drafts cost is not known" not in said) is contradicts
         whole = ObservedStep(drafting + 2.5 * of_plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=100.0)
         least = (drafting + 2.5 * of_plain) / (plain * PLAIN["dense"][1] + of_plain)
         assert found.with_observed_step(whole).cost_range(3, 4)[0] == pytest.approx(least)  # type: ignore[attr-defined]
         for factor, contradicts in ((0.99, False), (1.01, True)):  # half of the steps are plain
             half = factor * STEP * (plain + drafting) / 2
             step = ObservedStep(half, 4, 3, share=0.5, emitted=1.75, prompts_per_token=0.0)
-            assert bool(found.with_observed_step(step).contradiction) is contradicts  # type: ignore[attr-defined]
+            said = found.with_observed_step(step).contradiction  # type: ignore[attr-defined]
+            assert (said != "" and "what drafts cost is not known" not in said) is contradicts
 
     def test_an_old_engine_drafts_slower(self) -> None:
         old, new = self.profile("m", "8B", version="0.9.2"), self.profile("m", "8B")
@@ -358,6 +372,25 @@ class TestDeployed:
             False,
             False,
         ]
+
+
+def test_weights_with_scales_and_layers_with_experts_have_overheads_of_their_own() -> None:
+    """Half the bandwidth doubles the reading of 8 bits, not of 16; a layer with experts takes longer."""
+    machine = parse_machine("h100")[1]
+    over = machine.overheads
+    halved = replace(machine, overheads=replace(over, bandwidth_quantized=over.bandwidth_quantized / 2))
+    layered = replace(machine, overheads=replace(over, experts_layer=over.experts_layer + 1e-4))
+
+    def longer(other: Machine, size: str) -> float:
+        model = parse_model(size)
+        return other.pass_seconds(model, 1, 1, 0) - machine.pass_seconds(model, 1, 1, 0)
+
+    reading = parse_model("70B:fp8").bytes_read(1) / (
+        machine.accelerator.bandwidth * over.bandwidth_quantized
+    )
+    assert longer(halved, "70B:fp8") == pytest.approx(reading, rel=0.01)
+    assert longer(layered, "30B-A3B") == pytest.approx(1e-4 * parse_model("30B-A3B").layers)
+    assert (longer(halved, "70B"), longer(layered, "70B")) == (0.0, 0.0)
 
 
 def test_the_usual_shape_is_near_published_ones() -> None:

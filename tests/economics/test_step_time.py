@@ -8,7 +8,9 @@ import pytest
 from support.copies import replace
 from vllm_specdec_exporter.economics.calibration import correct_by_steps
 from vllm_specdec_exporter.economics.cost import Basis
-from vllm_specdec_exporter.economics.profiles import for_method
+from vllm_specdec_exporter.economics.hardware import parse_machine
+from vllm_specdec_exporter.economics.model import parse_model
+from vllm_specdec_exporter.economics.profiles import Hardware, for_method, hardware_profile
 from vllm_specdec_exporter.economics.step_time import (
     HALF_LIFE,
     EngineSteps,
@@ -198,6 +200,29 @@ def test_steps_with_and_without_drafts_are_a_measurement() -> None:
     assert found.basis is Basis.MEASURED
     assert found.step_cost(K, 4) == pytest.approx(1.5, rel=0.02)
     assert found.uncertainty < 0.1
+
+
+def test_the_error_of_a_measurement_is_its_own_in_every_batch_that_was_measured() -> None:
+    """Also with known hardware, whose own error widens with the batch; beyond, it is that of a profile."""
+    hardware = Hardware(*parse_machine("h100"), parse_model("8B"))
+    for profile in (for_method("ngram"), hardware_profile(for_method("ngram"), hardware, method="ngram")):
+        assert profile is not None
+        both = steps((1, 2, 4, 8), (1, 2, 4, 8))
+        found = correct_by_steps(profile, both, K, 8.0, 100.0, "ngram")
+        for batch, error in ((8, found.uncertainty), (100, 0.6)):
+            most = found.step_cost(K, batch) * (1 + error)
+            assert found.cost_range(K, batch)[1] == pytest.approx(most), batch
+
+
+def test_drafts_that_seem_to_save_time_within_the_error_are_free() -> None:
+    """A step with drafts takes no less than a plain one: 0.97 of it is within the error, 0.9 is not."""
+    both, profile = steps((1, 2, 4, 8), (1, 2, 4, 8)), for_method("ngram")
+    for factor, basis in ((0.97 / 1.5, Basis.MEASURED), (0.9 / 1.5, Basis.MODELLED)):
+        bins = tuple((at, replace(one, seconds=factor * one.seconds)) for at, one in both.drafting.bins)
+        shorter = EngineSteps(both.plain, StepRegression(K, bins))
+        found = correct_by_steps(profile, shorter, K, 4.0, 100.0, "ngram")
+        assert found.basis is basis
+        assert found.step_cost(K, 4) == (1.0 if basis is Basis.MEASURED else profile.step_cost(K, 4))
 
 
 def test_a_draft_model_has_no_plain_steps() -> None:

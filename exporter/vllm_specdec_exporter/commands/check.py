@@ -60,8 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         f"Exit codes: {FINE} speculation is active and does not lose; {PROBLEM} it loses, is bypassed, "
         "or its acceptance is poor and what it gains is not known, or a part of the requests loses; "
-        f"{USAGE} bad usage; {UNKNOWN} it cannot be judged (off, idle, K=0 by schedule, too few drafts, V0); "
-        f"{UNREACHABLE} the server cannot be reached or understood."
+        f"{USAGE} bad usage; {UNKNOWN} it cannot be judged (off, idle, K=0 by schedule, too few drafts, "
+        f"vLLM V0); {UNREACHABLE} the server cannot be reached or understood."
     )
     cli.add_url(parser, "Server to look at.")
     watch = f"How long to watch. Default: {_DEFAULT_DURATION}."  # None if not given: --exporter refuses it

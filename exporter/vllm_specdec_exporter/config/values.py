@@ -188,12 +188,8 @@ def parse_listen_address(text: str) -> tuple[str, int]:
     """Return host and port of ``:9850``, ``127.0.0.1:9850`` or ``[::1]:9850``."""
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
-    if (
-        not colon
-        or not (port.isdecimal() and len(port) <= 5)
-        or int(port) > 65535
-        or (":" in host and not bracketed)
-    ):
+    valid_port = port.isdecimal() and len(port) <= 5 and int(port) <= 65535
+    if not colon or not valid_port or (":" in host and not bracketed):
         raise ValueError(
             "allowed: host:port with a port from 0 to 65535, such as :9850, 127.0.0.1:9850 or [::1]:9850"
         )

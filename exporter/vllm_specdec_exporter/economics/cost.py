@@ -29,7 +29,7 @@ from .hardware import PLAIN, SHARED_ERROR, STEP, PhysicalModel, regime, widening
 SMALLEST_DRAFT = 0.01
 #: A calibrated profile is used for batch sizes and contexts up to this factor outside the measured ones.
 REACH = 1.5
-#: Least uncertainty of a calibrated profile beyond them: that of the shipped ones, measured elsewhere too.
+#: Least uncertainty of a profile beyond what it was measured with: that of most shipped ones.
 _EXTRAPOLATED = 0.6
 #: Largest uncertainty of a calibrated profile. Beyond it, even 1.5 times as fast, which healthy speculation
 #: gains, cannot be told from a loss.
@@ -201,17 +201,17 @@ class CostProfile:
         smallest = largest = self._size
         if self.size_ratio is None and (self.draft.per_position_of_size or self.draft.per_token_of_size):
             smallest, largest = SMALLEST_DRAFT, 1.0
-        low, high = self._errors(batch)
         least, most = self.step_cost(k, batch, smallest), self.step_cost(k, batch, largest)
+        low, high = self._errors(batch)
         return max(1.0, least * low), most * high
 
     def _errors(self, batch: float) -> tuple[float, float]:
         """Return the least and the largest cost over the estimated one."""
         if self.errors:
             return self.errors
-        beyond = self.basis is Basis.CALIBRATED and not self.covers(batch)
-        uncertainty = max(self.uncertainty, _EXTRAPOLATED) if beyond else self.uncertainty
-        factor = math.pow(1 + uncertainty, widening(batch) if self.physical else 1)
+        modelled = self.physical and self.basis is Basis.MODELLED
+        uncertainty = self.uncertainty if self.covers(batch) else max(self.uncertainty, _EXTRAPOLATED)
+        factor = math.pow(1 + uncertainty, widening(batch) if modelled else 1)
         return 1 / factor, factor
 
     def covers(self, batch: float) -> bool:
@@ -251,10 +251,8 @@ class CostProfile:
         mean_step = step.share * drafting + (1 - step.share) * decoding
         least_plain = decoding * low * math.pow(step.seconds / mean_step, power)
         if step.seconds < least_plain:
-            words = (
-                f"a step with drafts takes {1000 * step.seconds:.1f} ms, by the model of the hardware a "
-                f"plain one at least {1000 * least_plain:.1f} ms: check --cost.hardware and --cost.model"
-            )
+            took, fastest = (f"{1000 * time:.1f} ms" for time in (step.seconds, least_plain))
+            words = f"a step takes {took}, by the model of the hardware a plain one at least {fastest}"
             return replace(self, errors=(0.0, math.inf), contradiction=words)
 
         def cost_with(prompts: float, factor: float = 1.0) -> float:
@@ -272,7 +270,7 @@ class CostProfile:
             correction=self.correction * (cost - 1) / extra,
             errors=(least / cost, most / cost),
             basis=Basis.OBSERVED,
-            contradiction=_contradiction(step, mean_step, mean_step + prompts * step.emitted),
+            contradiction=_contradiction(step, mean_step, mean_step + prompts * step.emitted, cost),
         )
 
     def sized(self, ratio: float) -> CostProfile:
@@ -304,7 +302,6 @@ def thresholds_for(profile: CostProfile, k: int | None = None, method: str = "")
     k = k or profile.typical_k
     cost, first = profile.step_cost(k, 1), profile.step_cost(1, 1)
     last = cost - profile.step_cost(k - 1, 1) if k > 1 else first - 1
-
     gain = defaults.beneficial_speedup
 
     def ratio(speedup: float) -> float:
@@ -341,10 +338,10 @@ def basis(profile: CostProfile, k: int | None = None) -> str:
     return f"break-even of {profile.name} at K={k or profile.typical_k}, one request"
 
 
-def _contradiction(step: ObservedStep, least: float, most: float) -> str:
-    """Return how the step contradicts the modelled time, without prompts and with all of them."""
-    if least / STEP <= step.seconds <= most * STEP:
-        return ""
-    modelled = min(most, max(least, step.seconds))  # the nearest
-    took, expected = f"{1000 * step.seconds:.1f} ms", f"{1000 * modelled:.1f} ms"
-    return f"a step takes {took}, by the model of the hardware {expected}: the engine's own time counts"
+def _contradiction(step: ObservedStep, least: float, most: float, cost: float) -> str:
+    """Return how the step contradicts its modelled time, without prompts and with all, or its cost."""
+    took, modelled = (f"{1000 * time:.1f} ms" for time in (step.seconds, min(most, max(least, step.seconds))))
+    if not least / STEP <= step.seconds <= most * STEP:
+        return f"a step takes {took}, by the model of the hardware {modelled}: the engine's own time counts"
+    plain = f"a step takes {took}, no longer than a plain one by the model of the hardware"
+    return f"{plain}: what drafts cost is not known" if cost <= 1 else ""

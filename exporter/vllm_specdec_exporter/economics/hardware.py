@@ -109,14 +109,9 @@ class Machine:
         ):
             size = requests * tokens_read * values * model.kv_bytes / self.count
             streams = requests * max(1.0, heads / self.count)
-            total += (
-                size
-                / gpu.bandwidth
-                * max(
-                    1 / self.overheads.bandwidth,
-                    gpu.units / streams if tokens > requests and self.unsplit and heads else 0.0,
-                )
-            )
+            one_block = tokens > requests and self.unsplit and heads
+            slower = max(1 / self.overheads.bandwidth, gpu.units / streams if one_block else 0.0)
+            total += size / gpu.bandwidth * slower
         return total
 
     def _messages(self, model: Model, tokens: float) -> float:
@@ -264,7 +259,7 @@ class PhysicalModel:
 # deployment: `python bench/accuracy/score.py --intervals` prints these numbers, and `--check` compares them.
 # They are 90 % prediction intervals for one more deployment, by Student's t. A deployment weighs 1, whatever
 # its number of measurements. A class with fewer than five deployments takes those of its family in all
-# regimes, else those of its regime.
+# regimes, else those of its regime. `WIDER_PER_DOUBLING` and `SHARED_ERROR` are chosen, and not checked.
 
 #: Methods that draft alike. `other` are draft models, n-grams and the like, hardly measured with hardware.
 FAMILIES = ("eagle", "mtp", "parallel", "other")

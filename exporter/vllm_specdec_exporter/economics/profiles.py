@@ -21,14 +21,6 @@ from .speculative_config import Speculation
 
 _PARTS: dict[str, type[TargetCost | DraftCost]] = {"target": TargetCost, "draft": DraftCost}
 _BASES = (Basis.CALIBRATED.value, Basis.MODELLED.value)
-_KNOWN = frozenset(f.name for f in fields(CostProfile)) - {
-    "name",
-    "correction",
-    "load",
-    "physical",
-    "lacking",
-    "max_batch",
-} | {"unit"}
 #: Values of the keys that are neither numbers nor texts.
 _ALLOWED = {
     "basis": " or ".join(_BASES),
@@ -38,6 +30,9 @@ _ALLOWED = {
     "typical_k": "a whole number from 1 up",
     "methods": "a list of methods",
 }
+_NUMBERS = ("context_tokens", "size_ratio", "typical_size_ratio", "uncertainty")
+_TEXTS = ("provenance", "unit")
+_KNOWN = frozenset((*_PARTS, *_ALLOWED, *_NUMBERS, *_TEXTS))
 
 #: The first versions that prepare drafts on the GPU, by dialect.
 _CURRENT = {"vllm": (0, 11), "sglang": (0, 5)}
@@ -96,9 +91,9 @@ def _value(name: str, key: str, value: object) -> Any:
     match key:
         case "target" | "draft":
             return _part(name, key, value)
-        case "context_tokens" | "size_ratio" | "typical_size_ratio" | "uncertainty":
+        case _ if key in _NUMBERS:
             return _number(name, key, value)
-        case "provenance" | "unit":
+        case _ if key in _TEXTS:
             return str(value).strip()
         case "cheap" if isinstance(value, bool):
             return value

@@ -300,11 +300,8 @@ def t_quantile(freedom: float) -> float:
         below = max(1, int(freedom))  # rounding may take 1 below 1
         share = (1 / below - 1 / freedom) * below * (below + 1)
         return _T[below - 1] + share * (_T[below] - _T[below - 1])
-    return (
-        Z_EXACT
-        + (Z_EXACT**3 + Z_EXACT) / (4 * freedom)
-        + (5 * Z_EXACT**5 + 16 * Z_EXACT**3 + 3 * Z_EXACT) / (96 * freedom**2)
-    )
+    z = Z_EXACT
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,13 +320,8 @@ def distribution(values: Iterable[float | None]) -> TimeSummary:
     known = sorted(value for value in values if value is not None)
     if not known:
         return TimeSummary()
-    return TimeSummary(
-        count=len(known),
-        mean=math.fsum(known) / len(known),
-        p50=percentile(known, 0.50),
-        p95=percentile(known, 0.95),
-        p99=percentile(known, 0.99),
-    )
+    p50, p95, p99 = (percentile(known, share) for share in (0.50, 0.95, 0.99))
+    return TimeSummary(len(known), math.fsum(known) / len(known), p50, p95, p99)
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:

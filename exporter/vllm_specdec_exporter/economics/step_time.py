@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import product
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -300,14 +301,8 @@ class LeastSquares(Struct, frozen=True):
 
     def variance(self, direction: Sequence[float]) -> float:
         """Return the variance of the coefficients' sum, weighted by `direction`."""
-        return max(
-            0.0,
-            sum(
-                one * other * self.covariance[i][j]
-                for i, one in enumerate(direction)
-                for j, other in enumerate(direction)
-            ),
-        )
+        pairs = product(enumerate(direction), repeat=2)
+        return max(0.0, sum(one * other * self.covariance[i][j] for (i, one), (j, other) in pairs))
 
 
 def least_squares(rows: Sequence[tuple[tuple[float, ...], float, float]]) -> LeastSquares | None:

@@ -151,15 +151,8 @@ def find(
         findings += _of_acceptance(quality, measures, case.thresholds, payoff, advice)
         if case.profile.name == "unknown" and not case.method and payoff.basis is Basis.MODELLED:
             findings += hint("costs_assumed", how=_how_to_know_method(case))
-    setup = Setup(
-        case.method,
-        case.model_name,
-        case.version,
-        case.speculation.schedule,
-        case.batch_sizes,
-        case.engines,
-        case.speculation.tree,
-    )
+    served, speculation = (case.method, case.model_name, case.version), case.speculation
+    setup = Setup(*served, speculation.schedule, case.batch_sizes, case.engines, speculation.tree)
     for known in known_problems(setup) if case.vllm else ():
         findings += hint("known_problem", known=known)
     if case.speculation.document and (unknown := ", ".join(case.speculation.unknown)):

@@ -103,13 +103,14 @@ def _by_measurement(
 
 
 def contradicted(measures: Measures, thresholds: Thresholds) -> bool:
-    """Return whether the measured speedup contradicts the estimate: by its size, or as a loss or a gain."""
-    measured, estimated = measures.measured.speedup, measures.estimate.speedup
-    if measured is None or estimated is None:
+    """Return whether the measured speedup contradicts the estimate: in size, or as a sure loss or gain."""
+    measured, estimated = measures.measured, measures.estimate.speedup
+    if measured.speedup is None or estimated is None:
         return False
     whole = of_all(estimated, measures.coverage_ratio)
-    apart = abs(measured / whole - 1) > thresholds.disagreement_ratio
-    return apart or (measured < 1) is not (whole < 1)
+    apart = abs(measured.speedup / whole - 1) > thresholds.disagreement_ratio
+    low, high = measured.speedup_low or 0.0, measured.speedup_high or math.inf
+    return apart or high < 1 <= whole or whole < 1 < low
 
 
 def correction(measures: Measures, thresholds: Thresholds) -> float | str:
@@ -232,6 +233,8 @@ def how_to_know(basis: Basis, profile: CostProfile) -> str:
     if profile.basis is Basis.CALIBRATED:
         return "run calibrate at this batch size and context, or record a baseline"
     option = f"give {profile.lacking}, " if profile.lacking else ""
+    if profile.contradiction and profile.basis is Basis.MODELLED:
+        option = "check --cost.hardware and --cost.model, "
     return f"{option}run history on the Prometheus that scrapes vLLM, calibrate, or record a baseline"
 
 

@@ -134,14 +134,8 @@ class PolledEngine:
     def profile(self) -> CostProfile:
         """The cost of steps: of the method, at the measured context, corrected by what the engine shows."""
         settings, server, delta = self.settings, self.server, self.judged_delta
-        profile = deployed(
-            settings.costs,
-            settings.speculation,
-            self.model_name,
-            server.reading.dialect,
-            server.version,
-            self.drafting.method,
-        )
+        seen = server.reading.dialect, server.version, self.drafting.method
+        profile = deployed(settings.costs, settings.speculation, self.model_name, *seen)
         if delta is not None:
             profile = profile.at_context(delta.context_tokens)
             profile = profile.with_measured_draft(delta.draft_share, self.drafting.num_speculative_tokens)

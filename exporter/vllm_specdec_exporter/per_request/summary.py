@@ -282,23 +282,16 @@ class RequestsVerdict(StrEnum):
 
 def requests_verdict(requests: ModelRequests) -> RequestsVerdict:
     """Return the verdict on the requests of a model; unknown with too few of them."""
-    if (
-        requests.mixed is None
-        or requests.losing_requests_ratio is None
-        or requests.gaining_requests_ratio is None
-    ):
+    losing, gaining = requests.losing_requests_ratio, requests.gaining_requests_ratio
+    if requests.mixed is None or losing is None or gaining is None:
         return RequestsVerdict.UNKNOWN
     if requests.mixed:
         return RequestsVerdict.MIXED
-    if requests.losing_requests_ratio >= _MAJORITY:
+    if losing >= _MAJORITY:
         return RequestsVerdict.LOSING
     if is_problem((requests,)):
         return RequestsVerdict.PARTLY_LOSING
-    return (
-        RequestsVerdict.GAINING
-        if requests.gaining_requests_ratio >= _MAJORITY
-        else RequestsVerdict.BREAK_EVEN
-    )
+    return RequestsVerdict.GAINING if gaining >= _MAJORITY else RequestsVerdict.BREAK_EVEN
 
 
 def is_problem(models: Iterable[ModelRequests]) -> bool:

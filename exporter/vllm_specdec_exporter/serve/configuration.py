@@ -86,6 +86,7 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
             f"--poll.interval {format_duration(interval)}"
         )
     windows = _windows(values["window"], interval)
+    judged = _judged(values["judgement.window"], windows)
     upstream = build_upstream(values, timeout, discovery=True)
     tap = build_tap(values, upstream.targets)
     make_tap(tap, upstream)  # checks the certificates; does not listen yet
@@ -94,9 +95,7 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
     return ServeConfig(
         upstream=upstream,
         poll_interval=interval,
-        settings=build_settings(
-            values, windows, judged=_judged(values["judgement.window"], windows), slack=interval / 2
-        ),
+        settings=build_settings(values, windows, judged=judged, slack=interval / 2),
         listen=values["web.listen-address"],
         web_config_file=web_config_file,
         process_metrics=not values["web.disable-exporter-metrics"],

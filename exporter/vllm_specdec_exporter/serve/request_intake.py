@@ -152,14 +152,8 @@ def batch_costs(targets: Iterable[TargetResult], settings: Settings) -> dict[str
         if measures is None or measures.estimate.batch_size is None or engine.model_name in loads:
             continue
         known = engine.deployment
-        profile = deployed(
-            settings.costs,
-            settings.speculation,
-            engine.model_name,
-            known.dialect,
-            known.upstream_version,
-            known.method,
-        )
+        seen = known.dialect, known.upstream_version, known.method
+        profile = deployed(settings.costs, settings.speculation, engine.model_name, *seen)
         loads[engine.model_name] = BatchCost(measures.estimate.batch_size, profile)
     return loads
 

@@ -48,9 +48,10 @@ def describe(side: Side) -> str:
             drafting += f", K={side.num_speculative_tokens}"
     elif side.speculating is False:
         drafting = "no drafts"
+    elif side.measures.drafts == 0 and side.measures.generation_tokens_per_second:
+        drafting = "no drafts, which with a draft model is not without speculation"
     else:
-        busy = side.measures.generation_tokens_per_second
-        drafting = "no drafts, which with a draft model is not without speculation" if busy else ""
+        drafting = ""
     period = "" if side.measures.span_seconds is None else f"{side.measures.span_seconds:.0f} s"
     facts = (
         f"{'watched for' if side.live else 'snapshot of'} {period}" if period else "no period",

@@ -47,14 +47,8 @@ FINE, PROBLEM, USAGE, UNKNOWN = range(4)
 
 #: The options of `serve` with the same meaning here. The window is the whole file.
 _SHARED = (
-    "spec.",
-    "threshold",
-    "requests.",
-    "cost.profile",
-    "cost.file",
-    "cost.hardware",
-    "cost.model",
-    "cost.draft-size",
+    *("spec.", "threshold", "requests."),
+    *("cost.profile", "cost.file", "cost.hardware", "cost.model", "cost.draft-size"),
 )
 OPTIONS = tuple(o for o in ALL_OPTIONS if o.name.startswith(_SHARED) and o.name != "requests.window")
 

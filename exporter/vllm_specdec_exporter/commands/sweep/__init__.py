@@ -15,6 +15,7 @@ import sys
 import time
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from ...config.options import ConfigError, add_flags
 from ...config.values import duration, file, format_duration, number
@@ -50,18 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_url(parser, "The server, with or without /v1.")
     group = parser.add_argument_group("what to measure")
     temperatures = cli.values_of(number(0.0, 2.0, "temperatures from 0 to 2, such as 0,0.4,0.8,1.0"))
-    cli.add_flag(
-        group,
-        "--temperature LIST",
-        "Sampling temperatures.",
-        "0,0.4,0.8,1.0",
-        type=temperatures,
-        dest="temperatures",
-    )
-    loads = cli.values_of(cli.whole_between(1, 4096))
-    cli.add_flag(
-        group, "--concurrency LIST", "Requests at the same time.", "1", type=loads, dest="concurrencies"
-    )
+    several: dict[str, Any] = {"type": temperatures, "dest": "temperatures"}
+    cli.add_flag(group, "--temperature LIST", "Sampling temperatures.", "0,0.4,0.8,1.0", **several)
+    several = {"type": cli.values_of(cli.whole_between(1, 4096)), "dest": "concurrencies"}
+    cli.add_flag(group, "--concurrency LIST", "Requests at the same time.", "1", **several)
     sets = f"{', '.join(BUILTIN)}, all, or files with one prompt a line or JSON lines"
     prompts = f"Sets, each with cells of its own: {sets}."
     cli.add_flag(group, "--prompts LIST", prompts, "chat")

@@ -6,6 +6,7 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
+from ...judgement.quality import Criterion
 from ...measures.measures import Measures
 from .. import markup as h
 from ..markup import Html, element
@@ -13,6 +14,9 @@ from .view import NOT_SHOWN, ONLY_LIFETIME, View, is_lifetime, missing, varying
 
 _NO_COST = "no drafts in this window, or the number of running requests is unknown"
 _NO_DRAFTS, _NO_COUNTER = "no drafts in this window", "the server has no such counter, or no time passed"
+_NO_POSITIONS = f"{_NO_DRAFTS}, or no counters by position"
+_NONE_ACCEPTED = "nothing was accepted that a further position could follow"
+_NO_BASELINE = "too few requests finished in this window at a load that the baseline has"
 #: Rows of the windows: head, field of `Measures`, format, and the reason of a missing value.
 _MEASURES: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
     ("Drafts", "drafts", h.count, NOT_SHOWN),
@@ -21,18 +25,8 @@ _MEASURES: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
     ("Acceptance ratio", "acceptance_ratio", h.percent, "no tokens were drafted in this window"),
     ("Coverage (output from drafts)", "coverage_ratio", h.percent, "no tokens were generated in this window"),
     ("Mean draft length", "mean_draft_length", h.length, _NO_DRAFTS),
-    (
-        "Expected tokens per step",
-        "expected_tokens_per_step",
-        h.length,
-        "no drafts in this window, or no counters by position",
-    ),
-    (
-        "Position decay",
-        "position_decay_ratio",
-        h.percent,
-        "nothing was accepted that a further position could follow",
-    ),
+    ("Expected tokens per step", "expected_tokens_per_step", h.length, _NO_POSITIONS),
+    ("Position decay", "position_decay_ratio", h.percent, _NONE_ACCEPTED),
     ("Estimated speedup", "estimate.speedup", h.times, _NO_COST),
     ("Break-even length", "estimate.break_even_acceptance_length", h.length, _NO_COST),
     ("Break-even acceptance ratio", "estimate.break_even_acceptance_ratio", h.percent, _NO_COST),
@@ -44,12 +38,7 @@ _MEASURES: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
 )
 #: Rows that are left out if no window has a value.
 _OPTIONAL: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
-    (
-        "Measured speedup",
-        "measured.speedup",
-        h.times,
-        "too few requests finished in this window at a load that the baseline has",
-    ),
+    ("Measured speedup", "measured.speedup", h.times, _NO_BASELINE),
     ("Return on speculation", "returns.return_ratio", h.length, _NO_COST),
 )
 
@@ -177,21 +166,16 @@ def _rubric(view: View) -> Html:
     criteria = view.engine.quality.criteria
     if not criteria:
         return Html()
-    rows = (
-        h.row(
-            c.level.value,
-            (
-                c.measure.replace("_", " "),
-                h.none(c.note) if c.value is None else f"{c.value:.3g}",
-                f"{c.comparison}\N{NO-BREAK SPACE}{c.threshold:g}",
-                element("span", "not judged", h.hidden(f": {c.note}"), title=c.note)
-                if c.met is None
-                else ("holds" if c.met else "no"),
-            ),
-        )
-        for c in criteria
-    )
     heads = ("For level", "Measure", "Value", "Needs", "Holds")
-    table = h.table(heads, rows, label="Rubric, applied", class_="words")
+    table = h.table(heads, map(_criterion, criteria), label="Rubric, applied", class_="words")
     folded = view.query.fold("rubric", table, h.note(f"Over the {view.window_words}."))
     return element("div", folded, class_="panel")
+
+
+def _criterion(c: Criterion) -> Html:
+    value = h.none(c.note) if c.value is None else f"{c.value:.3g}"
+    needs = f"{c.comparison}\N{NO-BREAK SPACE}{c.threshold:g}"
+    holds = "holds" if c.met else "no"
+    if c.met is None:
+        holds = element("span", "not judged", h.hidden(f": {c.note}"), title=c.note)
+    return h.row(c.level.value, (c.measure.replace("_", " "), value, needs, holds))

@@ -238,18 +238,11 @@ def notice(title: str, *content: Html, kind: str = "problem") -> Html:
 
 def finding_list(findings: Iterable[Finding], anchor: str) -> Html:
     """Return findings with their remedies, empty if there are none."""
-    items = [
-        element(
-            "li",
-            element(
-                "p",
-                h.pill(f"severity {finding.severity.value}", finding.severity.value),
-                " ",
-                element("strong", finding.text),
-            ),
-            element("p", finding.action),
-            class_="problem" if finding.severity is Severity.PROBLEM else "hint",
-        )
-        for finding in findings
-    ]
+    items = [_finding(finding) for finding in findings]
     return h.section("Findings", element("ul", *items), anchor=anchor, class_="findings") if items else Html()
+
+
+def _finding(finding: Finding) -> Html:
+    severity = finding.severity.value
+    head = element("p", h.pill(f"severity {severity}", severity), " ", element("strong", finding.text))
+    return element("li", head, element("p", finding.action), class_=severity)

@@ -112,11 +112,7 @@ class Tap:
     def accept(self) -> ClientSide:
         """Return the protocol of a new connection of a client."""
         return ClientSide(
-            self._connect,
-            self._context,
-            self._count_error,
-            self._opened,
-            self._clients.discard,
+            self._connect, self._context, self._count_error, self._opened, self._clients.discard
         )
 
     def _opened(self, client: ClientSide) -> None:
