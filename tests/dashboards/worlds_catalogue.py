@@ -106,9 +106,9 @@ def _states(_: Path) -> tuple[Pod, ...]:
         "warming-up": then(GOOD, Phase(3, None), Phase(0.25, GOOD, restart=True), hours=1),
         "server-down": then(GOOD, Phase(15, None), hours=1),
         "exporter-down": (all_the_time(GOOD, 1),),
-        "loses": (all_the_time(traffic(acceptance=(0.10, 0.05, 0.05), clients=30), 1),),
+        "loses": (all_the_time(traffic(acceptance=(0.18, 0.08, 0.05), clients=30), 1),),
         # By the rules a loss, so probable is it; the interval includes 1.
-        "leans": (all_the_time(traffic(acceptance=(0.10, 0.05, 0.05), clients=30), 1),),
+        "leans": (all_the_time(traffic(acceptance=(0.18, 0.08, 0.05), clients=30), 1),),
     }
     more: dict[str, dict[str, Any]] = {
         "off": {"config": ""},
@@ -258,7 +258,7 @@ def _unlabelled(_: Path) -> tuple[Pod, ...]:
 
 def _two_clusters(_: Path) -> tuple[Pod, ...]:
     """The same model and namespace, pod names and all, in two clusters; one loses."""
-    bad = traffic(acceptance=(0.10, 0.05, 0.05), clients=30)
+    bad = traffic(acceptance=(0.18, 0.08, 0.05), clients=30)
     return (
         pod(0, all_the_time(GOOD)),
         pod(0, all_the_time(bad), labels={**CHAT, "cluster": "us-2"}),
