@@ -29,7 +29,7 @@ from .hardware import PLAIN, SHARED_ERROR, STEP, PhysicalModel, regime, widening
 SMALLEST_DRAFT = 0.01
 #: A calibrated profile is used for batch sizes and contexts up to this factor outside the measured ones.
 REACH = 1.5
-#: Least uncertainty of a profile beyond what it was measured with: that of most shipped ones.
+#: Least uncertainty of a profile beyond what it was measured with: that of the shipped one of a draft model.
 _EXTRAPOLATED = 0.6
 #: Largest uncertainty of a calibrated profile. Beyond it, even 1.5 times as fast, which healthy speculation
 #: gains, cannot be told from a loss.

@@ -80,10 +80,9 @@ class Machine:
         `tokens` are computed in the pass, over all requests; each request attends to `context` tokens.
         """
         over, gpu, precision = self.overheads, self.accelerator, model.precision
-        bandwidth = gpu.bandwidth * self.count * over.bandwidth
-        weights = bandwidth
-        if precision.bytes_read < BF16.bytes_read:
-            weights = gpu.bandwidth * self.count * over.bandwidth_quantized
+        quantized = precision.bytes_read < BF16.bytes_read
+        bandwidth = gpu.bandwidth * self.count
+        reading_share = over.bandwidth_quantized if quantized else over.bandwidth
         unpacked = precision.bytes_read < 1 and not (
             "fp4" in gpu.throughput and precision.multiplied == "fp4"
         )
@@ -91,11 +90,11 @@ class Machine:
         multiplied = "fp16" if unpacked else precision.multiplied
         throughput = gpu.operations_per_second(multiplied) * self.count * share
         independent = requests * (tokens / requests) ** over.routing
-        reading = model.bytes_read(independent) / weights
+        reading = model.bytes_read(independent) / (bandwidth * reading_share)
         computing = 2 * model.multiplied * tokens / throughput
         work = (reading**_SHARPNESS + computing**_SHARPNESS) ** (1 / _SHARPNESS)
         # Linear attention reads one state for each request, and writes one for each token: drafts may fail.
-        states = (requests + tokens) * model.state_bytes / bandwidth
+        states = (requests + tokens) * model.state_bytes / (bandwidth * over.bandwidth)
         attention = self._attention(model, tokens, requests, context)
         layer = over.layer + (over.experts_layer if model.routed else 0.0)
         return float(work) + attention + states + model.layers * layer + self._messages(model, tokens)
