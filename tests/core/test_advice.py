@@ -195,6 +195,17 @@ class TestPayoff:
         assert found.findings[0].action.startswith("Switch speculation off")
         assert current.schedule == ()
 
+    @pytest.mark.parametrize("speedup", [1.1, 1.2])
+    def test_a_measured_speedup_that_may_be_a_loss_never_raises_k(self, speedup: float) -> None:
+        """Of few requests, about as fast as a step accepts tokens: the drafts are not free for that."""
+        counted = {"position_acceptance_ratio": (0.06, 0.06, 0.05), "drafts": 50_000.0}
+        poor = measures(0.63, Basis.MODELLED, length=1.17, **counted)
+        few = replace(poor, measured=Measured(speedup, speedup * 0.7, speedup * 1.4, 8.0))
+        case = Case(Activity(ActivityState.ACTIVE), few, Counters(), 3, "eagle", EAGLE, Thresholds())
+        found, _ = judge(case, CurrentAdvice(), 0.0, 300.0)
+        assert found.payoff.verdict is PayoffVerdict.UNKNOWN
+        assert found.advice.action is not Action.INCREASE_K
+
     def test_the_whole_server_gains_less(self) -> None:
         """Half of the tokens at twice the speed: the whole runs 1.33 times as fast."""
         reasons = judge_payoff(measures(2.0, coverage_ratio=0.5), EAGLE, Thresholds()).reasons

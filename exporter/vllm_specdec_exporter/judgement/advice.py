@@ -108,7 +108,7 @@ def advise(
         cost=cost,
         settled=case.settled,
         varying=varying,
-        only_smaller=bool(case.profile.contradiction),
+        only_smaller=bool(case.profile.contradiction) or case.unsure,
         thresholds=case.thresholds,
     )
     state = apply_hysteresis(evidence, state, time, hold)

@@ -41,6 +41,7 @@ class Case(Struct, frozen=True):
     speculative: bool = True  # whether its counters are those of speculative decoding
     defects: tuple[str, ...] = ()  # what was inconsistent in the newest sample
     mismatch: str = ""  # why the baseline does not fit the engine, empty if it does
+    unsure: bool = False  # whether it is measured, but may be a loss or a gain: no larger K
     unadvisable: str = ""  # why no K can be advised, whatever is counted
     unmeasured: str = ""  # why the window has no measured speedup although there is a baseline
     routed: bool = False  # whether its metrics come through a router that loads models

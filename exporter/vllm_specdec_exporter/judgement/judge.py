@@ -35,15 +35,16 @@ def judge(
     if case.activity.state is ActivityState.ACTIVE and measures is not None:
         quality = judge_quality(measures, list(case.other_windows), case.thresholds)
         payoff = judge_payoff(measures, case.profile, case.thresholds, case.unmeasured)
-    corrected = case
+    undecided = payoff.verdict is PayoffVerdict.UNKNOWN
+    corrected = replace(case, unsure=undecided and payoff.basis is Basis.MEASURED)
     factor = 1.0 if measures is None else correction(measures, case.thresholds)
     if isinstance(factor, str):
-        corrected = replace(case, unadvisable=factor)
+        corrected = replace(corrected, unadvisable=factor)
     elif factor != 1:
         # On top of what the engine's own steps have corrected: the estimate is made with that.
         profile = dataclasses.replace(case.profile, correction=case.profile.correction * factor)
-        corrected = replace(case, profile=profile)
-    if payoff.verdict is PayoffVerdict.UNKNOWN and payoff.basis is Basis.MODELLED and measures is not None:
+        corrected = replace(corrected, profile=profile)
+    if undecided and payoff.basis is Basis.MODELLED and measures is not None:
         # Which K pays best depends on the same cost that is not known.
         rules = apply_rules(measures, case.profile, case.thresholds)
         how = how_to_know(payoff.basis, case.profile)

@@ -117,7 +117,8 @@ def correction(measures: Measures, thresholds: Thresholds) -> float | str:
     """Return the factor on a step's extra cost that explains the measured speedup; 1 without one.
 
     The measured speedup is of all tokens, the cost of a step of those from drafts. If these are too few, or
-    cost nothing by the estimate, and both contradict each other, it is why no K can be advised.
+    cost nothing by the estimate or by the measurement, and both contradict each other, it is why no K can be
+    advised.
     """
     cost, whole, length = (
         measures.estimate.step_cost,
@@ -126,8 +127,8 @@ def correction(measures: Measures, thresholds: Thresholds) -> float | str:
     )
     if whole and cost and length:
         measured = of_drafts(whole, measures.coverage_ratio)
-        if measured and cost > 1:
-            return max(0.0, length / measured - 1) / (cost - 1)
+        if measured and measured < length and cost > 1:
+            return (length / measured - 1) / (cost - 1)
         if contradicted(measures, thresholds):
             return "what is measured contradicts the estimate, and does not show the cost of a draft"
     return 1.0
