@@ -165,7 +165,7 @@ def _excuse(wanted: list[SampleLine], body: bytes, *, openmetrics: bool) -> str:
     for name, labels, value in ((line.name, line.labels, line.value) for line in wanted):
         by_name = dict(labels)
         engines.add(tuple(pair for pair in labels if pair[0] not in ("pid", "le", "position")))
-        series = (name.replace(":", "_", 1), labels)
+        series = (name.removeprefix("ray_").replace(":", "_", 1), labels)
         if series in seen:
             return "a series twice"
         seen.add(series)
