@@ -51,7 +51,7 @@ from vllm_specdec_exporter.economics.hardware import (
 from vllm_specdec_exporter.economics.model import Model, from_architecture, from_parameters
 from vllm_specdec_exporter.economics.profiles import Hardware, for_method, hardware_profile, is_dated
 from vllm_specdec_exporter.economics.sizes import PRECISIONS, accelerators
-from vllm_specdec_exporter.economics.statistics import percentile
+from vllm_specdec_exporter.economics.statistics import percentile, t_expansion
 
 HERE = Path(__file__).parent
 GPU = HERE.parent / "gpu"
@@ -247,13 +247,8 @@ def reach(errors: Sequence[Sequence[float]], centre: float, freedom: int) -> flo
     `1 + 1 / n` counts the error of the centre; where that is taken to be 0, the interval is a bit too wide.
     """
     variance = sum(mean((error - centre) ** 2 for error in group) for group in errors) / freedom
-    return t_quantile(freedom) * math.sqrt(variance * (1 + 1 / len(errors)))
-
-
-def t_quantile(freedom: int) -> float:
-    """Return Student's t for `INTERVAL`, from 4 degrees of freedom on (Abramowitz and Stegun, 26.7.5)."""
-    z = NormalDist().inv_cdf((1 + INTERVAL) / 2)
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    t = t_expansion(NormalDist().inv_cdf((1 + INTERVAL) / 2), freedom)
+    return t * math.sqrt(variance * (1 + 1 / len(errors)))
 
 
 def speedup_interval(groups: Sequence[Sequence[LeftOut]], kind: tuple[str, str]) -> float:

@@ -293,14 +293,20 @@ def wilson(ratio: float, number: float) -> tuple[float, float]:
 def t_quantile(freedom: float) -> float:
     """Return the 97.5 % quantile of Student's t for 1 degree of freedom or more, up to infinity.
 
-    From a table below 30 degrees of freedom, interpolated by their inverse, then by the first terms of its
-    expansion around the normal one (Abramowitz and Stegun, 26.7.5).
+    From a table below 30 degrees of freedom, interpolated by their inverse, then by `t_expansion`.
     """
     if freedom < len(_T):
         below = max(1, int(freedom))  # rounding may take 1 below 1
         share = (1 / below - 1 / freedom) * below * (below + 1)
         return _T[below - 1] + share * (_T[below] - _T[below - 1])
-    z = Z_EXACT
+    return t_expansion(Z_EXACT, freedom)
+
+
+def t_expansion(z: float, freedom: float) -> float:
+    """Return a quantile of Student's t from that of the normal distribution, from 4 degrees of freedom on.
+
+    The first terms of its expansion: Abramowitz and Stegun, 26.7.5.
+    """
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
