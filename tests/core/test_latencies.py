@@ -63,6 +63,8 @@ def answer(*rows: str) -> bytes:
     [
         # A server without these series has none, which is not the same as empty ones.
         ([], None),
+        # One without its sum, as a federation may have: a mean of 0 would be invented.
+        (['bucket{LABELS,le="0.1"} 1', "count{LABELS} 1"], None),
         # Series that differ only in a label that means nothing here add up.
         (
             [

@@ -235,9 +235,14 @@ class TestServers:
 
     def test_a_diffusion_model(self) -> None:
         """Denoising steps are not drafts, as the reason says; no speculative config makes it speculative."""
-        item = read(upstream("vllm-diffusion.txt"))
+        text = upstream("vllm-diffusion.txt")
         reason = "a diffusion model: its denoising steps are not speculative decoding"
-        for told in (Speculation(), Speculation(True, "ngram", "", 4)):
+        for told, answer in (
+            (Speculation(), text),
+            (Speculation(True, "ngram", "", 4), text),
+            (Speculation(), text.replace(b"vllm:", b"aphrodite:")),  # a fork of vLLM
+        ):
+            item = read(answer)
             result = run([item, item], replace(EASY, speculation=told))[-1]
             assert result.activity == Activity(ActivityState.OFF, reason)
             assert (result.num_speculative_tokens, result.accepted_tokens_per_draft) == (None, None)

@@ -302,8 +302,8 @@ def _bound(line: SampleLine, text: str) -> float:
 
 
 def latencies_of(histograms: Mapping[str, Parts]) -> Latencies:
-    """Return the latencies with these histograms, by their fields."""
-    return Latencies(**{attribute: _histogram(parts) for attribute, parts in histograms.items()})
+    """Return the latencies with these histograms, by their fields. One without its sum has no mean: none."""
+    return Latencies(**{name: _histogram(parts) for name, parts in histograms.items() if SUM in parts})
 
 
 def _histogram(parts: Parts) -> Histogram:
@@ -316,5 +316,5 @@ def _histogram(parts: Parts) -> Histogram:
         bounds=bounds,
         counts=tuple(counts),
         count=max(most, parts.get(COUNT, 0.0), parts.get(math.inf, 0.0)),
-        sum=parts.get(SUM, 0.0),
+        sum=parts[SUM],
     )
