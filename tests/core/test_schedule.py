@@ -14,7 +14,7 @@ _ACCEPTED = (0.70, 0.52, 0.40, 0.31, 0.24, 0.18, 0.14, 0.11, 0.10, 0.09, 0.08, 0
 _SCHEDULE = [[1, 64, 16], [65, 1024, 8]]
 
 
-def _scheduled(minutes: int, *, schedule: bool) -> EngineResult:
+def _scheduled(minutes: int, schedule: list[list[int]]) -> EngineResult:
     """The result after ten minutes with 16 tokens a draft, and `minutes` with 8 of them at batch 100."""
     readings = []
     for second in range(0, 600 + 60 * minutes + 1, 5):
@@ -25,16 +25,16 @@ def _scheduled(minutes: int, *, schedule: bool) -> EngineResult:
         engine = EngineReading(EngineKey("m", "0"), counted, running)
         readings.append((float(second), Reading("vllm-v1", (engine,))))
     config = {"method": "dflash", "num_speculative_tokens": 16}
-    config |= {"num_speculative_tokens_per_batch_size": _SCHEDULE} if schedule else {}
+    config |= {"num_speculative_tokens_per_batch_size": schedule} if schedule else {}
     given = {"cost.file": calibrated_file(), "spec.config": json.dumps(config)}
     (result,) = processed(readings, load(given, {}).settings)[-1]
     return result
 
 
-@pytest.mark.parametrize("schedule", [True, False])
-def test_a_schedule_in_force_is_judged_at_its_k(schedule: bool) -> None:
-    """Whether it is given or only seen: no position that no draft has is one that was never accepted."""
-    before, after = _scheduled(0, schedule=schedule), _scheduled(6, schedule=schedule)
+@pytest.mark.parametrize("schedule", [_SCHEDULE, [], [[1, 128, 16], [129, 1024, 8]]])
+def test_a_schedule_in_force_is_judged_at_its_k(schedule: list[list[int]]) -> None:
+    """Given, only seen, or not the given one: no position that no draft has is one that was never accepted."""
+    before, after = _scheduled(0, schedule), _scheduled(6, schedule)
 
     shown = before.window("5m"), after.window("5m")
     assert [len(window.position_acceptance_ratio) for window in shown if window] == [16, 8]

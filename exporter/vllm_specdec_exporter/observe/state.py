@@ -57,12 +57,14 @@ def _without_undrafted(delta: Delta, scheduled: int | None, least: float) -> Del
     """Return the increase without the deep positions that no draft of the window had.
 
     A K schedule leaves them out: `scheduled` is the K that it had in the whole window, if that is known.
-    Otherwise all drafts, `least` of them or more, had as many tokens, and none was accepted beyond.
+    Without one, or if the server does not follow it, all drafts, `least` of them or more, had as many tokens,
+    and none was accepted beyond.
     """
     drafts, tokens, positions = delta.drafts, delta.draft_tokens, delta.accepted_tokens_per_position
     if not drafts or not tokens or delta.drafted_tokens_per_position:
         return delta
-    k = scheduled or (int(tokens / drafts) if tokens % drafts == 0 and drafts >= least else 0)
+    alike = int(tokens / drafts) if tokens % drafts == 0 and drafts >= least else 0
+    k = scheduled if scheduled and scheduled < len(positions) else alike
     if not 0 < k < len(positions) or any(positions[k:]) or tokens > k * drafts:
         return delta
     return replace(delta, accepted_tokens_per_position=positions[:k])
