@@ -33,7 +33,7 @@ def _scheduled(minutes: int, schedule: list[list[int]]) -> EngineResult:
 
 @pytest.mark.parametrize("schedule", [_SCHEDULE, [], [[1, 128, 16], [129, 1024, 8]]])
 def test_a_schedule_in_force_is_judged_at_its_k(schedule: list[list[int]]) -> None:
-    """Given, only seen, or not the given one: no position that no draft has is one that was never accepted."""
+    """Given, only seen, or another: no position that no draft has is one that was never accepted."""
     before, after = _scheduled(0, schedule), _scheduled(6, schedule)
 
     shown = before.window("5m"), after.window("5m")
