@@ -18,6 +18,7 @@ from vllm_specdec_exporter.economics.step_time import (
     StepInterval,
     StepRegression,
     mean_context,
+    step_interval,
 )
 from vllm_specdec_exporter.engines.reading import Counters, Steps
 from vllm_specdec_exporter.measures.history import Sample
@@ -307,3 +308,25 @@ def test_the_context_is_the_prompt_and_half_the_answer() -> None:
         last = after[0], replace(after[1], requests=float(requests))
         assert mean_context(before, last) == context
     assert mean_context(before, after) is None
+
+
+def test_observations_of_tokens_are_no_steps() -> None:
+    """Such as vLLM's pull request 47382 would make them: their mean is no time of a step.
+
+    Ten requests with 100 steps of 30 ms: drafts emit 150 tokens; answers end within drafts; nothing is
+    accepted; nothing is drafted.
+    """
+    first = Counters(0.0, accepted_tokens=0.0, generation_tokens=0.0), Steps(0.0, 0.0, requests=0.0)
+    for drafts, accepted, emitted in (
+        (100.0, 150.0, 150.0),
+        (100.0, 190.0, 150.0),
+        (100.0, 0.0, 0.0),
+        (0.0, 0.0, 0.0),
+    ):
+        after = Counters(drafts, accepted_tokens=accepted, generation_tokens=110.0 + emitted)
+        of_steps = Steps(3.0, 100.0, requests=10.0)
+        of_tokens = replace(of_steps, step_observations=100.0 + emitted)
+        shown = step_interval(first, (after, of_steps), 4.0, None)
+        assert shown is not None
+        assert shown[0].seconds == 0.03
+        assert step_interval(first, (after, of_tokens), 4.0, None) == (None if emitted else shown)

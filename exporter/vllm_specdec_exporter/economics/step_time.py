@@ -24,6 +24,7 @@ from ..engines.reading import Counters, Steps
 from .statistics import Z, t_quantile
 
 _MIN_REQUESTS = 10  # requests that a mean context needs
+_SHOWING = 0.1  # share of accepted tokens from which the observations show what they are of
 HALF_LIFE = 1800.0  # seconds after which an interval counts half
 OUTLIER = 0.5  # largest relative difference from its bin that an interval counts with
 #: Seconds for which a line is kept while intervals come in, and while none comes in.
@@ -42,11 +43,22 @@ MAX_SCATTER = 0.5
 _KV_SPREAD = 1.5
 
 
-def mean_step_seconds(before: Steps, after: Steps) -> float | None:
-    """Return the mean time of the steps between two readings without a reset; ``None`` if not known."""
-    seconds = _increase(before.step_seconds, after.step_seconds)
-    observed = _increase(before.step_observations, after.step_observations)
-    return seconds / observed if seconds is not None and observed else None
+def mean_step_seconds(before: tuple[Counters, Steps], after: tuple[Counters, Steps]) -> float | None:
+    """Return the mean time of the steps between two readings without a reset; ``None`` if not known.
+
+    An engine that observes tokens shows none (vLLM's pull request 47382): drafts make no observation fewer.
+    """
+    (first, first_steps), (last, last_steps) = before, after
+    seconds = _increase(first_steps.step_seconds, last_steps.step_seconds)
+    observed = _increase(first_steps.step_observations, last_steps.step_observations)
+    tokens = (last.generation_tokens or 0.0) - (first.generation_tokens or 0.0)
+    tokens -= (last_steps.requests or 0.0) - (first_steps.requests or 0.0)  # the first is not observed
+    accepted = (last.accepted_tokens or 0.0) - (first.accepted_tokens or 0.0)
+    # Less what was accepted behind the end of an answer.
+    accepted = min(accepted, tokens - (last.drafts or 0.0) + (first.drafts or 0.0))
+    if seconds is None or not observed or (accepted > _SHOWING * tokens and observed > tokens - accepted / 2):
+        return None
+    return seconds / observed
 
 
 def mean_context(before: tuple[Counters, Steps], after: tuple[Counters, Steps]) -> float | None:
@@ -102,7 +114,7 @@ def step_interval(
     ``None`` without steps, or if the engine does not print them.
     """
     (first, first_steps), (last, last_steps) = before, after
-    seconds = mean_step_seconds(first_steps, last_steps)
+    seconds = mean_step_seconds(before, after)
     observed = _increase(first_steps.step_observations, last_steps.step_observations)
     drafted = _increase(first.draft_tokens or 0.0, last.draft_tokens or 0.0)
     generated = _increase(first.generation_tokens, last.generation_tokens)

@@ -302,7 +302,7 @@ def delta(first: Sample, last: Sample, ends: Sequence[Sample] = ()) -> Delta:
             before.generation_tokens, after.generation_tokens, from_zero=nothing_drafted
         ),
         batch_size=_batch_size(first, last),
-        step_seconds=mean_step_seconds(first.steps, last.steps),
+        step_seconds=mean_step_seconds((before, first.steps), (after, last.steps)),
         context_tokens=mean_context((before, first.steps), (after, last.steps)),
         prompts_per_token=prompts_per_token((before, first.steps), (after, last.steps)),
         draft_share=draft_share(first.steps, last.steps),
