@@ -100,7 +100,7 @@ def test_nobody_is_told_to_switch_on_what_a_diffusion_model_does_not_have() -> N
 class TestAcceptance:
     def test_what_is_found(self) -> None:
         """One cause is named once: the first position before the decline, and both before the totals."""
-        rarely = "the last 1 of K=4 positions are accepted in fewer than 10% of the drafts"
+        rarely = "of K=4 positions, those from position 3 on are accepted in fewer than 10% of the drafts"
         without_positions = replace(measured(), acceptance_ratio=0.3, mean_acceptance_length=2.2)
         for measures, expected in (
             (measured(800, 500, 300), []),

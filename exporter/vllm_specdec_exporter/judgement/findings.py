@@ -221,7 +221,6 @@ def _of_acceptance(
     if met == {"acceptance_ratio"} and 0 < worthwhile < len(positions) and not advised:
         findings += report(
             "last_positions",
-            last=len(positions) - worthwhile,
             k=len(positions),
             percent=100 * rarely,
             worthwhile=worthwhile,
