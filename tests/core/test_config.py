@@ -168,6 +168,8 @@ def test_speculative_config() -> None:
             Speculation(True, "eagle3", "some/draft", 3),
         ),
         ('{"model": "some/draft"}', Speculation(True, "", "some/draft", None)),
+        # Not a misspelling of synthetic_acceptance_rate.
+        ('{"synthetic_acceptance_length": 2.5}', Speculation(True)),
         ('{"model": null, "method": null, "num_speculative_tokens": null}', Speculation(True)),
     ):
         assert parse_speculation(text) == replace(expected, document=text)

@@ -15,7 +15,7 @@ from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.case import Case
 from vllm_specdec_exporter.judgement.findings import Finding, Severity, find
 
-ON_GPU, HYBRID, EDGE, PARALLEL, GRAPHS, TREE = PROBLEMS
+ON_GPU, HYBRID, EDGE, PARALLEL, GRAPHS, TREE, PRESCRIBED = PROBLEMS
 ROWS = (ScheduleRow(1, 8, 3), ScheduleRow(9, 32, 1), ScheduleRow(33, 512, 0))
 
 
@@ -37,6 +37,8 @@ ROWS = (ScheduleRow(1, 8, 3), ScheduleRow(9, 32, 1), ScheduleRow(33, 512, 0))
         (Setup("eagle3", schedule=ROWS), (GRAPHS,)),
         (Setup("eagle3", version="0.19.1", tree=True), (TREE,)),
         (Setup("eagle3", version="0.32.0", tree=True), ()),
+        (Setup("eagle3", document='{"rejection_sample_method": "synthetic"}'), (PRESCRIBED,)),
+        (Setup("eagle3", document='{"rejection_sample_method": "block"}'), ()),
     ],
 )
 def test_a_row_is_said_of_the_deployments_it_holds_for(setup: Setup, expected: tuple[object, ...]) -> None:
@@ -62,6 +64,9 @@ def test_they_are_findings_of_a_vllm_and_of_no_other_server() -> None:
 
     ignored = replace(case, method="eagle3", speculation=Speculation(schedule=ROWS), engines=2)
     assert PARALLEL.text in {finding.text for finding in find(ignored)}
+    text = '{"rejection_sample_method":"synthetic","synthetic_acceptance_length":2.5}'
+    prescribed = replace(case, method="eagle3", speculation=parse_speculation(text))
+    assert PRESCRIBED.text in {finding.text for finding in find(prescribed)}
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ class Setup(Struct, frozen=True):
     batch_sizes: tuple[float, float] | None = None  # the least and the most requests running in the window
     engines: int = 1  # ranks of data parallelism
     tree: bool = False  # whether drafts are trees
+    document: str = ""  # the JSON of ``--speculative-config``
 
 
 class KnownProblem(Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,6 +73,7 @@ _APPLIES: Mapping[str, Callable[[Setup], bool]] = {
     "ignores_the_schedule": lambda setup: bool(setup.schedule) and setup.engines > 1,
     "has_piecewise_graphs": lambda setup: bool(setup.schedule) and setup.engines == 1,
     "drafts_trees": lambda setup: setup.tree,
+    "prescribes_acceptance": lambda setup: '"rejection_sample_method": "synthetic"' in setup.document,
 }
 PROBLEMS = tuple(
     convert({"name": name, **row}, KnownProblem)

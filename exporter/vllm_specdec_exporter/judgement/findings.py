@@ -151,11 +151,11 @@ def find(
         findings += _of_acceptance(quality, measures, case.thresholds, payoff, advice)
         if case.profile.name == "unknown" and not case.method and payoff.basis is Basis.MODELLED:
             findings += hint("costs_assumed", how=_how_to_know_method(case))
-    served, speculation = (case.method, case.model_name, case.version), case.speculation
-    setup = Setup(*served, speculation.schedule, case.batch_sizes, case.engines, speculation.tree)
+    served, given = (case.method, case.model_name, case.version), case.speculation
+    setup = Setup(*served, given.schedule, case.batch_sizes, case.engines, given.tree, given.document)
     for known in known_problems(setup) if case.vllm else ():
         findings += hint("known_problem", known=known)
-    if case.speculation.document and (unknown := ", ".join(case.speculation.unknown)):
+    if given.document and (unknown := ", ".join(given.unknown)):
         findings += hint("unknown_settings", unknown=unknown)
     if case.routed:
         findings += hint("routed")
