@@ -11,6 +11,7 @@ import pytest
 
 from golden.cases import recorded_baseline
 from prometheus.replay import ReplayServer, Reply, series
+from support.builders import upstream
 from support.commands import Outcome, run_here, started, without_waiting
 from support.ports import free_port
 from support.programs import eventually, simulator
@@ -149,9 +150,12 @@ CASES = {
     "a draft model, K=0 by a schedule": Case(
         (K0_OF_A_SCHEDULE,), 1, "with a draft model even steps without drafts (K=0 of a schedule) cost a pass"
     ),
+    "SGLang with a draft model": Case(
+        (upstream("sglang-k3.txt"),), 1, "record a server without --speculative-algorithm, or give --method"
+    ),
     "idle": Case((PHASES[68],), 1, "nothing was generated: send it the usual traffic", LOOKUP),
     "no latencies": Case(
-        _without_latencies(), 1, "the server has no vllm:request_time_per_output_token_seconds"
+        _without_latencies(), 1, "the server has no time per output token: a baseline needs vLLM 0.11, "
     ),
     "several models": Case(
         _twins(BUSY[:3]), 1, "the server has several models, choose one with --model: other, tiny-llama"

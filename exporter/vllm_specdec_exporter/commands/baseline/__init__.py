@@ -63,8 +63,8 @@ class Watcher:
         for engine in self._engines(reading):
             if engine.latencies is None or engine.latencies.time_per_output_token is None:
                 raise BaselineError(
-                    "the server has no vllm:request_time_per_output_token_seconds: a baseline needs "
-                    "vLLM 0.11 or later, without --disable-log-stats"
+                    "the server has no time per output token: a baseline needs vLLM 0.11, SGLang 0.5.23 or "
+                    "TensorRT-LLM, not older, without --disable-log-stats"
                 )
         self._dialect = reading.dialect
         self._version = await self._upstream.version()
@@ -117,7 +117,7 @@ class Watcher:
         for engine in self._engines(reading):
             method = self._method or (engine.drafting.method if engine.drafting else "")
             if engine.shows_speculation and not drafts_without_model(method):
-                raise BaselineError(_NO_PLAIN_STEPS)
+                raise BaselineError(_NO_PLAIN_STEPS.format(reading.server.option))
             recorder = self._recorders.setdefault(engine.key, Recorder(self._settle))
             sample = Sample(now, engine.counters, engine.load.requests_running, latencies=engine.latencies)
             before = recorder.speculating_seconds
@@ -128,7 +128,7 @@ class Watcher:
 _LOOKUPS = ", ".join(sorted(WITHOUT_MODEL))
 _NO_PLAIN_STEPS = (
     "the server speculates, and with a draft model even steps without drafts (K=0 of a schedule) cost a pass "
-    f"of it: record a server without --speculative-config, or give --method if it is one of {_LOOKUPS}"
+    f"of it: record a server without {{}}, or give --method if it is one of {_LOOKUPS}"
 )
 
 FINE, NOTHING, USAGE, _, UNREACHABLE = range(5)
