@@ -54,12 +54,13 @@ class Histogram:
         return None if fell else difference
 
     def quantile(self, q: float) -> float | None:
-        """Return the quantile `q` (0 to 1), ``None`` without observations.
+        """Return the quantile `q` (0 to 1), ``None`` without observations and in the first bucket.
 
         Like PromQL's `histogram_quantile`: interpolates linearly within a bucket, and returns the lower bound
-        of the +Inf bucket.
+        of the +Inf bucket. Of the first bucket only the upper bound is known, where PromQL assumes 0 to be
+        the lower one.
         """
-        if self.count <= 0 or not self.bounds:
+        if self.count <= 0 or not self.bounds or self.counts[0] > q * self.count:
             return None
         rank = q * self.count
         below, lower = 0.0, 0.0

@@ -169,7 +169,7 @@ class Latency(Struct, frozen=True):
         deviation_seconds: standard deviation, estimated from the buckets.
         error_seconds: standard error of the mean, from blocks of time; ``None`` in snapshots without it.
         error_freedom: degrees of freedom of that error, at least 1.
-        p50_seconds: median, interpolated within its bucket.
+        p50_seconds: median, interpolated within its bucket; ``None`` in the first bucket.
         p95_seconds: 95th percentile, likewise.
         p99_seconds: 99th percentile, likewise.
     """
