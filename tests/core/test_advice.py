@@ -25,7 +25,7 @@ from vllm_specdec_exporter.judgement.hysteresis import (
     PendingChange,
     apply_hysteresis,
 )
-from vllm_specdec_exporter.judgement.judge import judge
+from vllm_specdec_exporter.judgement.judge import Judgement, judge
 from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict, correction, judge_payoff
 from vllm_specdec_exporter.measures.measures import Measures
 from vllm_specdec_exporter.observe.pipeline import Speculation
@@ -195,16 +195,37 @@ class TestPayoff:
         assert found.findings[0].action.startswith("Switch speculation off")
         assert current.schedule == ()
 
-    @pytest.mark.parametrize("speedup", [1.1, 1.2])
-    def test_a_measured_speedup_that_may_be_a_loss_never_raises_k(self, speedup: float) -> None:
-        """Of few requests, about as fast as a step accepts tokens: the drafts are not free for that."""
-        counted = {"position_acceptance_ratio": (0.06, 0.06, 0.05), "drafts": 50_000.0}
-        poor = measures(0.63, Basis.MODELLED, length=1.17, **counted)
-        few = replace(poor, measured=Measured(speedup, speedup * 0.7, speedup * 1.4, 8.0))
-        case = Case(Activity(ActivityState.ACTIVE), few, Counters(), 3, "eagle", EAGLE, Thresholds())
-        found, _ = judge(case, CurrentAdvice(), 0.0, 300.0)
-        assert found.payoff.verdict is PayoffVerdict.UNKNOWN
-        assert found.advice.action is not Action.INCREASE_K
+    @pytest.mark.parametrize("basis", [Basis.OBSERVED, Basis.MEASURED])
+    def test_what_may_be_a_loss_or_a_gain_bounds_the_advice(self, basis: Basis) -> None:
+        """No larger K, and K=0 only if a loss is likely. Advice from before gives way to that."""
+
+        def judged_as(speedup: float, survival: tuple[float, ...], reach: float = 1.4) -> Judgement:
+            """The speedup of the present K, between its ends; the profile says what K is best."""
+            length = 1 + sum(survival)
+            estimate = Estimate(
+                speedup, speedup / reach, speedup * reach, None, None, length / speedup, 4.0, basis
+            )
+            found = replace(
+                measures(None, length=length, position_acceptance_ratio=survival, drafts=50_000.0),
+                estimate=estimate,
+                measured=Measured(*(estimate.speedup, estimate.speedup_low, estimate.speedup_high), 90.0)
+                if basis is Basis.MEASURED
+                else Measured(),
+            )
+            case = Case(
+                Activity(ActivityState.ACTIVE), found, Counters(), len(survival), "eagle", EAGLE, Thresholds()
+            )
+            judgement, self.current = judge(case, self.current, 0.0, 300.0)
+            return judgement
+
+        self.current, good, poor = CurrentAdvice(), (0.95, 0.93, 0.92), (0.1,)
+        sure, unsure = judged_as(2.5, good, 1.1), judged_as(1.3, good)
+        assert (sure.advice.action, unsure.advice.action) == (Action.INCREASE_K, Action.KEEP)
+        assert unsure.payoff.likely is PayoffVerdict.BENEFICIAL
+        leaning = [judged_as(speedup, poor) for speedup in (1.0, 0.9, 1.0, 1.1)]
+        off = [each.advice.action is Action.DISABLE for each in leaning]
+        assert off == [False, True, True, False]
+        assert "no K is sure to pay" in leaning[1].advice.reason
 
     def test_the_whole_server_gains_less(self) -> None:
         """Half of the tokens at twice the speed: the whole runs 1.33 times as fast."""
@@ -419,6 +440,7 @@ def test_a_smaller_k_counts_as_a_lower_bound(costs: tuple[float, ...], held: int
         settled=True,
         varying=False,
         only_smaller=False,
+        side=PayoffVerdict.HARMFUL,
         thresholds=Thresholds(),
     )
     before = HysteresisState(AdvisedK(held), PendingChange(0.0, 0.0, (0.0,) * 4))

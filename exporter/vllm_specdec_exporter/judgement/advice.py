@@ -108,7 +108,8 @@ def advise(
         cost=cost,
         settled=case.settled,
         varying=varying,
-        only_smaller=bool(case.profile.contradiction) or case.unsure,
+        only_smaller=bool(case.profile.contradiction) or case.payoff.undecided,
+        side=case.payoff.side,
         thresholds=case.thresholds,
     )
     state = apply_hysteresis(evidence, state, time, hold)
@@ -184,8 +185,9 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
     load = f"at {batch:.1f} requests a batch"
     if action is Action.DISABLE:
         best = choice.best_drafting
+        sure = best.speedup_most < 1 and not case.payoff.undecided
         words = (
-            f"no K {'pays' if best.speedup_most < 1 else 'is sure to pay'} {load}: the best, "
+            f"no K {'pays' if sure else 'is sure to pay'} {load}: the best, "
             f"K={best.num_speculative_tokens}, runs {best.shown} times as fast as no speculation"
         )
         if case.profile.name == "unknown" and not case.method:

@@ -12,6 +12,7 @@ from ..engines.reading import VLLM, Counters, Server
 from ..measures.measures import DraftShape, Measures, acceptance_lengths
 from ..measures.uptime import Uptime
 from .activity import Activity
+from .payoff import Payoff
 
 #: Largest relative difference between a mean of recorded requests and that of all drafts at which the records
 #: count as a sample of the same traffic.
@@ -41,7 +42,7 @@ class Case(Struct, frozen=True):
     speculative: bool = True  # whether its counters are those of speculative decoding
     defects: tuple[str, ...] = ()  # what was inconsistent in the newest sample
     mismatch: str = ""  # why the baseline does not fit the engine, empty if it does
-    unsure: bool = False  # whether it is measured, but may be a loss or a gain: no larger K
+    payoff: Payoff = Payoff()  # whether speculation pays, which bounds the advice
     unadvisable: str = ""  # why no K can be advised, whatever is counted
     unmeasured: str = ""  # why the window has no measured speedup although there is a baseline
     routed: bool = False  # whether its metrics come through a router that loads models

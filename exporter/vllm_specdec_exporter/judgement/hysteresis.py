@@ -21,6 +21,7 @@ from ..config.thresholds import Thresholds
 from ..economics.choice import Choice, choose
 from ..engines.reading import Counters
 from ..measures.measures import survival
+from .payoff import PayoffVerdict
 
 #: Standard deviations (90 %) that a first advice needs over the present K; below, nothing is pending.
 LIKELY = 1.28
@@ -62,7 +63,8 @@ class Evidence(Struct, frozen=True):
     cost: Callable[[int], float]  # from a K to the time of its step, in plain steps, at the present load
     settled: bool  # whether the window is full; until then a single sample may replace the advised K
     varying: bool  # whether drafts are shorter than K, so that other K cannot be compared
-    only_smaller: bool  # whether the cost of a larger K is not known
+    only_smaller: bool  # whether no larger K is advised: what it costs is not known, or the payoff is not
+    side: PayoffVerdict | None  # which way the payoff leans: K=0 is advised only if `harmful`
     thresholds: Thresholds  # for the minimum gain and the usual acceptance length of the method
 
     def in_window(self, sureness: float) -> Choice:
@@ -96,7 +98,9 @@ def apply_hysteresis(
     held = state.advised if state else present
     counters = evidence.counters
     choice = evidence.in_window(LIKELY)
-    if state is not None and _overruled(evidence, choice, held):
+    barred = held.k == 0 and evidence.side is PayoffVerdict.BENEFICIAL
+    barred |= held.k > present.k and evidence.only_smaller
+    if state is not None and (barred or _overruled(evidence, choice, held)):
         state, held = None, present
     if state is None or not evidence.settled:
         return HysteresisState(_wanted(evidence, choice, held))
@@ -154,8 +158,11 @@ def _beats(evidence: Evidence, choice: Choice, k: int, held: int) -> bool:
     if k == 0:
         # A smaller K is worth a trial if it may gain as much as one that was never drafted must.
         harmful, best = evidence.thresholds.harmful_speedup, choice.best_drafting
-        return best.speedup_high - (best.speedup_most - best.speedup) < harmful and all(
-            option.speedup_most < (1 + _FARTHER * gain) * harmful for option in smaller
+        loses = best.speedup_high - (best.speedup_most - best.speedup) < harmful
+        return (
+            loses
+            and evidence.side is PayoffVerdict.HARMFUL
+            and all(option.speedup_most < (1 + _FARTHER * gain) * harmful for option in smaller)
         )
     if this.extrapolated and any(option.speedup_most > this.speedup for option in smaller):
         return False

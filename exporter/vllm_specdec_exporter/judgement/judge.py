@@ -10,7 +10,7 @@ from .activity import Activity, ActivityState
 from .advice import Advice, CurrentAdvice, update_advice
 from .case import Case
 from .findings import Finding, find
-from .payoff import Payoff, PayoffVerdict, apply_rules, correction, how_to_know, judge_payoff
+from .payoff import Payoff, apply_rules, correction, how_to_know, judge_payoff
 from .quality import Quality, judge_quality
 
 
@@ -35,8 +35,7 @@ def judge(
     if case.activity.state is ActivityState.ACTIVE and measures is not None:
         quality = judge_quality(measures, list(case.other_windows), case.thresholds)
         payoff = judge_payoff(measures, case.profile, case.thresholds, case.unmeasured)
-    undecided = payoff.verdict is PayoffVerdict.UNKNOWN
-    corrected = replace(case, unsure=undecided and payoff.basis is Basis.MEASURED)
+    corrected = replace(case, payoff=payoff)
     factor = 1.0 if measures is None else correction(measures, case.thresholds)
     if isinstance(factor, str):
         corrected = replace(corrected, unadvisable=factor)
@@ -44,7 +43,7 @@ def judge(
         # On top of what the engine's own steps have corrected: the estimate is made with that.
         profile = dataclasses.replace(case.profile, correction=case.profile.correction * factor)
         corrected = replace(corrected, profile=profile)
-    if undecided and payoff.basis is Basis.MODELLED and measures is not None:
+    if payoff.undecided and payoff.basis is Basis.MODELLED and measures is not None:
         # Which K pays best depends on the same cost that is not known.
         rules = apply_rules(measures, case.profile, case.thresholds)
         how = how_to_know(payoff.basis, case.profile)

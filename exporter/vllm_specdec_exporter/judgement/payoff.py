@@ -61,6 +61,16 @@ class Payoff(Struct, frozen=True):
     likely: PayoffVerdict | None = None
     reasons: tuple[str, ...] = ()
 
+    @property
+    def side(self) -> PayoffVerdict | None:
+        """Which way it leans: `harmful` or `beneficial`; ``None`` to neither side, or without a verdict."""
+        return None if self.loss_probability is None else leans(self.loss_probability)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether it may be a loss or a gain."""
+        return self.verdict is PayoffVerdict.UNKNOWN
+
 
 def judge_payoff(
     measures: Measures, profile: CostProfile, thresholds: Thresholds, unmeasured: str = ""
