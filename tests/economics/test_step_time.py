@@ -259,7 +259,16 @@ def test_steps_with_drafts_alone_give_the_slope() -> None:
 
 
 def test_what_shows_nothing_leaves_the_profile() -> None:
-    """Nothing learned, another K, no drafts, drafts at one batch size only, and drafts that save time."""
+    """Nothing learned, another K, no drafts, drafts at one batch size only.
+
+    Nor does a slope of steps with drafts with which plain ones would take longer: with a long context, the
+    time of verification hardly rises with the batch.
+    """
+    hardware = Hardware(*parse_machine("a100"), parse_model("70B"))
+    flat = hardware_profile(for_method("ngram"), hardware, method="ngram")
+    assert flat is not None
+    flat = flat.at_context(16_000.0)
+    assert correct_by_steps(flat, steps((), (3, 5, 8), 4e-5), K, 7.0, 100.0, "ngram") is flat
     profile, both = for_method("eagle3"), steps((1, 2, 4), (1, 2, 4))
     for learned_steps, drafted, batch in (
         (EngineSteps(), K, 4.0),

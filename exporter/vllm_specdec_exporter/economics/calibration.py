@@ -341,4 +341,8 @@ def _sloped(profile: CostProfile, drafting: StepFit, drafted: float) -> CostProf
     ratio = drafting.seconds(high) / drafting.seconds(low)
     below = high_time - ratio * low_time
     load = (ratio - 1) / below if below > 0 else 0.0
-    return replace(profile, load=load) if 1 / _MAX_LOAD <= load <= _MAX_LOAD else profile
+    if not 1 / _MAX_LOAD <= load <= _MAX_LOAD:
+        return profile
+    sloped = replace(profile, load=load)
+    # Drafts cannot save time: then the slope of plain steps is another one.
+    return sloped if min(sloped.step_cost(1, batch) for batch in (low, high)) >= 1 else profile
