@@ -21,15 +21,15 @@ DRAFTS = 5_000.0
 APHRODITE = Server("Aphrodite", "--speculative-config")
 
 
-def case(*conditional: float, batch: float = 8.0) -> Case:
+def case(*conditional: float, batch: float = 8.0, drafts: float = DRAFTS) -> Case:
     """What advice is drawn from after a window of drafts with this acceptance."""
-    positions = expected(survival_of(conditional), DRAFTS)
+    positions = expected(survival_of(conditional), drafts)
     settings = settings_for(for_method("eagle3"), "eagle3", len(conditional))
-    result = judged(settings, positions, DRAFTS, batch)
+    result = judged(settings, positions, drafts, batch)
     return Case(
         activity=Activity(ActivityState.ACTIVE, ""),
         measures=result.window(result.judged_window),
-        counters=Counters(DRAFTS, DRAFTS * len(conditional), sum(positions), tuple(positions)),
+        counters=Counters(drafts, drafts * len(conditional), sum(positions), tuple(positions)),
         k=len(conditional),
         method="eagle3",
         profile=for_method("eagle3"),
@@ -54,6 +54,10 @@ def test_a_schedule_is_given_with_the_advised_k_at_the_present_load() -> None:
         here = next(row for row in advice.schedule if row.first <= 8 <= row.last)
 
         assert here.num_speculative_tokens == advice.num_speculative_tokens
+
+    few = counsel(case(0.9, 0.8, 0.6, 0.6, drafts=500.0)).advice
+    assert (few.action, few.schedule, few.schedule_config) == (Action.KEEP, (), "")
+    assert few.schedule_note == "its K at the present load is not sure to gain more than the advised one"
 
 
 def test_engines_of_one_model_get_no_schedule() -> None:

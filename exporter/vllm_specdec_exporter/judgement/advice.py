@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from ..economics.choice import CandidateK, Choice
 from ..economics.speculative_config import (
     ScheduleRow,
+    Speculation,
     drafts_without_model,
     make_schedule,
     sglang_options,
@@ -275,6 +276,10 @@ def update_advice(before: CurrentAdvice, case: Case, time: float, window: float)
         prefer = advice.num_speculative_tokens or 0
         rows = make_schedule(lengths, case.profile, prefer=prefer, minimum_gain=gain, method=case.method)
         after = replace(after, schedule=rows, scheduled_at=time)
+    here = Speculation(schedule=after.schedule).scheduled_k(round(case.measures.estimate.batch_size or 1.0))
+    if here != advice.num_speculative_tokens:
+        note = "its K at the present load is not sure to gain more than the advised one"
+        return replace(after, advice=_to_paste(replace(advice, schedule_note=note), (), case))
     return replace(after, advice=_to_paste(advice, after.schedule, case))
 
 
