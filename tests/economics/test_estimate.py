@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from economics.test_cost import profiles
 from vllm_specdec_exporter.economics.cost import CostProfile, DraftCost, TargetCost
+from vllm_specdec_exporter.economics.profiles import CostSettings, deployed
+from vllm_specdec_exporter.economics.speculative_config import parse_speculation
 from vllm_specdec_exporter.economics.speedup import Estimate, estimate, expected_tokens, return_on_speculation
 
 #: A plain step takes 10, each drafted token 1: three cost three tenths more.
@@ -27,6 +29,19 @@ class TestEstimate:
         assert found.break_even_acceptance_length == pytest.approx(1.3)
         assert found.break_even_acceptance_ratio == pytest.approx(0.1)
         assert found.batch_size == 4
+
+    @pytest.mark.parametrize(("method", "first_pass"), [("eagle3", 1.0), ("ngram", 0.0)])
+    def test_steps_of_k_0_beside_a_drafter_are_not_plain(self, method: str, first_pass: float) -> None:
+        """Of 1,000 tokens, 260 come out of 100 drafts: each other one pays for the drafter's first pass."""
+        spec = f'{{"method": "{method}", "num_speculative_tokens_per_batch_size": [[1, 4, 3], [5, 64, 0]]}}'
+        profile = deployed(CostSettings(SIMPLE), parse_speculation(spec), "m")
+        found = estimate(2.6, 3, 4, profile).of_all(0.26)
+
+        drafts = (13.0 * 1.1, 13.0 / 1.1)  # the time of a step with drafts, with the errors of `SIMPLE`
+        passes = (first_pass * 4.3 / 3, first_pass * (13.0 / 1.1 - 10.0) / 3)  # in proportion to what it adds
+        assert found[0] == pytest.approx(10_000 / (100 * 13.0 + 740 * (10.0 + first_pass)))
+        for end, step, more in zip(found[1:], drafts, passes, strict=True):
+            assert end == pytest.approx(10_000 / (100 * step + 740 * (10.0 + more)))
 
     @given(st.integers(1, 16), st.floats(0, 1), st.floats(1, 1024), profiles)
     def test_bounds(self, k: int, ratio: float, batch: float, profile: CostProfile) -> None:

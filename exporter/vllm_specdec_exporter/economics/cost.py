@@ -125,6 +125,8 @@ class CostProfile:
     cheap: bool = False
     provenance: str = ""  # source of the numbers
     physical: PhysicalModel | None = None  # the model of known hardware, used instead of `target` and `draft`
+    #: Whether steps without drafts run a drafter's first pass: those of K=0 in a schedule.
+    idles: bool = False
     lacking: str = ""  # the option that the model of the hardware lacks; empty if there is none
     #: The least and the largest cost over the estimated one; by default as `uncertainty` says.
     errors: tuple[float, float] | None = None

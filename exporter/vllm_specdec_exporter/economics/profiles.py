@@ -17,7 +17,7 @@ from ..config.values import nearest
 from .cost import MAX_UNCERTAINTY, Basis, CostProfile, DraftCost, TargetCost
 from .hardware import SPEEDUP, Machine, PhysicalModel, family, regime, usual_drafter
 from .model import Model, from_parameters, model_in_name, size_in_name
-from .speculative_config import Speculation
+from .speculative_config import Speculation, drafts_without_model
 
 _PARTS: dict[str, type[TargetCost | DraftCost]] = {"target": TargetCost, "draft": DraftCost}
 _BASES = (Basis.CALIBRATED.value, Basis.MODELLED.value)
@@ -205,6 +205,8 @@ def deployed(
     """
     draft, target = size_in_name(speculation.draft_model), size_in_name(target_model)
     method = guess_method(speculation.method, speculation.draft_model)
+    pauses = any(row.num_speculative_tokens == 0 for row in speculation.schedule)
+    idles = pauses and not drafts_without_model(method)
     if printed and not method and costs.by_method is not None and costs.profile == BUILTIN["unknown"]:
         method, own = printed, {profile.name: profile for profile in costs.by_method}
         costs = replace(costs, profile=meant_for(method, own))
@@ -222,14 +224,15 @@ def deployed(
             parallel=speculation.parallel,
         )
         if physical is not None:
-            return replace(physical, max_batch=_MAX_BATCH.get(dialect))
+            return replace(physical, max_batch=_MAX_BATCH.get(dialect), idles=idles)
     ratio = costs.size_ratio
     if ratio is None and draft and target and draft < target:
         ratio = draft / target
     lacking = _lacking(costs.hardware, method, target_model) if builtin else ""
     if lacking == "--spec.config" and speculation.configured:
         lacking = "its method in --spec.config"
-    return replace(fit(costs.profile, ratio), max_batch=_MAX_BATCH.get(dialect), lacking=lacking)
+    fitted = fit(costs.profile, ratio)
+    return replace(fitted, max_batch=_MAX_BATCH.get(dialect), idles=idles, lacking=lacking)
 
 
 def _lacking(hardware: Hardware | None, method: str, target_model: str) -> str:

@@ -44,6 +44,8 @@ class Estimate(Struct, frozen=True):
         batch_size: requests in the batch, averaged over the window's drafts, at least 1.
         basis: where the cost of a step comes from; `modelled` outside the batch sizes and contexts that were
             measured.
+        undrafted_cost: time of a step without drafts, in plain steps: above 1 if a drafter's first pass runs
+            in it, as with K=0 in a schedule.
     """
 
     speedup: float | None = None
@@ -54,18 +56,38 @@ class Estimate(Struct, frozen=True):
     step_cost: float | None = None
     batch_size: float | None = None
     basis: Basis | None = None
+    undrafted_cost: float = 1.0
+
+    def of_all(self, covered: float | None) -> tuple[float, float, float]:
+        """Return the speedup of all tokens, which must be known, and the ends of its interval.
+
+        What a step without drafts costs beyond a plain one is known as badly as that of one with drafts.
+        """
+        speedup, cost = self.speedup or 0.0, self.step_cost or 1.0
+
+        def whole(end: float | None) -> float:
+            end = speedup if end is None else end
+            error = (cost * speedup / end - 1) / (cost - 1) if end and cost > 1 else 1.0
+            return of_all(end, covered, 1 + (self.undrafted_cost - 1) * max(0.0, error))
+
+        return whole(speedup), whole(self.speedup_low), whole(self.speedup_high)
 
 
-def of_all(speedup: float, covered: float | None) -> float:
-    """Return the speedup of all tokens if a share `covered` of them comes from drafts (Amdahl's law)."""
-    return speedup if covered is None or speedup == 0 else 1 / (covered / speedup + 1 - covered)
+def of_all(speedup: float, covered: float | None, undrafted: float = 1.0) -> float:
+    """Return the speedup of all tokens if a share `covered` of them comes from drafts (Amdahl's law).
+
+    A step without drafts takes the time of `undrafted` plain ones.
+    """
+    if covered is None or speedup == 0:
+        return speedup
+    return 1 / (covered / speedup + undrafted - covered * undrafted)
 
 
-def of_drafts(speedup: float, covered: float | None) -> float | None:
+def of_drafts(speedup: float, covered: float | None, undrafted: float = 1.0) -> float | None:
     """Return the speedup of tokens from drafts, given that of all tokens; ``None`` if coverage is too low."""
     if covered is None:
         return speedup
-    left = 1 / speedup - (1 - covered)
+    left = 1 / speedup - (1 - covered) * undrafted
     return covered / left if covered >= MIN_COVERED and left > 0 else None
 
 
@@ -102,6 +124,7 @@ def estimate(
         step_cost=cost,
         batch_size=batch,
         basis=profile.basis if profile.covers(batch) else Basis.MODELLED,
+        undrafted_cost=profile.idle_cost(batch) if profile.idles else 1.0,
     )
 
 

@@ -16,7 +16,7 @@ from ..config.thresholds import Thresholds
 
 # Imported at run time: annotations are read to decode and document the JSON.
 from ..economics.cost import Basis, CostProfile
-from ..economics.speedup import of_all, of_drafts
+from ..economics.speedup import of_drafts
 from ..economics.statistics import Z, times
 from ..measures.measures import Measures
 
@@ -117,7 +117,7 @@ def contradicted(measures: Measures, thresholds: Thresholds) -> bool:
     measured, estimated = measures.measured, measures.estimate.speedup
     if measured.speedup is None or estimated is None:
         return False
-    whole = of_all(estimated, measures.coverage_ratio)
+    whole = measures.estimate.of_all(measures.coverage_ratio)[0]
     apart = abs(measured.speedup / whole - 1) > thresholds.disagreement_ratio
     low, high = measured.speedup_low or 0.0, measured.speedup_high or math.inf
     return apart or high < 1 <= whole or whole < 1 < low
@@ -136,7 +136,7 @@ def correction(measures: Measures, thresholds: Thresholds) -> float | str:
         measures.mean_acceptance_length,
     )
     if whole and cost and length:
-        measured = of_drafts(whole, measures.coverage_ratio)
+        measured = of_drafts(whole, measures.coverage_ratio, measures.estimate.undrafted_cost)
         if measured and measured < length and cost > 1:
             return (length / measured - 1) / (cost - 1)
         if contradicted(measures, thresholds):
@@ -149,10 +149,7 @@ def _by_estimate(
 ) -> Payoff:
     """Judge by the estimate, weighted with coverage."""
     estimate = measures.estimate
-    speedup, low, high = (
-        of_all(1.0 if value is None else value, measures.coverage_ratio)
-        for value in (estimate.speedup, estimate.speedup_low, estimate.speedup_high)
-    )
+    speedup, low, high = estimate.of_all(measures.coverage_ratio)
     if profile.contradiction:
         reasons.append(profile.contradiction)
     return _judged(speedup, low, high, estimate.basis or Basis.MODELLED, reasons, thresholds)
@@ -223,11 +220,12 @@ def _of_estimate(measures: Measures, profile: CostProfile) -> list[str]:
     )
     reasons = [text]
     if covered is not None and estimate.speedup is not None:
-        of_drafts, of_all_tokens = f"{estimate.speedup:.2f}", f"{of_all(estimate.speedup, covered):.2f}"
-        if of_drafts != of_all_tokens:
-            reasons.append(
-                f"{covered:.0%} of the tokens came out of drafts, so over all tokens {of_all_tokens} times"
-            )
+        from_drafts, of_all_tokens = f"{estimate.speedup:.2f}", f"{estimate.of_all(covered)[0]:.2f}"
+        if from_drafts != of_all_tokens:
+            text = f"{covered:.0%} of the tokens came out of drafts, so over all tokens {of_all_tokens} times"
+            if estimate.undrafted_cost > 1:
+                text += f": a step without drafts takes the time of {estimate.undrafted_cost:.2f} plain ones"
+            reasons.append(text)
     if profile.basis is Basis.CALIBRATED and estimate.basis is Basis.MODELLED and profile.batches:
         least, most = profile.contexts or (profile.context_tokens, profile.context_tokens)
         reasons.append(

@@ -229,7 +229,8 @@ def derive(
 def returns_of(measures: Measures, memory_ratio: float) -> Return:
     """Return the return on speculation; a measured speedup takes precedence over the estimate."""
     whole = measures.measured.speedup
-    speedup = (of_drafts(whole, measures.coverage_ratio) if whole else None) or measures.estimate.speedup
+    covered, undrafted = measures.coverage_ratio, measures.estimate.undrafted_cost
+    speedup = (of_drafts(whole, covered, undrafted) if whole else None) or measures.estimate.speedup
     length, generated = measures.mean_acceptance_length, measures.generation_tokens_per_second
     if not speedup or length is None or generated is None:
         return Return()

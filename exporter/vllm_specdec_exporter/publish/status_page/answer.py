@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping
 from ...economics.baseline_match import Measured
 from ...economics.choice import CandidateK
 from ...economics.cost import Basis
-from ...economics.speedup import of_all
 from ...judgement.activity import ActivityState
 from ...judgement.quality import QualityLevel
 from ...measures.measures import Measures
@@ -89,7 +88,7 @@ def _payoff_trend(view: v.View) -> Html:
         now = newest.measured.speedup
     else:
         drafted = newest.estimate.speedup
-        now = None if drafted is None else of_all(drafted, newest.coverage_ratio)
+        now = None if drafted is None else newest.estimate.of_all(newest.coverage_ratio)[0]
     return _trend(now, speedup, h.times, newest)
 
 
