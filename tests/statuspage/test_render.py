@@ -237,6 +237,11 @@ def test_what_was_not_measured_in_the_judged_window_is_a_dash_or_says_so() -> No
     assert "None: too few requests finished" in shown(Measured()).text
     some = shown(Measured(latency_ratios=(LatencyRatio("end_to_end", 0.95, 1.3),)))
     assert rows(some)[1:] == [["Output token", "–", "–", "–"], ["Whole request", "–", "1.30×", "–"]]
+    # As fast as a step emits tokens: the options rest on the profile alone.
+    free = replace(only, windows=(short, replace(judged, measured=Measured(9.0, 1.1, 11.0, 40.0))))
+    words = panel(show(page_of(target(free))), "Every K").text
+    assert "it does not correct these speedups" in words
+    assert "are corrected by" not in words
     unreached = panel(show(page_of(target(engine((0.5, 0.0, 0.0))))), "Acceptance by position")
     assert rows(unreached)[1:] == [["1", "0.0%", "0.0%"], ["2", "0.0%", "–"]]
 

@@ -10,7 +10,7 @@ from .activity import Activity, ActivityState
 from .advice import Advice, CurrentAdvice, update_advice
 from .case import Case
 from .findings import Finding, find
-from .payoff import Payoff, apply_rules, correction, how_to_know, judge_payoff
+from .payoff import Payoff, apply_rules, contradicted, correction, how_to_know, judge_payoff
 from .quality import Quality, judge_quality
 
 
@@ -36,10 +36,11 @@ def judge(
         quality = judge_quality(measures, list(case.other_windows), case.thresholds)
         payoff = judge_payoff(measures, case.profile, case.thresholds, case.unmeasured)
     corrected = replace(case, payoff=payoff)
-    factor = 1.0 if measures is None else correction(measures, case.thresholds)
-    if isinstance(factor, str):
-        corrected = replace(corrected, unadvisable=factor)
-    elif factor != 1:
+    factor = None if measures is None else correction(measures)
+    if factor is None and measures is not None and contradicted(measures, case.thresholds):
+        why = "what is measured contradicts the estimate, and does not show the cost of a draft"
+        corrected = replace(corrected, unadvisable=why)
+    elif factor is not None:
         # On top of what the engine's own steps have corrected: the estimate is made with that.
         profile = dataclasses.replace(case.profile, correction=case.profile.correction * factor)
         corrected = replace(corrected, profile=profile)

@@ -102,7 +102,7 @@ def _by_measurement(
     if estimated is not None:
         reasons += _of_estimate(measures, profile)
         if contradicted(measures, thresholds):
-            none = isinstance(correction(measures, thresholds), str)
+            none = correction(measures) is None
             advice = "there is no advice on K" if none else "advice on K is corrected by it"
             reasons.append(
                 f"the cost profile {profile.name} does not fit this deployment: what is measured counts, and "
@@ -123,25 +123,18 @@ def contradicted(measures: Measures, thresholds: Thresholds) -> bool:
     return apart or high < 1 <= whole or whole < 1 < low
 
 
-def correction(measures: Measures, thresholds: Thresholds) -> float | str:
-    """Return the factor on a step's extra cost that explains the measured speedup; 1 without one.
+def correction(measures: Measures) -> float | None:
+    """Return the factor on a step's extra cost that explains the measured speedup; ``None`` if none does.
 
-    The measured speedup is of all tokens, the cost of a step of those from drafts. If these are too few, or
-    cost nothing by the estimate or by the measurement, and both contradict each other, it is why no K can be
-    advised.
+    The measured speedup is of all tokens, the cost of a step of those from drafts. These may be too few, or
+    cost nothing by the estimate or by the measurement.
     """
-    cost, whole, length = (
-        measures.estimate.step_cost,
-        measures.measured.speedup,
-        measures.mean_acceptance_length,
-    )
-    if whole and cost and length:
-        measured = of_drafts(whole, measures.coverage_ratio, measures.estimate.undrafted_cost)
-        if measured and measured < length and cost > 1:
-            return (length / measured - 1) / (cost - 1)
-        if contradicted(measures, thresholds):
-            return "what is measured contradicts the estimate, and does not show the cost of a draft"
-    return 1.0
+    estimate, whole, length = measures.estimate, measures.measured.speedup, measures.mean_acceptance_length
+    cost = estimate.step_cost or 1.0
+    if not whole or not length or cost <= 1:
+        return None
+    measured = of_drafts(whole, measures.coverage_ratio, estimate.undrafted_cost)
+    return (length / measured - 1) / (cost - 1) if measured and measured < length else None
 
 
 def _by_estimate(

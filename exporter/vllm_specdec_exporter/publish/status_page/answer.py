@@ -6,6 +6,7 @@ from ...economics.baseline_match import Measured
 from ...economics.choice import CandidateK
 from ...economics.cost import Basis
 from ...judgement.activity import ActivityState
+from ...judgement.payoff import correction
 from ...judgement.quality import QualityLevel
 from ...measures.measures import Measures
 from ...observe.result import EngineResult
@@ -140,7 +141,11 @@ def _every_k(view: v.View) -> Html:
             f"{view.engine.deployment.cost_profile}, too, which can be off by more."
         )
         if measures.measured.speedup is not None:
-            words += " Speedups are corrected by what was measured."
+            words += (
+                " What was measured does not show the cost of a draft, so it does not correct these speedups."
+                if correction(measures) is None
+                else " Speedups are corrected by what was measured."
+            )
     heads = ("K", "Tokens per draft", "Speedup", "95 % interval of the sample")
     rows = _options(view, options) if options else _lengths(view, measures)
     below = (h.note(words), v.varying(measures))
