@@ -13,6 +13,7 @@ from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.advice import Action, CurrentAdvice, for_sglang, update_advice
 from vllm_specdec_exporter.judgement.case import Case
 from vllm_specdec_exporter.judgement.findings import find, of_payoff
+from vllm_specdec_exporter.judgement.hysteresis import AdvisedK, HysteresisState
 from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import Quality, QualityLevel
 
@@ -88,6 +89,14 @@ def test_a_schedule_is_kept_for_a_part_of_the_window() -> None:
     assert before.advice.num_speculative_tokens == soon.num_speculative_tokens == late.num_speculative_tokens
     assert (len(before.advice.schedule), len(soon.schedule)) == (1, 1)
     assert len(late.schedule) > 1
+
+
+def test_a_smaller_k_that_is_held_is_not_said_to_gain() -> None:
+    """By the numbers beside it, the present K is a little faster, which the sample does not make sure."""
+    before = CurrentAdvice(state=HysteresisState(AdvisedK(3)), k=4)
+    held, gains = (update_advice(before, case(0.9, 0.8, 0.7, x), 300.0, 300.0).advice for x in (0.7, 0.3))
+    assert held.reason.endswith("K=4 1.93 times, and K=4 is not sure to gain more")
+    assert gains.reason.endswith(": position 3 costs more than it gives")
 
 
 def test_advice_begins_anew_with_another_k() -> None:

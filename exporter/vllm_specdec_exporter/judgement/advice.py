@@ -211,6 +211,8 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
     words = f"K={k} runs {least}{then.speedup:.2f} times as fast {load}, K={present} {now.speedup:.2f} times"
     if action is Action.INCREASE_K:
         return f"{words}; positions from {present} on are extrapolated cautiously, so try it and look again"
+    if then.speedup < now.speedup:
+        return f"{words}, and K={present} is not sure to gain more"
     if k == present - 1:
         return f"{words}: position {k} costs more than it gives"
     return f"{words}: positions {k} to {present - 1} cost more than they give"
