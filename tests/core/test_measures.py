@@ -62,6 +62,19 @@ class TestByHand:
 
         assert expected == derive("30s", increase(100, [80, 60, 40, 20], generation=400))
 
+    @given(some_drafts)
+    def test_the_error_without_positions_is_never_less_than_with_them(
+        self, some: tuple[int, list[Draft]]
+    ) -> None:
+        """It is as large as that of as many full drafts of which all tokens or none are accepted."""
+        k, drafts = some
+        known = counted([(k, accepted) for _, accepted in drafts], k)
+        hidden = derive("30s", replace(known, accepted_tokens_per_position=()))
+        assert hidden.mean_acceptance_length_error >= derive("30s", known).mean_acceptance_length_error - 1e-9
+        every = sum(accepted for _, accepted in drafts) / len(drafts)
+        largest = (CLUSTERING * every * (k - every) / len(drafts)) ** 0.5
+        assert hidden.mean_acceptance_length_error == pytest.approx(largest, abs=1e-6)
+
     def test_decay(self) -> None:
         """The decay is the geometric mean of the conditional ratios behind position 0 that exist."""
         for positions, decay in (

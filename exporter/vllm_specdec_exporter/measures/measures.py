@@ -110,7 +110,8 @@ class Measures(Struct, frozen=True):
         drafts: drafts in the window, the sample size of the ratios.
         acceptance_ratio: accepted over draft tokens, 0 to 1.
         mean_acceptance_length: tokens emitted per draft, 1 to 1 + K: 1 + accepted / drafts.
-        mean_acceptance_length_error: its standard error by the sample; 0 where positions are not counted.
+        mean_acceptance_length_error: its standard error by the sample; where positions are not counted,
+            the largest that it can have.
         position_acceptance_ratio: at index i, the share of drafts in which position i was accepted.
         position_conditional_acceptance_ratio: at index i, the share of the drafts accepted at i - 1 that
             were accepted at i; at 0, of all drafts. If the engine counts the drafts that had a token at i,
@@ -195,7 +196,10 @@ def derive(
     length = None if per_draft is None else 1 + per_draft
     drafted = _mean(draft_tokens, drafts, k)
     costed = len(positions) if positions and not _vary(drafted, len(positions)) else drafted
-    error = AcceptanceSample(positions, drafts).error_of_length(k) if positions and drafts else 0.0
+    # Without positions: as if all of a draft were accepted, or none, which varies most (Bhatia, Davis 2000).
+    most = math.ceil(drafted or 0.0)
+    survived = positions or (min(1.0, (per_draft or 0.0) / max(1, most)),) * most
+    error = AcceptanceSample(survived, drafts).error_of_length(len(survived)) if drafts else 0.0
     emitted = None if drafts is None or accepted is None else drafts + accepted
     measures = Measures(
         window=window,
