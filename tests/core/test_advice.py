@@ -175,6 +175,8 @@ class TestPayoff:
             (1.05, 0.95, 0.88, 1.03, False),
             (0.95, 1.05, 0.97, 1.13, False),
             (0.97, 0.95, 0.92, 0.98, False),
+            # Far apart, by a measurement that says hardly anything.
+            (1.2, 0.8, 0.01, 80.0, False),
         ):
             found = replace(measures(estimated), measured=Measured(measured, low, high, 100.0))
             reasons = judge_payoff(found, EAGLE, Thresholds()).reasons
@@ -226,6 +228,17 @@ class TestPayoff:
         off = [each.advice.action is Action.DISABLE for each in leaning]
         assert off == [False, True, True, False]
         assert "no K is sure to pay" in leaning[1].advice.reason
+
+    def test_a_measurement_that_says_less_than_the_estimate_corrects_no_cost(self) -> None:
+        """Neither a loss nor a gain, and the estimate in its interval: its middle is noise."""
+        calibrated = measures(1.5, length=2.5)
+        for low, high, factor in (
+            (0.6, 1.9, None),
+            (0.9, 1.3, (2.5 / 1.1 - 1) / (2.5 / 1.5 - 1)),
+            (1.05, 1.6, (2.5 / 1.1 - 1) / (2.5 / 1.5 - 1)),
+        ):
+            found = correction(replace(calibrated, measured=Measured(1.1, low, high, 40.0)))
+            assert found == (factor and pytest.approx(factor))
 
     def test_the_whole_server_gains_less(self) -> None:
         """Half of the tokens at twice the speed: the whole runs 1.33 times as fast."""

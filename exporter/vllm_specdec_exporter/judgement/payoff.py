@@ -113,28 +113,40 @@ def _by_measurement(
 
 
 def contradicted(measures: Measures, thresholds: Thresholds) -> bool:
-    """Return whether the measured speedup contradicts the estimate: in size, or as a sure loss or gain."""
-    measured, estimated = measures.measured, measures.estimate.speedup
-    if measured.speedup is None or estimated is None:
+    """Return whether the measured speedup contradicts the estimate: in size, or as a loss or gain.
+
+    It does not if its interval includes the estimate.
+    """
+    speedup = measures.measured.speedup
+    if speedup is None or measures.estimate.speedup is None:
         return False
-    whole = measures.estimate.of_all(measures.coverage_ratio)[0]
-    apart = abs(measured.speedup / whole - 1) > thresholds.disagreement_ratio
-    low, high = measured.speedup_low or 0.0, measured.speedup_high or math.inf
-    return apart or high < 1 <= whole or whole < 1 < low
+    low, high, whole = _beside_estimate(measures)
+    apart = abs(speedup / whole - 1) > thresholds.disagreement_ratio
+    return not low <= whole <= high and (apart or high < 1 <= whole or whole < 1 < low)
+
+
+def _beside_estimate(measures: Measures) -> tuple[float, float, float]:
+    """Return the interval of the measured speedup, and the estimate of all tokens."""
+    low, high = measures.measured.speedup_low or 0.0, measures.measured.speedup_high or math.inf
+    return low, high, measures.estimate.of_all(measures.coverage_ratio)[0]
 
 
 def correction(measures: Measures) -> float | None:
     """Return the factor on a step's extra cost that explains the measured speedup; ``None`` if none does.
 
     The measured speedup is of all tokens, the cost of a step of those from drafts. These may be too few, or
-    cost nothing by the estimate or by the measurement.
+    cost nothing by the estimate or by the measurement, or the interval is too wide: it includes 1 and the
+    estimate.
     """
-    estimate, whole, length = measures.estimate, measures.measured.speedup, measures.mean_acceptance_length
+    estimate, speedup, length = measures.estimate, measures.measured.speedup, measures.mean_acceptance_length
     cost = estimate.step_cost or 1.0
-    if not whole or not length or cost <= 1:
+    if not speedup or not length or cost <= 1:
         return None
-    measured = of_drafts(whole, measures.coverage_ratio, estimate.undrafted_cost)
-    return (length / measured - 1) / (cost - 1) if measured and measured < length else None
+    low, high, whole = _beside_estimate(measures)
+    measured = of_drafts(speedup, measures.coverage_ratio, estimate.undrafted_cost)
+    if not measured or measured >= length or (low <= 1 <= high and low <= whole <= high):
+        return None
+    return (length / measured - 1) / (cost - 1)
 
 
 def _by_estimate(
