@@ -28,7 +28,7 @@ from ..engines.reading import SGLANG, VLLM
 from ..measures.measures import DraftShape, Measures
 from .activity import ActivityState
 from .case import ALIKE, Case
-from .hysteresis import AdvisedK, Evidence, HysteresisState, apply_hysteresis
+from .hysteresis import Evidence, HysteresisState, apply_hysteresis
 from .payoff import Rule, apply_rules, why_unknown
 
 
@@ -212,7 +212,7 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
     if action is Action.INCREASE_K:
         return f"{words}; positions from {present} on are extrapolated cautiously, so try it and look again"
     if then.speedup < now.speedup:
-        return f"{words}, and K={present} is not sure to gain more"
+        return words
     if k == present - 1:
         return f"{words}: position {k} costs more than it gives"
     return f"{words}: positions {k} to {present - 1} cost more than they give"
@@ -221,7 +221,9 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
 def _doubt(choice: Choice, state: HysteresisState) -> str:
     """Return which other advice seems better, or that none does."""
     if state.pending is None:
-        return ", and no other K is sure to gain more" if state.advised == AdvisedK(choice.drafted) else ""
+        k, now = state.advised.k, choice.option(choice.drafted)
+        held = 0 < k <= choice.drafted and choice.option(k).speedup <= now.speedup
+        return ", and no other K is sure to gain more" if held and not state.advised.switch else ""
     best = choice.best
     if best.extrapolated and state.advised.k > choice.drafted:
         return ""  # the larger K must be tried first
@@ -249,7 +251,7 @@ class CurrentAdvice(Struct, frozen=True):
 
     advice: Advice = Advice(reason="no advice: nothing is known yet")  # the published advice
     state: HysteresisState | None = None  # the hysteresis of the advised K
-    k: int | None = None  # the K of the engine when the advice was given
+    k: int | None = None  # the K of the window's drafts, else of the engine, when the advice was given
     schedule: tuple[ScheduleRow, ...] = ()
     scheduled_at: float | None = None  # when the schedule was computed, in seconds
 
@@ -260,8 +262,11 @@ def update_advice(before: CurrentAdvice, case: Case, time: float, window: float)
     `window` is the length of the judged window; another K must have been better for that long. All in
     seconds.
     """
-    if before.k != case.k:
-        before = CurrentAdvice(k=case.k)
+    # With a K schedule, the window may have drafts of a smaller K alone.
+    drafted = len(case.measures.position_acceptance_ratio) if case.measures else 0
+    k = drafted or case.k
+    if before.k != k:
+        before = CurrentAdvice(k=k)
     advice, state = advise(case, before.state, time, window)
     after = replace(before, advice=advice, state=state)
     takes_config = case.server.option == VLLM.option
