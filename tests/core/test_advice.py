@@ -254,6 +254,15 @@ class TestPayoff:
         assert payoff.verdict is PayoffVerdict.HARMFUL
         assert "(0.88 to 0.996, 100 requests)" in payoff.reasons[0]
 
+    @pytest.mark.parametrize("covered", [1.0, 0.8, 0.7, 0.6])
+    def test_drafts_of_which_none_is_accepted_are_likely_harmful(self, covered: float) -> None:
+        """They cannot gain, and may cost nothing: the interval ends at 1, also after rounding."""
+        estimated = measures(0.98, Basis.CALIBRATED, length=1.0, coverage_ratio=covered)
+        free = replace(estimated, estimate=replace(estimated.estimate, speedup_low=0.39, speedup_high=1.0))
+        found = judge_payoff(free, EAGLE, Thresholds())
+        assert (found.verdict, found.likely) == (PayoffVerdict.UNKNOWN, PayoffVerdict.HARMFUL)
+        assert found.loss_probability == pytest.approx(0.975)
+
     def test_a_gain_of_few_tokens_is_a_small_gain(self) -> None:
         """The verdict is on all tokens: twice as fast for three in ten is 1.18 times in all."""
         for covered, verdict in ((1.0, "beneficial"), (0.5, "beneficial"), (0.3, "marginal")):

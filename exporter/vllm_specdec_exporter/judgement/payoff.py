@@ -25,6 +25,8 @@ LEAN = 0.1  # least distance of a probability from one half with which a verdict
 APART = 4.0
 #: Share of the other side of an interval below which its end counts as cut off.
 _CUT_OFF = 0.1
+_BEYOND = 0.025  # probability of a value beyond an end of a 95 % interval
+_ROUNDING = 1e-9  # distance of an end from 1 below which it is 1
 
 
 class PayoffVerdict(StrEnum):
@@ -165,7 +167,7 @@ def _judged(
 ) -> Payoff:
     """Return the payoff of a speedup of all output; an interval that includes 1 decides nothing."""
     loss = loss_probability(speedup, low, high)
-    if low <= 1 <= high:
+    if low <= 1 + _ROUNDING and high >= 1 - _ROUNDING:
         reasons.append(
             "the interval includes 1, so it is not known whether speculation pays (it loses with a "
             f"probability of {loss:.0%})"
@@ -204,14 +206,17 @@ def loss_probability(speedup: float, low: float, high: float) -> float:
     """Return the probability that the speedup is below 1, of a log-normal distribution with this interval.
 
     The deviation is that of the side on which 1 lies; of the other one where this end is cut off, as for a
-    step that cannot be cheaper than a plain one. An interval that begins at 0 gives one half.
+    step that cannot be cheaper than a plain one. An interval that begins at 0 gives one half. Beyond an end
+    is at most half of what the interval leaves out.
     """
     sides = (math.log(speedup / low) if low > 0 else math.inf, math.log(high / speedup))
     reach = sides[0] if speedup > 1 else sides[1]
     deviation = (reach if reach > _CUT_OFF * max(sides) else max(sides)) / Z
     if deviation <= 0:
         return float(speedup < 1)
-    return 0.5 * math.erfc(math.log(speedup) / deviation / math.sqrt(2))
+    loss = 0.5 * math.erfc(math.log(speedup) / deviation / math.sqrt(2))
+    least = 1 - _BEYOND if high <= 1 + _ROUNDING else 0.0
+    return max(least, loss if low < 1 - _ROUNDING else min(_BEYOND, loss))
 
 
 def _of_estimate(measures: Measures, profile: CostProfile) -> list[str]:
