@@ -6,8 +6,8 @@ that, only a real change of acceptance or load may change it, not noise:
 * A window in which another K is better makes a change pending.
 * The drafts from then on are a new sample, independent of the one that raised the question. It grows until it
   clears the pending change, or confirms it at `CERTAIN` standard deviations.
-* A window that contradicts the advised K at `BEYOND_DOUBT` standard deviations replaces it at once: a loss
-  although it drafts, or a gain although it does not.
+* A window that contradicts the advised K replaces it at once: a loss at `BEYOND_DOUBT` standard deviations
+  although it drafts, or a likely gain although it does not.
 
 A large change is confirmed within one window. A small one takes longer.
 """
@@ -98,9 +98,7 @@ def apply_hysteresis(
     held = state.advised if state else present
     counters = evidence.counters
     choice = evidence.in_window(LIKELY)
-    barred = held.k == 0 and evidence.side is PayoffVerdict.BENEFICIAL
-    barred |= held.k > present.k and evidence.only_smaller
-    if state is not None and (barred or _overruled(evidence, choice, held)):
+    if state is not None and _overruled(evidence, choice, held):
         state, held = None, present
     if state is None or not evidence.settled:
         return HysteresisState(_wanted(evidence, choice, held))
@@ -122,19 +120,20 @@ def apply_hysteresis(
 
 
 def _overruled(evidence: Evidence, likely: Choice, held: AdvisedK) -> bool:
-    """Return whether the window shows beyond doubt that the advised K loses, or that drafting pays.
+    """Return whether the payoff bars the advised K, or the window shows beyond doubt that it loses.
 
     The payoff verdict rests on the same window, and advice must not contradict it for long.
     """
-    harmful, drafted = evidence.thresholds.harmful_speedup, slice(1, likely.drafted + 1)
-    if held.k and likely.option(held.k).speedup >= harmful:
-        return False  # the usual case, and much cheaper than the interval below
-    if not held.k and max(option.speedup for option in likely.options[drafted]) <= 1:
-        return False
-    choice = evidence.in_window(BEYOND_DOUBT)
     if held.k == 0:
-        return max(option.speedup_low for option in choice.options[drafted]) > 1
-    return choice.option(held.k).speedup_high < harmful
+        return evidence.side is PayoffVerdict.BENEFICIAL
+    if held.k > likely.drafted and evidence.only_smaller:
+        return True
+    harmful = evidence.thresholds.harmful_speedup
+    # At first the usual case, which is much cheaper than an interval.
+    return (
+        likely.option(held.k).speedup < harmful
+        and evidence.in_window(BEYOND_DOUBT).option(held.k).speedup_high < harmful
+    )
 
 
 def _wanted(evidence: Evidence, choice: Choice, held: AdvisedK) -> AdvisedK:
