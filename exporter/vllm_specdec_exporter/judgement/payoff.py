@@ -88,7 +88,10 @@ def judge_payoff(
     reasons = _of_estimate(measures, profile)
     if unmeasured:
         reasons.append(f"not measured: {unmeasured}")
-    return _by_estimate(measures, profile, thresholds, reasons)
+    if profile.contradiction:
+        reasons.append(profile.contradiction)
+    whole = measures.estimate.of_all(measures.coverage_ratio)
+    return _judged(*whole, measures.estimate.basis or Basis.MODELLED, reasons, thresholds)
 
 
 def _by_measurement(
@@ -149,17 +152,6 @@ def correction(measures: Measures) -> float | None:
     if not measured or measured >= length or (low <= 1 <= high and low <= whole <= high):
         return None
     return (length / measured - 1) / (cost - 1)
-
-
-def _by_estimate(
-    measures: Measures, profile: CostProfile, thresholds: Thresholds, reasons: list[str]
-) -> Payoff:
-    """Judge by the estimate, weighted with coverage."""
-    estimate = measures.estimate
-    speedup, low, high = estimate.of_all(measures.coverage_ratio)
-    if profile.contradiction:
-        reasons.append(profile.contradiction)
-    return _judged(speedup, low, high, estimate.basis or Basis.MODELLED, reasons, thresholds)
 
 
 def _judged(
