@@ -6,11 +6,13 @@ from types import SimpleNamespace
 import pytest
 
 from support.copies import replace
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.calibration import correct_by_steps
 from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.economics.hardware import parse_machine
 from vllm_specdec_exporter.economics.model import parse_model
 from vllm_specdec_exporter.economics.profiles import Hardware, for_method, hardware_profile
+from vllm_specdec_exporter.economics.speedup import Estimate
 from vllm_specdec_exporter.economics.step_time import (
     HALF_LIFE,
     EngineSteps,
@@ -21,7 +23,9 @@ from vllm_specdec_exporter.economics.step_time import (
     step_interval,
 )
 from vllm_specdec_exporter.engines.reading import Counters, Steps
+from vllm_specdec_exporter.judgement.payoff import apply_rules
 from vllm_specdec_exporter.measures.history import Sample
+from vllm_specdec_exporter.measures.measures import Measures
 from vllm_specdec_exporter.observe.state import EngineState
 from vllm_specdec_exporter.publish.metrics import METRICS
 
@@ -256,6 +260,17 @@ def test_steps_with_drafts_alone_give_the_slope() -> None:
         assert times[1] / times[0] == pytest.approx((0.010 + slope * 64) / (0.010 + slope), rel=0.05)
         rise[slope] = found.step_cost(K, 64) / found.step_cost(K, 1)
     assert rise[0.001] > rise[0.0001]
+
+
+def test_a_token_takes_no_less_than_no_time_with_a_learned_slope() -> None:
+    """The second token of a drafter with a single pass costs nothing, which a steep slope turns negative."""
+    hardware = Hardware(*parse_machine("l40s"), parse_model("1.7B"))
+    flat = hardware_profile(for_method("dflash"), hardware, method="dflash")
+    assert flat is not None
+    steep = replace(flat.at_context(300.0), load=4.0)
+    window = Measures(window="5m", position_acceptance_ratio=(0.7, 0.4), estimate=Estimate(batch_size=5.0))
+    (rule,) = (rule for rule in apply_rules(window, steep, Thresholds()) if rule.name == "marginal_benefit")
+    assert rule.text == "position 1 gives 0.40 tokens for the time of 0.00 plain steps"
 
 
 def test_what_shows_nothing_leaves_the_profile() -> None:

@@ -314,7 +314,7 @@ def _marginal_benefit(measures: Measures, profile: CostProfile) -> Rule:
     """Apply: raise K while acceptance(k) x cost of a verification / cost of a draft token exceeds 1."""
     k, batch = len(measures.position_acceptance_ratio), measures.estimate.batch_size or 1.0
     ratio = measures.position_acceptance_ratio[-1]
-    cost = profile.step_cost(k, batch) - profile.step_cost(k - 1, batch)
+    cost = max(0.0, profile.step_cost(k, batch) - profile.step_cost(k - 1, batch))
     benefit = ratio / cost if cost > 0 else float("inf")
     text = f"position {k - 1} gives {ratio:.2f} tokens for the time of {cost:.2f} plain steps"
     return Rule("marginal_benefit", RAISE_K if benefit > 1 else NOTHING, text)
