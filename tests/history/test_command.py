@@ -47,6 +47,10 @@ SGLANG = World(
 #: And two replicas on one node of Ray, of which only the positions of drafts would show K.
 ON_RAY = [Life(f"u{n}", i, i + 1, 3 * i) for i in range(2) for n in range(2)]
 RAY = World(ON_RAY, seed=5, step=SCRAPE, model="ray", ray=True)
+#: And two hours of two replicas by federation, scraped each 90 s, more than blocks would take.
+FEDERATED = World(
+    [Life(f"b{n}", 0, 1 / 12, 3 * n) for n in range(2)], 6, step=90.0, model="brief", federated=True
+)
 SINCE = ("--since", "2025-11-01")
 #: The token of another server, which must not be sent.
 SECRET = {"VLLM_SPECDEC_EXPORTER_VLLM_BEARER_TOKEN_FILE": __file__}
@@ -58,7 +62,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run a Prometheus with the past in blocks, and a limit of samples that makes queries be divided."""
     folder = tmp_path_factory.mktemp("past")
     with (folder / "past.txt").open("w") as file:
-        openmetrics((WORLD, SGLANG, RAY), file)
+        openmetrics((WORLD, SGLANG, RAY, FEDERATED), file)
     promtool = [find_program("promtool", "prometheus"), "tsdb", "create-blocks-from", "openmetrics"]
     subprocess.run([*promtool, "-q", "--max-block-duration=744h", "past.txt", "data"], cwd=folder, check=True)
     (folder / "prometheus.yml").write_text("{}")
@@ -97,8 +101,8 @@ def check(model: dict[str, Any]) -> None:
 def test_the_past_in_a_prometheus(prometheus: str) -> None:
     """Configurations with what the exporter shows of them, their traffic, and speedups near the truth."""
     found = document(run_here("history", prometheus, *SINCE, "--json"))
-    model, *others = found["models"]
-    assert [each["name"] for each in (model, *others)] == ["llama", "qwen", "ray"]
+    model = found["models"].pop(1)
+    assert [each["name"] for each in (model, *found["models"])] == ["llama", "brief", "qwen", "ray"]
     assert found["block_seconds"] == 3600
     check(model)
     for place, each in enumerate(model["configurations"]):
@@ -134,6 +138,15 @@ def test_speculation_without_positions_on_one_node_of_ray(prometheus: str) -> No
     for each, lives in ((without, ON_RAY[:2]), (drafting, ON_RAY[2:])):
         finished = sum(RAY.counts[life]["requests"].sum() for life in lives)
         assert (each["replicas"], each["requests"]) == (2, pytest.approx(finished, rel=0.02))
+
+
+def test_two_federated_hours_with_few_samples(prometheus: str) -> None:
+    """Steps are long enough for samples that far apart, and what federation renames tells replicas apart."""
+    (model,) = document(run_here("history", prometheus, *SINCE, "--model-name", "brief", "--json"))["models"]
+    for each, life in zip(model["configurations"], FEDERATED.lives, strict=True):
+        assert (each["configuration"]["num_speculative_tokens"], each["replicas"]) == (life.k, 1)
+        assert each["requests"] == pytest.approx(FEDERATED.counts[life]["requests"].sum(), rel=0.2)
+    assert model["comparisons"][0]["speedup"]["value"] == pytest.approx(2.4, abs=0.2)
 
 
 def test_the_report_in_a_terminal_with_baseline_and_plot(prometheus: str, tmp_path: Path) -> None:
@@ -226,7 +239,7 @@ def test_a_prometheus_without_vllm(prometheus: str) -> None:
     """What there is instead is named."""
     other = run_here("history", prometheus, *SINCE, "--model-name", "other")
     assert 'no series of vLLM or SGLang with {model_name="other"} in that time' in other.err
-    assert "there are 7, of the models llama, qwen, ray" in other.err
+    assert "there are 9, of the models brief, llama, qwen, ray" in other.err
     empty = run_here("history", prometheus, "--since", "1h")
     assert (empty.code, "the server has 0 other metrics" in empty.err) == (4, True)
     assert "--since" in run_here("history", prometheus, "--since", "soon").err

@@ -55,6 +55,7 @@ class World:
     model: str = MODEL
     sglang: bool = False  # whether the servers are SGLang
     ray: bool = False  # whether Ray Serve exports them from one node, to a Prometheus without positions
+    federated: bool = False  # whether they come from another Prometheus, whose labels have been renamed
 
     def __post_init__(self) -> None:
         rng = np.random.default_rng(self.seed)
@@ -170,6 +171,7 @@ def stored(world: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], Number
         if not world.sglang:
             labels["engine"] = "0"
         labels |= {"instance": "node:8080", "ReplicaId": life.replica} if world.ray else {}
+        labels |= {"instance": "node:9090", "exported_instance": life.replica} if world.federated else {}
         name = f"{'ray_' * world.ray}{name}"
         # The second replica is scraped by both Prometheus servers of a pair.
         for pair in ("a", "b") if life.replica.startswith("r1") else ("a",):

@@ -23,16 +23,21 @@ from .source import Prometheus, PrometheusError, queries
 
 #: Dialects whose series have a time per output token, or one of a step.
 _READ = tuple(d for d in DIALECTS if d.name in ("vllm-v1", "aphrodite", "sglang"))
-#: Labels that tell replicas apart. Series that differ only in others are of several Prometheus servers.
-_IDENTITY = ("cluster", "namespace", "job", "pod", "instance", "ReplicaId", "engine", "model_name")
+#: Labels that tell replicas apart, `exported_` after federation without `honor_labels`, and the machine where
+#: agents scrape `localhost`. Series that differ only in others are of several Prometheus servers.
+_IDENTITY = (
+    *("cluster", "namespace", "job", "pod", "instance", "ReplicaId", "engine", "model_name"),
+    *("exported_namespace", "exported_job", "exported_pod", "exported_instance", "node", "host", "hostname"),
+)
 _BY = ", ".join(_IDENTITY)
 #: Counters whose increases are read: fields of the normal form, and the time per output token by requests.
 _COUNTERS = (
     *("generation_tokens", "requests", "prompt_tokens", "step_seconds"),
     *("drafts", "draft_tokens", "accepted_tokens", "tpot_sum", "tpot_count"),
 )
-#: Points of the query that finds out where the data begin and how often they are scraped.
-_OUTLINE_POINTS = 500
+#: Points of the query that finds out where the data begin and how often they are scraped, and the least
+#: seconds between them: with one sample in these, the interval is at most two minutes, which a step covers.
+_OUTLINE_POINTS, _OUTLINE_SECONDS = 500, 60.0
 #: Samples that a step has at least: `increase` needs two, and a mean of a gauge some.
 _SAMPLES_IN_STEP = 4
 #: Steps of a block, and lengths of blocks in seconds, the longest one that gives `_BLOCKS` of them.
@@ -192,7 +197,7 @@ class Reader:
         """Return the times to read, by where the data are; set the length of a block."""
         since, until = self._scope.since, self._scope.until
         while True:
-            step = max(15.0, math.ceil((until - since) / _OUTLINE_POINTS))
+            step = max(_OUTLINE_SECONDS, math.ceil((until - since) / _OUTLINE_POINTS))
             times = Times(since + step, step, max(1, math.ceil((until - since) / step)))
             samples = (f.field("count_over_time", "requests_running") for f in self._families)
             query = f"max({' or '.join(samples)})"
@@ -201,7 +206,7 @@ class Reader:
             if not seen:
                 raise PrometheusError("no samples of vLLM or SGLang in that time")
             first, last = seen[0][0] - step, seen[-1][0]
-            if last - first > (until - since) / 4 or step <= 15:
+            if last - first > (until - since) / 4 or step == _OUTLINE_SECONDS:
                 break
             since, until = first, last
         interval = step / max(count for _, count in seen)
