@@ -90,6 +90,16 @@ def test_a_rolling_change_is_compared_within_each_block_of_time() -> None:
     assert "block of time" not in history(apart).comparisons[0].matched_by
 
 
+def test_prefill_servers_are_no_time_without_speculation() -> None:
+    """Disaggregated: they draft nothing, emit one token for each request, and have 0 as time per token."""
+    world = World([Life("decode", 0, 4, 0), Life("decode", 4, 8, 3), Life("prefill", 0, 8, 0)], 1)
+    for counts in (world.counts[life] for life in world.lives if life.replica == "prefill"):
+        counts["generation_tokens"] = counts["requests"].copy()
+        counts["tpot_sum"] *= 0
+    alone = World([life for life in world.lives if life.replica == "decode"], 1)
+    assert history(world) == history(alone)
+
+
 def test_a_past_without_a_time_without_speculation_is_compared_with_the_one_before() -> None:
     """In words: since when, both K, the speedup with its interval, and both lengths."""
     world = World([Life("r0", 0, 4, 3), Life("r0", 4, 8, 5)], 3)

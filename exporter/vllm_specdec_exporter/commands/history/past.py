@@ -16,10 +16,14 @@ from .matching import SECONDS, STEP_SECONDS, Cells, Comparison, add, cell_of, co
 Replica = tuple[tuple[str, str], ...]
 #: Values of replicas at the times of a grid, NaN where there is none.
 Grid = dict[Replica, "Sequence[float]"]
+#: What a replica did at a place of a grid: its configuration, the place, and its values by name.
+Decoding = tuple[Replica, "Configuration", int, dict[str, float]]
 
 #: Times of the grid that are left out at the beginning of a run (it loads, warms up, and its first increase
 #: is not known) and at its end (requests are cut off).
 _WARMING, _ENDING = 2, 1
+#: Tokens for each request up to which nothing is decoded: a prefill server emits one, at no time per token.
+_PREFILL = 1.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,33 +172,37 @@ class Past:
     def __init__(
         self, times: Times, block: float, group: Callable[[Replica], str], shown: Mapping[Replica, Shown]
     ) -> None:
-        self._times, self._block, self._group = times, block, group
+        self._times, self._block = times, block
+        self._groups = {replica: group(replica) for replica in shown}
         self._runs = {replica: runs_of(own) for replica, own in shown.items()}
         self._records: dict[str, dict[Configuration, Record]] = defaultdict(dict)
         self._loads: dict[str, dict[int, array[float]]] = defaultdict(lambda: defaultdict(lambda: array("d")))
-        for replica, own in self._runs.items():
-            for configuration, places in own:
-                self._records[group(replica)].setdefault(configuration, Record()).runs.append(places)
+        self._decoding: set[Replica] = set()
 
     def add(self, part: Times, values: Mapping[str, Grid]) -> None:
         """Add the values at a part of the times: gauges, and increases within the step before."""
-        for replica in values["requests_running"]:
-            group = self._group(replica)
-            own = {name: grid[replica] for name, grid in values.items() if replica in grid}
-            for configuration, place in self.inside(replica, part):
-                point = {name: column[place] for name, column in own.items() if column[place] >= 0}
-                if point.get("generation_tokens") and "requests_running" in point:
-                    block = math.floor(part.at(place - 0.5) / self._block)
-                    self._records[group][configuration].add(block, point)
-                    self._loads[group][block].append(point["requests_running"])
+        for replica, configuration, place, point in self.decoding(part, values):
+            group = self._groups[replica]
+            if replica not in self._decoding:
+                self._decoding.add(replica)
+                for each, places in self._runs[replica]:
+                    self._records[group].setdefault(each, Record()).runs.append(places)
+            block = math.floor(part.at(place - 0.5) / self._block)
+            self._records[group][configuration].add(block, point)
+            self._loads[group][block].append(point["requests_running"])
 
-    def inside(self, replica: Replica, part: Times) -> Iterator[tuple[Configuration, int]]:
-        """Yield the places of a part at which no change of a replica is near, with its configuration."""
+    def decoding(self, part: Times, values: Mapping[str, Grid]) -> Iterator[Decoding]:
+        """Yield what replicas did at the places of a part where they decode and no change of them is near."""
         offset = self._times.place(part.start)
-        for configuration, places in self._runs.get(replica, ()):
-            first, end = places.start + _WARMING - offset, places.stop - _ENDING - offset
-            for place in range(max(0, first), min(part.number, end)):
-                yield configuration, place
+        for replica in values["requests_running"]:
+            own = {name: grid[replica] for name, grid in values.items() if replica in grid}
+            for configuration, places in self._runs.get(replica, ()):
+                first, end = places.start + _WARMING - offset, places.stop - _ENDING - offset
+                for place in range(max(0, first), min(part.number, end)):
+                    point = {name: column[place] for name, column in own.items() if column[place] >= 0}
+                    decoded = point.get("generation_tokens", 0.0) > _PREFILL * point.get("requests", 0.0)
+                    if decoded and "requests_running" in point:
+                        yield replica, configuration, place, point
 
     def histories(self) -> Iterator[ModelHistory]:
         """Yield the histories of all that generated something, by name."""

@@ -273,7 +273,7 @@ class Reader:
         self, recorder: Recorder, family: _Family, times: Times, model: str, configuration: Configuration
     ) -> bool:
         """Add what a configuration did at these times to a recorder; return whether it ran."""
-        values = await self._values(family, times, ("generation_tokens",))
+        values = await self._values(family, times, ("generation_tokens", "requests"))
         running, tokens = values["requests_running"], values["generation_tokens"]
         histograms: dict[Replica, list[tuple[str, float, Sequence[float]]]] = defaultdict(list)
         for latency, name in family.dialect.histograms.items():
@@ -285,12 +285,9 @@ class Reader:
                     histograms[replica].append((latency, le, column))
         # Replicas with about the same load at a time are added up before a histogram is made of them.
         points: dict[tuple[int, int], list[Replica]] = defaultdict(list)
-        for replica in sorted(running.keys() & tokens.keys()):
-            if self._scope.group(replica) == model:
-                for mine, place in self._past.inside(replica, times):
-                    load = running[replica][place]
-                    if mine == configuration and load >= 0 and tokens[replica][place] > 0:
-                        points[place, bucket_of(load)].append(replica)
+        for replica, mine, place, point in self._past.decoding(times, values):
+            if mine == configuration and self._scope.group(replica) == model:
+                points[place, bucket_of(point["requests_running"])].append(replica)
         for (place, _), replicas in sorted(points.items()):
             parts: dict[str, Parts] = defaultdict(lambda: defaultdict(float))
             for latency, le, column in chain.from_iterable(histograms[replica] for replica in replicas):
