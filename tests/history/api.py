@@ -16,13 +16,23 @@ _FIELDS = {name: field for dialect in DIALECTS for name, (field, _) in dialect.f
     f"vllm:request_time_per_output_token_seconds_{part}": f"tpot_{part}" for part in ("sum", "count")
 }
 
+_NAMES = {field: name for name, field in _FIELDS.items() if name.startswith("vllm:")}
+
 #: Values at each step by name and labels: of counters their increases.
 _Columns = dict[str, dict[tuple[tuple[str, str], ...], list[float]]]
 
 
-def api(world: World, *, exporters: bool) -> Behaviour:
-    """Answer queries from a world of vLLM servers, if wanted with an exporter beside each."""
+def api(world: World, *, exporters: bool, native: bool = False) -> Behaviour:
+    """Answer queries from a world of vLLM servers, if wanted with an exporter beside each.
+
+    With `native`, histograms are stored as Prometheus 3 may: as one series, without buckets, sum and count.
+    """
     past = _columns(world)
+    if native:
+        past["vllm:time_to_first_token_seconds"] = past["k"]
+        for field in ("requests", "step_seconds", "tpot_sum", "tpot_count"):
+            name, part = _NAMES[field].rsplit("_", 1)
+            past[f"histogram_{part}(increase({name}"] = past.pop(field)
     if not exporters:
         past[_INFO] = {}
 
@@ -51,8 +61,9 @@ def _columns(world: World) -> _Columns:
 
 
 def _labels(past: _Columns, query: dict[str, str]) -> list[dict[str, str]]:
-    name, field = (_INFO, _INFO) if _INFO in query["match[]"] else (_RUNNING, "k")
-    return [{"__name__": name, **dict(labels)} for labels in past[field]]
+    names = (_INFO,) if _INFO in query["match[]"] else (_RUNNING, "vllm:time_to_first_token_seconds")
+    fields = ((name, "k" if name == _RUNNING else name) for name in names)
+    return [{"__name__": name, **dict(labels)} for name, field in fields for labels in past.get(field, {})]
 
 
 def _matrix(past: _Columns, query: dict[str, str]) -> dict[str, object]:
@@ -65,9 +76,11 @@ def _matrix(past: _Columns, query: dict[str, str]) -> dict[str, object]:
         counts = ((time, len(range(begin, min(number, place + 1)))) for time, place, begin in begins)
         values = [(time, f"{count * STEP / _SCRAPE:g}") for time, count in counts if count]
         return {"resultType": "matrix", "result": [{"metric": {}, "values": values}]}
-    (name, *_) = ["k"] if "count by" in expression else re.findall('__name__="(.*?)"', expression) or [_INFO]
+    found = re.findall(r'(histogram_\w+\(increase\()?{__name__="(.*?)"', expression)
+    names = [function + _FIELDS.get(name, name) for function, name in found] or [_INFO]
+    name = "k" if "count by" in expression else next((name for name in names if name in past), "")
     result = []
-    for labels, column in past[_FIELDS.get(name, name)].items():
+    for labels, column in past.get(name, {}).items():
         seen = ((time, column[place]) for time, place in points if 0 <= place < len(column))
         values = [(time, f"{value:.12g}") for time, value in seen if not math.isnan(value)]
         result.append({"metric": dict(labels), "values": values})

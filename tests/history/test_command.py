@@ -140,13 +140,19 @@ def test_speculation_without_positions_on_one_node_of_ray(prometheus: str) -> No
         assert (each["replicas"], each["requests"]) == (2, pytest.approx(finished, rel=0.02))
 
 
-def test_two_federated_hours_with_few_samples(prometheus: str) -> None:
+def test_two_federated_hours_with_few_samples(prometheus: str, tmp_path: Path) -> None:
     """Steps are long enough for samples that far apart, and what federation renames tells replicas apart."""
-    (model,) = document(run_here("history", prometheus, *SINCE, "--model-name", "brief", "--json"))["models"]
+    brief = ("history", prometheus, *SINCE, "--model-name", "brief")
+    (model,) = document(run_here(*brief, "--json"))["models"]
     for each, life in zip(model["configurations"], FEDERATED.lives, strict=True):
         assert (each["configuration"]["num_speculative_tokens"], each["replicas"]) == (life.k, 1)
         assert each["requests"] == pytest.approx(FEDERATED.counts[life]["requests"].sum(), rel=0.2)
     assert model["comparisons"][0]["speedup"]["value"] == pytest.approx(2.4, abs=0.2)
+    refused = run_here(*brief, "--out", str(tmp_path / "baseline.json"))
+    assert (refused.code, "not stored request_time_per_output_token_seconds_bucket" in refused.err) == (
+        1,
+        True,
+    )
 
 
 def test_the_report_in_a_terminal_with_baseline_and_plot(prometheus: str, tmp_path: Path) -> None:
@@ -304,11 +310,15 @@ async def test_the_exporters_of_a_large_fleet_are_read_in_parts() -> None:
     ]
 
 
-def test_reading_adds_nothing_and_loses_nothing() -> None:
-    """From a server whose increases are exact, the speedups are those of the past itself."""
+@pytest.mark.parametrize("native", [False, True])
+def test_reading_adds_nothing_and_loses_nothing(native: bool) -> None:
+    """From a server whose increases are exact, the speedups are those of the past itself.
+
+    Also if it converts histograms to native ones, of which only PromQL's functions return sum and count.
+    """
     world = four(1)
     (past,) = world.past().histories()
-    with FaultyServer(api(world, exporters=True)) as server:
+    with FaultyServer(api(world, exporters=True, native=native)) as server:
         (model,) = document(run_here("history", server.url, *SINCE, "--json"))["models"]
     assert [each["configuration"]["method"] for each in model["configurations"]] == ["", *["eagle3"] * 3]
     for found, right in zip(model["comparisons"], past.comparisons, strict=True):

@@ -120,6 +120,8 @@ def test_without_a_time_by_requests_the_step_over_its_tokens_is_compared() -> No
     for one, other in zip(by_requests.comparisons, by_steps.comparisons, strict=True):
         assert (one.per_token, other.per_token) == (False, True)
         assert other.speedup.value == pytest.approx(one.speedup.value, rel=1e-6)
+    (neither, *_) = history(world, leave_out=("tpot_sum", "tpot_count", "step_seconds")).comparisons
+    assert "stored neither request_time_per_output_token_seconds_sum nor inter" in neither.problem
 
 
 @pytest.mark.parametrize(

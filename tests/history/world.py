@@ -55,7 +55,7 @@ class World:
     model: str = MODEL
     sglang: bool = False  # whether the servers are SGLang
     ray: bool = False  # whether Ray Serve exports them from one node, to a Prometheus without positions
-    federated: bool = False  # whether they come from another Prometheus, whose labels have been renamed
+    federated: bool = False  # whether they come from another Prometheus, without buckets, its labels renamed
 
     def __post_init__(self) -> None:
         rng = np.random.default_rng(self.seed)
@@ -197,7 +197,8 @@ def stored(world: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], Number
         info = {"method": "eagle3" if life.k else "", "upstream_version": "0.32.0"}
         info |= {"job": "exporter", "instance": "central:9876", "target": f"http://{life.replica}"}
         put("vllm_specdec_info", here, np.ones(here.stop - here.start), **info)
-        for bound, share in ((0.005, 0.1), (0.01, 0.5), (0.025, 0.9), (math.inf, 1.0)):
+        buckets = ((0.005, 0.1), (0.01, 0.5), (0.025, 0.9), (math.inf, 1.0))
+        for bound, share in () if world.federated else buckets:
             finished = share * counts["tpot_count"].cumsum()
             # Prometheus 3 writes bounds in another form than 2, which scraped the first replica.
             le = f"{bound:g}" if life.replica.startswith("r0") else f"{bound:.4e}"

@@ -100,7 +100,8 @@ _Stratum = tuple[Cells, Cells]
 def compare(cells: Sequence[Cells], new: int, old: int) -> Comparison:
     """Return the speedup of one configuration over another, by their places in `cells`."""
     sides = cells[old], cells[new]
-    found = Comparison(new, old, problem="no request finished, or its time per output token is not known")
+    missing = "request_time_per_output_token_seconds_sum nor inter_token_latency_seconds_sum"
+    found = Comparison(new, old, problem=f"no request finished, or the server stored neither {missing}")
     # The same measure on both sides: vLLM before 0.11 has none by requests.
     per_token = not all(total(side, REQUESTS) for side in sides)
     first = STEP_SECONDS if per_token else SECONDS

@@ -96,6 +96,7 @@ class _Family:
     dialect: Dialect
     prefix: str
     matchers: str
+    native: bool  # whether histograms are, or were for a time, native: without series for sum and count
 
     def names(self, field: str) -> tuple[str, ...]:
         """Return the sample names of a field, the preferred one first; none if the dialect lacks it."""
@@ -110,9 +111,15 @@ class _Family:
         Increases and loads of the parts of an engine are added up.
         """
         together = "sum" if function in ("increase", "avg_over_time") else "max"
+        values = [f"{function}({self._samples(name)})"]
+        histogram, _, part = name.rpartition("_")
+        if self.native and part in ("sum", "count"):
+            values.append(f"histogram_{part}({function}({self._samples(histogram)}))")
         parts = ", ".join(sorted(self.dialect.parts))
-        series = f'{{__name__="{name}"{self.matchers and ","}{self.matchers}}}[$step]'
-        return f"max by ({', '.join((_BY, *labels))}) ({together} without ({parts}) ({function}({series})))"
+        return f"max by ({', '.join((_BY, *labels))}) ({together} without ({parts}) ({' or '.join(values)}))"
+
+    def _samples(self, name: str) -> str:
+        return f'{{__name__="{name}"{self.matchers and ","}{self.matchers}}}[$step]'
 
     def field(self, function: str, field: str) -> str:
         """Return the expression of a function of a field over a step, with its preferred name."""
@@ -137,7 +144,7 @@ class Reader:
 
     def __init__(self, prometheus: Prometheus, scope: Scope) -> None:
         self._prometheus, self._scope = prometheus, scope
-        self._families: Counter[_Family] = Counter()  # with the number of their replicas
+        self._families: dict[_Family, int] = {}  # with the number of their replicas
         self._keys: set[tuple[str, ...]] = set()  # of these replicas
         self.block = 0.0  # seconds of a block
 
@@ -170,15 +177,23 @@ class Reader:
     async def _find(self) -> None:
         """Find the families that have series, and their replicas."""
         scope, source = self._scope, self._prometheus
-        every = [_Family(d, prefix, scope.matchers) for d in _READ for prefix in d.prefixes]
-        named = {family.names("requests_running")[0]: family for family in every}
-        pattern = f'__name__=~"{"|".join(named)}"'
-        found = await source.series(f"{{{pattern},{scope.matchers}}}", scope.since, scope.until)
-        self._families = Counter(named[n] for labels in found if (n := labels.get("__name__")) in named)
+        both = [(dialect, prefix) for dialect in _READ for prefix in dialect.prefixes]
+        gauges = {f"{prefix}{d.series['requests_running'][0]}": (d, prefix) for d, prefix in both}
+        histograms = {f"{prefix}{d.histograms['time_to_first_token']}": prefix for d, prefix in both}
+        pattern = '{{__name__=~"{}",{}}}'
+        every = pattern.format("|".join((*gauges, *histograms)), scope.matchers)
+        found = await source.series(every, scope.since, scope.until)
+        number = Counter(labels.get("__name__", "") for labels in found)
+        native = {prefix for name, prefix in histograms.items() if number[name]}
+        self._families = {
+            _Family(dialect, prefix, scope.matchers, native=prefix in native): number[name]
+            for name, (dialect, prefix) in gauges.items()
+            if number[name]
+        }
         self._keys = {key for labels in found for key in _keys(labels)}
         if self._families:
             return
-        others = await source.series(f"{{{pattern}}}", scope.since, scope.until)
+        others = await source.series(pattern.format("|".join(gauges), ""), scope.since, scope.until)
         if others:
             models = ", ".join(sorted({labels.get("model_name", "") for labels in others})[:_MAX_NAMES])
             raise PrometheusError(
@@ -263,8 +278,8 @@ class Reader:
             buckets = recorder.buckets()
         except BaselineError as error:
             raise BaselineError(
-                "no request finished without speculation, or vLLM is older than 0.11 and has no time per "
-                "output token of requests"
+                "no request finished without speculation, or the server has not stored "
+                "request_time_per_output_token_seconds_bucket (not in vLLM before 0.11 or native histograms)"
             ) from error
         recorded = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return Baseline(FORMAT, model, summary.configuration.version, dialect, recorded, buckets)
