@@ -6,6 +6,7 @@ import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -14,9 +15,9 @@ from history.api import api
 from history.world import ACCEPTED, BEGIN, DAY, Life, World, four, openmetrics, stored, truth
 from scaling.victoria import VictoriaMetrics
 from support.commands import Outcome, run_here, run_in_terminal
-from support.faulty_server import FaultyServer, answer, hang, status
+from support.faulty_server import Behaviour, FaultyServer, Peer, answer, hang, head, status
 from support.programs import find_program, process
-from vllm_specdec_exporter.commands.history import FORMAT, show
+from vllm_specdec_exporter.commands.history import FORMAT, show, source
 from vllm_specdec_exporter.commands.history.matching import BinSpeedup
 from vllm_specdec_exporter.commands.history.past import (
     Configuration,
@@ -216,7 +217,9 @@ def test_the_past_in_a_victoriametrics() -> None:
 @pytest.mark.parametrize(
     ("behaviour", "message"),
     [
-        (status("401 Unauthorized"), "not authorised: see --vllm.bearer-token-file"),
+        (answer(b"no org id", "401 Unauthorized"), "answered 401: no org id: not authorised: see --vllm."),
+        (answer(b"<html>", "403 Forbidden"), "answered 403: not authorised"),
+        (answer(b'{"status": "error", "error": "out of range"}'), "a Prometheus: out of range"),
         (status("404 Not Found"), "no Prometheus API there; that of Mimir is under /prometheus"),
         (answer(b'{"error": "no org id"}', "400 Bad Request"), "answered 400: no org id"),
         (answer(b'{"error": "too long"}', "422 Unprocessable"), "answered 422: too long: a shorter --since"),
@@ -274,6 +277,31 @@ async def test_warnings_are_kept() -> None:
             assert await source.grid("up", Times(60.0, 60.0, 1)) == {}
         await source.close()
     assert list(source.warnings) == ["receive series: store is down", "partial response"]
+
+
+async def test_queries_that_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is too expensive is divided, the next ones are as small; one that comes too early waits."""
+    monkeypatch.setattr(source, "_PAUSES", (0.0,))
+    refused = []
+
+    async def run(peer: Peer) -> None:
+        while True:
+            query = parse_qs(urlsplit((await peer.read_request()).path).query)
+            start, end, step = (float(query[name][0]) for name in ("start", "end", "step"))
+            reply = "422 Unprocessable" if (end - start) / step >= 100 else "200 OK"
+            if len(refused) == 4:
+                reply = "429 Too Many Requests"
+            if reply != "200 OK":
+                refused.append(reply)
+            body = b'{"data": {"result": []}}'
+            await peer.send(head(reply, Content_Length=len(body)) + body)
+
+    with FaultyServer(Behaviour(run, reads_request=False)) as server:
+        prometheus = Prometheus(parse_target(server.url), UpstreamConfig())
+        for _ in range(2):
+            await prometheus.grid("up", Times(60.0, 60.0, 1000))
+        await prometheus.close()
+    assert [reply[:3] for reply in refused] == ["422"] * 4 + ["429"] + ["422"] * 11
 
 
 class Fleet(Prometheus):

@@ -7,6 +7,7 @@ estimates. VictoriaMetrics does not extrapolate, which only changes totals.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from array import array
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from ...config.values import Target, format_duration
-from ...serve.upstream import PollError, Upstream
+from ...serve.upstream import PollError, Upstream, UpstreamResponse
 from ...serve.upstream_connection import UpstreamConfig
 from .. import arguments as cli
 from .past import Grid, Replica, Times
@@ -29,12 +30,19 @@ _MAX_POINTS = 10_000
 _MIN_POINTS = 12
 #: Characters of a server's error in a message, and warnings of a response, so that the report stays readable.
 _MAX_REASON, _MAX_WARNINGS = 300, 8
+#: Seconds before each repetition of a query for which the server has no room: status 429 of Mimir and others.
+_PAUSES = (1.0, 4.0, 16.0)
 #: Statuses of a query that is too expensive: 422 also for limits of samples, 503 for time-outs.
 _TOO_EXPENSIVE = (422, 500, 502, 503, 504)
-_HINTS = dict.fromkeys(
-    (401, 403),
-    ", not authorised: see --vllm.bearer-token-file and --vllm.header, or write http://user:password@host",
-) | {404: ": no Prometheus API there; that of Mimir is under /prometheus"}
+_NOT_AUTHORISED = (
+    "not authorised: see --vllm.bearer-token-file and --vllm.header ('X-Scope-OrgID: team' for Mimir), or "
+    "write http://user:password@host"
+)
+_HINTS = {
+    **dict.fromkeys((401, 403), _NOT_AUTHORISED),
+    **dict.fromkeys(_TOO_EXPENSIVE, "a shorter --since, or --match for fewer servers, may help"),
+    404: "no Prometheus API there; that of Mimir is under /prometheus",
+}
 
 
 class PrometheusError(Exception):
@@ -86,6 +94,7 @@ class Prometheus:
         self._base = target.url.partition("?")[0].removesuffix("/metrics").rstrip("/")
         self._timeout = config.timeout
         self._done = self._expected = 0  # queries
+        self._taken: dict[float, int] = {}  # by step, points of a query that is not too expensive
         self.warnings: dict[str, None] = {}  # of its responses, each once: of Thanos, that a store is missing
 
     def expect(self, queries: int) -> None:
@@ -110,7 +119,7 @@ class Prometheus:
         try:
             response = decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._defect(error) from error
+            raise self._defect(self._reason(body) or error) from error
         warnings = [*response.warnings[:_MAX_WARNINGS], *["partial response"] * response.partial]
         self.warnings |= dict.fromkeys(map(_words, warnings))
         return response.data
@@ -123,14 +132,15 @@ class Prometheus:
             raise self._defect(error) from error
         return number if math.isfinite(number) else infinite
 
-    def _defect(self, error: Exception) -> PrometheusError:
+    def _defect(self, error: object) -> PrometheusError:
         return PrometheusError(f"{self._base}: not a response of a Prometheus: {error}")
 
     async def grid(self, expression: str, times: Times) -> Grid:
         """Return the values of an expression at these times, by labels. ``$step`` in it is their distance."""
         expression = expression.replace("$step", format_duration(times.step))
         grid: dict[Replica, array[float]] = {}
-        waiting = [times]
+        waiting = times.parts(self._taken.get(times.step, times.number))
+        taken, divided = 1, False
         while waiting:
             part = waiting.pop()
             last = part.at(part.number - 1)
@@ -141,19 +151,35 @@ class Prometheus:
                 if part.number < 2 * _MIN_POINTS:
                     raise
                 waiting += part.parts(math.ceil(part.number / 2))
+                divided = True
                 continue
+            taken = max(taken, part.number)
             for series in self._data(_RANGE, body).result:
                 key = tuple(sorted(series.metric.items()))
                 column = grid.setdefault(key, array("d", (math.nan,)) * times.number)
                 for time, value in series.values:
                     column[times.place(time)] = self.number(value)
+        if divided:
+            self._taken[times.step] = taken
         return dict(grid)
 
     async def _body(self, path: str, query: Mapping[str, str]) -> bytes:
         """Return the body of a successful response."""
         url = f"{self._base}/api/v1/{path}?{urlencode(query)}"
+        response = await self._response(url)
+        for pause in _PAUSES:
+            if response.status == 429:
+                await asyncio.sleep(pause)
+                response = await self._response(url)
+        if response.status == 200:
+            return response.body
+        words = self._reason(response.body), _HINTS.get(response.status)
+        message = ": ".join(filter(None, (f"{self._base} answered {response.status}", *words)))
+        raise (_TooExpensiveError if response.status in _TOO_EXPENSIVE else PrometheusError)(message)
+
+    async def _response(self, url: str) -> UpstreamResponse:
         try:
-            response = await self._upstream.ask(url, self._timeout)
+            return await self._upstream.ask(url, self._timeout)
         except PollError as error:
             message = f"{self._base}: {error.reason}: {self._upstream.mask(str(error))}"
             if error.reason in ("timeout", "too_large"):
@@ -164,19 +190,14 @@ class Prometheus:
             self._done += 1
             expected = max(self._done, self._expected)
             cli.show_progress(f"\rreading: query {self._done} of {expected} ", end="")
-        if response.status == 200:
-            return response.body
-        message = f"{self._base} answered {response.status}{_HINTS.get(response.status, '')}"
-        if response.status in _HINTS:
-            raise PrometheusError(message)
+
+    def _reason(self, body: bytes) -> str:
+        """Return the error in a response, or its text; empty for a page, which is of a proxy."""
         try:
-            reason = msgspec.json.decode(response.body, type=_Refusal).error
+            reason = msgspec.json.decode(body, type=_Refusal).error
         except (msgspec.DecodeError, UnicodeDecodeError):
-            reason = response.body.decode("utf-8", "replace")
-        message = f"{message}: {self._upstream.mask(_words(reason))}"
-        if response.status in _TOO_EXPENSIVE:
-            raise _TooExpensiveError(f"{message}: a shorter --since, or --match for fewer servers, may help")
-        raise PrometheusError(message)
+            reason = body.decode("utf-8", "replace")
+        return "" if reason.lstrip().startswith("<") else self._upstream.mask(_words(reason))
 
 
 def _words(text: str) -> str:
