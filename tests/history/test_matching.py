@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from history.world import Life, World, four, truth
+from history.world import DAY, STEP, Life, World, four, truth
 from vllm_specdec_exporter.commands.history.matching import Cells, add, cell_of, compare
 from vllm_specdec_exporter.commands.history.past import Configuration, History, ModelHistory, runs_of
 from vllm_specdec_exporter.commands.history.report import render
@@ -194,6 +194,13 @@ def test_every_request_counts_once_and_none_near_a_change() -> None:
         counts = world.counts[life]
         kept = slice(2, len(counts["requests"]) - 2)
         assert found.configurations[place].requests == counts["requests"][kept].sum()
+
+
+def test_a_pod_and_its_successor_are_one_replica_at_a_time() -> None:
+    """As in Kubernetes, where each restart has a new name and both are seen within the step of the change."""
+    lives = [Life(f"pod-{n}", max(0, n / 4 - STEP / DAY), (n + 1) / 4, 3) for n in range(8)]
+    (only,) = history(World(lives, 1)).configurations
+    assert (only.replicas, only.periods) == (1, 1)
 
 
 def test_runs_end_at_gaps_and_changes_and_fill_what_is_not_shown_for_a_time() -> None:

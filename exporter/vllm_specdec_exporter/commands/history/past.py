@@ -7,7 +7,7 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby
+from itertools import chain, groupby, pairwise
 from statistics import fmean
 
 from .matching import SECONDS, STEP_SECONDS, Cells, Comparison, add, cell_of, compare, total
@@ -241,12 +241,14 @@ def _summary(configuration: Configuration, record: Record, times: Times) -> Summ
     drafted = sums["draft_tokens"] or drafts * (configuration.num_speculative_tokens or 0)
     first = SECONDS if sums["tpot_count"] else STEP_SECONDS
     seconds, weight = total(record.cells, first), total(record.cells, first + 1)
-    replicas = Counter(chain.from_iterable(record.runs))  # at each place
+    places = sorted(set(chain.from_iterable(record.runs)))
+    # Without the step of its end, in which its successor may begin.
+    replicas = Counter(chain.from_iterable(run[:-1] for run in record.runs))
     return Summary(
         configuration=configuration,
-        first_seconds=times.at(min(replicas)),
-        last_seconds=times.at(max(replicas)),
-        periods=sum(place - 1 not in replicas and place - 2 not in replicas for place in replicas),
+        first_seconds=times.at(places[0]),
+        last_seconds=times.at(places[-1]),
+        periods=1 + sum(later - place > 2 for place, later in pairwise(places)),
         replicas=max(replicas.values()),
         requests=sums["tpot_count"] or sums["requests"],
         running=fmean(loads),
