@@ -120,6 +120,12 @@ def test_without_a_time_by_requests_the_step_over_its_tokens_is_compared() -> No
     for one, other in zip(by_requests.comparisons, by_steps.comparisons, strict=True):
         assert (one.per_token, other.per_token) == (False, True)
         assert other.speedup.value == pytest.approx(one.speedup.value, rel=1e-6)
+    for counts in world.counts.values():  # an upgrade in the middle of each configuration
+        for name in ("tpot_sum", "tpot_count"):
+            counts[name] = counts[name].copy()
+            counts[name][: len(counts[name]) // 2] = math.nan
+    for one, upgraded in zip(by_requests.configurations, history(world).configurations, strict=True):
+        assert upgraded.requests == one.requests
     (neither, *_) = history(world, leave_out=("tpot_sum", "tpot_count", "step_seconds")).comparisons
     assert "stored neither request_time_per_output_token_seconds_sum nor inter" in neither.problem
 

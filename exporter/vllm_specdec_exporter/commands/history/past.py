@@ -250,7 +250,7 @@ def _summary(configuration: Configuration, record: Record, times: Times) -> Summ
         last_seconds=times.at(places[-1]),
         periods=1 + sum(later - place > 2 for place, later in pairwise(places)),
         replicas=max(replicas.values()),
-        requests=sums["tpot_count"] or sums["requests"],
+        requests=sums["requests"] or sums["tpot_count"],
         running=fmean(loads),
         running_p10=loads[len(loads) // 10],
         running_p90=loads[len(loads) * 9 // 10],
