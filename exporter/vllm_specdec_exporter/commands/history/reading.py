@@ -180,8 +180,7 @@ class Reader:
         both = [(dialect, prefix) for dialect in _READ for prefix in dialect.prefixes]
         gauges = {f"{prefix}{d.series['requests_running'][0]}": (d, prefix) for d, prefix in both}
         histograms = {f"{prefix}{d.histograms['time_to_first_token']}": prefix for d, prefix in both}
-        pattern = '{{__name__=~"{}",{}}}'
-        every = pattern.format("|".join((*gauges, *histograms)), scope.matchers)
+        every = f'{{__name__=~"{"|".join((*gauges, *histograms))}",{scope.matchers}}}'
         found = await source.series(every, scope.since, scope.until)
         number = Counter(labels.get("__name__", "") for labels in found)
         native = {prefix for name, prefix in histograms.items() if number[name]}
@@ -193,7 +192,7 @@ class Reader:
         self._keys = {key for labels in found for key in _keys(labels)}
         if self._families:
             return
-        others = await source.series(pattern.format("|".join(gauges), ""), scope.since, scope.until)
+        others = await source.series(f'{{__name__=~"{"|".join(gauges)}"}}', scope.since, scope.until)
         if others:
             models = ", ".join(sorted({labels.get("model_name", "") for labels in others})[:_MAX_NAMES])
             raise PrometheusError(
@@ -289,7 +288,6 @@ class Reader:
     ) -> bool:
         """Add what a configuration did at these times to a recorder; return whether it ran."""
         values = await self._values(family, times, ("generation_tokens", "requests"))
-        running, tokens = values["requests_running"], values["generation_tokens"]
         histograms: dict[Replica, list[tuple[str, float, Sequence[float]]]] = defaultdict(list)
         for latency, name in family.dialect.histograms.items():
             for part, by in (("sum", ()), ("bucket", ("le",))):
@@ -299,17 +297,17 @@ class Reader:
                     replica = tuple(pair for pair in series if pair[0] != "le")
                     histograms[replica].append((latency, le, column))
         # Replicas with about the same load at a time are added up before a histogram is made of them.
-        points: dict[tuple[int, int], list[Replica]] = defaultdict(list)
+        points: dict[tuple[int, int], list[tuple[Replica, dict[str, float]]]] = defaultdict(list)
         for replica, mine, place, point in self._past.decoding(times, values):
             if mine == configuration and self._scope.group(replica) == model:
-                points[place, bucket_of(point["requests_running"])].append(replica)
-        for (place, _), replicas in sorted(points.items()):
+                points[place, bucket_of(point["requests_running"])].append((replica, point))
+        for (place, _), alike in sorted(points.items()):
             parts: dict[str, Parts] = defaultdict(lambda: defaultdict(float))
-            for latency, le, column in chain.from_iterable(histograms[replica] for replica in replicas):
+            for latency, le, column in chain.from_iterable(histograms[replica] for replica, _ in alike):
                 parts[latency][le] += max(0.0, column[place])
-            latencies, seconds = latencies_of(parts), len(replicas) * times.step
-            mean = fmean(max(1.0, running[replica][place]) for replica in replicas)
-            generated = math.fsum(tokens[replica][place] for replica in replicas)
+            latencies, seconds = latencies_of(parts), len(alike) * times.step
+            mean = fmean(max(1.0, point["requests_running"]) for _, point in alike)
+            generated = math.fsum(point["generation_tokens"] for _, point in alike)
             done = latencies.time_per_output_token or Histogram()
             block = (done.count, done.sum)
             recorder.include([LoadBucket(mean, seconds, generated, done.count, latencies, (block,))])
