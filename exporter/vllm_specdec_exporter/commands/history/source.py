@@ -11,7 +11,7 @@ import asyncio
 import math
 from array import array
 from collections.abc import Mapping
-from typing import Generic, TypeVar
+from typing import TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -45,15 +45,15 @@ _HINTS = {
 }
 
 
+_T = TypeVar("_T")
+
+
 class PrometheusError(Exception):
     """A server that cannot be queried. The message is one line with the reason and what to do."""
 
 
 class _TooExpensiveError(PrometheusError):
     """A query that a server ends, which may work for a shorter time."""
-
-
-_T = TypeVar("_T")
 
 
 class _Series(msgspec.Struct):
@@ -65,19 +65,11 @@ class _Matrix(msgspec.Struct):
     result: list[_Series]
 
 
-class _Response(msgspec.Struct, Generic[_T]):
-    data: _T
-    warnings: list[str] = []
+class _Response(msgspec.Struct):
+    data: msgspec.Raw = msgspec.Raw()
+    error: str = ""
+    warnings: list[str] | None = None
     partial: bool = msgspec.field(default=False, name="isPartial")  # of VictoriaMetrics
-
-
-class _Refusal(msgspec.Struct):
-    error: str
-
-
-_RANGE = msgspec.json.Decoder(_Response[_Matrix])
-_SERIES = msgspec.json.Decoder(_Response[list[dict[str, str]]])
-_NAMES = msgspec.json.Decoder(_Response[list[str]])
 
 
 def queries(times: Times, series: int) -> list[Times]:
@@ -108,21 +100,22 @@ class Prometheus:
     async def series(self, selector: str, start: float, end: float) -> list[dict[str, str]]:
         """Return the labels of all series of a selector between two Unix times."""
         query = {"match[]": selector, "start": f"{start:.0f}", "end": f"{end:.0f}"}
-        return self._data(_SERIES, await self._body("series", query))
+        return self._data(list[dict[str, str]], await self._body("series", query))
 
     async def names(self, start: float, end: float) -> list[str]:
         """Return the names of all metrics between two Unix times."""
         query = {"start": f"{start:.0f}", "end": f"{end:.0f}"}
-        return self._data(_NAMES, await self._body("label/__name__/values", query))
+        return self._data(list[str], await self._body("label/__name__/values", query))
 
-    def _data(self, decoder: msgspec.json.Decoder[_Response[_T]], body: bytes) -> _T:
+    def _data(self, kind: type[_T], body: bytes) -> _T:
         try:
-            response = decoder.decode(body)
+            response = msgspec.json.decode(body, type=_Response)
+            data = msgspec.json.decode(response.data, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self._defect(self._reason(body) or error) from error
-        warnings = [*response.warnings[:_MAX_WARNINGS], *["partial response"] * response.partial]
+        warnings = [*(response.warnings or ())[:_MAX_WARNINGS], *["partial response"] * response.partial]
         self.warnings |= dict.fromkeys(map(_words, warnings))
-        return response.data
+        return data
 
     def number(self, text: str, infinite: float = math.nan) -> float:
         """Return a number in a response, or `infinite`: no server counts that far."""
@@ -154,7 +147,7 @@ class Prometheus:
                 divided = True
                 continue
             taken = max(taken, part.number)
-            for series in self._data(_RANGE, body).result:
+            for series in self._data(_Matrix, body).result:
                 key = tuple(sorted(series.metric.items()))
                 column = grid.setdefault(key, array("d", (math.nan,)) * times.number)
                 for time, value in series.values:
@@ -194,7 +187,7 @@ class Prometheus:
     def _reason(self, body: bytes) -> str:
         """Return the error in a response, or its text; empty for a page, which is of a proxy."""
         try:
-            reason = msgspec.json.decode(body, type=_Refusal).error
+            reason = msgspec.json.decode(body, type=_Response).error
         except (msgspec.DecodeError, UnicodeDecodeError):
             reason = body.decode("utf-8", "replace")
         return "" if reason.lstrip().startswith("<") else self._upstream.mask(_words(reason))
