@@ -338,6 +338,15 @@ async def test_the_exporters_of_a_large_fleet_are_read_in_parts() -> None:
     ]
 
 
+def test_prefill_servers_alone_have_no_past() -> None:
+    world = World([Life("p0", 0, 0.5, 0)])
+    for counts in world.counts.values():
+        counts["generation_tokens"] = counts["requests"]
+    with FaultyServer(api(world, exporters=False)) as server:
+        refused = run_here("history", server.url, *SINCE)
+    assert (refused.code, "no request had more than one output token" in refused.err) == (4, True)
+
+
 @pytest.mark.parametrize("native", [False, True])
 def test_reading_adds_nothing_and_loses_nothing(native: bool) -> None:
     """From a server whose increases are exact, the speedups are those of the past itself.

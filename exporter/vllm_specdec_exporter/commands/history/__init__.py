@@ -142,7 +142,7 @@ async def read(
         reader = Reader(prometheus, scope)
         models = tuple((await reader.past()).histories())
         if not models:
-            raise PrometheusError("nothing was generated in that time")
+            raise PrometheusError("no request had more than one output token in that time")
         times = scope.since, scope.until, reader.block
         history = History(FORMAT, __version__, *times, models, tuple(prometheus.warnings))
         return history, await _baseline(reader, models) if wants_baseline else None
