@@ -219,6 +219,7 @@ def test_the_past_in_a_victoriametrics() -> None:
     [
         (answer(b"no org id", "401 Unauthorized"), "answered 401: no org id: not authorised: see --vllm."),
         (answer(b"<html>", "403 Forbidden"), "answered 403: not authorised"),
+        (answer(b'{"message": "no token"}', "403 Forbidden"), '{"message": "no token"}: not authorised'),
         (answer(b'{"status": "error", "error": "out of range"}'), "a Prometheus: out of range"),
         (status("404 Not Found"), "no Prometheus API there; that of Mimir is under /prometheus"),
         (answer(b'{"error": "no org id"}', "400 Bad Request"), "answered 400: no org id"),

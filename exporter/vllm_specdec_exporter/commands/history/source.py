@@ -189,7 +189,8 @@ class Prometheus:
         try:
             reason = msgspec.json.decode(body, type=_Response).error
         except (msgspec.DecodeError, UnicodeDecodeError):
-            reason = body.decode("utf-8", "replace")
+            reason = ""
+        reason = reason or body.decode("utf-8", "replace")
         return "" if reason.lstrip().startswith("<") else self._upstream.mask(_words(reason))
 
 
