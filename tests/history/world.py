@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vllm_specdec_exporter.commands.history.matching import BinSpeedup
-from vllm_specdec_exporter.commands.history.past import Configuration, Grid, Past, Replica, Shown, Times
+from vllm_specdec_exporter.commands.history.past import Configuration, Grid, Past, Replica, Times, runs_of
 
 Numbers = NDArray[np.float64]
 DAY, STEP, BLOCK = 86400.0, 300.0, 3600.0
@@ -105,10 +105,10 @@ class World:
             counts["accepted_tokens"] = drafts * sum(ACCEPTED[: life.k])
         return counts
 
-    def grids(self) -> tuple[Times, dict[Replica, Shown], dict[str, Grid]]:
+    def grids(self) -> tuple[Times, dict[Replica, list[Configuration | None]], dict[str, Grid]]:
         """Return the times, and by replica its configuration at each of them, and its counts by name."""
         grid = Times(BEGIN, self.step, self.number + 1)
-        shown: dict[Replica, Shown] = {}
+        shown: dict[Replica, list[Configuration | None]] = {}
         grids: dict[str, Grid] = {}
         for life in self.lives:
             replica = (("instance", life.replica), ("model_name", MODEL))
@@ -123,7 +123,7 @@ class World:
     def past(self, *, leave_out: Sequence[str] = ()) -> Past:
         """Return the past that is read of it, without Prometheus."""
         grid, shown, grids = self.grids()
-        past = Past(grid, BLOCK, lambda _: MODEL, shown)
+        past = Past(grid, BLOCK, lambda _: MODEL, {replica: runs_of(own) for replica, own in shown.items()})
         past.add(grid, {name: columns for name, columns in grids.items() if name not in leave_out})
         return past
 

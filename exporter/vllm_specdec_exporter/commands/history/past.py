@@ -74,12 +74,12 @@ class Configuration:
         return near if whole == near else whole
 
 
-#: The configuration of a replica at each time of a grid, ``None`` where it does not run.
-Shown = list[Configuration | None]
+#: Each run of a replica: its configuration, and the places of the grid, one after the other.
+Runs = list[tuple[Configuration, range]]
 
 
-def runs_of(shown: Shown) -> list[tuple[Configuration, range]]:
-    """Return each run of a replica: its configuration, and the places of the grid, one after the other.
+def runs_of(shown: list[Configuration | None]) -> Runs:
+    """Return the runs of a replica by its configuration at each time, ``None`` where it does not run.
 
     What is not shown for a time, as by an exporter that is down, is as before or after it.
     """
@@ -170,11 +170,10 @@ class Past:
     """Collects what replicas did in their runs on a grid; `group` names what a replica belongs to."""
 
     def __init__(
-        self, times: Times, block: float, group: Callable[[Replica], str], shown: Mapping[Replica, Shown]
+        self, times: Times, block: float, group: Callable[[Replica], str], runs: Mapping[Replica, Runs]
     ) -> None:
         self._times, self._block = times, block
-        self._groups = {replica: group(replica) for replica in shown}
-        self._runs = {replica: runs_of(own) for replica, own in shown.items()}
+        self._runs, self._groups = runs, {replica: group(replica) for replica in runs}
         self._records: dict[str, dict[Configuration, Record]] = defaultdict(dict)
         self._loads: dict[str, dict[int, array[float]]] = defaultdict(lambda: defaultdict(lambda: array("d")))
         self._decoding: set[Replica] = set()

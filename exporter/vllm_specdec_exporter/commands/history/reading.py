@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from ...engines.dialect import MAX_POSITIONS, PER_POSITION, Dialect
 from ...engines.normal_form import SUM, Parts, latencies_of
 from ...exposition.histogram import Histogram
 from ..baseline.recorder import Recorder
-from .past import Configuration, Grid, Past, Replica, Shown, Summary, Times
+from .past import Configuration, Grid, Past, Replica, Summary, Times, runs_of
 from .source import Prometheus, PrometheusError, queries
 
 #: Dialects whose series have a time per output token, or one of a step.
@@ -160,10 +161,14 @@ class Reader:
         known: _Deployments = {}
         for part in of_exporters:
             await self._deployments(info, part, known)
-        shown: dict[Replica, Shown] = defaultdict(lambda: [None] * times.number)
+        # Configurations by number: replicas that are gone soon may be thousands.
+        shown: dict[Replica, array[int]] = defaultdict(lambda: array("H", (0,)) * times.number)
+        numbers: dict[Configuration | None, int] = {None: 0}
         for family, part in parts:
-            await self._configurations(family, part, known, shown)
-        self._past = Past(times, self.block, self._scope.group, shown)
+            await self._configurations(family, part, known, shown, numbers)
+        each = list(numbers)
+        runs = {replica: runs_of([each[number] for number in own]) for replica, own in shown.items()}
+        self._past = Past(times, self.block, self._scope.group, runs)
         for family, part in parts:
             self._past.add(part, await self._values(family, part, _COUNTERS))
         return self._past
@@ -248,7 +253,12 @@ class Reader:
                     of_key[place] = shown if before == shown else both
 
     async def _configurations(
-        self, family: _Family, part: Times, known: _Deployments, shown: dict[Replica, Shown]
+        self,
+        family: _Family,
+        part: Times,
+        known: _Deployments,
+        shown: dict[Replica, array[int]],
+        numbers: dict[Configuration | None, int],
     ) -> None:
         """Add what the replicas of a family show at these times."""
         ks = await self._prometheus.grid(family.k(), part)
@@ -261,7 +271,8 @@ class Reader:
                     method, version = (names and names[place]) or ("", "")
                     depth = int(k) if 0 <= k <= MAX_POSITIONS else None
                     seen = _configuration(depth, method if k else "", version)
-                    own[place] = self._scope.chosen(self._times.at(place), seen)
+                    chosen = self._scope.chosen(self._times.at(place), seen)
+                    own[place] = numbers.setdefault(chosen, len(numbers))
 
     async def baseline(self, model: str, summary: Summary) -> Baseline:
         """Return the newest week of a configuration as a baseline; raise BaselineError if it has none."""
