@@ -82,7 +82,8 @@ class Baseline:
             left, right = lower[-1], upper[0]
             share = (load - left.requests_running) / (right.requests_running - left.requests_running)
             return ((1 - share, left), (share, right))
-        near = [b for b in (lower[-1:] + upper[:1]) if _near(b.requests_running, load)]
+        beside = ((bucket.requests_running, bucket) for bucket in (*lower[-1:], *upper[:1]))
+        near = [bucket for seen, bucket in beside if seen / _REACH <= load <= seen * _REACH]
         return ((1.0, near[0]),) if near else ()
 
     def why_nothing(self, load: float) -> str:
@@ -109,10 +110,6 @@ class Baseline:
                 f"{upstream_version}: record a new one"
             )
         return ""
-
-
-def _near(seen: float, load: float) -> bool:
-    return seen / _REACH <= load <= seen * _REACH
 
 
 def _release(version: str) -> tuple[str, ...]:

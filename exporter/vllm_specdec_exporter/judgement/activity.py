@@ -62,7 +62,7 @@ def judge_activity(*, configured: bool, delta: Delta | None, window: str, thresh
     if drafts < thresholds.minimum_drafts:
         return Activity(
             ActivityState.WARMING_UP,
-            f"{drafts:,.0f} drafts in the last {window}, {_number(thresholds.minimum_drafts)} are needed",
+            f"{drafts:,.0f} drafts in the last {window}, {thresholds.minimum_drafts:,.15g} are needed",
         )
     return Activity(ActivityState.ACTIVE, f"{drafts:,.0f} drafts in the last {window}")
 
@@ -97,7 +97,3 @@ def with_schedule(
         return activity
     reason = f"{activity.reason}: the K schedule has K=0 for {batch:,.0f} requests"
     return replace(activity, reason=reason, scheduled=True)
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value == int(value) else f"{value:,}"

@@ -48,7 +48,7 @@ class _Writer:
 
     def __init__(self, model: str, engines: Sequence[Engine], started_at: float, *, rust: bool) -> None:
         self._rust = rust
-        self._model = ("model_name", _escape(model))
+        self._model = ("model_name", model.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"'))
         self._parts = tuple(engine.measurements for engine in engines)
         self._started_at = started_at
         self._lines: list[str] = []
@@ -190,7 +190,3 @@ def _present(family: FamilySpec, parts: Sequence[Measurements], variant: str) ->
 def _format_real(value: float) -> str:
     """Format a number like the Python client library: always a float, exponents as in Go."""
     return str(floatToGoString(value))  # type: ignore[no-untyped-call]
-
-
-def _escape(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
