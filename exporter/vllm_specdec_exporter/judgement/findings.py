@@ -161,8 +161,7 @@ def find(
         findings += hint("routed")
     if case.mismatch:
         findings += hint("mismatch", case=case)
-    positions = len(case.counters.accepted_tokens_per_position)
-    configured_k = case.speculation.num_speculative_tokens
+    positions, configured_k = len(case.counters.accepted_tokens_per_position), given.num_speculative_tokens
     if positions and configured_k is not None and configured_k != positions:
         findings += hint("positions_differ", positions=positions, configured_k=configured_k)
     if case.defects:

@@ -100,18 +100,14 @@ def _by_the_standard(data: bytes) -> list[bytes]:
         end = stop + (2 if data[stop : stop + 2] == b"\r\n" else 1)
         empty = stop == position
         # An empty line ends an event, also the first one: the bytes before it are its own.
-        if empty and (position > start or _two_ends(data, start, end)):
+        # One line end alone ends no event: it may be that of its first line.
+        if empty and (position > start or len(re.findall(rb"\r\n|\n|\r", data[start:end])) > 1):
             if end == len(data) and data[end - 1 : end] == b"\r":
                 break
             events.append(data[start:end])
             start = end
         position = end
     return events
-
-
-def _two_ends(data: bytes, start: int, end: int) -> bool:
-    """Tell whether at least two line ends stand there: one alone ends no event, for it may be its first."""
-    return len(re.findall(rb"\r\n|\n|\r", data[start:end])) > 1
 
 
 # --- what is seen
