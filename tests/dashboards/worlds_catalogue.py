@@ -165,10 +165,6 @@ def _engines(_: Path) -> tuple[Pod, ...]:
     )
 
 
-def _first_minute(_: Path) -> tuple[Pod, ...]:
-    return (pod(0, Phase(1, GOOD)),)
-
-
 def _changes(_: Path) -> tuple[Pod, ...]:
     """K from 3 to 5 and on to 2, with restarts; the second pod restarts with the same K.
 
@@ -289,7 +285,7 @@ WORLDS: dict[str, WorldSpec] = {
     "exporter-down": WorldSpec(_exporter_down, hours=1),
     "no-exporter": WorldSpec(_no_exporter, hours=0.5, exporter=False),
     "engines": WorldSpec(_engines, hours=0.75),
-    "first-minute": WorldSpec(_first_minute, hours=1 / 60, evaluated=1),
+    "first-minute": WorldSpec(lambda _: (pod(0, Phase(1, GOOD)),), hours=1 / 60, evaluated=1),
     "changes": WorldSpec(_changes, hours=1),
     "loads": WorldSpec(_loads, hours=5 / 6),
     "requests": WorldSpec(_requests, hours=1),

@@ -54,7 +54,10 @@ def run(storage: Storage, minute: int, queries: Sequence[str], interval: int) ->
     test = {
         "interval": f"{storage.step}m",
         "input_series": [
-            {"series": _name(name, labels), "values": " ".join(_runs(texts))}
+            {
+                "series": name + "{" + ",".join(f"{key}={json.dumps(value)}" for key, value in labels) + "}",
+                "values": " ".join(_runs(texts)),
+            }
             for (name, labels), texts in series.items()
         ],
         "promql_expr_test": [
@@ -123,10 +126,6 @@ def _read(text: str, queries: Sequence[str]) -> dict[str, list[Sample]]:
 def _samples(text: str) -> Iterator[Sample]:
     for match in _SAMPLE.finditer(text):
         yield dict(_LABEL.findall(match["labels"])), float(match["value"])
-
-
-def _name(name: str, labels: tuple[tuple[str, str], ...]) -> str:
-    return name + "{" + ",".join(f"{key}={json.dumps(value)}" for key, value in labels) + "}"
 
 
 def _texts(samples: Iterable[float], every: int = 0) -> Iterator[str]:

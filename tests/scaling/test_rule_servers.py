@@ -70,7 +70,7 @@ def test_promtool_takes_the_samples() -> None:
 
 _HISTOGRAM = re.compile(r"_(bucket|count|sum)$")
 #: The series of a vLLM that `history` reads, but for those of V0.
-_VLLM = _Family(next(dialect for dialect in _READ if dialect.name == "vllm-v1"), "vllm:", "")
+_VLLM = _Family(next(dialect for dialect in _READ if dialect.name == "vllm-v1"), "vllm:", "", native=False)
 BY_HISTORY = {name for field in ("requests_running", PER_POSITION, *_COUNTERS) for name in _VLLM.names(field)}
 BY_HISTORY |= {
     f"vllm:{name}_{part}" for name in _VLLM.dialect.histograms.values() for part in ("sum", "bucket")

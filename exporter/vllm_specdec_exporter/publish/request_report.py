@@ -216,14 +216,10 @@ def _best(present: int, choices: Mapping[float, Choice | None], costs: Costs) ->
         sure = best == present or choice.surely_better(best, present)
         words = (f"K={best}" if best else "no speculation") + ("" if sure else " (not surely)")
         at.setdefault(words, []).append(f"{batch:g}")
-    answers = ", ".join(f"{words} at {_listed(batches)}" for words, batches in at.items())
+    answers = "; ".join(f"{words} at {', '.join(batches)}" for words, batches in at.items())
     yield from w.paragraph(
         f"fastest by the cost profile {costs.profile.name}, by requests in the batch: {answers}", 6, "    "
     )
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _worst(model: ModelRequests) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from ...economics.statistics import ClusterInterval
 from ...publish import markup, plots
 from ...publish.markup import Html, Section, bullets, data_table, figure, note, page, side_by_side
 from ...publish.wording import DASH, LENGTH, digits, printable, shown, table, wrap
@@ -188,7 +189,7 @@ COLUMNS: Mapping[str, Callable[[CellResult], str]] = {
     "conc.": lambda result: str(result.concurrency),
     "temp.": lambda result: str(float(result.temperature)),
     "acceptance": lambda result: shown(result.acceptance_ratio, LENGTH),
-    "95 % interval": lambda r: f"{i.low:.2f} to {i.high:.2f}" if (i := r.acceptance_interval) else DASH,
+    "95 % interval": lambda result: _interval(result.acceptance_interval),
     "length": lambda result: shown(result.mean_acceptance_length, LENGTH),
     "TTFT P50": lambda result: milliseconds(result.ttft.p50),
     "TPOT P50": lambda result: milliseconds(result.tpot.p50),
@@ -197,6 +198,10 @@ COLUMNS: Mapping[str, Callable[[CellResult], str]] = {
     "errors": lambda result: str(result.errors),
     "status": lambda result: result.status.value,
 }
+
+
+def _interval(interval: ClusterInterval | None) -> str:
+    return DASH if interval is None else f"{interval.low:.2f} to {interval.high:.2f}"
 
 
 def _rows(record: SweepRecord) -> Iterator[list[str]]:
