@@ -109,8 +109,8 @@ def advise(
         cost=cost,
         settled=case.settled,
         varying=varying,
-        only_smaller=bool(case.profile.contradiction) or case.payoff.undecided,
-        side=case.payoff.side,
+        only_smaller=bool(case.profile.contradiction),
+        payoff=case.payoff,
         thresholds=case.thresholds,
     )
     state = apply_hysteresis(evidence, state, time, hold)

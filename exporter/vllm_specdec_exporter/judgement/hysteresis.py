@@ -7,7 +7,10 @@ that, only a real change of acceptance or load may change it, not noise:
 * The drafts from then on are a new sample, independent of the one that raised the question. It grows until it
   clears the pending change, or confirms it at `CERTAIN` standard deviations.
 * A window that contradicts the advised K replaces it at once: a loss at `BEYOND_DOUBT` standard deviations
-  although it drafts, or a likely gain although it does not.
+  although it drafts, or the verdict `beneficial` although it does not.
+
+While it is not known whether speculation pays, no larger K is advised, K=0 only if a loss is likely, and both
+stay: a larger K until a loss is likely, K=0 until a gain is certain. So noise at one end changes nothing.
 
 A large change is confirmed within one window. A small one takes longer.
 """
@@ -21,7 +24,7 @@ from ..config.thresholds import Thresholds
 from ..economics.choice import Choice, choose
 from ..engines.reading import Counters
 from ..measures.measures import survival
-from .payoff import PayoffVerdict
+from .payoff import Payoff, PayoffVerdict
 
 #: Standard deviations (90 %) that a first advice needs over the present K; below, nothing is pending.
 LIKELY = 1.28
@@ -63,8 +66,8 @@ class Evidence(Struct, frozen=True):
     cost: Callable[[int], float]  # from a K to the time of its step, in plain steps, at the present load
     settled: bool  # whether the window is full; until then a single sample may replace the advised K
     varying: bool  # whether drafts are shorter than K, so that other K cannot be compared
-    only_smaller: bool  # whether no larger K is advised: what it costs is not known, or the payoff is not
-    side: PayoffVerdict | None  # which way the payoff leans: K=0 is advised only if `harmful`
+    only_smaller: bool  # whether the cost of a larger K is not known
+    payoff: Payoff  # whether speculation pays, by the same window
     thresholds: Thresholds  # for the minimum gain and the usual acceptance length of the method
 
     def in_window(self, sureness: float) -> Choice:
@@ -120,14 +123,12 @@ def apply_hysteresis(
 
 
 def _overruled(evidence: Evidence, likely: Choice, held: AdvisedK) -> bool:
-    """Return whether the payoff bars the advised K, or the window shows beyond doubt that it loses.
+    """Return whether the window shows beyond doubt that the advised K loses, or that drafting is worthwhile.
 
     The payoff verdict rests on the same window, and advice must not contradict it for long.
     """
     if held.k == 0:
-        return evidence.side is PayoffVerdict.BENEFICIAL
-    if held.k > likely.drafted and evidence.only_smaller:
-        return True
+        return evidence.payoff.verdict is PayoffVerdict.BENEFICIAL
     harmful = evidence.thresholds.harmful_speedup
     # At first the usual case, which is much cheaper than an interval.
     return (
@@ -137,8 +138,16 @@ def _overruled(evidence: Evidence, likely: Choice, held: AdvisedK) -> bool:
 
 
 def _wanted(evidence: Evidence, choice: Choice, held: AdvisedK) -> AdvisedK:
-    """Return the best K by the data; `held` unless another one is sure to be better."""
+    """Return the best K by the data; `held` unless another one is sure to be better.
+
+    The present K comes instead of a `held` one that the payoff contradicts.
+    """
     wanted: tuple[int, ...]
+    loses, undecided = evidence.payoff.side is PayoffVerdict.HARMFUL, evidence.payoff.undecided
+    if held.k > choice.drafted and (evidence.only_smaller or loses):
+        held = AdvisedK(choice.drafted)
+    if held.k == 0 and not loses and not undecided:
+        held = AdvisedK(choice.drafted)
     if evidence.varying:
         # Other K cannot be compared, but K = 0 needs no data. A K that was advised before drafts varied
         # stays advised.
@@ -150,7 +159,7 @@ def _wanted(evidence: Evidence, choice: Choice, held: AdvisedK) -> AdvisedK:
 
 
 def _beats(evidence: Evidence, choice: Choice, k: int, held: int) -> bool:
-    if k == held:
+    if k == held or ((k > choice.drafted or held == 0) and evidence.payoff.undecided):
         return False
     this, that, gain = choice.option(k), choice.option(held), evidence.thresholds.advice_minimum_gain
     smaller = choice.options[1 : choice.drafted]
@@ -160,7 +169,7 @@ def _beats(evidence: Evidence, choice: Choice, k: int, held: int) -> bool:
         loses = best.speedup_high - (best.speedup_most - best.speedup) < harmful
         return (
             loses
-            and evidence.side is PayoffVerdict.HARMFUL
+            and evidence.payoff.side is PayoffVerdict.HARMFUL
             and all(option.speedup_most < (1 + _FARTHER * gain) * harmful for option in smaller)
         )
     if this.extrapolated and any(option.speedup_most > this.speedup for option in smaller):
