@@ -5,8 +5,10 @@ from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.economics.speculative_config import parse_speculation
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState, with_schedule
+from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.judgement.case import Case
 from vllm_specdec_exporter.judgement.findings import Finding, Severity, find
+from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import judge_quality
 from vllm_specdec_exporter.measures.measures import Measures, derive
 
@@ -71,6 +73,10 @@ def test_a_k_schedule_with_k_0_is_no_problem_and_beside_a_draft_model_it_has_a_p
     assert (model.severity, lookup.severity) == (HINT, HINT)
     assert f"the time of {case.profile.idle_cost(20):.2f} plain ones" in model.text
     assert lookup.action.startswith("Nothing is to be done")
+    loses, keep = Payoff(PayoffVerdict.HARMFUL, 0.8, reasons=("why",)), Advice(Action.KEEP)
+    case = replace(case_of(ACTIVE, measured(800)), profile=replace(case.profile, idles=True))
+    harmful = find(case, judge_quality(measured(800), [], Thresholds()), loses, keep)[0]
+    assert "Remove the rows with K=0 from the K schedule" in harmful.action
 
 
 def test_a_router_whose_models_polls_may_keep_awake_is_told() -> None:

@@ -318,6 +318,16 @@ class TestDeployed:
         assert "what drafts cost is not known" in free.contradiction, "or the largest K would be advised"
         assert not dense.with_observed_step(replace(short, seconds=1.05 * plain)).contradiction  # type: ignore[attr-defined]
 
+    def test_an_observed_step_has_the_first_passes_of_steps_without_drafts(self) -> None:
+        """Half of the steps have K=0 beside a drafter, and all extra cost is twice that of the model."""
+        found = replace(self.profile("m", "8B"), idles=True)  # type: ignore[type-var]
+        plain, _ = found.times(3, 8)  # type: ignore[attr-defined]
+        drafted, undrafted = found.step_cost(3, 8) - 1, found.idle_cost(8) - 1  # type: ignore[attr-defined]
+        seconds = plain * (1 + 2 * (drafted + undrafted) / 2)
+        observed = found.with_observed_step(ObservedStep(seconds, 8, 3, 0.5, 2.5, 0.0))  # type: ignore[attr-defined]
+        assert observed.step_cost(3, 8) == pytest.approx(1 + 2 * drafted)
+        assert observed.undrafted_cost(8) == pytest.approx(1 + 2 * undrafted)
+
     def test_a_step_that_is_shorter_than_any_plain_one_by_the_model_decides_nothing(self) -> None:
         """The hardware is another than given, so nothing is known of a plain step: drafts are not free."""
         found = self.profile("m", "8B")

@@ -162,6 +162,10 @@ class CostProfile:
         share = 1 - (verify - plain) / extra if extra > 0 else 0.0
         return 1 + (self.step_cost(1, batch) - 1) * share
 
+    def undrafted_cost(self, batch: float) -> float:
+        """Return the cost of a step without drafts."""
+        return self.idle_cost(batch) if self.idles else 1.0
+
     @property
     def _size(self) -> float:
         return self.size_ratio or self.typical_size_ratio
@@ -250,7 +254,10 @@ class CostProfile:
         decoding, drafting = self.times(step.drafted, step.batch)
         where = regime(physical.target)
         power, (low, high) = SHARED_ERROR[where], error or PLAIN[where]
-        mean_step = step.share * drafting + (1 - step.share) * decoding
+        drafted, undrafted = (
+            cost - 1 for cost in (self.step_cost(step.drafted, step.batch), self.undrafted_cost(step.batch))
+        )
+        mean_step = step.share * drafting + (1 - step.share) * decoding * (1 + undrafted)
         least_plain = decoding * low * math.pow(step.seconds / mean_step, power)
         if step.seconds < least_plain:
             took, fastest = (f"{1000 * time:.1f} ms" for time in (step.seconds, least_plain))
@@ -261,15 +268,15 @@ class CostProfile:
             shared = math.pow(step.seconds / (mean_step + prompts * step.emitted), power)
             # A step that verifies drafts takes at least as long as a plain one.
             plain = min(decoding * shared, step.seconds) * factor + prompts
-            # Of the steps with drafts alone: the others are plain.
-            return max(1.0, (step.seconds / plain - (1 - step.share)) / step.share)
+            mean_extra = step.share * drafted + (1 - step.share) * undrafted
+            return 1 + max(0.0, step.seconds / plain - 1) * drafted / mean_extra
 
-        if (extra := self.step_cost(step.drafted, step.batch) - 1) <= 0:
+        if drafted <= 0:
             return self
         cost, least, most = cost_with(prompts / 2), cost_with(prompts, high), cost_with(0, low)
         return replace(
             self,
-            correction=self.correction * (cost - 1) / extra,
+            correction=self.correction * (cost - 1) / drafted,
             errors=(least / cost, most / cost),
             basis=Basis.OBSERVED,
             contradiction=_contradiction(step, mean_step, mean_step + prompts * step.emitted, cost),

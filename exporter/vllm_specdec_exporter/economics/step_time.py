@@ -56,7 +56,7 @@ def mean_step_seconds(before: tuple[Counters, Steps], after: tuple[Counters, Ste
     accepted = (last.accepted_tokens or 0.0) - (first.accepted_tokens or 0.0)
     # Less what was accepted behind the end of an answer.
     accepted = min(accepted, tokens - (last.drafts or 0.0) + (first.drafts or 0.0))
-    if seconds is None or not observed or (accepted > _SHOWING * tokens and observed > tokens - accepted / 2):
+    if seconds is None or not observed or (accepted > _SHOWING * tokens and observed > tokens - accepted / 4):
         return None
     return seconds / observed
 

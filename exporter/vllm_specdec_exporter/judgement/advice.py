@@ -9,6 +9,7 @@ computed less often, because it takes longer than the rest of a poll.
 """
 
 import json
+import math
 from enum import StrEnum
 
 from msgspec import Struct
@@ -283,11 +284,16 @@ def update_advice(before: CurrentAdvice, case: Case, time: float, window: float)
         prefer = advice.num_speculative_tokens or 0
         rows = make_schedule(lengths, case.profile, prefer=prefer, minimum_gain=gain, method=case.method)
         after = replace(after, schedule=rows, scheduled_at=time)
-    here = Speculation(schedule=after.schedule).scheduled_k(round(case.measures.estimate.batch_size or 1.0))
-    if here != advice.num_speculative_tokens:
-        note = "its K at the present load is not sure to gain more than the advised one"
+    if advice.num_speculative_tokens not in _here(after.schedule, case):
+        note = "at the present load its K would be another one, not sure to gain more than the advised one"
         return replace(after, advice=_to_paste(replace(advice, schedule_note=note), (), case))
     return replace(after, advice=_to_paste(advice, after.schedule, case))
+
+
+def _here(schedule: tuple[ScheduleRow, ...], case: Case) -> set[int | None]:
+    """Return the K that a schedule has at the present load, which may lie between two batch sizes."""
+    batch = (case.measures and case.measures.estimate.batch_size) or 1.0
+    return {Speculation(schedule=schedule).scheduled_k(size) for size in (int(batch), math.ceil(batch))}
 
 
 def _no_schedule(advice: Advice, case: Case) -> str:
@@ -332,7 +338,7 @@ def for_sglang(case: Case, advice: Advice) -> str:
     rows = make_schedule(lengths, case.profile, prefer=wanted, minimum_gain=gain, method=case.method)
     scheduled = {str(row.first): {"candidate_steps": [row.num_speculative_tokens]} for row in rows}
     ks = {row.num_speculative_tokens for row in rows}
-    if len(rows) < 2 or wanted not in ks:
+    if len(rows) < 2 or wanted not in _here(rows, case):
         return f"{text}."
     return (
         f"{text}; or, for K by batch size, also with --speculative-adaptive --speculative-adaptive-config "

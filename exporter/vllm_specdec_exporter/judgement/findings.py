@@ -97,7 +97,7 @@ def _against_harm(case: Case, payoff: Payoff, advice: Advice) -> str:
     if advice.doubted:
         return str(texts["doubted"].format(advice=advice))
     if advice.action is Action.KEEP:
-        return str(texts["keep" + suffix])
+        return str(texts["keep_idle" if case.profile.idles else "keep" + suffix])
     if advice.action is Action.INSUFFICIENT_DATA:
         return str(texts["insufficient" + suffix].format(advice=advice))
     return f"{advice.reason[0].upper()}{advice.reason[1:]}. {_paste(case, advice)}"

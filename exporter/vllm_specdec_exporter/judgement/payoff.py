@@ -16,7 +16,7 @@ from ..config.thresholds import Thresholds
 
 # Imported at run time: annotations are read to decode and document the JSON.
 from ..economics.cost import Basis, CostProfile
-from ..economics.speedup import of_drafts
+from ..economics.speedup import MIN_COVERED
 from ..economics.statistics import Z, times
 from ..measures.measures import Measures
 
@@ -144,14 +144,16 @@ def correction(measures: Measures) -> float | None:
     estimate.
     """
     estimate, speedup, length = measures.estimate, measures.measured.speedup, measures.mean_acceptance_length
-    cost = estimate.step_cost or 1.0
-    if not speedup or not length or cost <= 1:
+    cost, covered = estimate.step_cost or 1.0, measures.coverage_ratio
+    covered = 1.0 if covered is None else covered
+    if not speedup or not length or cost <= 1 or covered < MIN_COVERED:
         return None
     low, high, whole = _beside_estimate(measures)
-    measured = of_drafts(speedup, measures.coverage_ratio, estimate.undrafted_cost)
-    if not measured or measured >= length or (low <= 1 <= high and low <= whole <= high):
+    # Time of a token, in plain steps, beyond that of steps without extra cost.
+    extra = 1 / speedup - covered / length - (1 - covered)
+    if extra <= 0 or (low <= 1 <= high and low <= whole <= high):
         return None
-    return (length / measured - 1) / (cost - 1)
+    return extra / (covered * (cost - 1) / length + (1 - covered) * (estimate.undrafted_cost - 1))
 
 
 def _judged(
@@ -220,14 +222,15 @@ def _of_estimate(measures: Measures, profile: CostProfile) -> list[str]:
         f"{estimate.step_cost:.2f} plain steps, at {estimate.batch_size:.1f} requests a batch and "
         f"{profile.context_tokens:,.0f} tokens of context, by the cost profile {profile.name}"
     )
-    reasons = [text]
     if covered is not None and estimate.speedup is not None:
         from_drafts, of_all_tokens = f"{estimate.speedup:.2f}", f"{estimate.of_all(covered)[0]:.2f}"
         if from_drafts != of_all_tokens:
-            text = f"{covered:.0%} of the tokens came out of drafts, so over all tokens {of_all_tokens} times"
+            text += (
+                f"; {covered:.0%} of the tokens came out of drafts, so over all tokens {of_all_tokens} times"
+            )
             if estimate.undrafted_cost > 1:
                 text += f": a step without drafts takes the time of {estimate.undrafted_cost:.2f} plain ones"
-            reasons.append(text)
+    reasons = [text]
     if profile.basis is Basis.CALIBRATED and estimate.basis is Basis.MODELLED and profile.batches:
         least, most = profile.contexts or (profile.context_tokens, profile.context_tokens)
         reasons.append(

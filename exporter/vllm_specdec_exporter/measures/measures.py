@@ -111,7 +111,7 @@ class Measures(Struct, frozen=True):
         acceptance_ratio: accepted over draft tokens, 0 to 1.
         mean_acceptance_length: tokens emitted per draft, 1 to 1 + K: 1 + accepted / drafts.
         mean_acceptance_length_error: its standard error by the sample; where positions are not counted,
-            the largest that it can have.
+            the largest that drafts of equal length can have.
         position_acceptance_ratio: at index i, the share of drafts in which position i was accepted.
         position_conditional_acceptance_ratio: at index i, the share of the drafts accepted at i - 1 that
             were accepted at i; at 0, of all drafts. If the engine counts the drafts that had a token at i,

@@ -64,10 +64,10 @@ def _without_undrafted(delta: Delta, scheduled: int | None, least: float) -> Del
     if not drafts or not tokens or delta.drafted_tokens_per_position:
         return delta
     alike = int(tokens / drafts) if tokens % drafts == 0 and drafts >= least else 0
-    k = scheduled if scheduled and scheduled < len(positions) else alike
-    if not 0 < k < len(positions) or any(positions[k:]) or tokens > k * drafts:
-        return delta
-    return replace(delta, accepted_tokens_per_position=positions[:k])
+    for k in (scheduled or 0, alike):
+        if 0 < k < len(positions) and not any(positions[k:]) and tokens <= k * drafts:
+            return replace(delta, accepted_tokens_per_position=positions[:k])
+    return delta
 
 
 class Derivation(Struct, frozen=True):

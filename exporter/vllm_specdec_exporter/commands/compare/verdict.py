@@ -12,7 +12,6 @@ a second, of about as many tokens, count as equally loaded.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ...economics.speedup import of_all
 from ...economics.statistics import MINIMUM_REQUESTS, Interval, ratio_of_means, times
 from ...judgement.payoff import PayoffVerdict, leans, loss_probability
 from ...publish.wording import range_words
@@ -154,7 +153,7 @@ def judge_gain(side: Side, reference: Side, speed: Speed) -> Gain | None:
     estimate = on.estimated_speedup
     if estimate is None or estimate.value <= 0:
         return Gain(on.name, speedup, low, high, None, None, words)
-    estimated = of_all(estimate.value, on.measures.coverage_ratio)  # with and without drafts
+    estimated = on.measures.estimate.of_all(on.measures.coverage_ratio)[0]  # with and without drafts
     agrees = abs(speedup.value / estimated - 1) <= on.disagreement_ratio
     fits = (
         f"they agree within {on.disagreement_ratio:.0%}"
