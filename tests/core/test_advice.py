@@ -209,21 +209,16 @@ class TestPayoff:
             """Two windows later; the profile says what K is best."""
             nonlocal drafts
             length = 1 + sum(survival)
-            estimate = Estimate(
-                speedup, speedup / reach, speedup * reach, None, None, length / speedup, 4.0, basis
-            )
+            ends = (speedup, speedup / reach, speedup * reach)
             found = replace(
                 measures(None, length=length, position_acceptance_ratio=survival, drafts=50_000.0),
-                estimate=estimate,
-                measured=Measured(*(estimate.speedup, estimate.speedup_low, estimate.speedup_high), 90.0)
-                if basis is Basis.MEASURED
-                else Measured(),
+                estimate=Estimate(*ends, None, None, length / speedup, 4.0, basis),
+                measured=Measured(*ends, 90.0) if basis is Basis.MEASURED else Measured(),
             )
             for _ in range(3):
                 drafts += 50_000.0
-                counters = Counters(
-                    drafts=drafts, accepted_tokens_per_position=tuple(drafts * share for share in survival)
-                )
+                accepted = tuple(drafts * share for share in survival)
+                counters = Counters(drafts=drafts, accepted_tokens_per_position=accepted)
                 active = Activity(ActivityState.ACTIVE)
                 case = Case(active, found, counters, len(survival), "eagle", EAGLE, Thresholds())
                 judgement, self.current = judge(case, self.current, drafts / 150, 300.0)
@@ -234,11 +229,8 @@ class TestPayoff:
         assert advised(2.5, good, 1.1) == Action.INCREASE_K
         assert {advised(speedup, good) for speedup in (1.3, 1.5) * 5} == {Action.INCREASE_K}
         assert advised(0.9, good) == Action.KEEP
-        assert [advised(speedup, poor) for speedup in (1.0, 0.9, 1.1)] == [
-            Action.KEEP,
-            Action.DISABLE,
-            Action.DISABLE,
-        ]
+        assert advised(1.0, poor) == Action.KEEP
+        assert {advised(speedup, poor) for speedup in (0.9, 1.1)} == {Action.DISABLE}
         assert "no K is sure to pay" in self.current.advice.reason
         assert advised(1.3, poor, 1.05) == Action.KEEP
 
@@ -513,8 +505,7 @@ class TestMethod:
 
 
 def test_the_positions_that_cost_more_than_they_give_are_named() -> None:
-    assert advice(0.8, 0.8, 0.05).reason.endswith(": position 2 costs more than it gives")
-    assert advice(0.8, 0.8, 0.05, 0.05).reason.endswith(": positions 2 to 3 cost more than they give")
+    assert advice(0.8, 0.8, 0.05, 0.05).reason.endswith(": positions from 2 on cost more than they give")
 
 
 def test_a_schedule_where_only_the_load_is_too_high() -> None:

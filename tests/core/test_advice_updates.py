@@ -58,10 +58,7 @@ def test_a_schedule_is_given_with_the_advised_k_at_the_present_load() -> None:
 
     few = counsel(case(0.9, 0.8, 0.6, 0.6, drafts=500.0)).advice
     assert (few.action, few.schedule, few.schedule_config) == (Action.KEEP, (), "")
-    assert (
-        few.schedule_note
-        == "at the present load its K would be another one, not sure to gain more than the advised one"
-    )
+    assert few.schedule_note.startswith("at the present load its K would be another one")
 
 
 def test_engines_of_one_model_get_no_schedule() -> None:
@@ -99,7 +96,7 @@ def test_a_smaller_k_that_is_held_is_not_said_to_gain() -> None:
     before = CurrentAdvice(state=HysteresisState(AdvisedK(3)), k=4)
     held, gains = (update_advice(before, case(0.9, 0.8, 0.7, x), 300.0, 300.0).advice for x in (0.7, 0.3))
     assert held.reason.endswith("K=4 1.93 times, and no other K is sure to gain more")
-    assert gains.reason.endswith(": position 3 costs more than it gives")
+    assert gains.reason.endswith(": positions from 3 on cost more than they give")
 
 
 def test_advice_begins_anew_with_another_k() -> None:

@@ -137,10 +137,6 @@ def _idle(_: Path) -> tuple[Pod, ...]:
     return tuple(pod(n, *then(each, idle, hours=1)) for n, each in enumerate((GOOD, OUTLIER)))
 
 
-def _exporter_down(_: Path) -> tuple[Pod, ...]:
-    return (pod(0, all_the_time(GOOD, 1), scraped=lambda minutes: minutes > 20),)
-
-
 def _no_exporter(_: Path) -> tuple[Pod, ...]:
     """A model of vLLM, and two of SGLang with another K, acceptance and load each."""
     other = traffic(k=5, acceptance=(0.6, 0.5, 0.4, 0.3, 0.2), clients=6)
@@ -282,7 +278,9 @@ WORLDS: dict[str, WorldSpec] = {
     "harmful": WorldSpec(_harmful, hours=1.5),
     "states": WorldSpec(_states, hours=1),
     "idle": WorldSpec(_idle, hours=1),
-    "exporter-down": WorldSpec(_exporter_down, hours=1),
+    "exporter-down": WorldSpec(
+        lambda _: (pod(0, all_the_time(GOOD, 1), scraped=lambda minutes: minutes > 20),), hours=1
+    ),
     "no-exporter": WorldSpec(_no_exporter, hours=0.5, exporter=False),
     "engines": WorldSpec(_engines, hours=0.75),
     "first-minute": WorldSpec(lambda _: (pod(0, Phase(1, GOOD)),), hours=1 / 60, evaluated=1),

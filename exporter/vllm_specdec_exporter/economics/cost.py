@@ -254,9 +254,8 @@ class CostProfile:
         decoding, drafting = self.times(step.drafted, step.batch)
         where = regime(physical.target)
         power, (low, high) = SHARED_ERROR[where], error or PLAIN[where]
-        drafted, undrafted = (
-            cost - 1 for cost in (self.step_cost(step.drafted, step.batch), self.undrafted_cost(step.batch))
-        )
+        drafted = self.step_cost(step.drafted, step.batch) - 1
+        undrafted = self.undrafted_cost(step.batch) - 1
         mean_step = step.share * drafting + (1 - step.share) * decoding * (1 + undrafted)
         least_plain = decoding * low * math.pow(step.seconds / mean_step, power)
         if step.seconds < least_plain:

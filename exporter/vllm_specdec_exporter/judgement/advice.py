@@ -214,9 +214,7 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
         return f"{words}; positions from {present} on are extrapolated cautiously, so try it and look again"
     if then.speedup < now.speedup:
         return words
-    if k == present - 1:
-        return f"{words}: position {k} costs more than it gives"
-    return f"{words}: positions {k} to {present - 1} cost more than they give"
+    return f"{words}: positions from {k} on cost more than they give"
 
 
 def _doubt(choice: Choice, state: HysteresisState) -> str:

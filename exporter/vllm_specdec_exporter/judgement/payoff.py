@@ -184,9 +184,8 @@ def contradicts(newest: Measures, judged: Measures, profile: CostProfile, thresh
     now, before = (judge_payoff(window, profile, thresholds) for window in (newest, judged))
     if now.loss_probability is None or before.loss_probability is None:
         return False
-    side = leans(now.loss_probability)
     same_basis = (now.basis is Basis.MEASURED) is (before.basis is Basis.MEASURED)
-    return same_basis and side is not None and side is not leans(before.loss_probability)
+    return same_basis and now.side is not None and now.side is not before.side
 
 
 def leans(loss: float) -> PayoffVerdict | None:

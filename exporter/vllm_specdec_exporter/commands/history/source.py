@@ -7,7 +7,6 @@ estimates. VictoriaMetrics does not extrapolate, which only changes totals.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from array import array
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from ...config.values import Target, format_duration
-from ...serve.upstream import PollError, Upstream, UpstreamResponse
+from ...serve.upstream import PollError, Upstream
 from ...serve.upstream_connection import UpstreamConfig
 from .. import arguments as cli
 from .past import Grid, Replica, Times
@@ -30,8 +29,6 @@ _MAX_POINTS = 10_000
 _MIN_POINTS = 12
 #: Characters of a server's error in a message, and warnings of a response, so that the report stays readable.
 _MAX_REASON, _MAX_WARNINGS = 300, 8
-#: Seconds before each repetition of a query for which the server has no room: status 429 of Mimir and others.
-_PAUSES = (1.0, 4.0, 16.0)
 #: Statuses of a query that is too expensive: 422 also for limits of samples, 503 for time-outs.
 _TOO_EXPENSIVE = (422, 500, 502, 503, 504)
 _NOT_AUTHORISED = (
@@ -86,7 +83,7 @@ class Prometheus:
         self._base = target.url.partition("?")[0].removesuffix("/metrics").rstrip("/")
         self._timeout = config.timeout
         self._done = self._expected = 0  # queries
-        self._taken: dict[float, int] = {}  # by step, points of a query that is not too expensive
+        self._most = _MAX_POINTS  # points of a query, fewer once one was too expensive
         self.warnings: dict[str, None] = {}  # of its responses, each once: of Thanos, that a store is missing
 
     def expect(self, queries: int) -> None:
@@ -132,8 +129,7 @@ class Prometheus:
         """Return the values of an expression at these times, by labels. ``$step`` in it is their distance."""
         expression = expression.replace("$step", format_duration(times.step))
         grid: dict[Replica, array[float]] = {}
-        waiting = times.parts(self._taken.get(times.step, times.number))
-        taken, divided = 1, False
+        waiting = times.parts(self._most)
         while waiting:
             part = waiting.pop()
             last = part.at(part.number - 1)
@@ -143,36 +139,21 @@ class Prometheus:
             except _TooExpensiveError:
                 if part.number < 2 * _MIN_POINTS:
                     raise
-                waiting += part.parts(math.ceil(part.number / 2))
-                divided = True
+                self._most = math.ceil(part.number / 2)
+                waiting = [less for each in (*waiting, part) for less in each.parts(self._most)]
                 continue
-            taken = max(taken, part.number)
             for series in self._data(_Matrix, body).result:
                 key = tuple(sorted(series.metric.items()))
                 column = grid.setdefault(key, array("d", (math.nan,)) * times.number)
                 for time, value in series.values:
                     column[times.place(time)] = self.number(value)
-        if divided:
-            self._taken[times.step] = taken
         return dict(grid)
 
     async def _body(self, path: str, query: Mapping[str, str]) -> bytes:
         """Return the body of a successful response."""
         url = f"{self._base}/api/v1/{path}?{urlencode(query)}"
-        response = await self._response(url)
-        for pause in _PAUSES:
-            if response.status == 429:
-                await asyncio.sleep(pause)
-                response = await self._response(url)
-        if response.status == 200:
-            return response.body
-        words = self._reason(response.body), _HINTS.get(response.status)
-        message = ": ".join(filter(None, (f"{self._base} answered {response.status}", *words)))
-        raise (_TooExpensiveError if response.status in _TOO_EXPENSIVE else PrometheusError)(message)
-
-    async def _response(self, url: str) -> UpstreamResponse:
         try:
-            return await self._upstream.ask(url, self._timeout)
+            response = await self._upstream.ask(url, self._timeout)
         except PollError as error:
             message = f"{self._base}: {error.reason}: {self._upstream.mask(str(error))}"
             if error.reason in ("timeout", "too_large"):
@@ -183,6 +164,11 @@ class Prometheus:
             self._done += 1
             expected = max(self._done, self._expected)
             cli.show_progress(f"\rreading: query {self._done} of {expected} ", end="")
+        if response.status == 200:
+            return response.body
+        words = self._reason(response.body), _HINTS.get(response.status)
+        message = ": ".join(filter(None, (f"{self._base} answered {response.status}", *words)))
+        raise (_TooExpensiveError if response.status in _TOO_EXPENSIVE else PrometheusError)(message)
 
     def _reason(self, body: bytes) -> str:
         """Return the error in a response, or its text; empty for a page, which is of a proxy."""

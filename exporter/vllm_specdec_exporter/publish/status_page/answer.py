@@ -208,7 +208,9 @@ def _paste(view: v.View) -> Html:
     if advice.schedule_config:
         rows = (
             h.row(
-                f"{item.first:,} and more" if item is advice.schedule[-1] else _batch(item.first, item.last),
+                f"{item.first:,} and more"
+                if item is advice.schedule[-1]
+                else f"{item.first:,} to {item.last:,}",
                 (str(item.num_speculative_tokens or "0, no speculation"),),
             )
             for item in advice.schedule
@@ -231,10 +233,6 @@ def _paste(view: v.View) -> Html:
 
 def _flag(config: str) -> Html:
     return element("p", element("code", to_paste(config)))
-
-
-def _batch(first: int, last: int) -> str:
-    return f"{first:,} to {last:,}" if last > first else f"{first:,}"
 
 
 def _measured(view: v.View) -> Html:
