@@ -154,9 +154,7 @@ CASES = {
         (upstream("sglang-k3.txt"),), 1, "record a server without --speculative-algorithm, or give --method"
     ),
     "idle": Case((PHASES[68],), 1, "nothing was generated: send it the usual traffic", LOOKUP),
-    "no latencies": Case(
-        _without_latencies(), 1, "the server has no time per output token: a baseline needs vLLM 0.11, "
-    ),
+    "no latencies": Case(_without_latencies(), 1, "needs vLLM 0.11 or later, SGLang 0.5.23 or later, or "),
     "several models": Case(
         _twins(BUSY[:3]), 1, "the server has several models, choose one with --model: other, tiny-llama"
     ),

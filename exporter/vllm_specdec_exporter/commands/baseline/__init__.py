@@ -63,8 +63,8 @@ class Watcher:
         for engine in self._engines(reading):
             if engine.latencies is None or engine.latencies.time_per_output_token is None:
                 raise BaselineError(
-                    "the server has no time per output token: a baseline needs vLLM 0.11, SGLang 0.5.23 or "
-                    "TensorRT-LLM, not older, without --disable-log-stats"
+                    "the server has no time per output token: a baseline needs vLLM 0.11 or later, "
+                    "SGLang 0.5.23 or later, or TensorRT-LLM, without --disable-log-stats"
                 )
         self._dialect = reading.dialect
         self._version = await self._upstream.version()
