@@ -181,11 +181,12 @@ def test_the_report_in_a_terminal_with_baseline_and_plot(prometheus: str, tmp_pa
 
 def test_instances_and_matchers(prometheus: str) -> None:
     """Each instance has a history of its own; matchers are for servers, not for the exporter beside them."""
-    found = document(run_here("history", prometheus, *LLAMA, "--by", "instance", "--json"))
-    assert [model["name"] for model in found["models"]] == ["llama r0:8000", "llama r1:8000"]
+    found = document(run_here("history", prometheus, *SINCE, "--by", "instance", "--json"))["models"]
+    places = *("brief node:9090 b0", "brief node:9090 b1", "llama r0:8000", "llama r1:8000"), "qwen s0:30000"
+    assert [model["name"] for model in found] == [*places, "ray node:8080 u0", "ray node:8080 u1"]
     matchers = 'instance=~"r1.*", job="server"'
     only = document(run_here("history", prometheus, *SINCE, "--match", matchers, "--json"))
-    assert only["models"][0]["configurations"] == found["models"][1]["configurations"]
+    assert only["models"][0]["configurations"] == found[3]["configurations"]
 
 
 def test_compare_takes_two_times(prometheus: str) -> None:

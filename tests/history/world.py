@@ -175,7 +175,7 @@ def stored(world: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], Number
         name = f"{'ray_' * world.ray}{name}"
         # The second replica is scraped by both Prometheus servers of a pair.
         for pair in ("a", "b") if life.replica.startswith("r1") else ("a",):
-            key = (name, tuple(sorted((labels | {"prometheus_replica": pair}).items())))
+            key = (name, tuple(sorted((labels | {"host": pair}).items())))
             series.setdefault(key, np.full(world.number + 1, np.nan))[here] = values
 
     for life in world.lives:

@@ -24,13 +24,12 @@ from .source import Prometheus, PrometheusError, queries
 
 #: Dialects whose series have a time per output token, or one of a step.
 _READ = tuple(d for d in DIALECTS if d.name in ("vllm-v1", "aphrodite", "sglang"))
-#: Labels that tell replicas apart, `exported_` after federation without `honor_labels`, and the machine where
-#: agents scrape `localhost`. Series that differ only in others are of several Prometheus servers.
-_IDENTITY = (
-    *("cluster", "namespace", "job", "pod", "instance", "ReplicaId", "engine", "model_name"),
-    *("exported_namespace", "exported_job", "exported_pod", "exported_instance", "node", "host", "hostname"),
+#: Labels that tell replicas apart, `exported_` after federation without `honor_labels`. Series that differ
+#: only in others, such as `node` or `host`, are of several Prometheus servers with the same targets.
+_BY = (
+    "cluster, namespace, job, pod, instance, ReplicaId, engine, model_name, "
+    "exported_namespace, exported_job, exported_pod, exported_instance"
 )
-_BY = ", ".join(_IDENTITY)
 #: Counters whose increases are read: fields of the normal form, and the time per output token by requests.
 _COUNTERS = (
     *("generation_tokens", "requests", "prompt_tokens", "step_seconds"),
@@ -85,9 +84,11 @@ class Scope:
 
     def group(self, replica: Replica) -> str:
         """Return the name of what a replica belongs to."""
-        labels = dict(replica)
-        instance = labels.get("pod") or labels.get("instance", "") if self.by_instance else ""
-        return " ".join(filter(None, (labels.get("model_name") or "the only model", instance)))
+        labels = defaultdict(str, replica)
+        pods = (labels[f"{of}pod"] or labels[f"{of}instance"] for of in ("", "exported_"))
+        where = *(labels[name] for name in ("cluster", "namespace", "exported_namespace")), *pods
+        within = (*where, labels["ReplicaId"]) if self.by_instance else ()
+        return " ".join(filter(None, (labels["model_name"] or "the only model", *within)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
