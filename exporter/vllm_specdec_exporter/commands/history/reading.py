@@ -36,9 +36,9 @@ _COUNTERS = (
     *("drafts", "draft_tokens", "accepted_tokens", "tpot_sum", "tpot_count"),
 )
 #: Points of the query that finds out where the data begin and how often they are scraped, and the least
-#: seconds between them: with one sample in these, the interval is at most two minutes, which a step covers.
-_OUTLINE_POINTS, _OUTLINE_SECONDS = 500, 60.0
-#: Samples that a step has at least: `increase` needs two, and a mean of a gauge some.
+#: seconds between them: the interval found is at least half of one of up to twenty minutes.
+_OUTLINE_POINTS, _OUTLINE_SECONDS = 500, 600.0
+#: Intervals found in a step: two real ones at least, as `increase` needs, and mostly more, for means of gauges.
 _SAMPLES_IN_STEP = 4
 #: Steps of a block, and lengths of blocks in seconds, the longest one that gives `_BLOCKS` of them.
 _STEPS_IN_BLOCK, _BLOCKS, _LENGTHS = 12, 48, (3600.0, 1800.0, 600.0, 300.0, 60.0, 30.0, 15.0)
