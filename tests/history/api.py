@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Mapping
 from urllib.parse import parse_qs, urlsplit
 
 from history.world import BEGIN, STEP, World
@@ -10,29 +11,42 @@ from support.faulty_server import Behaviour, Peer, head
 from vllm_specdec_exporter.engines import DIALECTS
 
 _SCRAPE = 15
+#: Places of the grid up to which no buckets are stored.
+WITHOUT_BUCKETS = 100
 _RUNNING, _INFO = "vllm:num_requests_running", "vllm_specdec_info"
 #: Fields by sample name.
 _FIELDS = {name: field for dialect in DIALECTS for name, (field, _) in dialect.fields.items()} | {
     f"vllm:request_time_per_output_token_seconds_{part}": f"tpot_{part}" for part in ("sum", "count")
 }
-
 _NAMES = {field: name for name, field in _FIELDS.items() if name.startswith("vllm:")}
-
+_BUCKET = "vllm:request_time_per_output_token_seconds_bucket"
+_LATENCIES = ("time_to_first_token", "request_time_per_output_token", "e2e_request_latency")
+#: Names that may be absent: those of vLLM. A query of another one is a mistake.
+_KNOWN = {f"vllm:{name}_seconds_{part}" for name in _LATENCIES for part in ("sum", "bucket")}
+_KNOWN |= {*_FIELDS, *(name.rpartition("_")[0] for name in _FIELDS)}
 #: Values at each step by name and labels: of counters their increases.
 _Columns = dict[str, dict[tuple[tuple[str, str], ...], list[float]]]
 
 
-def api(world: World, *, exporters: bool, native: bool = False) -> Behaviour:
+def api(world: World, *, exporters: bool, native: Mapping[str, int] | None = None) -> Behaviour:
     """Answer queries from a world of vLLM servers, if wanted with an exporter beside each.
 
-    With `native`, histograms are stored as Prometheus 3 may: as one series, without buckets, sum and count.
+    Up to the place in `native` of an instance, Prometheus 3 stores histograms as one series, without buckets.
     """
     past = _columns(world)
     if native:
         past["vllm:time_to_first_token_seconds"] = past["k"]
-        for field in ("requests", "step_seconds", "tpot_sum", "tpot_count"):
-            name, part = _NAMES[field].rsplit("_", 1)
-            past[f"histogram_{part}(increase({name}"] = past.pop(field)
+    for field in ("requests", "step_seconds", "tpot_sum", "tpot_count"):
+        name, part = _NAMES[field].rsplit("_", 1)
+        of_native = past[f"histogram_{part}(increase({name}"] = {}
+        for labels, column in past[field].items():
+            here = slice((native or {}).get(dict(labels)["instance"], 0))
+            of_native[labels] = [math.nan] * len(column)
+            of_native[labels][here], column[here] = column[here], of_native[labels][here]
+    for labels, column in past["tpot_count"].items():
+        for le, share in (("0.01", 0.5), ("+Inf", 1.0)):
+            buckets = past[_BUCKET][*labels, ("le", le)] = [share * value for value in column]
+            buckets[:WITHOUT_BUCKETS] = [math.nan] * WITHOUT_BUCKETS
     if not exporters:
         past[_INFO] = {}
 
@@ -50,7 +64,7 @@ def api(world: World, *, exporters: bool, native: bool = False) -> Behaviour:
 def _columns(world: World) -> _Columns:
     _, shown, grids = world.grids()
     past: _Columns = {name: {labels: list(c) for labels, c in grid.items()} for name, grid in grids.items()}
-    past |= {"k": {}, _INFO: {}}
+    past |= {"k": {}, _BUCKET: {}, _INFO: {}}
     for replica, own in shown.items():
         ks = past["k"][replica] = [math.nan if c is None else c.num_speculative_tokens or 0 for c in own]
         labels = {"target": f"http://{dict(replica)['instance']}", "upstream_version": "0.32.0"}
@@ -77,10 +91,15 @@ def _matrix(past: _Columns, query: dict[str, str]) -> dict[str, object]:
         values = [(time, f"{count * STEP / _SCRAPE:g}") for time, count in counts if count]
         return {"resultType": "matrix", "result": [{"metric": {}, "values": values}]}
     found = re.findall(r'(histogram_\w+\(increase\()?{__name__="(.*?)"', expression)
+    assert _KNOWN.issuperset(name for _, name in found)
     names = [function + _FIELDS.get(name, name) for function, name in found] or [_INFO]
-    name = "k" if "count by" in expression else next((name for name in names if name in past), "")
+    series: dict[tuple[tuple[str, str], ...], list[float]] = {}
+    for name in ["k"] if "count by" in expression else names:
+        for labels, column in past.get(name, {}).items():
+            both = zip(series.get(labels, column), column, strict=True)
+            series[labels] = [other if math.isnan(one) else one for one, other in both]
     result = []
-    for labels, column in past.get(name, {}).items():
+    for labels, column in series.items():
         seen = ((time, column[place]) for time, place in points if 0 <= place < len(column))
         values = [(time, f"{value:.12g}") for time, value in seen if not math.isnan(value)]
         result.append({"metric": dict(labels), "values": values})

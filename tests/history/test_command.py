@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from dashboards import worlds_write
-from history.api import api
+from history.api import WITHOUT_BUCKETS, api
 from history.world import ACCEPTED, BEGIN, DAY, Life, World, four, openmetrics, stored, truth
 from scaling.victoria import VictoriaMetrics
 from support.commands import Outcome, run_here, run_in_terminal
@@ -19,14 +19,7 @@ from support.faulty_server import Behaviour, FaultyServer, Peer, answer, hang, h
 from support.programs import find_program, process
 from vllm_specdec_exporter.commands.history import FORMAT, show
 from vllm_specdec_exporter.commands.history.matching import BinSpeedup
-from vllm_specdec_exporter.commands.history.past import (
-    Configuration,
-    Grid,
-    History,
-    ModelHistory,
-    Summary,
-    Times,
-)
+from vllm_specdec_exporter.commands.history.past import Configuration, History, ModelHistory, Summary, Times
 from vllm_specdec_exporter.commands.history.reading import Reader, Scope
 from vllm_specdec_exporter.commands.history.source import Prometheus, PrometheusError
 from vllm_specdec_exporter.config.values import parse_target
@@ -67,17 +60,10 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     promtool = [find_program("promtool", "prometheus"), "tsdb", "create-blocks-from", "openmetrics"]
     subprocess.run([*promtool, "-q", "--max-block-duration=744h", "past.txt", "data"], cwd=folder, check=True)
     (folder / "prometheus.yml").write_text("{}")
-    with process(
-        "prometheus",
-        f"--config.file={folder / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        "--storage.tsdb.retention.time=100y",
-        "--query.max-samples=5000",
-        "--web.listen-address={address}",
-        "--log.level=warn",
-        package="prometheus",
-        ready="/-/ready",
-    ) as url:
+    files = (f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}")
+    limits = ("--storage.tsdb.retention.time=100y", "--query.max-samples=5000")
+    flags = (*files, *limits, "--web.listen-address={address}", "--log.level=warn")
+    with process("prometheus", *flags, package="prometheus", ready="/-/ready") as url:
         yield url
 
 
@@ -114,9 +100,8 @@ def test_the_past_in_a_prometheus(prometheus: str) -> None:
         lives = [WORLD.counts[life] for life in WORLD.lives if life.k == k]
         assert each["requests"] == pytest.approx(sum(c["requests"].sum() for c in lives), rel=0.02)
         if k:
-            ratio = sum(c["accepted_tokens"].sum() for c in lives) / sum(
-                c["draft_tokens"].sum() for c in lives
-            )
+            accepted, drafted = (sum(c[f"{n}_tokens"].sum() for c in lives) for n in ("accepted", "draft"))
+            ratio = accepted / drafted
             assert each["acceptance_ratio"] == pytest.approx(ratio, rel=1e-3)
             assert each["mean_acceptance_length"] == pytest.approx(1 + k * ratio, rel=1e-3)
 
@@ -311,7 +296,7 @@ class Fleet(Prometheus):
             return [{"pod": f"pod-{number}"} for number in range(5000)]
         return [{"__name__": "vllm:num_requests_running", "instance": "r0"}]
 
-    async def grid(self, expression: str, times: Times) -> Grid:
+    async def grid(self, expression: str, times: Times) -> dict[Any, Any]:
         self.asked.append((expression, times))
         if "vllm_specdec_info" in expression:
             return {(("pod", f"pod-{number}"),): [1.0] * times.number for number in range(300)}
@@ -328,9 +313,7 @@ async def test_the_exporters_of_a_large_fleet_are_read_in_parts() -> None:
     parts = [times for expression, times in fleet.asked if "vllm_specdec_info" in expression]
     (whole,) = [times for expression, times in fleet.asked if "avg_over_time" in expression]
     assert max(part.number for part in parts) * 5000 <= 100_000
-    assert [part.start + place * part.step for part in parts for place in range(part.number)] == [
-        whole.start + place * whole.step for place in range(whole.number)
-    ]
+    assert [part.at(n) for part in parts for n in range(part.number)] == [*map(whole.at, range(whole.number))]
 
 
 def test_prefill_servers_alone_have_no_past() -> None:
@@ -342,20 +325,28 @@ def test_prefill_servers_alone_have_no_past() -> None:
     assert (refused.code, "no request had more than one output token" in refused.err) == (4, True)
 
 
-@pytest.mark.parametrize("native", [False, True])
-def test_reading_adds_nothing_and_loses_nothing(native: bool) -> None:
-    """From a server whose increases are exact, the speedups are those of the past itself.
+@pytest.mark.parametrize("native", [{}, {"r0:8000": 9999, "r1:8000": 500}], ids=["classic", "mixed"])
+def test_reading_adds_nothing_and_loses_nothing(native: dict[str, int], tmp_path: Path) -> None:
+    """From a server whose increases are exact, speedups and baseline are those of the past itself.
 
-    Also if it converts histograms to native ones, of which only PromQL's functions return sum and count.
+    Buckets are dropped at first. In the mixed case, the histograms of one replica are native, and for half of
+    the time without speculation those of another: only PromQL's functions return their sum and count.
     """
-    world = four(1)
+    world, out = four(1), tmp_path / "baseline.json"
     (past,) = world.past().histories()
     with FaultyServer(api(world, exporters=True, native=native)) as server:
-        (model,) = document(run_here("history", server.url, *SINCE, "--json"))["models"]
+        (model,) = document(run_here("history", server.url, *SINCE, "--out", str(out), "--json"))["models"]
     assert [each["configuration"]["method"] for each in model["configurations"]] == ["", *["eagle3"] * 3]
     for found, right in zip(model["comparisons"], past.comparisons, strict=True):
         assert Interval(**found["speedup"]).value == pytest.approx(right.speedup.value)
         assert found["blocks"] == right.blocks
+    lives = [
+        (world.counts[life], max(WITHOUT_BUCKETS, native.get(life.replica, 0))) for life in world.lives[:3]
+    ]
+    times = [bucket.latencies.time_per_output_token for bucket in decode(out.read_bytes()).buckets]
+    for name, found in (("tpot_count", [t.count for t in times]), ("tpot_sum", [t.sum for t in times])):
+        right = sum(counts[name][first:-2].sum() for counts, first in lives)
+        assert sum(found) == pytest.approx(right)
 
 
 @pytest.mark.parametrize("value", ["1.5.2", "", "0x1"])

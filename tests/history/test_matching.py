@@ -130,20 +130,16 @@ def test_without_a_time_by_requests_the_step_over_its_tokens_is_compared() -> No
     assert "stored neither request_time_per_output_token_seconds_sum nor inter" in neither.problem
 
 
-@pytest.mark.parametrize(
-    ("world", "missing"),
-    [
-        (
-            World([Life("r0", 0, 4, 0), Life("r0", 4, 8, 3)], 1, busier={4: 12.0}),
-            "0% of its traffic has a counterpart at the same load and prompt length, and 10% is needed",
-        ),
-        (
-            World([Life("r0", 0, 4, 0), Life("r0", 4, 4.1, 3)], 1),
-            "3 blocks of time with loads of both, against 48, and 6 of about equal traffic are needed",
-        ),
-    ],
-    ids=["other loads", "too short"],
+_OTHER_LOADS = World([Life("r0", 0, 4, 0), Life("r0", 4, 8, 3)], 1, busier={4: 12.0})
+_TOO_SHORT = World([Life("r0", 0, 4, 0), Life("r0", 4, 4.1, 3)], 1)
+_NONE_AT_ITS_LOAD = (
+    "0% of its traffic has a counterpart at the same load and prompt length, and 10% is needed"
 )
+_TOO_FEW = "3 blocks of time with loads of both, against 48, and 6 of about equal traffic are needed"
+_REFUSED = {"other loads": (_OTHER_LOADS, _NONE_AT_ITS_LOAD), "too short": (_TOO_SHORT, _TOO_FEW)}
+
+
+@pytest.mark.parametrize(("world", "missing"), _REFUSED.values(), ids=_REFUSED)
 def test_what_cannot_be_compared_is_refused_with_what_is_missing(world: World, missing: str) -> None:
     past = history(world)
     assert past.comparisons[0].speedup is None

@@ -72,11 +72,8 @@ class World:
         load *= np.exp(0.3 * rng.normal(size=hours))[hour]
         for day, factor in self.busier.items():
             load = np.where(self.times >= BEGIN + day * DAY, load * factor, load)
-        self._drift, self._load, self._prompt = (
-            np.exp(drift)[hour],
-            load,
-            np.where(clock % 20 < 8, 3000.0, 900.0),
-        )
+        self._drift, self._load = np.exp(drift)[hour], load
+        self._prompt = np.where(clock % 20 < 8, 3000.0, 900.0)
         self.counts = {life: self._counts(life, rng) for life in self.lives}
 
     def _counts(self, life: Life, rng: np.random.Generator) -> dict[str, Numbers]:

@@ -57,7 +57,7 @@ class Recorder:
         if finished is not None:
             per_token = finished.time_per_output_token
             block = (per_token.count, per_token.sum) if per_token else (0.0, 0.0)
-            self._add(load, seconds, tokens, finished, [block])
+            self._add(LoadBucket(load, seconds, tokens, block[0], finished, (block,)))
 
     def interrupt(self) -> None:
         """Note a missed sample: the server may have restarted."""
@@ -66,31 +66,23 @@ class Recorder:
     def include(self, buckets: Iterable[LoadBucket]) -> None:
         """Add buckets of another engine or recording; BaselineError if their histograms have others."""
         for bucket in buckets:
-            load, latencies = bucket.requests_running, bucket.latencies
             try:
-                self._add(load, bucket.seconds, bucket.generation_tokens, latencies, bucket.blocks)
+                self._add(bucket)
             except ValueError as error:
                 raise BaselineError(
                     f"recorded with other histogram buckets, so it cannot be added to ({error})"
                 ) from error
 
-    def _add(
-        self,
-        load: float,
-        seconds: float,
-        tokens: float,
-        latencies: Latencies,
-        blocks: Iterable[tuple[float, float]],
-    ) -> None:
+    def _add(self, more: LoadBucket) -> None:
         """Add a time at one load, or raise ValueError if the histograms do not fit."""
-        place = bucket_of(load)
+        place = bucket_of(more.requests_running)
         sums = self._buckets.get(place, _Sums())
-        latencies = _plus(sums.latencies, latencies)
-        sums.blocks.extend(blocks)
+        latencies = _plus(sums.latencies, more.latencies)
+        sums.blocks.extend(more.blocks)
         self._buckets[place] = _Sums(
-            load=sums.load + load * seconds,
-            seconds=sums.seconds + seconds,
-            generation_tokens=sums.generation_tokens + tokens,
+            load=sums.load + more.requests_running * more.seconds,
+            seconds=sums.seconds + more.seconds,
+            generation_tokens=sums.generation_tokens + more.generation_tokens,
             latencies=latencies,
             blocks=sums.blocks,
         )

@@ -7,10 +7,10 @@ import math
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
-from itertools import chain
+from itertools import product
 from statistics import fmean
 
 from ...economics.baseline import FORMAT, Baseline, BaselineError, LoadBucket, bucket_of
@@ -38,7 +38,7 @@ _COUNTERS = (
 #: Points of the query that finds out where the data begin and how often they are scraped, and the least
 #: seconds between them: the interval found is at least half of one of up to twenty minutes.
 _OUTLINE_POINTS, _OUTLINE_SECONDS = 500, 600.0
-#: Intervals found in a step: two real ones at least, as `increase` needs, and mostly more, for means of gauges.
+#: Intervals found in a step: at least two real ones, which `increase` needs, and mostly more, for gauges.
 _SAMPLES_IN_STEP = 4
 #: Steps of a block, and lengths of blocks in seconds, the longest one that gives `_BLOCKS` of them.
 _STEPS_IN_BLOCK, _BLOCKS, _LENGTHS = 12, 48, (3600.0, 1800.0, 600.0, 300.0, 60.0, 30.0, 15.0)
@@ -300,14 +300,15 @@ class Reader:
     ) -> bool:
         """Add what a configuration did at these times to a recorder; return whether it ran."""
         values = await self._values(family, times, ("generation_tokens", "requests"))
-        histograms: dict[Replica, list[tuple[str, float, Sequence[float]]]] = defaultdict(list)
+        histograms: dict[tuple[Replica, str], list[tuple[float, Sequence[float]]]] = defaultdict(list)
+        classic = replace(family, native=False)  # native histograms have no buckets that PromQL returns
         for latency, name in family.dialect.histograms.items():
             for part, by in (("sum", ()), ("bucket", ("le",))):
-                query = family.by_replica("increase", f"{family.prefix}{name}_{part}", *by)
+                query = classic.by_replica("increase", f"{family.prefix}{name}_{part}", *by)
                 for series, column in (await self._prometheus.grid(query, times)).items():
                     le = self._prometheus.number(dict(series).get("le", str(SUM)), math.inf)
                     replica = tuple(pair for pair in series if pair[0] != "le")
-                    histograms[replica].append((latency, le, column))
+                    histograms[replica, latency].append((le, column))
         # Replicas with about the same load at a time are added up before a histogram is made of them.
         points: dict[tuple[int, int], list[tuple[Replica, dict[str, float]]]] = defaultdict(list)
         for replica, mine, place, point in self._past.decoding(times, values):
@@ -315,14 +316,17 @@ class Reader:
                 points[place, bucket_of(point["requests_running"])].append((replica, point))
         for (place, _), alike in sorted(points.items()):
             parts: dict[str, Parts] = defaultdict(lambda: defaultdict(float))
-            for latency, le, column in chain.from_iterable(histograms[replica] for replica, _ in alike):
-                parts[latency][le] += max(0.0, column[place])
+            for (replica, _), latency in product(alike, family.dialect.histograms):
+                columns = histograms[replica, latency]
+                if {SUM, math.inf} <= {le for le, column in columns if column[place] >= 0}:
+                    for le, column in columns:
+                        parts[latency][le] += max(0.0, column[place])
             latencies, seconds = latencies_of(parts), len(alike) * times.step
             mean = fmean(max(1.0, point["requests_running"]) for _, point in alike)
             generated = math.fsum(point["generation_tokens"] for _, point in alike)
             done = latencies.time_per_output_token or Histogram()
-            block = (done.count, done.sum)
-            recorder.include([LoadBucket(mean, seconds, generated, done.count, latencies, (block,))])
+            blocks = ((done.count, done.sum),)
+            recorder.include([LoadBucket(mean, seconds, generated, done.count, latencies, blocks)])
         return bool(points)
 
 
