@@ -66,10 +66,6 @@ RATES = {
 }
 
 
-def _acceptance(engines: list[Engine]) -> float | None:
-    return _over(_total(engines, "accepted"), _total(engines, "drafted"))
-
-
 def _length(engines: list[Engine]) -> float | None:
     drafts = _total(engines, "drafts")
     return _over(drafts + _total(engines, "accepted"), drafts)
@@ -81,7 +77,7 @@ def _coverage(engines: list[Engine]) -> float | None:
 
 
 RATIOS = {
-    "acceptance": _acceptance,
+    "acceptance": lambda engines: _over(_total(engines, "accepted"), _total(engines, "drafted")),
     "mean_acceptance_length": _length,
     "coverage": _coverage,
 }

@@ -326,7 +326,7 @@ class TestDeployed:
         seconds = plain * (1 + 2 * (drafted + undrafted) / 2)
         observed = found.with_observed_step(ObservedStep(seconds, 8, 3, 0.5, 2.5, 0.0))  # type: ignore[attr-defined]
         assert observed.step_cost(3, 8) == pytest.approx(1 + 2 * drafted)
-        assert observed.undrafted_cost(8) == pytest.approx(1 + 2 * undrafted)
+        assert observed.idle_cost(8) == pytest.approx(1 + 2 * undrafted)
 
     def test_a_step_that_is_shorter_than_any_plain_one_by_the_model_decides_nothing(self) -> None:
         """The hardware is another than given, so nothing is known of a plain step: drafts are not free."""

@@ -61,14 +61,11 @@ def _acceptance(by: float, replicas: int = 9) -> Change:
     )
 
 
-def _decay(now: Conditions, since: int, _replica: int) -> Conditions:
-    """Over two hours, a little worse every minute."""
-    return replace(now, acceptance=shifted(now.acceptance, -0.75 * min(1.0, since / 120)))
-
-
-def _erosion(now: Conditions, since: int, _replica: int) -> Conditions:
-    """Over an hour and a half, so that no moment stands out."""
-    return replace(now, acceptance=shifted(now.acceptance, -0.25 * min(1.0, since / 90)))
+def _slowly(by: float, minutes: float) -> Change:
+    """Return a change of acceptance by a little every minute, so that no moment stands out."""
+    return lambda now, since, _replica: replace(
+        now, acceptance=shifted(now.acceptance, by * min(1.0, since / minutes))
+    )
 
 
 def _quantized(now: Conditions, since: int, replica: int) -> Conditions:
@@ -77,10 +74,6 @@ def _quantized(now: Conditions, since: int, replica: int) -> Conditions:
         return replace(now, serving="refused", running=0.0)
     started = since == 6 * (replica + 1)
     return replace(now, acceptance=shifted(now.acceptance, -0.09), restart=started, version="0.33.0")
-
-
-def _large_batch(now: Conditions, _since: int, _replica: int) -> Conditions:
-    return replace(now, running=250.0, acceptance=(0.30, 0.40, 0.35))
 
 
 def _seldom(now: Conditions, since: int, _replica: int) -> Conditions:
@@ -104,7 +97,11 @@ def _others(**changes: object) -> Change:
 _DRAFT_MODEL, _NGRAM = settings("draft_model", 3), settings("ngram", 3)
 #: Default installs: the time of a step is modelled, or the server's own.
 _MODELLED, _OBSERVED = (settings(hardware=Hardware(*parse_machine("4xh100"))) for _ in range(2))
-_COLLAPSE = _all(acceptance=(0.02, 0.01, 0.01))
+_COLLAPSE, _POOR, _BAD, _LOOPS = (
+    _all(acceptance=ratios)
+    for ratios in ((0.02, 0.01, 0.01), (0.45, 0.4, 0.4), (0.15, 0.1, 0.1), (0.995, 0.995, 0.995))
+)
+_LARGE_BATCH = _all(running=250.0, acceptance=(0.30, 0.40, 0.35))
 
 FAULTS: tuple[Fault, ...] = (
     Fault("collapse", "Harmful", "critical", _COLLAPSE, 9, settings=_DRAFT_MODEL),
@@ -112,27 +109,11 @@ FAULTS: tuple[Fault, ...] = (
     Fault("collapse-by-an-observed-step", "Harmful", "critical", _COLLAPSE, 9, settings=_OBSERVED),
     Fault("collapse-of-a-cheap-drafter", "Collapsed", "warning", _COLLAPSE, 10, settings=_NGRAM),
     Fault("sudden-drop", "AcceptanceDropped", "warning", _acceptance(-0.3), 10),
-    Fault("slow-decay", "Harmful", "critical", _decay, 120),
-    Fault(
-        "poor-draft-model",
-        "AcceptanceLow",
-        "warning",
-        _all(acceptance=(0.45, 0.4, 0.4)),
-        50,
-        settings=_DRAFT_MODEL,
-    ),
-    Fault(
-        "disable-by-the-rule",
-        "Disable",
-        "warning",
-        _all(acceptance=(0.15, 0.1, 0.1)),
-        25,
-        settings=_DRAFT_MODEL,
-    ),
-    Fault("no-k-pays-in-large-batches", "Disable", "warning", _large_batch, 60),
-    Fault(
-        "repetition-loops", "AcceptanceAbnormallyHigh", "warning", _all(acceptance=(0.995, 0.995, 0.995)), 50
-    ),
+    Fault("slow-decay", "Harmful", "critical", _slowly(-0.75, 120), 120),
+    Fault("poor-draft-model", "AcceptanceLow", "warning", _POOR, 50, settings=_DRAFT_MODEL),
+    Fault("disable-by-the-rule", "Disable", "warning", _BAD, 25, settings=_DRAFT_MODEL),
+    Fault("no-k-pays-in-large-batches", "Disable", "warning", _LARGE_BATCH, 60),
+    Fault("repetition-loops", "AcceptanceAbnormallyHigh", "warning", _LOOPS, 50),
     Fault("one-replica-worse", "EngineOutlier", "warning", _acceptance(-0.3, 1), 110, replicas=3),
     Fault("exporters-die", "MonitoringLost", "critical", _all(scraped=False), 7),
     Fault("one-exporter-dies", "ExporterDown", "warning", _first(scraped=False), 12),
@@ -159,7 +140,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("k-too-small", "KChangeAdvised", "warning", _with_k(0.80), 1500, world="long", begins=80),
     Fault("losing-now-and-then", "ObjectiveBurning", "warning", _seldom, 120, settings=settings(error=0.04)),
     Fault("quantized-rollout", "AcceptanceDropped", "warning", _quantized, 110, world="long"),
-    Fault("erosion", "SpeedupRegressed", "warning", _erosion, 200, world="long"),
+    Fault("erosion", "SpeedupRegressed", "warning", _slowly(-0.25, 90), 200, world="long"),
 )
 
 

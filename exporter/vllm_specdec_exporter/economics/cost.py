@@ -125,8 +125,7 @@ class CostProfile:
     cheap: bool = False
     provenance: str = ""  # source of the numbers
     physical: PhysicalModel | None = None  # the model of known hardware, used instead of `target` and `draft`
-    #: Whether steps without drafts run a drafter's first pass: those of K=0 in a schedule.
-    idles: bool = False
+    idles: bool = False  # whether steps without drafts run a drafter's first pass, as those of K=0 do
     lacking: str = ""  # the option that the model of the hardware lacks; empty if there is none
     #: The least and the largest cost over the estimated one; by default as `uncertainty` says.
     errors: tuple[float, float] | None = None
@@ -161,10 +160,6 @@ class CostProfile:
         extra = self.times(1, batch)[1] - plain
         share = 1 - (verify - plain) / extra if extra > 0 else 0.0
         return 1 + (self.step_cost(1, batch) - 1) * share
-
-    def undrafted_cost(self, batch: float) -> float:
-        """Return the cost of a step without drafts."""
-        return self.idle_cost(batch) if self.idles else 1.0
 
     @property
     def _size(self) -> float:
@@ -255,7 +250,7 @@ class CostProfile:
         where = regime(physical.target)
         power, (low, high) = SHARED_ERROR[where], error or PLAIN[where]
         drafted = self.step_cost(step.drafted, step.batch) - 1
-        undrafted = self.undrafted_cost(step.batch) - 1
+        undrafted = self.idle_cost(step.batch) - 1 if self.idles else 0.0
         mean_step = step.share * drafting + (1 - step.share) * decoding * (1 + undrafted)
         least_plain = decoding * low * math.pow(step.seconds / mean_step, power)
         if step.seconds < least_plain:

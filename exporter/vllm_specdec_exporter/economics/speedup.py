@@ -124,7 +124,7 @@ def estimate(
         step_cost=cost,
         batch_size=batch,
         basis=profile.basis if profile.covers(batch) else Basis.MODELLED,
-        undrafted_cost=profile.undrafted_cost(batch),
+        undrafted_cost=profile.idle_cost(batch) if profile.idles else 1.0,
     )
 
 
