@@ -201,7 +201,7 @@ class RunningExporter:
         """Write the configuration file: text as it is, everything else as YAML."""
         self.config_file.write_text(config if isinstance(config, str) else yaml.safe_dump(config))
 
-    def wait_for(self, condition: Callable[[Metrics], T], *names: str, within: float = 60.0) -> T:
+    def wait_for(self, condition: Callable[[Metrics], T], *names: str, within: float = 180.0) -> T:
         """Return what `condition` returns of /metrics once that is true."""
         return eventually(lambda: condition(self.metrics(*names)), within)
 

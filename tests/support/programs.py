@@ -57,7 +57,7 @@ def answers(url: str) -> bool:
         return False
 
 
-def eventually(condition: Callable[[], T], within: float = 60.0) -> T:
+def eventually(condition: Callable[[], T], within: float = 180.0) -> T:
     """Return what `condition` returns once that is true; fail when it takes longer than `within` seconds."""
     deadline = time.monotonic() + within
     while True:
