@@ -199,10 +199,7 @@ class TestPayoff:
 
     @pytest.mark.parametrize("basis", [Basis.OBSERVED, Basis.MEASURED])
     def test_what_may_be_a_loss_or_a_gain_bounds_the_advice(self, basis: Basis) -> None:
-        """No larger K, and K=0 only if a loss is likely.
-
-        A larger K is advised until a loss is likely for a window, and K=0 until speculation is beneficial.
-        """
+        """No larger K, K=0 only if a loss is likely; both stay until the opposite is as clear."""
         drafts, self.current = 0.0, CurrentAdvice()
 
         def advised(speedup: float, survival: tuple[float, ...], reach: float = 1.4) -> str:

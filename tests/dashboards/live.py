@@ -44,6 +44,7 @@ class Shown:
 
     def values(self) -> dict[str, float]:
         """Return the newest value of each series by its legend."""
+        assert not self.error, self.error
         return {
             legend(target["legendFormat"], series["metric"]): newest(series)
             for target in self.panel["targets"]
