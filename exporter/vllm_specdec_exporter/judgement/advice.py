@@ -30,7 +30,7 @@ from ..measures.measures import DraftShape, Measures
 from .activity import ActivityState
 from .case import ALIKE, Case
 from .hysteresis import Evidence, HysteresisState, apply_hysteresis
-from .payoff import Rule, apply_rules, why_unknown
+from .payoff import PayoffVerdict, Rule, apply_rules, why_unknown
 
 
 class Action(StrEnum):
@@ -171,11 +171,12 @@ def _advice(
         action = Action.DECREASE_K
     else:
         action = Action.KEEP
+    gains = k == 0 and case.payoff.side is PayoffVerdict.BENEFICIAL
     return Advice(
         action=action,
         num_speculative_tokens=k,
-        reason=_reason(action, choice, k, case, batch) + _doubt(choice, state),
-        doubted=state.pending is not None,
+        reason=_reason(action, choice, k, case, batch) + (_LIKELY_GAIN if gains else _doubt(choice, state)),
+        doubted=gains or state.pending is not None,
         rules=rules,
         options=choice.options,
     )
@@ -215,6 +216,9 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
     if then.speedup < now.speedup:
         return words
     return f"{words}: positions from {k} on cost more than they give"
+
+
+_LIKELY_GAIN = "; lately a gain is likely, and advice follows once that is certain"
 
 
 def _doubt(choice: Choice, state: HysteresisState) -> str:
