@@ -14,8 +14,7 @@ from dashboards.worlds_traffic import Key
 
 #: What a Prometheus needs to take samples of the past, in any order.
 CONFIG = {"storage": {"tsdb": {"out_of_order_time_window": "60h"}}}
-# No compaction, which begins after a minute: a query in the midst of it may be refused.
-FLAGS = ("--web.enable-remote-write-receiver", "--storage.tsdb.min-block-duration=10d")
+FLAGS = ("--web.enable-remote-write-receiver",)
 
 _SAMPLE = np.dtype([("head", "u1", 3), ("value", "<u8"), ("time", "u1", 7)])
 #: Field 2 of 16 bytes; in it field 1, a double, and field 2, a varint of 6 bytes.
