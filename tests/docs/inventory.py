@@ -29,21 +29,13 @@ _FOREIGN = {"node_modules", "build", "dist", "site-packages"}
 
 @dataclass(frozen=True)
 class Block:
-    """A block.
+    """A block."""
 
-    Attributes:
-        path: its file, from the root of the repository.
-        line: of the opening fence, from 1.
-        language: of the fence, empty where it has none.
-        text: without its indentation.
-        reason: why it is not run; empty where it has no marker.
-    """
-
-    path: str
-    line: int
-    language: str
-    text: str
-    reason: str
+    path: str  # its file, from the root of the repository
+    line: int  # of the opening fence, from 1
+    language: str  # of the fence, empty where it has none
+    text: str  # without its indentation
+    reason: str  # why it is not run; empty where it has no marker
 
     @property
     def where(self) -> str:

@@ -35,23 +35,14 @@ SPECULATION = {"method": "eagle3", "num_speculative_tokens": 3}
 
 @dataclass(frozen=True)
 class Services:
-    """What runs while the blocks of some pages do.
+    """What runs while the blocks of some pages do."""
 
-    Attributes:
-        addresses: host:port by what pages call it.
-        openai: host:port of servers to sweep; each for one block.
-        answering: URL of a server that answers prompts.
-        alertmanager: URL.
-        files: what pages assume, by name below the folder in which they are run.
-        printed: commands that only print and have run.
-    """
-
-    addresses: dict[str, str]
-    openai: list[str]
-    answering: str
-    alertmanager: str
-    files: dict[str, str]
-    printed: set[str] = field(default_factory=set)
+    addresses: dict[str, str]  # host:port by what pages call it
+    openai: list[str]  # host:port of servers to sweep, each for one block
+    answering: str  # URL of a server that answers prompts
+    alertmanager: str  # its URL
+    files: dict[str, str]  # what pages assume, by name below the folder in which they are run
+    printed: set[str] = field(default_factory=set)  # commands that only print and have run
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
 """`calibrate` beside a real vLLM: the calibrated speedup against clients' clocks, on other prompts.
 
 On a busy machine it may refuse the measurements. That is an outcome too: it is right where the clients' own
-clocks scatter, and a failure where they do not.
+clocks scatter. Where they do not, the machine may have been busy only while `calibrate` ran: the test then
+measures more often, as the refusal says, and fails where that is refused too.
 """
 
 import json
@@ -48,6 +49,8 @@ DRAFTERS = {
     "as-large-as-its-target": Case("deep", 2, 0.1, 16),
 }
 ROUNDS = 4
+#: How often `calibrate` measures, the next where it refused and the clocks were quiet.
+REPEATS = (3, 9, 9)
 #: Scatter of clients' speedups, as a logarithm, up to which `calibrate` must give a profile.
 QUIET = 0.05
 #: What it says of measurements that give no profile, with exit code 1.
@@ -93,13 +96,10 @@ class Trial:
     said: str  # on standard error
     clocked: dict[int, Clocked]
 
-    def refused(self) -> bool:
-        """Return whether no profile was written; fails where there was no reason, or it was not said."""
-        if self.profile is None:
-            noise = {batch: one.scatter for batch, one in self.clocked.items()}
-            assert re.search(REFUSALS, self.said), self.said
-            assert max(noise.values()) > QUIET, (noise, self.said)
-        return self.profile is None
+    @property
+    def noise(self) -> float:
+        """The largest scatter of the clients' clocks."""
+        return max(one.scatter for one in self.clocked.values())
 
 
 def clock(plain: VllmServer, drafting: VllmServer, batch: int, case: Case) -> Clocked:
@@ -125,9 +125,27 @@ def clock(plain: VllmServer, drafting: VllmServer, batch: int, case: Case) -> Cl
     return Clocked(speedups, told, *(max(1.0, statistics.median(requests)) for requests in busy))
 
 
+def tried(plain: VllmServer, drafting: VllmServer, case: Case, file: Path, repeats: int) -> Trial:
+    """Calibrate at batches of 1 and 4, then measure on other prompts."""
+    done = run(
+        *("calibrate", drafting.url, "--plain-url", plain.url, "--method", "draft_model"),
+        *("--temperature", str(case.temperature), "--max-tokens", "24", "--prompts", "code"),
+        *("--concurrency", "1,4", "--context", "0", "--repeats", str(repeats), "--out", str(file), "--quiet"),
+        within=300,
+    )
+    assert (done.code, file.exists()) in ((0, True), (1, False)), done.err
+    profile = None
+    if file.exists():
+        (profile,) = parse_profiles(yaml.safe_load(file.read_text("utf-8"))).values()
+    else:
+        assert re.search(REFUSALS, done.err), done.err
+    clocked = {batch: clock(plain, drafting, batch, case) for batch in BATCHES}
+    return Trial(drafting, file, profile, done.err, clocked)
+
+
 @pytest.fixture(scope="module")
 def trials(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trial]:
-    """Calibrate each drafter at batches of 1 and 4, then measure on other prompts."""
+    """Calibrate each drafter."""
     drafters = [servers.drafter(case.model, case.k) for case in DRAFTERS.values()]
     plain, *others = servers.running("deep", None, *drafters)
     for server in (plain, *others):  # the first steps are slower than all later ones
@@ -135,18 +153,12 @@ def trials(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     found = {}
     for (name, case), server in zip(DRAFTERS.items(), others, strict=True):
         file = tmp_path_factory.mktemp("calibrate") / f"{name}.yaml"
-        done = run(
-            *("calibrate", server.url, "--plain-url", plain.url, "--method", "draft_model"),
-            *("--temperature", str(case.temperature), "--max-tokens", "24", "--prompts", "code"),
-            *("--concurrency", "1,4", "--context", "0", "--out", str(file), "--quiet"),
-            within=300,
-        )
-        assert (done.code, file.exists()) in ((0, True), (1, False)), done.err
-        profile = None
-        if file.exists():
-            (profile,) = parse_profiles(yaml.safe_load(file.read_text("utf-8"))).values()
-        clocked = {batch: clock(plain, server, batch, case) for batch in BATCHES}
-        found[name] = Trial(server, file, profile, done.err, clocked)
+        for repeats in REPEATS:
+            found[name] = trial = tried(plain, server, case, file, repeats)
+            if trial.profile is not None or trial.noise > QUIET:
+                break
+        else:
+            pytest.fail(f"refused without a reason: {trial}")
     return found
 
 
@@ -154,9 +166,8 @@ def trials(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 def test_calibrated_speedup_is_the_one_that_clients_see(trials: dict[str, Trial], name: str) -> None:
     """At every batch size within the profile's own uncertainty, beyond what the clocks leave open."""
     trial = trials[name]
-    if trial.refused():
+    if trial.profile is None:
         return
-    assert trial.profile is not None
     assert trial.profile.basis is Basis.CALIBRATED
     estimates = {}
     for batch, clocked in trial.clocked.items():
@@ -182,9 +193,8 @@ def test_drafter_as_large_as_its_target_is_unknown_and_harmful_once_calibrated(
     """
     trial = trials["as-large-as-its-target"]
     assert all(clocked.speedup < 1 for clocked in trial.clocked.values())
-    if trial.refused():
+    if trial.profile is None:
         return
-    assert trial.profile is not None
     certain = max(one.speedup for one in trial.clocked.values()) * (1 + trial.profile.uncertainty) ** 2 < 1
     # The name says nothing of its size.
     config = json.dumps({"method": "draft_model", "model": "some/draft", "num_speculative_tokens": 2})

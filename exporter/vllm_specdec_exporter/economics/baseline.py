@@ -82,8 +82,7 @@ class Baseline:
             left, right = lower[-1], upper[0]
             share = (load - left.requests_running) / (right.requests_running - left.requests_running)
             return ((1 - share, left), (share, right))
-        beside = ((bucket.requests_running, bucket) for bucket in (*lower[-1:], *upper[:1]))
-        near = [bucket for seen, bucket in beside if seen / _REACH <= load <= seen * _REACH]
+        near = [b for b in (*lower[-1:], *upper[:1]) if 1 / _REACH <= load / b.requests_running <= _REACH]
         return ((1.0, near[0]),) if near else ()
 
     def why_nothing(self, load: float) -> str:

@@ -144,9 +144,9 @@ def _wanted(evidence: Evidence, choice: Choice, held: AdvisedK) -> AdvisedK:
     """
     wanted: tuple[int, ...]
     loses, undecided = evidence.payoff.side is PayoffVerdict.HARMFUL, evidence.payoff.undecided
-    if held.k > choice.drafted and (evidence.only_smaller or loses):
-        held = AdvisedK(choice.drafted)
-    if held.k == 0 and not loses and not undecided:
+    no_gain = held.k > choice.drafted and (evidence.only_smaller or loses)
+    no_loss = held.k == 0 and not (loses or undecided)
+    if no_gain or no_loss:
         held = AdvisedK(choice.drafted)
     if evidence.varying:
         # Other K cannot be compared, but K = 0 needs no data. A K that was advised before drafts varied
