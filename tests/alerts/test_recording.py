@@ -190,6 +190,15 @@ def test_a_replica_counts_where_the_error_of_its_line_leaves_out_1(
     _recorded(tmp_path, world, 18, speedup__ratio_rate5m=speedup)
 
 
+@pytest.mark.parametrize(("k", "state"), [(0, 12.0), (3, 4.0)])
+def test_boards_say_off_where_the_schedule_has_no_drafts_and_bypassed_where_it_has(
+    k: int, state: float, tmp_path: Path
+) -> None:
+    world = World()
+    world.engine(idle(20, activity="bypassed", scheduled_k=k))
+    _verify(tmp_path, world, _query(18, "model:vllm_specdec_state:code", {LLAMA: state}))
+
+
 @pytest.mark.parametrize(("error", "ends", "state"), [(0.3, 2.0, 3.0), (0.1, 0.0, 2.0)])
 def test_where_replicas_decide_boards_say_harmful_without_the_exporters_interval(
     error: float, ends: float, state: float, tmp_path: Path

@@ -19,17 +19,12 @@ EXPECTED = {
 
 
 class Bench:
-    """The command in a folder of its own.
-
-    Attributes:
-        found: ratios that it is going to measure, by section.
-        met: whether a section keeps its goal, by section; it does where nothing is said.
-    """
+    """The command in a folder of its own."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self._folder, self._patch = folder, patch
-        self.found: dict[str, dict[str, float]] = {}
-        self.met: dict[str, bool | None] = {}
+        self.found: dict[str, dict[str, float]] = {}  # ratios that it is going to measure, by section
+        self.met: dict[str, bool | None] = {}  # whether a section keeps its goal; else it does
         for name in ("results", "expected"):
             patch.setattr(run, name.upper(), folder / f"{name}.json")
         patch.setattr(run, "PAGE", folder / "page.md")

@@ -20,19 +20,12 @@ from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 @dataclass(frozen=True)
 class Reader:
-    """A tool that reads a kind of document.
+    """A tool that reads a kind of document."""
 
-    Attributes:
-        name: for reports.
-        keys: at the top of the document; a document with one of them is of this kind.
-        read: gives it to the tool; raises or fails if the tool refuses it.
-        foreign: whether the document is for a program that no test can run.
-    """
-
-    name: str
-    keys: frozenset[str]
-    read: Callable[[Any, Path], None]
-    foreign: bool = False
+    name: str  # for reports
+    keys: frozenset[str]  # at the top of the document; one with any of them is of this kind
+    read: Callable[[Any, Path], None]  # gives it to the tool; raises or fails if the tool refuses it
+    foreign: bool = False  # whether the document is for a program that no test can run
 
 
 def reader_of(document: object) -> Reader | None:
