@@ -27,6 +27,7 @@ from vllm_specdec_exporter.commands import check
 from vllm_specdec_exporter.commands.arguments import wants_color
 from vllm_specdec_exporter.commands.check import exit_code
 from vllm_specdec_exporter.economics.baseline import encode
+from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
 from vllm_specdec_exporter.publish import snapshot
 from vllm_specdec_exporter.publish import terminal_report as report
 from vllm_specdec_exporter.publish.wording import RED, YELLOW
@@ -227,6 +228,8 @@ def test_the_exit_code_goes_by_payoff_and_by_quality_where_payoff_is_not_known()
         only = engine(shares, running=None)
         assert only.payoff.verdict is None
         assert exit_code(page_of(target(only))) == code
+        likely = replace(only, payoff=Payoff(PayoffVerdict.UNKNOWN, likely=PayoffVerdict.HARMFUL))
+        assert exit_code(page_of(target(likely))) == 1
     # Nothing is drafted, and a K schedule says so: no problem, neither in the code nor in the colour.
     (bypassed,) = PAGES["bypassed"].targets[0].engines
     scheduled = replace(bypassed, activity=replace(bypassed.activity, scheduled=True))

@@ -58,8 +58,8 @@ _MIN_DURATION, _MAX_DURATION, _DEFAULT_DURATION = 1.0, 3600.0, "10s"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `check` to `parser`."""
     parser.epilog = (
-        f"Exit codes: {FINE} speculation is active and does not lose; {PROBLEM} it loses, is bypassed, "
-        "or its acceptance is poor and what it gains is not known, or a part of the requests loses; "
+        f"Exit codes: {FINE} speculation is active, and no loss is likely; {PROBLEM} it loses or likely "
+        "loses, is bypassed, has poor acceptance with an unknown gain, or a part of the requests loses; "
         f"{USAGE} bad usage; {UNKNOWN} it cannot be judged (off, idle, K=0 by schedule, too few drafts, "
         f"vLLM V0); {UNREACHABLE} the server cannot be reached or understood."
     )
@@ -103,7 +103,8 @@ def exit_code(result: ExporterResult) -> int:
     for engine in (engine for target in result.targets for engine in target.engines):
         unknown = engine.payoff.verdict in (None, PayoffVerdict.UNKNOWN)
         unpaid = unknown and engine.quality.level is QualityLevel.POOR
-        if engine.activity.unexplained or unpaid or engine.payoff.verdict is PayoffVerdict.HARMFUL:
+        loses = PayoffVerdict.HARMFUL in (engine.payoff.verdict, engine.payoff.likely)
+        if engine.activity.unexplained or unpaid or loses:
             codes.add(PROBLEM)
         elif engine.activity.state is not ActivityState.ACTIVE:
             codes.add(UNKNOWN)
