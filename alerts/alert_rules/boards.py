@@ -66,11 +66,11 @@ def _of_engines() -> str:
     )
     unknown = _code(UNKNOWN, f"{_last('payoff', verdict='unknown')} == 1")
     states = {"bypassed": BYPASSED, "warming_up": WARMING_UP, "idle": IDLE, "off": OFF}
-    inactive = (_code(code, f"{_last('activity', state=state)} == 1") for state, code in states.items())
-    bypassed = f"{_last('activity', state='bypassed')} == 1"
-    off = _code(OFF, f"{bypassed} and ignoring (state) {_last('scheduled_num_speculative_tokens')} == 0")
+    does = {state: f"{_last('activity', state=state)} == 1" for state in (*states, "active")}
+    off = _code(OFF, f"{does['bypassed']} and ignoring (state) {_last(f'scheduled_{_K}')} == 0")
+    inactive = (_code(code, does[state]) for state, code in states.items())
     # In this order; the loss probability of an engine that is idle is that of three minutes ago at most.
-    active = f"and on ({by}) ({_last('activity', state='active')} == 1)"
+    active = f"and on ({by}) ({does['active']})"
     verdicts = (f"({part}) {active}" for part in (" or ".join(judged), " or ".join(leaning), unknown))
     parts = (*verdicts, " or ".join((off, *inactive)), _code(NOT_JUDGED, _last("info")))
     return "\nor ".join(f"max by ({by}) ({part})" for part in parts)

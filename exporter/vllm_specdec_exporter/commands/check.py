@@ -22,7 +22,6 @@ from ..config.options import ConfigError, add_flags, gather
 from ..config.values import format_duration, mask_url, parse_target
 from ..economics.statistics import MAX_BLOCKS
 from ..judgement.activity import ActivityState
-from ..judgement.payoff import PayoffVerdict
 from ..judgement.quality import QualityLevel
 from ..measures.history import Window
 from ..observe.result import ExporterResult
@@ -101,10 +100,8 @@ def exit_code(result: ExporterResult) -> int:
         return UNREACHABLE
     codes = set()
     for engine in (engine for target in result.targets for engine in target.engines):
-        unknown = engine.payoff.verdict in (None, PayoffVerdict.UNKNOWN)
-        unpaid = unknown and engine.quality.level is QualityLevel.POOR
-        loses = PayoffVerdict.HARMFUL in (engine.payoff.verdict, engine.payoff.likely)
-        if engine.activity.unexplained or unpaid or loses:
+        unpaid = engine.payoff.speedup is None and engine.quality.level is QualityLevel.POOR
+        if engine.activity.unexplained or unpaid or engine.payoff.harmful:
             codes.add(PROBLEM)
         elif engine.activity.state is not ActivityState.ACTIVE:
             codes.add(UNKNOWN)

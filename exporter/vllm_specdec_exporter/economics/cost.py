@@ -251,6 +251,7 @@ class CostProfile:
         power, (low, high) = SHARED_ERROR[where], error or PLAIN[where]
         drafted = self.step_cost(step.drafted, step.batch) - 1
         undrafted = self.idle_cost(step.batch) - 1 if self.idles else 0.0
+        mean_extra = step.share * drafted + (1 - step.share) * undrafted
         mean_step = step.share * drafting + (1 - step.share) * decoding * (1 + undrafted)
         least_plain = decoding * low * math.pow(step.seconds / mean_step, power)
         if step.seconds < least_plain:
@@ -262,7 +263,6 @@ class CostProfile:
             shared = math.pow(step.seconds / (mean_step + prompts * step.emitted), power)
             # A step that verifies drafts takes at least as long as a plain one.
             plain = min(decoding * shared, step.seconds) * factor + prompts
-            mean_extra = step.share * drafted + (1 - step.share) * undrafted
             return 1 + max(0.0, step.seconds / plain - 1) * drafted / mean_extra
 
         if drafted <= 0:

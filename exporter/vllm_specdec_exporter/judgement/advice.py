@@ -175,7 +175,7 @@ def _advice(
     return Advice(
         action=action,
         num_speculative_tokens=k,
-        reason=_reason(action, choice, k, case, batch) + (_LIKELY_GAIN if gains else _doubt(choice, state)),
+        reason=_reason(action, choice, k, case, batch) + _doubt(choice, state, gains=gains),
         doubted=gains or state.pending is not None,
         rules=rules,
         options=choice.options,
@@ -218,11 +218,10 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
     return f"{words}: positions from {k} on cost more than they give"
 
 
-_LIKELY_GAIN = "; lately a gain is likely, and advice follows once that is certain"
-
-
-def _doubt(choice: Choice, state: HysteresisState) -> str:
-    """Return which other advice seems better, or that none does."""
+def _doubt(choice: Choice, state: HysteresisState, *, gains: bool) -> str:
+    """Return which other advice seems better, or that none does; `gains` if K=0 is advised beside a gain."""
+    if gains:
+        return "; lately a gain is likely, and advice follows once that is certain"
     if state.pending is None:
         k, now = state.advised.k, choice.option(choice.drafted)
         held = 0 < k <= choice.drafted and choice.option(k).speedup <= now.speedup

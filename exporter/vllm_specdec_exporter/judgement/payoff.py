@@ -69,6 +69,11 @@ class Payoff(Struct, frozen=True):
         return None if self.loss_probability is None else leans(self.loss_probability)
 
     @property
+    def harmful(self) -> bool:
+        """Whether it loses by its verdict, or likely loses."""
+        return PayoffVerdict.HARMFUL in (self.verdict, self.likely)
+
+    @property
     def undecided(self) -> bool:
         """Whether it may be a loss or a gain."""
         return self.verdict is PayoffVerdict.UNKNOWN

@@ -134,7 +134,7 @@ def _advice(engine: EngineResult) -> Iterator[str]:
 
 
 def _style(engine: EngineResult) -> str:
-    if PayoffVerdict.HARMFUL in (engine.payoff.verdict, engine.payoff.likely):
+    if engine.payoff.harmful:
         return w.RED
     if engine.payoff.verdict is not None:
         return w.GREEN if engine.payoff.verdict is PayoffVerdict.BENEFICIAL else w.YELLOW

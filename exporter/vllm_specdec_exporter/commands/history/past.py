@@ -173,7 +173,8 @@ class Past:
         self, times: Times, block: float, group: Callable[[Replica], str], runs: Mapping[Replica, Runs]
     ) -> None:
         self._times, self._block = times, block
-        self._runs, self._groups = runs, {replica: group(replica) for replica in runs}
+        self._runs = runs
+        self.groups = {replica: group(replica) for replica in runs}  # what each replica belongs to
         self._records: dict[str, dict[Configuration, Record]] = defaultdict(dict)
         self._loads: dict[str, dict[int, array[float]]] = defaultdict(lambda: defaultdict(lambda: array("d")))
         self._decoding: set[Replica] = set()
@@ -181,7 +182,7 @@ class Past:
     def add(self, part: Times, values: Mapping[str, Grid]) -> None:
         """Add the values at a part of the times: gauges, and increases within the step before."""
         for replica, configuration, place, point in self.decoding(part, values):
-            group = self._groups[replica]
+            group = self.groups[replica]
             if replica not in self._decoding:
                 self._decoding.add(replica)
                 for each, places in self._runs[replica]:

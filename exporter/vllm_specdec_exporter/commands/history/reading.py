@@ -311,9 +311,8 @@ class Reader:
                     histograms[replica, latency].append((le, column))
         # Replicas with about the same load at a time are added up before a histogram is made of them.
         points: dict[tuple[int, int], list[tuple[Replica, dict[str, float]]]] = defaultdict(list)
-        own = {replica for replica in values["requests_running"] if self._scope.group(replica) == model}
         for replica, shown, place, point in self._past.decoding(times, values):
-            if shown == configuration and replica in own:
+            if shown == configuration and self._past.groups[replica] == model:
                 points[place, bucket_of(point["requests_running"])].append((replica, point))
         for (place, _), alike in sorted(points.items()):
             parts: dict[str, Parts] = defaultdict(lambda: defaultdict(float))

@@ -40,8 +40,6 @@ _HINTS = {
     **dict.fromkeys(_TOO_EXPENSIVE, "a shorter --since, or --match for fewer servers, may help"),
     404: "no Prometheus API there; that of Mimir is under /prometheus",
 }
-
-
 _T = TypeVar("_T")
 
 
