@@ -1,7 +1,8 @@
-"""Write `alerts/rules/*.yml` and `docs/reference/alerts.md` from `alert_rules`, or check them.
+"""Write `alerts/rules/*.yml` and `docs/reference/alerts.md` from `alert_rules`, or
+check them.
 
-python alerts/generate.py [--check]
-python alerts/generate.py --out FOLDER [--config FILE] [--runbooks URL] [--grafana URL] [--alertmanager FILE]
+python alerts/generate.py [--check] python alerts/generate.py --out FOLDER [--config
+FILE] [--runbooks URL] [--grafana URL] [--alertmanager FILE]
 """
 
 import argparse
@@ -30,8 +31,11 @@ from generated import bring_up_to_date
 HERE = Path(__file__).parent
 RULES = HERE / "rules"
 ALERTMANAGER = HERE / "alertmanager.yml"
-#: What a person reads of each rule in a history, and what each alert promises: the tests hold both.
-TEXTS, PROMISES = (HERE.parent / "tests" / "alerts" / name for name in ("texts.yml", "promises.yml"))
+#: What a person reads of each rule in a history, and what each alert promises: the
+#: tests hold both.
+TEXTS, PROMISES = (
+    HERE.parent / "tests" / "alerts" / name for name in ("texts.yml", "promises.yml")
+)
 CATALOGUE = HERE.parent / "docs" / "reference" / "alerts.md"
 
 #: What each file holds.
@@ -47,11 +51,17 @@ FILES = {
     ),
     "harm.yml": ("Does speculation hurt users?", harm.groups()),
     "decisions.yml": (
-        "What should be changed? Alerts with the label action, some with recommended_k.",
+        (
+            "What should be changed? Alerts with the label action, some with "
+            "recommended_k."
+        ),
         (decisions.group(),),
     ),
     "objective.yml": (
-        'The objective "speculation was worth it", and how fast its error budget is spent.',
+        (
+            'The objective "speculation was worth it", and how fast its error budget '
+            "is spent."
+        ),
         tuple(objective.groups()),
     ),
 }
@@ -60,16 +70,27 @@ FILES = {
 def main() -> int:
     """Write or check the files; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not current")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; fail if a file is not current",
+    )
     parser.add_argument("--out", type=Path, default=RULES, help="where the files go")
     parser.add_argument("--config", type=Path, help="your names, such as mixin.yml")
-    parser.add_argument("--runbooks", default="", metavar="URL", help="where your runbooks are served")
+    parser.add_argument(
+        "--runbooks", default="", metavar="URL", help="where your runbooks are served"
+    )
     parser.add_argument("--grafana", default="", metavar="URL", help="your Grafana")
     parser.add_argument(
-        "--alertmanager", type=Path, metavar="FILE", help="where alertmanager.yml goes, with your names"
+        "--alertmanager",
+        type=Path,
+        metavar="FILE",
+        help="where alertmanager.yml goes, with your names",
     )
     args = parser.parse_args()
-    if args.out == RULES and (args.config or args.runbooks or args.grafana or args.alertmanager):
+    if args.out == RULES and (
+        args.config or args.runbooks or args.grafana or args.alertmanager
+    ):
         parser.error("your names need --out: the committed files have none")
     try:
         names = mixin.read(args.config) if args.config else mixin.Mixin()
@@ -80,7 +101,10 @@ def main() -> int:
         runbooks=(args.runbooks or names.runbooks).rstrip("/"),
         grafana=(args.grafana or names.grafana).rstrip("/"),
     )
-    texts = {args.out / name: document(about, groups, names) for name, (about, groups) in FILES.items()}
+    texts = {
+        args.out / name: document(about, groups, names)
+        for name, (about, groups) in FILES.items()
+    }
     if args.out == RULES:
         held = (yaml.safe_load(path.read_text("utf-8")) for path in (TEXTS, PROMISES))
         texts[CATALOGUE] = catalogue(FILES.values(), *held)

@@ -1,11 +1,15 @@
-"""Write generated files, or check that they are current; for rules, dashboards and chart."""
+"""Write generated files, or check that they are current; for rules, dashboards and
+chart.
+"""
 
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 
-def bring_up_to_date(texts: Mapping[Path, str], left: Iterable[Path] = (), *, check: bool = False) -> int:
+def bring_up_to_date(
+    texts: Mapping[Path, str], left: Iterable[Path] = (), *, check: bool = False
+) -> int:
     """Write what differs and remove what is left over; return the exit code.
 
     Args:
@@ -13,7 +17,11 @@ def bring_up_to_date(texts: Mapping[Path, str], left: Iterable[Path] = (), *, ch
         left: files that nothing generates any more.
         check: change nothing, and fail if a file is not current.
     """
-    stale = [path for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text]
+    stale = [
+        path
+        for path, text in texts.items()
+        if not path.exists() or path.read_text("utf-8") != text
+    ]
     removed = [path for path in left if path not in texts]
     names = ", ".join(path.name for path in stale + removed)
     if check and names:

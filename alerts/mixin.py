@@ -1,7 +1,9 @@
-"""The names that rules, Alertmanager's routes and dashboards are built with: `mixin.yml` has yours.
+"""The names that rules, Alertmanager's routes and dashboards are built with:
+`mixin.yml` has yours.
 
-Expressions and texts have a slot such as «cluster» where a name belongs. `Mixin.fill` puts all names in
-at once, before anything is rendered, so that a name that was put in is never replaced by another.
+Expressions and texts have a slot such as «cluster» where a name belongs. `Mixin.fill`
+puts all names in at once, before anything is rendered, so that a name that was put in
+is never replaced by another.
 """
 
 import json
@@ -14,15 +16,25 @@ from typing import Any
 import yaml
 from ruamel.yaml import YAML
 
-#: Slots: of the label of the cluster, of the regular expression of the exporter's job, and of addresses.
-CLUSTER, JOB, RUNBOOKS, GRAFANA = "«cluster»", "«job»", "«runbooks»", "«grafana»"
+#: Slots: of the label of the cluster, of the regular expression of the exporter's job,
+#: and of addresses.
+CLUSTER = "«cluster»"
+JOB = "«job»"
+RUNBOOKS = "«runbooks»"
+GRAFANA = "«grafana»"
 #: A selector of vLLM's series, such as «vllm»num_requests_running{}, or its rate.
-_OF_VLLM = re.compile(r'((?:rate|increase)\()?«vllm»(\w+\{(?:[^"}]|"[^"]*")*\}(?(1)\[[^]]*\]\)))')
+_OF_VLLM = re.compile(
+    r'((?:rate|increase)\()?«vllm»(\w+\{(?:[^"}]|"[^"]*")*\}(?(1)\[[^]]*\]\)))'
+)
 #: Slots of the values of the label `severity`; "none" has no other name.
-CRITICAL, WARNING, INFO = "«critical»", "«warning»", "«info»"
+CRITICAL = "«critical»"
+WARNING = "«warning»"
+INFO = "«info»"
 
 #: What the committed files have.
-COMMITTED_RUNBOOKS = "https://github.com/OWNER/vllm-specdec-exporter/blob/main/alerts/runbooks"
+COMMITTED_RUNBOOKS = (
+    "https://github.com/OWNER/vllm-specdec-exporter/blob/main/alerts/runbooks"
+)
 COMMITTED_GRAFANA = "https://grafana.example.com"
 
 _SLOT = re.compile(r"«(\w+)»")
@@ -43,7 +55,8 @@ class Mixin:
         runbooks: where the runbooks are served.
         grafana: address of Grafana.
         tags: of all dashboards.
-        scrape_interval: no query of a dashboard looks at less than four of it; empty for the data source's.
+        scrape_interval: no query of a dashboard looks at less than four of it; empty
+            for the data source's.
         prefixes: of vLLM's own series.
     """
 
@@ -58,7 +71,9 @@ class Mixin:
     prefixes: tuple[str, ...] = ("vllm:", "kserve_vllm:")
 
     def fill(self, value: Any) -> Any:
-        """Return a text, or what is made of texts, with the names in place of the slots."""
+        """Return a text, or what is made of texts, with the names in place of the
+        slots.
+        """
         if isinstance(value, dict):
             return {self.fill(key): self.fill(inner) for key, inner in value.items()}
         if isinstance(value, list):
@@ -78,10 +93,16 @@ class Mixin:
         if slot == "job":
             # It stands in a PromQL string, where a backslash is written twice.
             return json.dumps(self.job, ensure_ascii=False)[1:-1]
-        return {"cluster": self.cluster, "runbooks": self.runbooks, "grafana": self.grafana}[slot]
+        return {
+            "cluster": self.cluster,
+            "runbooks": self.runbooks,
+            "grafana": self.grafana,
+        }[slot]
 
     def alertmanager(self, text: str) -> str:
-        """Return an Alertmanager configuration such as `alertmanager.yml` with these names; comments stay."""
+        """Return an Alertmanager configuration such as `alertmanager.yml` with these
+        names; comments stay.
+        """
         loader = YAML()
         loader.preserve_quotes = True
         loader.width = 2**16
@@ -108,13 +129,17 @@ class Mixin:
             texts[index] = rename(text)
 
     def _label(self, name: str) -> str:
-        return self.cluster if name == "cluster" else name
+        if name == "cluster":
+            return self.cluster
+        return name
 
     def _matcher(self, matcher: str) -> str:
         match = _MATCHER.fullmatch(matcher)
         if match is None:
             return matcher
-        values = "|".join(self.severities.get(value, value) for value in match["values"].split("|"))
+        values = "|".join(
+            self.severities.get(value, value) for value in match["values"].split("|")
+        )
         return f'severity{match["kind"]}"{values}"'
 
 
@@ -122,7 +147,8 @@ def read(path: Path) -> Mixin:
     """Read a file such as `mixin.yml`.
 
     Raises:
-        ValueError: an unknown key, or a value that nothing would take; the message says which.
+        ValueError: an unknown key, or a value that nothing would take; the message says
+            which.
         OSError: the file cannot be read.
     """
     try:
@@ -131,7 +157,10 @@ def read(path: Path) -> Mixin:
         raise ValueError(f"{path} is no YAML: {error}") from error
     known = {each.name for each in fields(Mixin)}
     if not isinstance(document, dict) or not document.keys() <= known:
-        unknown = sorted(document.keys() - known) if isinstance(document, dict) else "no map"
+        if isinstance(document, dict):
+            unknown = str(sorted(document.keys() - known))
+        else:
+            unknown = "no map"
         raise ValueError(f"{path}: {unknown}; the keys are {', '.join(sorted(known))}")
     for name in ("tags", "prefixes"):
         if isinstance(document.get(name), list):
@@ -151,17 +180,23 @@ def _check(path: Path, mixin: Mixin) -> None:
     severities = mixin.severities
     for severity in severities.values():
         if not re.fullmatch(r"[\w-]+", str(severity)):
-            raise ValueError(f"{path}: severity {severity!r} is not made of letters, digits, _ and -")
+            raise ValueError(
+                f"{path}: severity {severity!r} is not made of letters, digits, _ and -"
+            )
     if len({severities.get(name, name) for name in _SEVERITIES}) < len(_SEVERITIES):
         raise ValueError(f"{path}: two severities have one name")
     if not re.fullmatch(r"[a-zA-Z_]\w*", mixin.cluster):
         raise ValueError(f"{path}: cluster {mixin.cluster!r} is no name of a label")
     if not all(re.fullmatch(r"[a-zA-Z_][\w:]*", prefix) for prefix in mixin.prefixes):
-        raise ValueError(f"{path}: prefixes has prefixes of the names of series, such as 'vllm:'")
+        raise ValueError(
+            f"{path}: prefixes has prefixes of the names of series, such as 'vllm:'"
+        )
     for interval in (mixin.interval, mixin.scrape_interval):
         if not _DURATION.fullmatch(interval):
             raise ValueError(f"{path}: {interval!r} is no interval, such as 30s")
     try:
         re.compile(mixin.job)
     except re.error as error:
-        raise ValueError(f"{path}: job {mixin.job!r} is no regular expression: {error}") from error
+        raise ValueError(
+            f"{path}: job {mixin.job!r} is no regular expression: {error}"
+        ) from error

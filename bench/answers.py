@@ -23,12 +23,16 @@ BODIES = {
 
 def body(path: Path) -> bytes:
     """Return the answer that a capture holds."""
-    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    if path.suffix == ".gz":
+        return gzip.decompress(path.read_bytes())
+    return path.read_bytes()
 
 
 def growing(raw: bytes, count: int) -> list[bytes]:
     """Return `count` answers whose counters grow as those of a busy server do."""
-    counters = re.compile(rb"^(vllm:(?:spec_decode|generation_tokens)\S*_total\S*) (\S+)$", re.MULTILINE)
+    counters = re.compile(
+        rb"^(vllm:(?:spec_decode|generation_tokens)\S*_total\S*) (\S+)$", re.MULTILINE
+    )
     return [
         counters.sub(lambda m, n=n: b"%s %.1f" % (m[1], (float(m[2]) + 1) * n), raw)
         for n in range(1, count + 1)
@@ -36,7 +40,9 @@ def growing(raw: bytes, count: int) -> list[bytes]:
 
 
 def write_growing(folder: Path, count: int = 200) -> Path:
-    """Write the answers of one busy engine as files into a new folder, for `Servers`; returns the folder."""
+    """Write the answers of one busy engine as files into a new folder, for `Servers`;
+    returns the folder.
+    """
     folder.mkdir()
     for n, answer in enumerate(growing(body(BODIES[ONE_ENGINE]), count)):
         (folder / f"{n:03}").write_bytes(answer)
@@ -47,11 +53,16 @@ class Servers:
     """Bare servers in a process of their own, at `urls`."""
 
     def __init__(self, stdin: IO[str], stdout: IO[str]) -> None:
-        self._stdin, self._stdout = stdin, stdout
-        self.urls = [f"http://127.0.0.1:{port}" for port in json.loads(stdout.readline())]
+        self._stdin = stdin
+        self._stdout = stdout
+        self.urls = [
+            f"http://127.0.0.1:{port}" for port in json.loads(stdout.readline())
+        ]
 
     def polled(self, order: str = "") -> list[list[float]]:
-        """Return when each was polled since the last call, and give them an order; see `upstream`."""
+        """Return when each was polled since the last call, and give them an order; see
+        `upstream`.
+        """
         self._stdin.write(order + "\n")
         self._stdin.flush()
         arrivals: list[list[float]] = json.loads(self._stdout.readline())
@@ -60,11 +71,17 @@ class Servers:
 
 @contextlib.contextmanager
 def servers(path: Path | None, count: int = 1) -> Iterator[Servers]:
-    """Run bare servers that give the answers of a file or folder; without one, every request hangs."""
+    """Run bare servers that give the answers of a file or folder; without one, every
+    request hangs.
+    """
     program = str(ROOT / "bench" / "upstream.py")
     command = [sys.executable, program, str(path or ""), str(count)]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None

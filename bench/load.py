@@ -1,4 +1,6 @@
-"""Many scrapes a second, while the server behind answers and while it hangs: times, failures, probes."""
+"""Many scrapes a second, while the server behind answers and while it hangs: times,
+failures, probes.
+"""
 
 import asyncio
 import statistics
@@ -12,11 +14,13 @@ from processes import Running, Usage, exporter
 from section import FOR_A_PERCENTILE, Goal, Section
 
 #: Scrapes a second that are promised, and the connections over which they come.
-RATE, CLIENTS = 300, 8
+RATE = 300
+CLIENTS = 8
 _FLAGS = ("--poll.interval", "1s", "--poll.timeout", "900ms")
 #: How often `/-/ready` is asked for meanwhile, on a connection of its own.
 _PROBES = 20
-_SCRAPE_MS, _READY_MS = 100.0, 50.0
+_SCRAPE_MS = 100.0
+_READY_MS = 50.0
 _HEAD = (
     "the server",
     "scrapes",
@@ -50,7 +54,9 @@ def section(seconds: float) -> Section:
                 f"{RATE} scrapes a second while the server {server}",
                 f"all answered, within {_SCRAPE_MS:.0f} ms for 99 of 100",
                 f"{failures} failures, {held['p99'] * 1000:.1f} ms",
-                failures == 0 and held["p99"] * 1000 < _SCRAPE_MS and held["answers"] > 0.98 * RATE * seconds,
+                failures == 0
+                and held["p99"] * 1000 < _SCRAPE_MS
+                and held["answers"] > 0.98 * RATE * seconds,
             )
         )
     probes = held["ready"]
@@ -64,32 +70,52 @@ def section(seconds: float) -> Section:
     )
     lines = (
         (
-            f"Scrapes of `/metrics` over {CLIENTS} kept connections; times count from the moment at which a "
-            f"scrape was due. Meanwhile `/-/ready` is asked for {_PROBES} times a second, and the exporter "
-            "polls every second. While the server hangs there are fewer series to write."
+            f"Scrapes of `/metrics` over {CLIENTS} kept connections; times count "
+            "from the moment at which a "
+            f"scrape was due. Meanwhile `/-/ready` is asked for {_PROBES} times a "
+            "second, and the exporter "
+            "polls every second. While the server hangs there are fewer series to "
+            "write."
         ),
         "",
         *table(_HEAD, rows),
     )
-    return Section("Many scrapes while the server behind hangs", lines, ratios, tuple(goals))
+    return Section(
+        "Many scrapes while the server behind hangs", lines, ratios, tuple(goals)
+    )
 
 
 def in_time(probes: dict[str, Any]) -> bool | None:
-    """Tell whether probes are answered in time; ``None`` where there are too few for a percentile."""
+    """Tell whether probes are answered in time; ``None`` where there are too few for a
+    percentile.
+    """
     if probes["failures"]:
         return False
-    return probes["p99"] * 1000 < _READY_MS if probes["answers"] >= FOR_A_PERCENTILE else None
+    if probes["answers"] >= FOR_A_PERCENTILE:
+        return probes["p99"] * 1000 < _READY_MS
+    return None
 
 
 def scraped(
-    running: Running, seconds: float, rate: float = RATE, clients: int = CLIENTS, *, gzip: bool = False
+    running: Running,
+    seconds: float,
+    rate: float = RATE,
+    clients: int = CLIENTS,
+    *,
+    gzip: bool = False,
 ) -> dict[str, Any]:
-    """Scrape for some seconds, and return what `report` gives, that of the probes beside it as `ready`."""
+    """Scrape for some seconds, and return what `report` gives, that of the probes
+    beside it as `ready`.
+    """
 
     async def both() -> tuple[dict[str, Any], dict[str, Any]]:
         return await asyncio.gather(
-            report(_request("/metrics", gzip=gzip), running.address, seconds, rate, clients),
-            report(_request("/-/ready", gzip=False), running.address, seconds, _PROBES, 1),
+            report(
+                _request("/metrics", gzip=gzip), running.address, seconds, rate, clients
+            ),
+            report(
+                _request("/-/ready", gzip=False), running.address, seconds, _PROBES, 1
+            ),
         )
 
     before = Usage.of(running.pid).cpu_seconds
@@ -104,10 +130,14 @@ def _request(path: str, *, gzip: bool) -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: exporter\r\n{accept}\r\n".encode()
 
 
-async def report(request: bytes, address: str, seconds: float, rate: float, clients: int) -> dict[str, Any]:
-    """Make a request over and over, and return how many were answered, and how long it took.
+async def report(
+    request: bytes, address: str, seconds: float, rate: float, clients: int
+) -> dict[str, Any]:
+    """Make a request over and over, and return how many were answered, and how long it
+    took.
 
-    `rate` is requests a second over all `clients`, whose connections are kept, as Prometheus keeps its own.
+    `rate` is requests a second over all `clients`, whose connections are kept, as
+    Prometheus keeps its own.
     """
     host, _, port = address.removeprefix("http://").partition(":")
     took: list[float] = []
@@ -137,7 +167,10 @@ async def report(request: bytes, address: str, seconds: float, rate: float, clie
             pair[1].close()
 
     await asyncio.gather(*(client(n) for n in range(clients)))
-    cuts = statistics.quantiles(took, n=100, method="inclusive") if len(took) > 1 else [0.0] * 99
+    if len(took) > 1:
+        cuts = statistics.quantiles(took, n=100, method="inclusive")
+    else:
+        cuts = [0.0] * 99
     return {
         "answers": len(took),
         "failures": failures,
@@ -148,7 +181,9 @@ async def report(request: bytes, address: str, seconds: float, rate: float, clie
     }
 
 
-async def _answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> int:
+async def _answered(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes
+) -> int:
     """Send a request, read the whole answer, and return the size of its body."""
     writer.write(request)
     head = (await reader.readuntil(b"\r\n\r\n")).lower()

@@ -1,6 +1,8 @@
-"""Memory over days of virtual time: one process polls as fast as it can, by a clock of its own.
+"""Memory over days of virtual time: one process polls as fast as it can, by a clock of
+its own.
 
-With a server's URL, a number of polls, and every how many polls to look, it is the child that does this.
+With a server's URL, a number of polls, and every how many polls to look, it is the
+child that does this.
 """
 
 import asyncio
@@ -19,28 +21,36 @@ from page import table
 from processes import MIB, Usage, environment
 from section import Goal, Section
 from vllm_specdec_exporter.publish.metrics_text import metrics_text
-from vllm_specdec_exporter.serve import command, configuration
+from vllm_specdec_exporter.serve import command
 from vllm_specdec_exporter.serve.endpoints import create_app
 from vllm_specdec_exporter.serve.exporter import Exporter
+from vllm_specdec_exporter.settings import configuration
 
 #: Seconds of virtual time between two polls.
 POLL_SECONDS = 5.0
 _GROWTH = 0.02
-#: After so many tenths growth counts: by then the caches of labels are full, which hold 500 restarts.
+#: After so many tenths growth counts: by then the caches of labels are full, which hold
+#: 500 restarts.
 _FULL = 3
-#: A day of polls, and so many restarts: growth over fewer is that of windows which fill.
-POLLS, RESTARTS = 17_280, 2_600
+#: A day of polls, and so many restarts: growth over fewer is that of windows which
+#: fill.
+POLLS = 17_280
+RESTARTS = 2_600
 
 
 def section(polls: int, restarts: int) -> Section:
-    """Measure resident memory over many polls of one server, and over restarts with other labels each time.
+    """Measure resident memory over many polls of one server, and over restarts with
+    other labels each time.
 
     Ten polls are made after a restart. Growth is judged from `POLLS` and `RESTARTS` on.
     """
     real = body(BODIES[ONE_ENGINE])
-    rows, ratios, goals = [], {}, []
+    rows = []
+    ratios = {}
+    goals = []
     with tempfile.TemporaryDirectory() as name:
-        steady, churning = write_growing(Path(name, "steady")), Path(name, "churning")
+        steady = write_growing(Path(name, "steady"))
+        churning = Path(name, "churning")
         churning.write_bytes(real.replace(b"tiny-llama", b"model-{label}"))
         churn = f"{restarts:,} restarts with new labels, 10 polls each"
         for key, what, path, count, enough in (
@@ -49,7 +59,8 @@ def section(polls: int, restarts: int) -> Section:
         ):
             with upstream(path) as url:
                 seen = _child(url, count, count // 10)
-            early, late = seen[_FULL]["resident"] / MIB, seen[-1]["resident"] / MIB
+            early = seen[_FULL]["resident"] / MIB
+            late = seen[-1]["resident"] / MIB
             growth = late / early - 1
             ratios[f"memory.{key}"] = late / early
             rows.append(
@@ -72,11 +83,21 @@ def section(polls: int, restarts: int) -> Section:
                     growth < _GROWTH if enough else None,
                 )
             )
-    head = ("over", "virtual time", "after three tenths", "at the end", "descriptors", "tasks", "objects")
+    head = (
+        "over",
+        "virtual time",
+        "after three tenths",
+        "at the end",
+        "descriptors",
+        "tasks",
+        "objects",
+    )
     lines = (
         (
-            "Exporter, HTTP server and bare client in one process, whose clock goes on by "
-            f"{POLL_SECONDS:.0f} s a poll; every third poll is scraped. Counts are after three tenths and at "
+            "Exporter, HTTP server and bare client in one process, whose clock goes "
+            "on by "
+            f"{POLL_SECONDS:.0f} s a poll; every third poll is scraped. Counts are "
+            "after three tenths and at "
             "the end; objects are those that Python's garbage collector tracks."
         ),
         "",
@@ -87,7 +108,9 @@ def section(polls: int, restarts: int) -> Section:
 
 def _child(url: str, polls: int, step: int) -> list[dict[str, int]]:
     words = [sys.executable, __file__, url, str(polls), str(step)]
-    out = subprocess.run(words, check=True, stdout=subprocess.PIPE, env=environment()).stdout
+    out = subprocess.run(
+        words, check=True, stdout=subprocess.PIPE, env=environment()
+    ).stdout
     seen: list[dict[str, int]] = json.loads(out)
     return seen
 
@@ -105,13 +128,17 @@ def held() -> dict[str, int]:
 
 
 async def poll(url: str, polls: int, step: int) -> None:
-    """Poll as fast as possible, and print what this process holds at every `step` polls, as JSON."""
+    """Poll as fast as possible, and print what this process holds at every `step`
+    polls, as JSON.
+    """
     now = 0.0
 
     def clock() -> float:
         return now
 
-    exporter = Exporter(lambda: configuration.load({"vllm.url": [url]}, {}), clock=clock)
+    exporter = Exporter(
+        lambda: configuration.load({"vllm.url": [url]}, {}), clock=clock
+    )
     runner = web.AppRunner(create_app(exporter))
     await runner.setup()
     poller = exporter._pollers[0]

@@ -1,4 +1,5 @@
-"""Writes docs/reference/performance.md from the record of what was measured last, section by section.
+"""Writes docs/reference/performance.md from the record of what was measured last,
+section by section.
 
 A section that was not measured this time stays as it was, with its date.
 """
@@ -34,7 +35,9 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[st
 
 
 def page(sections: Mapping[str, Section], machine: str) -> str:
-    """Return the page: the goals of all sections first, then the sections in their order."""
+    """Return the page: the goals of all sections first, then the sections in their
+    order.
+    """
     lines = [_HEAD.format(machine=machine), *_goals(sections.values()), ""]
     for section in sections.values():
         lines += [f"## {section.title}", "", *section.lines, "", _when(section), ""]

@@ -15,8 +15,10 @@ from history.world import four
 from support.faulty_server import FaultyServer
 
 REPLICAS = 100
-_DAYS, _MIB = 30, 200
-#: The command, and then its processor seconds and the most memory that it took, in bytes.
+_DAYS = 30
+_MIB = 200
+#: The command, and then its processor seconds and the most memory that it took, in
+#: bytes.
 _CHILD = """
 import resource, sys
 from vllm_specdec_exporter.cli import main
@@ -28,11 +30,24 @@ print(usage.ru_utime + usage.ru_stime, int(most) * 1024)
 
 
 def section(replicas: int) -> Section:
-    """Run the command for so many replicas, without exporters beside the servers and with them."""
-    world, rows, seconds, peaks = four(0, replicas, _DAYS), [], [], []
+    """Run the command for so many replicas, without exporters beside the servers and
+    with them.
+    """
+    world = four(0, replicas, _DAYS)
+    rows = []
+    seconds = []
+    peaks = []
     for what, exporters in (("none", False), ("one beside each server", True)):
         with FaultyServer(api(world, exporters=exporters)) as server:
-            command = [sys.executable, "-c", _CHILD, "history", server.url, "--since", "2025-11-01"]
+            command = [
+                sys.executable,
+                "-c",
+                _CHILD,
+                "history",
+                server.url,
+                "--since",
+                "2025-11-01",
+            ]
             out = subprocess.check_output(command, text=True, env=environment())
         cpu, peak = map(float, out.splitlines()[-1].split())
         seconds.append(cpu)
@@ -42,11 +57,22 @@ def section(replicas: int) -> Section:
     whole = f"{replicas} replicas, {_DAYS} days"
     lines = (
         (
-            "`history` before a simulated API, with a past of four configurations that was scraped every "
+            "`history` before a simulated API, with a past of four configurations "
+            "that was scraped every "
             "15 s. The time of a real server for the queries comes on top."
         ),
         "",
         *table(heads, rows),
     )
-    goal = Goal(f"`history` of {whole}", f"below {_MIB} MiB", f"{max(peaks):.0f} MiB", max(peaks) < _MIB)
-    return Section(f"The past of {whole}", lines, {"past.exporters": seconds[1] / seconds[0]}, (goal,))
+    goal = Goal(
+        f"`history` of {whole}",
+        f"below {_MIB} MiB",
+        f"{max(peaks):.0f} MiB",
+        max(peaks) < _MIB,
+    )
+    return Section(
+        f"The past of {whole}",
+        lines,
+        {"past.exporters": seconds[1] / seconds[0]},
+        (goal,),
+    )

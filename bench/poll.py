@@ -24,7 +24,8 @@ States = dict[EngineKey, EngineState]
 
 
 #: Polls until the longest window is full, and polls that are then timed as one.
-_WARM, _MEASURED = 100, 20
+_WARM = 100
+_MEASURED = 20
 _CHEAPER = 20.0
 
 
@@ -33,7 +34,9 @@ def section(rounds: int) -> Section:
     cheaper: dict[str, float] = {}
     scraped: dict[str, float] = {}
     rows = []
-    for (name, path), key in zip(BODIES.items(), ("one_engine", "eight_engines"), strict=True):
+    for (name, path), key in zip(
+        BODIES.items(), ("one_engine", "eight_engines"), strict=True
+    ):
         size, poll, parse, scrape = _cost(path, rounds)
         cheaper[key], scraped[key] = parse / poll, scrape / parse
         rows.append(
@@ -46,10 +49,18 @@ def section(rounds: int) -> Section:
                 f"{scrape * 1000:.1f} ms",
             )
         )
-    head = ("answer", "size", "one poll", "prometheus_client, parse only", "cheaper by", "one scrape of ours")
+    head = (
+        "answer",
+        "size",
+        "one poll",
+        "prometheus_client, parse only",
+        "cheaper by",
+        "one scrape of ours",
+    )
     lines = (
         (
-            "Against prometheus_client's parser reading the same answer, without deriving anything from it. "
+            "Against prometheus_client's parser reading the same answer, without "
+            "deriving anything from it. "
             f"Processor time, the median of {rounds} turns each."
         ),
         "",
@@ -66,27 +77,46 @@ def section(rounds: int) -> Section:
     )
     ratios = {f"poll.{key}": 1 / times for key, times in cheaper.items()}
     ratios |= {f"poll.scrape_{key}": share for key, share in scraped.items()}
-    return Section("One poll, from the answer's bytes to the published result", lines, ratios, goals)
+    return Section(
+        "One poll, from the answer's bytes to the published result",
+        lines,
+        ratios,
+        goals,
+    )
 
 
 def _cost(path: Path, rounds: int) -> tuple[int, float, float, float]:
-    """Return the size of an answer, and seconds of a poll, of the other parser, and of a scrape of ours."""
+    """Return the size of an answer, and seconds of a poll, of the other parser, and of
+    a scrape of ours.
+    """
     settings = pipeline.Settings()
     answers = growing(body(path), _WARM + _MEASURED)
 
     def poll_all(states: States, first: int, last: int) -> States:
         for n in range(first, last):
-            states, _ = pipeline.process_reading(states, dialects.read(answers[n]), n * 5.0, settings)
+            states, _ = pipeline.process_reading(
+                states, dialects.read(answers[n]), n * 5.0, settings
+            )
         return states
 
     full = poll_all({}, 0, _WARM)  # the windows are full from here on
-    _, engines = pipeline.process_reading(full, dialects.read(answers[-1]), _WARM * 5.0, settings)
+    _, engines = pipeline.process_reading(
+        full, dialects.read(answers[-1]), _WARM * 5.0, settings
+    )
     result = ExporterResult("0", 0.0, (TargetResult("t", up=True, engines=engines),))
-    ours, theirs, scrapes = [], [], []
+    ours = []
+    theirs = []
+    scrapes = []
     for _ in range(rounds):
-        theirs.append(_timed(lambda: list(text_string_to_metric_families(answers[-1].decode()))))
-        ours.append(_timed(lambda: poll_all(full, _WARM, _WARM + _MEASURED)) / _MEASURED)
-        scrapes.append(_timed(lambda: [block.encode() for block in metrics_text(result)]))
+        theirs.append(
+            _timed(lambda: list(text_string_to_metric_families(answers[-1].decode())))
+        )
+        ours.append(
+            _timed(lambda: poll_all(full, _WARM, _WARM + _MEASURED)) / _MEASURED
+        )
+        scrapes.append(
+            _timed(lambda: [block.encode() for block in metrics_text(result)])
+        )
     return (
         len(answers[0]),
         statistics.median(ours),
@@ -99,7 +129,8 @@ def parse_seconds(path: Path, rounds: int = 20) -> float:
     """Return the processor time that prometheus_client's parser takes for an answer."""
     text = body(path).decode()
     return statistics.median(
-        _timed(lambda: list(text_string_to_metric_families(text))) for _ in range(rounds)
+        _timed(lambda: list(text_string_to_metric_families(text)))
+        for _ in range(rounds)
     )
 
 

@@ -1,4 +1,6 @@
-"""The real exporter as a process, what the system says of a process, and how busy the machine was."""
+"""The real exporter as a process, what the system says of a process, and how busy the
+machine was.
+"""
 
 from __future__ import annotations
 
@@ -52,18 +54,27 @@ class Moment:
     def now(cls) -> Moment:
         """Read the machine's counters."""
         user, nice, system = Path("/proc/stat").read_text("ascii").split()[1:4]
-        usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        usages = [
+            resource.getrusage(who)
+            for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        ]
         own = sum(usage.ru_utime + usage.ru_stime for usage in usages)
-        return cls(time.monotonic(), (int(user) + int(nice) + int(system)) / _TICKS, own)
+        return cls(
+            time.monotonic(), (int(user) + int(nice) + int(system)) / _TICKS, own
+        )
 
     def others_since(self, before: Moment) -> float:
-        """Return the share of the machine that other processes have taken since then, 0 to 1."""
+        """Return the share of the machine that other processes have taken since then, 0
+        to 1.
+        """
         others = (self.machine - before.machine) - (self.own - before.own)
         return max(0.0, others / (self.at - before.at) / (os.cpu_count() or 1))
 
 
 def has_priority() -> bool:
-    """Tell whether this process, and with it those that it starts, has real-time priority."""
+    """Tell whether this process, and with it those that it starts, has real-time
+    priority.
+    """
     return os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR)
 
 
@@ -76,8 +87,14 @@ def free_port() -> int:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of processes: with byte code in files, as wherever a package is installed."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    """Return the environment of processes: with byte code in files, as wherever a
+    package is installed.
+    """
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name != "PYTHONDONTWRITEBYTECODE"
+    }
 
 
 @dataclass(frozen=True)
@@ -98,7 +115,10 @@ def serving(command: Sequence[str], port: int, path: str) -> Iterator[Running]:
         try:
             while True:
                 assert process.poll() is None, f"{command[0]} ended"
-                with contextlib.suppress(OSError), urllib.request.urlopen(address + path, timeout=5):
+                with (
+                    contextlib.suppress(OSError),
+                    urllib.request.urlopen(address + path, timeout=5),
+                ):
                     break
                 time.sleep(0.002)
             yield Running(address, process.pid, time.perf_counter() - start)

@@ -1,7 +1,8 @@
 """Whether something has become worse: ratios of a run beside the committed ones. Pure.
 
-Only ratios of things that were measured within one run are compared, so the machine matters little; lower is
-better. Each has a tolerance of its own, by how much it differs from run to run when nothing has changed.
+Only ratios of things that were measured within one run are compared, so the machine
+matters little; lower is better. Each has a tolerance of its own, by how much it differs
+from run to run when nothing has changed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,7 +40,9 @@ class Expectation:
         change = measured / self.value - 1
         if not change <= self.tolerance:
             return Status.REGRESSION
-        return Status.IMPROVED if change < -self.tolerance else Status.AS_EXPECTED
+        if change < -self.tolerance:
+            return Status.IMPROVED
+        return Status.AS_EXPECTED
 
 
 @dataclass(frozen=True)
@@ -61,22 +64,29 @@ def parse(document: Mapping[str, Mapping[str, Any]]) -> dict[str, Expectation]:
     expectations = {name: Expectation(**row) for name, row in document.items()}
     for name, one in expectations.items():
         if not (one.value > 0 and 0 < one.tolerance < 1):
-            raise ValueError(f"{name}: a value above 0 and a tolerance between 0 and 1 are expected")
+            raise ValueError(
+                f"{name}: a value above 0 and a tolerance between 0 and 1 are expected"
+            )
     return expectations
 
 
 def compare(
-    ratios: Mapping[str, float | None], expected: Mapping[str, Expectation], measured: Iterable[str]
+    ratios: Mapping[str, float | None],
+    expected: Mapping[str, Expectation],
+    measured: Iterable[str],
 ) -> list[Comparison]:
     """Compare ratios with what is expected of the sections that were measured.
 
-    Their names are ``section.ratio``. One that the run cannot tell is ``None``; one of a `measured` section
-    that is not there is missing.
+    Their names are ``section.ratio``. One that the run cannot tell is ``None``; one of
+    a `measured` section that is not there is missing.
     """
     sections = set(measured)
     rows = []
-    for name in sorted({*ratios, *(n for n in expected if n.partition(".")[0] in sections)}):
-        want, have = expected.get(name), ratios.get(name)
+    for name in sorted(
+        {*ratios, *(n for n in expected if n.partition(".")[0] in sections)}
+    ):
+        want = expected.get(name)
+        have = ratios.get(name)
         if want is None:
             status = Status.UNKNOWN
         elif have is None:

@@ -1,8 +1,10 @@
-"""What the rules cost: a real Prometheus with hours of a thousand engines evaluates all of them.
+"""What the rules cost: a real Prometheus with hours of a thousand engines evaluates all
+of them.
 
-Samples every 15 s, a tenth of the pods replaced every hour, quiet and in a collapse of the whole fleet. They
-are backfilled with `promtool tsdb create-blocks-from` and go on a little into the future; nothing is scraped,
-so what is measured is the rules alone: processor seconds of Prometheus, not time on the clock.
+Samples every 15 s, a tenth of the pods replaced every hour, quiet and in a collapse of
+the whole fleet. They are backfilled with `promtool tsdb create-blocks-from` and go on a
+little into the future; nothing is scraped, so what is measured is the rules alone:
+processor seconds of Prometheus, not time on the clock.
 """
 
 import itertools
@@ -30,27 +32,38 @@ from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 from vllm_specdec_exporter.observe.result import REASONS
 
 RULES = Path(__file__).parent.parent / "alerts" / "rules"
-#: Seconds between two scrapes, of the longest window of a rule over what is scraped, of the windows over most
-#: gauges, and into the future.
-STEP, HISTORY, HOUR, RECENT, AHEAD = 15, 2 * 3600, 3600, 360, 1200
+#: Seconds between two scrapes, of the longest window of a rule over what is scraped, of
+#: the windows over most gauges, and into the future.
+STEP = 15
+HISTORY = 2 * 3600
+HOUR = 3600
+RECENT = 360
+AHEAD = 1200
 #: A pod of so many is replaced in an hour.
 CHURN = 10
 #: Seconds since which a fleet collapses.
 COLLAPSED = 1800
 #: Seconds of a block, as Prometheus cuts them.
 BLOCK = 2 * 3600
-#: Engines of one model, and of the fleet for which is promised what share of one core the rules take.
-REPLICAS, PROMISED = 50, 1_000
+#: Engines of one model, and of the fleet for which is promised what share of one core
+#: the rules take.
+REPLICAS = 50
+PROMISED = 1_000
 _SHARE = 0.03
-#: Seconds between two evaluations, here and in production: quicker, for a short wait; each costs the same.
-EVERY, USUAL = 20, 60.0
+#: Seconds between two evaluations, here and in production: quicker, for a short wait;
+#: each costs the same.
+EVERY = 20
+USUAL = 60.0
 #: Evaluations before it is measured, which read files, and those that count.
-WARM, EVALUATIONS = 3, 6
+WARM = 3
+EVALUATIONS = 6
 K = 3
 _DRAFTS = 600.0
 _POSITIONS = {"quiet": (540.0, 420.0, 300.0), "collapse": (12.0, 2.0, 0.5)}
 #: Rules of the group `harm`, by which evaluations are counted.
-_HARM_RULES = len(yaml.safe_load((RULES / "harm.yml").read_text("utf-8"))["groups"][0]["rules"])
+_HARM_RULES = len(
+    yaml.safe_load((RULES / "harm.yml").read_text("utf-8"))["groups"][0]["rules"]
+)
 
 
 @dataclass(frozen=True)
@@ -72,10 +85,14 @@ def judged(engines: int, quiet: Cost, collapse: Cost) -> Section:
     enough = engines >= PROMISED
     lines = (
         (
-            f"A real Prometheus with {engines:,} engines ({REPLICAS} a model, an exporter each, a sample "
-            f"every {STEP} s, a pod of {CHURN} replaced every hour) evaluates all rules and scrapes nothing. "
-            "What counts is processor seconds of its process, over the interval of the rules. In the "
-            "collapse hardly anything is accepted anywhere, and all alerts fire at once, without their "
+            f"A real Prometheus with {engines:,} engines ({REPLICAS} a model, an "
+            "exporter each, a sample "
+            f"every {STEP} s, a pod of {CHURN} replaced every hour) evaluates all "
+            "rules and scrapes nothing. "
+            "What counts is processor seconds of its process, over the interval of "
+            "the rules. In the "
+            "collapse hardly anything is accepted anywhere, and all alerts fire at "
+            "once, without their "
             f"`for`. From {quiet.read:,.0f} series the rules make {quiet.written:,.0f}."
         ),
     )
@@ -88,8 +105,13 @@ def judged(engines: int, quiet: Cost, collapse: Cost) -> Section:
         )
         for when, cost in (("quiet", quiet), ("during a collapse of all", collapse))
     )
-    ratios = {"rules.core": quiet.core if enough else None, "rules.series": quiet.written / quiet.read}
-    return Section(f"All alert rules in Prometheus, for {engines:,} engines", lines, ratios, goals)
+    ratios = {
+        "rules.core": quiet.core if enough else None,
+        "rules.series": quiet.written / quiet.read,
+    }
+    return Section(
+        f"All alert rules in Prometheus, for {engines:,} engines", lines, ratios, goals
+    )
 
 
 def measure(engines: int, state: str) -> Cost:
@@ -99,9 +121,11 @@ def measure(engines: int, state: str) -> Cost:
         _backfill(folder, engines, state)
         _configure(folder)
         with _prometheus(folder) as running:
-            url, pid = running.address, running.pid
+            url = running.address
+            pid = running.pid
             _wait_for(url, WARM)
-            used, begun = Usage.of(pid).cpu_seconds, _evaluations(url)
+            used = Usage.of(pid).cpu_seconds
+            begun = _evaluations(url)
             _wait_for(url, begun + EVALUATIONS)
             each = (Usage.of(pid).cpu_seconds - used) / (_evaluations(url) - begun)
             written = _count(url, _WRITTEN)
@@ -134,7 +158,9 @@ def _prometheus(folder: Path) -> AbstractContextManager[Running]:
 
 def _ask(url: str, path: str, **parameters: str) -> Any:
     """Return the `data` of an answer of Prometheus's API."""
-    with urllib.request.urlopen(f"{url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}") as answer:
+    with urllib.request.urlopen(
+        f"{url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+    ) as answer:
         return json.load(answer)["data"]
 
 
@@ -145,18 +171,22 @@ def _wait_for(url: str, evaluations: float) -> None:
 
 
 def _evaluations(url: str) -> float:
-    """Return how often the group `harm` was evaluated; Prometheus leaves out some where one takes long."""
+    """Return how often the group `harm` was evaluated; Prometheus leaves out some where
+    one takes long.
+    """
     with urllib.request.urlopen(f"{url}/metrics") as answer:
         text = answer.read().decode()
     counts = [
         float(line.rpartition(" ")[2])
         for line in text.splitlines()
-        if line.startswith("prometheus_rule_evaluations_total{") and "vllm-specdec.harm" in line
+        if line.startswith("prometheus_rule_evaluations_total{")
+        and "vllm-specdec.harm" in line
     ]
     return sum(counts) / _HARM_RULES
 
 
-#: Series of rules: the names of recorded ones have a colon within, vLLM's own have one as well.
+#: Series of rules: the names of recorded ones have a colon within, vLLM's own have one
+#: as well.
 _WRITTEN = '{__name__=~"[^:]+:.+|ALERTS|ALERTS_FOR_STATE",__name__!~"vllm:.+"}'
 
 
@@ -169,15 +199,28 @@ def _count(url: str, selector: str) -> float:
 def _backfill(folder: Path, engines: int, state: str) -> None:
     """Write the samples, block by block: promtool reads the whole file for each block."""
     now = int(time.time()) // STEP * STEP
-    first, last = now - HISTORY, now + AHEAD
+    first = now - HISTORY
+    last = now + AHEAD
     edges = [first, *range(first // BLOCK * BLOCK + BLOCK, last, BLOCK), last]
     for start, end in itertools.pairwise(edges):
         text = folder / "fleet.txt"
         with text.open("w", encoding="utf-8") as file:
-            file.writelines(_exposition(engines, range(first, last, STEP), now, range(start, end), state))
+            file.writelines(
+                _exposition(
+                    engines, range(first, last, STEP), now, range(start, end), state
+                )
+            )
             file.write("# EOF\n")
         subprocess.run(
-            ["promtool", "tsdb", "create-blocks-from", "openmetrics", "-q", str(text), str(folder / "data")],
+            [
+                "promtool",
+                "tsdb",
+                "create-blocks-from",
+                "openmetrics",
+                "-q",
+                str(text),
+                str(folder / "data"),
+            ],
             check=True,
             stdout=subprocess.DEVNULL,
         )
@@ -197,11 +240,14 @@ def _pods(engines: int, times: range) -> Iterator[_Pod]:
     for n in range(engines):
         # A tenth of them ends in each hour, at times that are spread over it.
         end = times.start + n % CHURN * 3600 + n // CHURN * 37 % 3600
-        for name, life in ((f"{n}-a", range(times.start, end)), (f"{n}-b", range(end, times.stop))):
-            target = (
-                f'job="vllm-specdec-exporter",namespace="chat",instance="pod-{name}:9850",pod="pod-{name}"'
+        for name, life in (
+            (f"{n}-a", range(times.start, end)),
+            (f"{n}-b", range(end, times.stop)),
+        ):
+            target = f'job="vllm-specdec-exporter",namespace="chat",instance="pod-{name}:9850",pod="pod-{name}"'
+            yield _Pod(
+                target, f'{target},model_name="model-{n // REPLICAS}",engine="0"', life
             )
-            yield _Pod(target, f'{target},model_name="model-{n // REPLICAS}",engine="0"', life)
 
 
 @dataclass(frozen=True)
@@ -209,43 +255,62 @@ class _Family:
     """Series of one name."""
 
     name: str  # without the suffix of counters
-    #: While all is quiet and in the collapse, by further labels; of a counter its growth a minute. The moment
-    #: itself for None.
+    #: While all is quiet and in the collapse, by further labels; of a counter its
+    #: growth a minute. The moment itself for None.
     values: Mapping[str, tuple[float | None, float | None]]
     kind: str = "gauge"  # as OpenMetrics calls it
     of_target: bool = False  # whether exporters have it, rather than engines
-    window: int = RECENT  # seconds for which a gauge has samples; counters always have them
+    #: Seconds for which a gauge has samples; counters always have them.
+    window: int = RECENT
 
     def samples(
-        self, quiet: float | None, collapse: float | None, times: range, now: int, since: int
+        self,
+        quiet: float | None,
+        collapse: float | None,
+        times: range,
+        now: int,
+        since: int,
     ) -> list[str]:
         """Return value and time for each moment; nothing for those before the window."""
-        total, texts = 0.0, []
+        total = 0.0
+        texts = []
         for at in times:
             value = quiet if at < since else collapse
             if self.kind == "counter":
                 total += (value or 0.0) * STEP / 60
                 texts.append(f"{total:.2f} {at}")
             else:
-                texts.append(f"{at if value is None else value} {at}" if at >= now - self.window else "")
+                texts.append(
+                    f"{at if value is None else value} {at}"
+                    if at >= now - self.window
+                    else ""
+                )
         return texts
 
 
-def _always(label: str, values: Iterable[object], value: float) -> dict[str, tuple[float, float]]:
+def _always(
+    label: str, values: Iterable[object], value: float
+) -> dict[str, tuple[float, float]]:
     """Return the same value for each of a label's values."""
     return {f',{label}="{one}"': (value, value) for one in values}
 
 
-def _one_of(label: str, values: Iterable[str], quiet: str, collapse: str) -> dict[str, tuple[float, float]]:
+def _one_of(
+    label: str, values: Iterable[str], quiet: str, collapse: str
+) -> dict[str, tuple[float, float]]:
     """Return 1 for the label's value that holds, and 0 for the others."""
-    return {f',{label}="{one}"': (float(one == quiet), float(one == collapse)) for one in values}
+    return {
+        f',{label}="{one}"': (float(one == quiet), float(one == collapse))
+        for one in values
+    }
 
 
 def _counters() -> Iterator[_Family]:
     accepted = {state: sum(positions) for state, positions in _POSITIONS.items()}
     generated = {state: _DRAFTS + tokens for state, tokens in accepted.items()}
     positions = {
-        f',position="{index}"': pair for index, pair in enumerate(zip(*_POSITIONS.values(), strict=True))
+        f',position="{index}"': pair
+        for index, pair in enumerate(zip(*_POSITIONS.values(), strict=True))
     }
     for name, values in (
         ("drafts", {"": (_DRAFTS, _DRAFTS)}),
@@ -255,13 +320,20 @@ def _counters() -> Iterator[_Family]:
         ("accepted_tokens_per_position", positions),
     ):
         yield _Family(f"vllm_specdec_{name}", values, "counter")
-    yield _Family("vllm_specdec_poll_errors", _always("reason", REASONS, 0), "counter", of_target=True)
+    yield _Family(
+        "vllm_specdec_poll_errors",
+        _always("reason", REASONS, 0),
+        "counter",
+        of_target=True,
+    )
 
 
 def _gauges() -> Iterator[_Family]:
     """Yield the gauges, only where a rule looks at them."""
     yield _Family("up", {"": (1, 1)}, of_target=True, window=HOUR)
-    thresholds = {f',threshold="{name}"': (value, value) for name, value in Thresholds().items()}
+    thresholds = {
+        f',threshold="{name}"': (value, value) for name, value in Thresholds().items()
+    }
     for name, of_exporter in (
         ("up", {"": (1, 1)}),
         ("config_last_reload_successful", {"": (1, 1)}),
@@ -290,31 +362,45 @@ def _gauges() -> Iterator[_Family]:
     ):
         yield _Family(f"vllm_specdec_{name}", of_engine, window=HOUR)
     for name, label, values in (
-        ("request_success_total", "finished_reason", ("stop", "length", "abort", "error")),
+        (
+            "request_success_total",
+            "finished_reason",
+            ("stop", "length", "abort", "error"),
+        ),
         ("spec_decode_num_accepted_tokens_per_pos_total", "position", range(K)),
     ):
         yield _Family(f"vllm:{name}", _always(label, values, 60), "unknown")
 
 
-def _exposition(engines: int, times: range, now: int, block: range, state: str) -> Iterator[str]:
+def _exposition(
+    engines: int, times: range, now: int, block: range, state: str
+) -> Iterator[str]:
     """Yield OpenMetrics lines of all engines within a block."""
     pods = list(_pods(engines, times))
     since = now - COLLAPSED if state == "collapse" else times.stop
     for family in (*_counters(), *_gauges()):
         yield f"# TYPE {family.name} {family.kind}\n"
-        name = f"{family.name}_total" if family.kind == "counter" else family.name
+        if family.kind == "counter":
+            name = f"{family.name}_total"
+        else:
+            name = family.name
         for labels, values in family.values.items():
             samples = family.samples(*values, times, now, since)
             for pod in pods:
-                start, end = max(pod.life.start, block.start), min(pod.life.stop, block.stop)
-                first, stop = (max(0, -(-(edge - times.start) // STEP)) for edge in (start, end))
+                start = max(pod.life.start, block.start)
+                end = min(pod.life.stop, block.stop)
+                first, stop = (
+                    max(0, -(-(edge - times.start) // STEP)) for edge in (start, end)
+                )
                 head = f"{name}{{{pod.target if family.of_target else pod.engine}{labels}}} "
                 if own := [sample for sample in samples[first:stop] if sample]:
                     yield head + f"\n{head}".join(own) + "\n"
 
 
 def _configure(folder: Path) -> None:
-    """Write the configuration with all rules, at shorter intervals; alerts fire at once."""
+    """Write the configuration with all rules, at shorter intervals; alerts fire at
+    once.
+    """
     for path in RULES.glob("*.yml"):
         document = yaml.safe_load(path.read_text("utf-8"))
         for group in document["groups"]:

@@ -1,13 +1,16 @@
-"""Measures speed and memory, compares ratios with the expected, writes docs/reference/performance.md.
+"""Measures speed and memory, compares ratios with the expected, writes
+docs/reference/performance.md.
 
-Speed is given as ratios between things measured in turn within one run, so that the machine matters little.
-Exits with 1 where a goal is missed or a ratio has become worse. What a run is too short or too much disturbed
-for is not judged: growth in a quick look, the time of the rules over fewer engines than promised, percentiles
-of few values, the tap's times while other processes take the machine.
+Speed is given as ratios between things measured in turn within one run, so that the
+machine matters little. Exits with 1 where a goal is missed or a ratio has become worse.
+What a run is too short or too much disturbed for is not judged: growth in a quick look,
+the time of the rules over fewer engines than promised, percentiles of few values, the
+tap's times while other processes take the machine.
 
-    python bench/run.py                       # all sections but the tap; writes the page
-    python bench/run.py --only poll tap       # these alone; the page keeps the others
-    chrt -r 1 python bench/run.py             # on a machine that does other things too
+    python bench/run.py                       # all sections but the tap; writes the
+    page python bench/run.py --only poll tap       # these alone; the page keeps the
+    others chrt -r 1 python bench/run.py             # on a machine that does other
+    things too
 """
 
 import argparse
@@ -36,7 +39,9 @@ from processes import Moment, has_priority
 from section import Section
 
 PAGE = ROOT / "docs" / "reference" / "performance.md"
-RESULTS, EXPECTED = (Path(__file__).with_name(f"{name}.json") for name in ("results", "expected"))
+RESULTS, EXPECTED = (
+    Path(__file__).with_name(f"{name}.json") for name in ("results", "expected")
+)
 #: Sections in the order of the page.
 ORDER = ("poll", "start", "memory", "load", "targets", "tap", "rules", "past")
 
@@ -50,7 +55,9 @@ def measures(*, quick: bool) -> dict[str, Callable[[], Section]]:
         "memory": lambda: memory.section(memory.POLLS // part, memory.RESTARTS // part),
         "load": lambda: load.section(12.0 / part),
         "targets": lambda: targets.section(2 if quick else 3),
-        "tap": lambda: tap_section.section(*((2, 2.0, 2_000) if quick else (5, 5.0, 50_000))),
+        "tap": lambda: tap_section.section(
+            *((2, 2.0, 2_000) if quick else (5, 5.0, 50_000))
+        ),
         "rules": lambda: rules.section(rules.PROMISED // part),
         "past": lambda: past.section(past.REPLICAS // part),
     }
@@ -79,7 +86,9 @@ def main() -> int:
 
 
 def _judge(measured: dict[str, Section], document: dict[str, Any]) -> int:
-    """Show the goals and the ratios; return 1 where a goal is missed or a ratio is worse than it may be."""
+    """Show the goals and the ratios; return 1 where a goal is missed or a ratio is
+    worse than it may be.
+    """
     sys.stdout.write("\n")
     missed = []
     for name, section in measured.items():
@@ -88,28 +97,45 @@ def _judge(measured: dict[str, Section], document: dict[str, Any]) -> int:
             sys.stdout.write(f"{goal.verdict:12}{told}\n")
             if goal.met is False:
                 missed.append(f"{name}: goal missed: {told}")
-    ratios = {name: value for section in measured.values() for name, value in section.ratios.items()}
+    ratios = {
+        name: value
+        for section in measured.values()
+        for name, value in section.ratios.items()
+    }
     rows = regression.compare(ratios, regression.parse(document), measured)
     sys.stdout.write("\n")
-    for _ in table(("ratio", "measured", "expected", "tolerance", "status"), regression.shown(rows)):
+    for _ in table(
+        ("ratio", "measured", "expected", "tolerance", "status"), regression.shown(rows)
+    ):
         pass
     bad = [row for row in rows if row.status.fails]
     for what in (*missed, *(f"{row.name}: {row.status}" for row in bad)):
         sys.stderr.write(f"error: {what}\n")
     if any(row.status is regression.Status.IMPROVED for row in rows):
-        sys.stdout.write("\nBetter than expected: lower bench/expected.json, once it is so again.\n")
-    return 1 if bad or missed else 0
+        sys.stdout.write(
+            "\nBetter than expected: lower bench/expected.json, once it is so again.\n"
+        )
+    if bad or missed:
+        return 1
+    return 0
 
 
 def _read() -> dict[str, Section]:
-    known = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {}
+    if RESULTS.exists():
+        known = json.loads(RESULTS.read_text("utf-8"))
+    else:
+        known = {}
     return {name: Section.of(known[name]) for name in ORDER if name in known}
 
 
 def _write(sections: dict[str, Section]) -> None:
     """Write the record and the page."""
     ordered = {name: sections[name] for name in ORDER if name in sections}
-    text = json.dumps({name: one.document() for name, one in ordered.items()}, indent=1, ensure_ascii=False)
+    text = json.dumps(
+        {name: one.document() for name, one in ordered.items()},
+        indent=1,
+        ensure_ascii=False,
+    )
     RESULTS.write_text(text + "\n", encoding="utf-8")
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}"
     PAGE.write_text(page(ordered, machine), encoding="utf-8")
@@ -119,9 +145,20 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    without_tap = [name for name in ORDER if name != "tap"]  # it takes longest, and needs nginx
-    parser.add_argument("--only", nargs="+", choices=ORDER, default=without_tap, help="these sections alone")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work; the page stays as it is")
+    # it takes longest, and needs nginx
+    without_tap = [name for name in ORDER if name != "tap"]
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=ORDER,
+        default=without_tap,
+        help="these sections alone",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a tenth of the work; the page stays as it is",
+    )
     return parser.parse_args()
 
 

@@ -1,4 +1,6 @@
-"""What one part of the benchmark found: text for the page, ratios for the comparison, goals."""
+"""What one part of the benchmark found: text for the page, ratios for the comparison,
+goals.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-#: Of fewer values than this the 99th percentile is but the longest of them, and no goal is judged by it.
+#: Of fewer values than this the 99th percentile is but the longest of them, and no goal
+#: is judged by it.
 FOR_A_PERCENTILE = 100
 
 
@@ -17,14 +20,18 @@ class Goal:
     what: str  # is promised
     limit: str  # as text, with its unit
     found: str  # as text, with its unit
-    met: bool | None  # whether it is kept; None where the run cannot tell: too short, or too much disturbed
+    #: Whether it is kept; None where the run cannot tell: too short, or too much
+    #: disturbed.
+    met: bool | None
 
     @property
     def verdict(self) -> str:
         """What became of it, in two words at most."""
         if self.met is None:
             return "not judged"
-        return "met" if self.met else "MISSED"
+        if self.met:
+            return "met"
+        return "MISSED"
 
 
 @dataclass(frozen=True)
@@ -33,12 +40,13 @@ class Section:
 
     title: str  # its heading
     lines: tuple[str, ...]  # Markdown below the heading
-    #: What depends little on the machine, by the names in `expected.json`; None for one that the run cannot
-    #: tell.
+    #: What depends little on the machine, by the names in `expected.json`; None for one
+    #: that the run cannot tell.
     ratios: Mapping[str, float | None] = field(default_factory=dict)
     goals: tuple[Goal, ...] = ()  # what was promised of it
     measured: str = ""  # the day, as in ISO 8601
-    #: Share of the machine that other processes took meanwhile, 0 to 1; unknown for None.
+    #: Share of the machine that other processes took meanwhile, 0 to 1; unknown for
+    #: None.
     others: float | None = None
     priority: bool = False  # whether the benchmark's processes had real-time priority
 

@@ -1,4 +1,6 @@
-"""Time and memory from the start of the process to its first answer, and memory when its windows are full."""
+"""Time and memory from the start of the process to its first answer, and memory when
+its windows are full.
+"""
 
 import statistics
 import subprocess
@@ -13,11 +15,14 @@ from page import table
 from processes import MIB, Usage, environment, exporter
 from section import Goal, Section
 
-_SECONDS, _RESIDENT_MIB = 1.0, 46.0
-#: Ten minutes of the default settings at ten times the pace: as many samples in each window.
+_SECONDS = 1.0
+_RESIDENT_MIB = 46.0
+#: Ten minutes of the default settings at ten times the pace: as many samples in each
+#: window.
 _FASTER = 10
 _PACE = ("--poll.interval", "500ms", "--window", "3s", "--window", "30s")
-_POLLED_SECONDS, _SCRAPE_SECONDS = 600 / _FASTER, 15 / _FASTER
+_POLLED_SECONDS = 600 / _FASTER
+_SCRAPE_SECONDS = 15 / _FASTER
 #: What any exporter on aiohttp carries, as a process that has just started.
 _BARE = """
 import resource, sys, time
@@ -29,8 +34,14 @@ print(usage.ru_utime + usage.ru_stime, int(status.partition("VmRSS:")[2].split()
 
 
 def section(times: int) -> Section:
-    """Start the exporter some times, in turn with a Python that imports what it stands on."""
-    seconds, memory, cpu, bare_cpu, bare_memory = [], [], [], [], []
+    """Start the exporter some times, in turn with a Python that imports what it stands
+    on.
+    """
+    seconds = []
+    memory = []
+    cpu = []
+    bare_cpu = []
+    bare_memory = []
     with upstream(BODIES[ONE_ENGINE]) as url:
         for turn in range(times + 1):
             with exporter("--vllm.url", url) as running:
@@ -43,7 +54,8 @@ def section(times: int) -> Section:
                 cpu.append(usage.cpu_seconds)
                 bare_cpu.append(bare[0])
                 bare_memory.append(bare[1])
-    took, started = statistics.median(seconds), statistics.median(memory) / MIB
+    took = statistics.median(seconds)
+    started = statistics.median(memory) / MIB
     resident = _later() / MIB
     rows = [
         (
@@ -51,12 +63,18 @@ def section(times: int) -> Section:
             f"{statistics.median(cpu):.2f} s",
             f"{statistics.median(bare_cpu):.2f} s",
         ),
-        ("resident memory then", f"{started:.1f} MiB", f"{statistics.median(bare_memory) / MIB:.1f} MiB"),
+        (
+            "resident memory then",
+            f"{started:.1f} MiB",
+            f"{statistics.median(bare_memory) / MIB:.1f} MiB",
+        ),
     ]
     lines = (
         (
-            "Beside it a Python that only imports aiohttp's server, prometheus_client and PyYAML, "
-            f"on which the exporter stands. The median of {times} starts each. Windows are full after 120 "
+            "Beside it a Python that only imports aiohttp's server, "
+            "prometheus_client and PyYAML, "
+            f"on which the exporter stands. The median of {times} starts each. "
+            "Windows are full after 120 "
             f"polls and 40 scrapes, those of ten minutes, {_FASTER} times as fast."
         ),
         "",
@@ -70,7 +88,12 @@ def section(times: int) -> Section:
             "start.memory": statistics.median(memory) / statistics.median(bare_memory),
         },
         (
-            Goal("time to the first answer", f"below {_SECONDS:.0f} s", f"{took:.2f} s", took < _SECONDS),
+            Goal(
+                "time to the first answer",
+                f"below {_SECONDS:.0f} s",
+                f"{took:.2f} s",
+                took < _SECONDS,
+            ),
             Goal(
                 "resident memory, windows full",
                 f"below {_RESIDENT_MIB:.0f} MiB",
@@ -89,14 +112,20 @@ def _later() -> float:
             end = time.monotonic() + _POLLED_SECONDS
             while time.monotonic() < end:
                 time.sleep(_SCRAPE_SECONDS)
-                with urllib.request.urlopen(f"{running.address}/metrics", timeout=10) as answer:
+                with urllib.request.urlopen(
+                    f"{running.address}/metrics", timeout=10
+                ) as answer:
                     answer.read()
             return Usage.of(running.pid).resident_bytes
 
 
 def _bare() -> tuple[float, float]:
     out = subprocess.run(
-        [sys.executable, "-c", _BARE], check=True, stdout=subprocess.PIPE, text=True, env=environment()
+        [sys.executable, "-c", _BARE],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
     ).stdout
     cpu, memory = map(float, out.split())
     return cpu, memory

@@ -1,4 +1,6 @@
-"""The load of the benchmark of the tap: clients that stream answers, and note how old events are."""
+"""The load of the benchmark of the tap: clients that stream answers, and note how old
+events are.
+"""
 
 import asyncio
 import json
@@ -15,7 +17,8 @@ _SPAN = len(MARK) + DIGITS
 _END = b"\r\n0\r\n\r\n"
 #: Of a prompt of 2 kB.
 _PROMPT = "What is not drafted costs nothing. " * 60
-#: Seconds in which clients begin one after the other, so that they are not in step unless the server is.
+#: Seconds in which clients begin one after the other, so that they are not in step
+#: unless the server is.
 _SETTLE_SECONDS = 1.0
 
 
@@ -23,8 +26,10 @@ _SETTLE_SECONDS = 1.0
 class Seen:
     """What the clients have seen."""
 
-    counts: bool = False  # whether times are noted, which begins when all clients have begun
-    events: list[int] = field(default_factory=list)  # nanoseconds that events were under way
+    #: Whether times are noted, which begins when all clients have begun.
+    counts: bool = False
+    #: Nanoseconds that events were under way.
+    events: list[int] = field(default_factory=list)
     #: Nanoseconds from a request to the first bytes of its answer.
     firsts: list[int] = field(default_factory=list)
     passed: int = 0  # events, those included that were not timed
@@ -35,19 +40,30 @@ class Seen:
 class Client(asyncio.Protocol):
     """One client, which sends a request as soon as the last one is answered."""
 
-    def __init__(self, script: dict[str, Any], seen: Seen, goes_on: Callable[[], bool]) -> None:
-        body = {"model": "tiny-llama", "temperature": 0.7, "stream": True, "script": script}
+    def __init__(
+        self, script: dict[str, Any], seen: Seen, goes_on: Callable[[], bool]
+    ) -> None:
+        body = {
+            "model": "tiny-llama",
+            "temperature": 0.7,
+            "stream": True,
+            "script": script,
+        }
         body |= {
             "stream_options": {"include_usage": True},
             "messages": [{"role": "user", "content": _PROMPT}],
         }
         text = json.dumps(body, separators=(",", ":")).encode()
         self._request = (
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: server\r\nContent-Type: application/json\r\n"
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: server\r\nContent-Type: "
+            b"application/json\r\n"
             b"Content-Length: %d\r\n\r\n%s" % (len(text), text)
         )
-        self._seen, self._goes_on = seen, goes_on
-        self._first, self._sent, self._tail = True, 0, b""
+        self._seen = seen
+        self._goes_on = goes_on
+        self._first = True
+        self._sent = 0
+        self._tail = b""
         #: Set when the connection is closed.
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -58,7 +74,9 @@ class Client(asyncio.Protocol):
         self._send()
 
     def _send(self) -> None:
-        self._first, self._sent, self._tail = True, time.monotonic_ns(), b""
+        self._first = True
+        self._sent = time.monotonic_ns()
+        self._tail = b""
         self._seen.requests += 1
         self.transport.write(self._request)
 
@@ -86,7 +104,9 @@ class Client(asyncio.Protocol):
                 self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell that the client has ended; a connection closed within an answer is an error."""
+        """Tell that the client has ended; a connection closed within an answer is an
+        error.
+        """
         if self.transport.is_closing() and exc is None:
             self.ended.set_result(None)
         else:
@@ -94,15 +114,25 @@ class Client(asyncio.Protocol):
 
 
 async def _begin(
-    address: str, clients: int, script: dict[str, Any], seen: Seen, goes_on: Callable[[], bool]
+    address: str,
+    clients: int,
+    script: dict[str, Any],
+    seen: Seen,
+    goes_on: Callable[[], bool],
 ) -> list[Client]:
-    """Begin all clients, one after the other, and return them when each has its first bytes."""
+    """Begin all clients, one after the other, and return them when each has its first
+    bytes.
+    """
     host, _, port = address.removeprefix("http://").partition(":")
     loop = asyncio.get_running_loop()
     begun = []
     for _ in range(clients):
         begun.append(
-            (await loop.create_connection(lambda: Client(script, seen, goes_on), host, int(port)))[1]
+            (
+                await loop.create_connection(
+                    lambda: Client(script, seen, goes_on), host, int(port)
+                )
+            )[1]
         )
         await asyncio.sleep(_SETTLE_SECONDS / clients)
     while seen.begun < clients:  # noqa: ASYNC110 - no event for each client
@@ -110,7 +140,9 @@ async def _begin(
     return begun
 
 
-async def stream(address: str, clients: int, seconds: float, script: dict[str, Any]) -> Seen:
+async def stream(
+    address: str, clients: int, seconds: float, script: dict[str, Any]
+) -> Seen:
     """Stream for some seconds."""
     seen = Seen()
     end = time.monotonic() + _SETTLE_SECONDS + seconds
@@ -124,12 +156,16 @@ async def request(address: str, clients: int, requests: int) -> None:
     """Make so many requests, whose answers are short."""
     seen = Seen()
     script = {"events": 5, "rate": 1000, "step": False}
-    begun = await _begin(address, clients, script, seen, lambda: seen.requests < requests)
+    begun = await _begin(
+        address, clients, script, seen, lambda: seen.requests < requests
+    )
     await asyncio.gather(*(client.ended for client in begun))
 
 
 async def hold(address: str, streams: int, look: Callable[[], float]) -> float:
-    """Hold so many streams open, with an event a second each, and return what `look` gives meanwhile."""
+    """Hold so many streams open, with an event a second each, and return what `look`
+    gives meanwhile.
+    """
     script = {"events": 100_000, "rate": 1, "step": False}
     begun = await _begin(address, streams, script, Seen(), lambda: False)
     held = look()

@@ -1,10 +1,11 @@
 """What the tap costs: streams and memory through it, beside the same through nginx.
 
-Every way goes to the same scripted server with the same load in turn, round by round, so that whatever else
-the machine does is shared by all. What a way adds is compared within a round, with the direct way.
+Every way goes to the same scripted server with the same load in turn, round by round,
+so that whatever else the machine does is shared by all. What a way adds is compared
+within a round, with the direct way.
 
-    python bench/run.py --only tap              # writes the section anew
-    chrt -r 1 python bench/run.py --only tap    # on a machine that does other things too
+    python bench/run.py --only tap              # writes the section anew chrt -r 1
+    python bench/run.py --only tap    # on a machine that does other things too
 """
 
 import asyncio
@@ -23,23 +24,38 @@ from pathlib import Path
 
 from answers import upstream, write_growing
 from page import table
-from processes import HERE, MIB, Moment, Running, Usage, free_port, has_priority, serving
+from processes import (
+    HERE,
+    MIB,
+    Moment,
+    Running,
+    Usage,
+    free_port,
+    has_priority,
+    serving,
+)
 from section import FOR_A_PERCENTILE, Goal, Section
 from tap_client import hold, request, stream
 
-DIRECT, TAP, NGINX = "direct", "tap", "nginx"
-#: What is promised: streams at a time, and what the tap adds to an event and to the first bytes of an answer,
-#: in milliseconds, at the median and at the 99th percentile.
-STREAMS, MEDIAN_MS, P99_MS = 32, 1.0, 5.0
+DIRECT = "direct"
+TAP = "tap"
+NGINX = "nginx"
+#: What is promised: streams at a time, and what the tap adds to an event and to the
+#: first bytes of an answer, in milliseconds, at the median and at the 99th percentile.
+STREAMS = 32
+MEDIAN_MS = 1.0
+P99_MS = 5.0
 #: Events of a stream, and how many come in a second.
-_EVENTS, _RATE = 100, 50
+_EVENTS = 100
+_RATE = 50
 #: Streams that are open while memory is measured.
 _HELD = 1024
 #: Differences below this are noise, in milliseconds: no ratio is made of them.
 _NOISE = 0.005
 #: Share of the machine that other processes may take while times are judged.
 QUIET = 0.05
-#: One process and one thread, as the tap is; streams pass on as they come; connections are kept.
+#: One process and one thread, as the tap is; streams pass on as they come; connections
+#: are kept.
 _NGINX_CONFIG = """
 daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/nginx.log;
 events {{ worker_connections 4096; }}
@@ -64,10 +80,14 @@ class Passing:
     """How streams pass one way."""
 
     way: str  # its name
-    step: bool  # whether the events of all streams come at the same moments, as those of an engine's step do
-    #: What it adds to an event, at the median and at the 99th percentile; all of it for the direct way.
+    #: Whether the events of all streams come at the same moments, as those of an
+    #: engine's step do.
+    step: bool
+    #: What it adds to an event, at the median and at the 99th percentile; all of it for
+    #: the direct way.
     event_ms: tuple[float, float]
-    first_ms: tuple[float, float]  # likewise, from a request to the first bytes of its answer
+    #: Likewise, from a request to the first bytes of its answer.
+    first_ms: tuple[float, float]
     cpu_seconds: float  # processor time of the process in between, an event
     events: int  # how many were timed
     firsts: int  # how many first bytes were
@@ -98,36 +118,56 @@ def section(rounds: int, seconds: float, requests: int) -> Section:
     Memory after all `requests` is compared with that after a tenth of them.
     """
     before = Moment.now()
-    with tempfile.TemporaryDirectory(prefix="bench-tap-") as name, _ways(Path(name)) as ways:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-tap-") as name,
+        _ways(Path(name)) as ways,
+    ):
         memory = {name: _memory(ways[name], requests) for name in (TAP, NGINX)}
-        passing = [one for step in (False, True) for one in _times(ways, rounds, seconds, step=step)]
+        passing = [
+            one
+            for step in (False, True)
+            for one in _times(ways, rounds, seconds, step=step)
+        ]
     quiet = has_priority() or Moment.now().others_since(before) <= QUIET
     lines = (
         (
-            "Streams through the tap, in front of a scripted server on the same machine; beside it nginx "
-            f"(`proxy_buffering off`), with one thread as the tap. A stream has {_RATE} events a second. "
-            "Meanwhile the exporter polls an answer of 55 kB every 5 s. All ways take turns; what one adds "
-            "is the median over the rounds. In step: all streams have their events at the same moment, so "
+            "Streams through the tap, in front of a scripted server on the same "
+            "machine; beside it nginx "
+            "(`proxy_buffering off`), with one thread as the tap. A stream has "
+            f"{_RATE} events a second. "
+            "Meanwhile the exporter polls an answer of 55 kB every 5 s. All ways "
+            "take turns; what one adds "
+            "is the median over the rounds. In step: all streams have their events "
+            "at the same moment, so "
             "the last one waits for all others."
         ),
         "",
         *table(_HEAD, _rows(passing)),
         "",
         (
-            f"Each of {_HELD:,} open streams takes {memory[TAP].a_stream / 1000:.1f} kB of the tap's memory, "
-            f"and {memory[NGINX].a_stream / 1000:.1f} kB of nginx's. From a tenth of {requests:,} "
-            f"requests to all of them the tap grows from {memory[TAP].early / MIB:.1f} to "
+            f"Each of {_HELD:,} open streams takes {memory[TAP].a_stream / 1000:.1f} "
+            "kB of the tap's memory, "
+            f"and {memory[NGINX].a_stream / 1000:.1f} kB of nginx's. From a tenth of "
+            f"{requests:,} "
+            "requests to all of them the tap grows from "
+            f"{memory[TAP].early / MIB:.1f} to "
             f"{memory[TAP].late / MIB:.1f} MiB."
         ),
     )
-    return Section("The tap", lines, ratios(passing, memory, quiet=quiet), tuple(goals(passing, quiet=quiet)))
+    return Section(
+        "The tap",
+        lines,
+        ratios(passing, memory, quiet=quiet),
+        tuple(goals(passing, quiet=quiet)),
+    )
 
 
 @contextlib.contextmanager
 def _ways(folder: Path) -> Iterator[dict[str, Running]]:
     """Run the scripted server, and the tap and nginx before it."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # two connections a stream, and others
+    # two connections a stream, and others
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     command = [sys.executable, str(HERE / "tap_server.py")]
     with (
         upstream(write_growing(folder / "metrics")) as metrics,
@@ -137,7 +177,11 @@ def _ways(folder: Path) -> Iterator[dict[str, Running]]:
             assert server.stdout is not None
             address = f"127.0.0.1:{server.stdout.readline().strip()}"
             with _tap(address, metrics) as tap, _nginx(address, folder) as nginx:
-                yield {DIRECT: Running(address, server.pid, 0.0), TAP: tap, NGINX: nginx}
+                yield {
+                    DIRECT: Running(address, server.pid, 0.0),
+                    TAP: tap,
+                    NGINX: nginx,
+                }
         finally:
             server.kill()
 
@@ -159,8 +203,11 @@ def _tap(server: str, metrics: str) -> AbstractContextManager[Running]:
 def _nginx(server: str, folder: Path) -> AbstractContextManager[Running]:
     program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     assert program, "nginx is missing: apt-get install nginx"
-    port, config = free_port(), folder / "nginx.conf"
-    config.write_text(_NGINX_CONFIG.format(folder=folder, server=server, port=port), encoding="utf-8")
+    port = free_port()
+    config = folder / "nginx.conf"
+    config.write_text(
+        _NGINX_CONFIG.format(folder=folder, server=server, port=port), encoding="utf-8"
+    )
     return serving([program, "-e", f"{folder}/nginx.log", "-c", str(config)], port, "/")
 
 
@@ -179,7 +226,9 @@ def _memory(way: Running, requests: int) -> Memory:
     return Memory((streaming - idle) / _HELD, early, resident())
 
 
-def _times(ways: Mapping[str, Running], rounds: int, seconds: float, *, step: bool) -> Iterator[Passing]:
+def _times(
+    ways: Mapping[str, Running], rounds: int, seconds: float, *, step: bool
+) -> Iterator[Passing]:
     """Yield how streams pass, way by way."""
     script = {"events": _EVENTS, "rate": _RATE, "step": step}
     events: dict[str, list[list[int]]] = {name: [] for name in ways}
@@ -204,20 +253,28 @@ def _times(ways: Mapping[str, Running], rounds: int, seconds: float, *, step: bo
         )
 
 
-def added(rounds: Sequence[Sequence[int]], direct: Sequence[Sequence[int]] | None) -> tuple[float, float]:
-    """Return what a way adds to the direct one in the same round, at the median and the 99th percentile.
+def added(
+    rounds: Sequence[Sequence[int]], direct: Sequence[Sequence[int]] | None
+) -> tuple[float, float]:
+    """Return what a way adds to the direct one in the same round, at the median and the
+    99th percentile.
 
-    Rounds are in nanoseconds, and there is no `direct` one of the direct way itself. What is added is in
-    milliseconds, the median over the rounds.
+    Rounds are in nanoseconds, and there is no `direct` one of the direct way itself.
+    What is added is in milliseconds, the median over the rounds.
     """
 
     def cuts(nanoseconds: Sequence[int]) -> tuple[float, float]:
         parts = statistics.quantiles(nanoseconds, n=100, method="inclusive")
         return parts[49] / 1e6, parts[98] / 1e6
 
-    base = [(0.0, 0.0)] * len(rounds) if direct is None else [cuts(times) for times in direct]
+    if direct is None:
+        base = [(0.0, 0.0)] * len(rounds)
+    else:
+        base = [cuts(times) for times in direct]
     pairs = list(zip(map(cuts, rounds), base, strict=True))
-    median, p99 = (statistics.median(own[n] - less[n] for own, less in pairs) for n in (0, 1))
+    median, p99 = (
+        statistics.median(own[n] - less[n] for own, less in pairs) for n in (0, 1)
+    )
     return median, p99
 
 
@@ -236,19 +293,34 @@ def _of(passing: Iterable[Passing], way: str, *, step: bool) -> Passing:
 
 
 def goals(passing: Sequence[Passing], *, quiet: bool) -> Iterator[Goal]:
-    """Yield what is promised, in step or not; nothing is judged on a busy machine, or by few values."""
+    """Yield what is promised, in step or not; nothing is judged on a busy machine, or
+    by few values.
+    """
     taps = [one for one in passing if one.way == TAP]
     measured = [one for one in passing if one.way != NGINX]
     for what, added_ms, count in (
-        ("an event", [one.event_ms for one in taps], min(one.events for one in measured)),
-        ("the first bytes of an answer", [one.first_ms for one in taps], min(one.firsts for one in measured)),
+        (
+            "an event",
+            [one.event_ms for one in taps],
+            min(one.events for one in measured),
+        ),
+        (
+            "the first bytes of an answer",
+            [one.first_ms for one in taps],
+            min(one.firsts for one in measured),
+        ),
     ):
         median, p99 = map(max, zip(*added_ms, strict=True))
         yield Goal(
             f"what the tap adds to {what}, {STREAMS} streams, in step or not",
-            f"below {MEDIAN_MS:.0f} ms at the median, {P99_MS:.0f} ms at the 99th percentile",
+            (
+                f"below {MEDIAN_MS:.0f} ms at the median, {P99_MS:.0f} ms at the 99th "
+                "percentile"
+            ),
             f"{median:.2f} ms, {p99:.2f} ms",
-            median < MEDIAN_MS and p99 < P99_MS if quiet and count >= FOR_A_PERCENTILE else None,
+            median < MEDIAN_MS and p99 < P99_MS
+            if quiet and count >= FOR_A_PERCENTILE
+            else None,
         )
 
 
@@ -258,8 +330,12 @@ def ratios(
     """Return the tap beside nginx, in the same run; no times of a busy machine."""
 
     def over(*, step: bool) -> float | None:
-        ours, theirs = (_of(passing, way, step=step).event_ms[0] for way in (TAP, NGINX))
-        return ours / theirs if quiet and theirs > _NOISE else None
+        ours, theirs = (
+            _of(passing, way, step=step).event_ms[0] for way in (TAP, NGINX)
+        )
+        if quiet and theirs > _NOISE:
+            return ours / theirs
+        return None
 
     ours, theirs = (_of(passing, way, step=False).cpu_seconds for way in (TAP, NGINX))
     return {

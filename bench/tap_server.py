@@ -1,8 +1,10 @@
-"""A scripted server for the benchmark of the tap: streams events as vLLM does, at a set pace.
+"""A scripted server for the benchmark of the tap: streams events as vLLM does, at a set
+pace.
 
-What to answer is in the request's field `script`: how many `events`, the `rate` a second, and whether all
-streams have them at the same moments (`step`). Each event has the moment at which it was sent in it, on the
-machine's monotonic clock, so that whoever reads it can compute how long it was under way.
+What to answer is in the request's field `script`: how many `events`, the `rate` a
+second, and whether all streams have them at the same moments (`step`). Each event has
+the moment at which it was sent in it, on the machine's monotonic clock, so that whoever
+reads it can compute how long it was under way.
 """
 
 import asyncio
@@ -13,9 +15,14 @@ import sys
 import time
 
 #: What is in front of the moment of sending in an event, and its digits.
-MARK, DIGITS = b'"sent":"', 20
+MARK = b'"sent":"'
+DIGITS = 20
 _STEPS = 60
-_PART = {"id": "chatcmpl-" + "0123456789abcdef" * 2, "object": "chat.completion.chunk", "model": "tiny-llama"}
+_PART = {
+    "id": "chatcmpl-" + "0123456789abcdef" * 2,
+    "object": "chat.completion.chunk",
+    "model": "tiny-llama",
+}
 _RECORD = {
     "num_spec_steps": _STEPS,
     "num_draft_tokens": 4 * _STEPS,
@@ -28,7 +35,8 @@ _RECORD = {
 }
 _USAGE = {"prompt_tokens": 500, "total_tokens": 680, "completion_tokens": 3 * _STEPS}
 _HEAD = (
-    b"HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
+    b"HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-type: text/event-stream; "
+    b"charset=utf-8\r\n"
     b"transfer-encoding: chunked\r\n\r\n"
 )
 
@@ -44,7 +52,12 @@ def _choice(finish: str | None, **delta: str) -> list[dict[str, object]]:
 
 _TOKEN = {**_PART, "choices": _choice(None, content=" token"), "sent": "0" * DIGITS}
 _BEFORE, _AFTER = _chunk(json.dumps(_TOKEN, separators=(",", ":"))).split(b"0" * DIGITS)
-_USED = {**_PART, "choices": [], "usage": _USAGE, "metrics": {"speculative_decoding": _RECORD}}
+_USED = {
+    **_PART,
+    "choices": [],
+    "usage": _USAGE,
+    "metrics": {"speculative_decoding": _RECORD},
+}
 _ENDING = (
     _chunk(json.dumps({**_PART, "choices": _choice("stop")}))
     + _chunk(json.dumps(_USED))
@@ -58,13 +71,15 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     with contextlib.suppress(OSError, EOFError):
         while True:
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            if head.startswith(b"get "):  # a proxy that has just started is asked for anything
+            # a proxy that has just started is asked for anything
+            if head.startswith(b"get "):
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
                 continue
             length = int(head.partition(b"content-length:")[2].split(None, 1)[0])
             script = json.loads(await reader.readexactly(length))["script"]
             writer.write(_HEAD)
-            pace, due = 1 / script["rate"], time.monotonic()
+            pace = 1 / script["rate"]
+            due = time.monotonic()
             if script["step"]:
                 due = math.ceil(due / pace) * pace
             for number in range(script["events"]):

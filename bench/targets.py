@@ -1,4 +1,6 @@
-"""One exporter before many servers: are polls spread, is any missed, and what does it take."""
+"""One exporter before many servers: are polls spread, is any missed, and what does it
+take.
+"""
 
 import tempfile
 import time
@@ -17,10 +19,14 @@ from section import Goal, Section
 
 TARGETS = 200
 INTERVAL = 5.0
-_SLOW, _SLOW_SECONDS, _RELOADS = 50, 1.0, 3
+_SLOW = 50
+_SLOW_SECONDS = 1.0
+_RELOADS = 3
 #: Seconds of a clump, and most polls in one, over those of an even spread.
-_CLUMP_SECONDS, _CLUMP = 0.1, 2.5
-#: Most processor time of a poll, over that of prometheus_client's parser for the same answer.
+_CLUMP_SECONDS = 0.1
+_CLUMP = 2.5
+#: Most processor time of a poll, over that of prometheus_client's parser for the same
+#: answer.
 _SHARE = 0.35
 
 Settings = dict[str, dict[str, object]]
@@ -31,20 +37,26 @@ def section(intervals: int) -> Section:
     with tempfile.TemporaryDirectory(prefix="bench-targets-") as name:
         folder = Path(name)
         answers = write_growing(folder / "answers")
-        parse, one = parse_seconds(BODIES[ONE_ENGINE]), _alone(folder, answers, intervals)
+        parse = parse_seconds(BODIES[ONE_ENGINE])
+        one = _alone(folder, answers, intervals)
         return _many(folder, answers, intervals, one, parse)
 
 
 def missed_polls(arrivals: Sequence[Sequence[float]], seconds: float) -> int:
-    """Return how many polls are lacking: fewer than one a server and interval, but for one at the ends."""
+    """Return how many polls are lacking: fewer than one a server and interval, but for
+    one at the ends.
+    """
     due = int(seconds / INTERVAL)
     return sum(max(0, due - 1 - len(server)) for server in arrivals)
 
 
 def clump(arrivals: Sequence[Sequence[float]]) -> float:
-    """Return the most polls within a tenth of a second, over those that an even spread would have."""
+    """Return the most polls within a tenth of a second, over those that an even spread
+    would have.
+    """
     times = sorted(time for server in arrivals for time in server)
-    most, first = 0, 0
+    most = 0
+    first = 0
     for last, at in enumerate(times):
         while times[first] < at - _CLUMP_SECONDS:
             first += 1
@@ -66,7 +78,9 @@ def _alone(folder: Path, answers: Path, intervals: int) -> float:
         return used / len(one.polled()[0])
 
 
-def _many(folder: Path, answers: Path, intervals: int, one: float, parse: float) -> Section:
+def _many(
+    folder: Path, answers: Path, intervals: int, one: float, parse: float
+) -> Section:
     seconds = intervals * INTERVAL
     rows: list[tuple[str, ...]] = []
     clumps: list[float] = []
@@ -79,15 +93,26 @@ def _many(folder: Path, answers: Path, intervals: int, one: float, parse: float)
                 """Watch the polls, and return the processor time of one."""
                 nonlocal missed
                 many.polled()
-                start, begin = Usage.of(running.pid).cpu_seconds, time.monotonic()
+                start = Usage.of(running.pid).cpu_seconds
+                begin = time.monotonic()
                 disturb()
                 time.sleep(max(0.0, seconds - (time.monotonic() - begin)))
-                used, passed = Usage.of(running.pid).cpu_seconds - start, time.monotonic() - begin
+                used = Usage.of(running.pid).cpu_seconds - start
+                passed = time.monotonic() - begin
                 arrivals = many.polled()
-                polls, lacking = sum(map(len, arrivals)), missed_polls(arrivals, passed)
+                polls = sum(map(len, arrivals))
+                lacking = missed_polls(arrivals, passed)
                 missed += lacking
                 clumps.append(clump(arrivals))
-                rows.append((what, f"{polls:,}", str(lacking), f"{clumps[-1]:.1f} x", f"{used / passed:.1%}"))
+                rows.append(
+                    (
+                        what,
+                        f"{polls:,}",
+                        str(lacking),
+                        f"{clumps[-1]:.1f} x",
+                        f"{used / passed:.1%}",
+                    )
+                )
                 return used / polls
 
             time.sleep(2 * INTERVAL)
@@ -98,28 +123,55 @@ def _many(folder: Path, answers: Path, intervals: int, one: float, parse: float)
             watch(f"{_SLOW} answer after {_SLOW_SECONDS:.0f} s")
             many.polled("slow 0 0")
             time.sleep(INTERVAL)
-            watch(f"{_RELOADS} reloads meanwhile", lambda: _reload(running, config, document))
+            watch(
+                f"{_RELOADS} reloads meanwhile",
+                lambda: _reload(running, config, document),
+            )
             watch("after them")
-    head = (f"{TARGETS} servers", "polls", "missed", "most in 0.1 s, of an even spread", "of one core")
+    head = (
+        f"{TARGETS} servers",
+        "polls",
+        "missed",
+        "most in 0.1 s, of an even spread",
+        "of one core",
+    )
     lines = (
         (
-            f"One exporter before {TARGETS} servers, each with the real answer of one engine (55 kB). The "
+            f"One exporter before {TARGETS} servers, each with the real answer of "
+            "one engine (55 kB). The "
             f"interval is {INTERVAL:.0f} s; each row is {seconds:.0f} s. It takes "
-            f"{usage.resident_bytes / MIB:.1f} MiB and {usage.descriptors} descriptors. A scrape of "
-            f"{scrape['size'] / 1e6:.2f} MB takes {scrape['median'] * 1000:.0f} ms at the median. A poll "
-            f"takes {each * 1000:.2f} ms of processor time, with a single server {one * 1000:.2f} ms; "
+            f"{usage.resident_bytes / MIB:.1f} MiB and {usage.descriptors} "
+            "descriptors. A scrape of "
+            f"{scrape['size'] / 1e6:.2f} MB takes {scrape['median'] * 1000:.0f} ms "
+            "at the median. A poll "
+            f"takes {each * 1000:.2f} ms of processor time, with a single server "
+            f"{one * 1000:.2f} ms; "
             f"prometheus_client takes {parse * 1000:.2f} ms to parse the answer."
         ),
         "",
         *table(head, rows),
     )
-    ratios = {"targets.cpu": each / one, "targets.poll": one / parse, "targets.clump": clumps[0]}
-    return Section(f"{TARGETS} servers, one process", lines, ratios, _goals(missed, max(clumps), one, parse))
+    ratios = {
+        "targets.cpu": each / one,
+        "targets.poll": one / parse,
+        "targets.clump": clumps[0],
+    }
+    return Section(
+        f"{TARGETS} servers, one process",
+        lines,
+        ratios,
+        _goals(missed, max(clumps), one, parse),
+    )
 
 
 def _goals(missed: int, worst: float, one: float, parse: float) -> tuple[Goal, ...]:
     return (
-        Goal(f"polls of {TARGETS} servers", "none is missed", f"{missed} missed", missed == 0),
+        Goal(
+            f"polls of {TARGETS} servers",
+            "none is missed",
+            f"{missed} missed",
+            missed == 0,
+        ),
         Goal(
             "they are spread over the interval, also while settings are reloaded",
             f"at most {_CLUMP:g} times as many at once as evenly",
@@ -135,7 +187,9 @@ def _goals(missed: int, worst: float, one: float, parse: float) -> tuple[Goal, .
     )
 
 
-def _configured(folder: Path, polled: Servers, interval: float) -> tuple[Path, Settings]:
+def _configured(
+    folder: Path, polled: Servers, interval: float
+) -> tuple[Path, Settings]:
     """Write the settings for some servers."""
     document: Settings = {
         "vllm": {"url": polled.urls},
@@ -150,7 +204,10 @@ def _reload(running: Running, config: Path, document: Settings) -> None:
     """Reload some times, at moments that have nothing to do with the interval."""
     for turn in range(_RELOADS):
         time.sleep(0.37 * INTERVAL)
-        changed = {**document, "threshold": {"healthy_acceptance_ratio": 0.5 + turn / 100}}
+        changed = {
+            **document,
+            "threshold": {"healthy_acceptance_ratio": 0.5 + turn / 100},
+        }
         config.write_text(yaml.safe_dump(changed), encoding="utf-8")
         request = urllib.request.Request(running.address + "/-/reload", method="POST")
         with urllib.request.urlopen(request, timeout=30):

@@ -1,9 +1,11 @@
-"""Child process of the benchmarks: bare servers in one process, which note when they were polled.
+"""Child process of the benchmarks: bare servers in one process, which note when they
+were polled.
 
-Its arguments are a file or a folder of answers, which are given in turn, and how many servers; without a path
-every request hangs. `{label}` in an answer is replaced by a number that grows by one every tenth poll. It
-prints the ports as JSON. Of a line ``slow COUNT SECONDS`` on its standard input it takes how many of the
-servers answer how late; after each line it prints when each was polled since the last one.
+Its arguments are a file or a folder of answers, which are given in turn, and how many
+servers; without a path every request hangs. `{label}` in an answer is replaced by a
+number that grows by one every tenth poll. It prints the ports as JSON. Of a line ``slow
+COUNT SECONDS`` on its standard input it takes how many of the servers answer how late;
+after each line it prints when each was polled since the last one.
 """
 
 import asyncio
@@ -18,10 +20,15 @@ async def main(answers: list[bytes], count: int) -> None:
     """Serve until standard input ends."""
     arrivals: list[list[float]] = [[] for _ in range(count)]
     polls = [0] * count
-    slow, seconds = 0, 0.0
+    slow = 0
+    seconds = 0.0
 
-    async def serve(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer on a connection until its other end closes it, as vLLM does between polls."""
+    async def serve(
+        number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Answer on a connection until its other end closes it, as vLLM does between
+        polls.
+        """
         with contextlib.suppress(OSError, EOFError):
             while head := await reader.readuntil(b"\r\n\r\n"):
                 if not answers:
@@ -43,14 +50,17 @@ async def main(answers: list[bytes], count: int) -> None:
 
     ports = []
     for number in range(count):
-        server = await asyncio.start_server(lambda r, w, n=number: serve(n, r, w), "127.0.0.1", 0)
+        server = await asyncio.start_server(
+            lambda r, w, n=number: serve(n, r, w), "127.0.0.1", 0
+        )
         ports.append(server.sockets[0].getsockname()[1])
     sys.stdout.write(json.dumps(ports) + "\n")
     sys.stdout.flush()
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         if line.startswith("slow"):
-            slow, seconds = int(line.split()[1]), float(line.split()[2])
+            slow = int(line.split()[1])
+            seconds = float(line.split()[2])
         sys.stdout.write(json.dumps(arrivals) + "\n")
         sys.stdout.flush()
         for times in arrivals:
@@ -59,7 +69,10 @@ async def main(answers: list[bytes], count: int) -> None:
 
 def read(path: Path) -> list[bytes]:
     """Return the content of a file, or of every file in a folder."""
-    return [file.read_bytes() for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    return [
+        file.read_bytes()
+        for file in (sorted(path.iterdir()) if path.is_dir() else [path])
+    ]
 
 
 asyncio.run(main(read(Path(sys.argv[1])) if sys.argv[1] else [], int(sys.argv[2])))

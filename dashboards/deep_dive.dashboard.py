@@ -1,6 +1,14 @@
 """Deep dive: why one model gains or loses: at first the one that loses most."""
 
-from grafana_panels import acceptance, annotations, choice_of_k, latency, links, variables, verdict
+from grafana_panels import (
+    acceptance,
+    annotations,
+    choice_of_k,
+    latency,
+    links,
+    variables,
+    verdict,
+)
 from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import named, word_mapping
 from grafana_panels.models import models_table
@@ -9,7 +17,8 @@ from grafana_panels.table import Column, joined_table
 from mixin import CLUSTER
 
 NOW = Flow(IDENTITY, now=True)
-#: By the rules, which count a probable loss as one, or without them, what the exporter says.
+#: By the rules, which count a probable loss as one, or without them, what the exporter
+#: says.
 _RULED = f"engine:{metric('speedup:last3m')}"
 FAST = f"{_RULED} or ({metric('speedup')} unless on ({IDENTITY}) {_RULED})"
 
@@ -23,7 +32,10 @@ model = models_table(
 
 engines = joined_table(
     "Engines",
-    "Worst first. One engine below its peers: compare K, version and traffic. Click an instance.",
+    (
+        "Worst first. One engine below its peers: compare K, version and traffic. "
+        "Click an instance."
+    ),
     {
         **variables.PLACES,
         "target": "Server",
@@ -32,15 +44,24 @@ engines = joined_table(
     },
     [
         Column(
-            "Verdict", verdict.of_engines(), width=162, mappings=word_mapping(verdict.VERDICTS), filled=True
+            "Verdict",
+            verdict.of_engines(),
+            width=162,
+            mappings=word_mapping(verdict.VERDICTS),
+            filled=True,
         ),
         Column("Speedup", total(FAST, IDENTITY, "max"), "suffix:×", 2, 80),
         Column("Acceptance", NOW.acceptance(), "percentunit", 0, 95),
         Column("Length", NOW.length(), decimals=2, width=65),
         Column("Drafts", total(windowed("window_drafts"), IDENTITY), "locale", 0, 85),
-        Column("K", total(metric("num_speculative_tokens"), IDENTITY), decimals=0, width=50),
         Column(
-            "Advised", total(metric("recommended_num_speculative_tokens"), IDENTITY), decimals=0, width=75
+            "K", total(metric("num_speculative_tokens"), IDENTITY), decimals=0, width=50
+        ),
+        Column(
+            "Advised",
+            total(metric("recommended_num_speculative_tokens"), IDENTITY),
+            decimals=0,
+            width=75,
         ),
     ],
     hidden=["job"],
@@ -54,9 +75,21 @@ engines = joined_table(
                     "This instance",
                     "instance",
                     "Instance",
-                    ("datasource", CLUSTER, "namespace", "model_name", "pod", "engine", "window"),
+                    (
+                        "datasource",
+                        CLUSTER,
+                        "namespace",
+                        "model_name",
+                        "pod",
+                        "engine",
+                        "window",
+                    ),
                 ),
-                {"targetBlank": True, "title": "Status page", "url": "http://${__data.fields.Instance}/"},
+                {
+                    "targetBlank": True,
+                    "title": "Status page",
+                    "url": "http://${__data.fields.Instance}/",
+                },
             ],
         ),
     ],

@@ -5,7 +5,15 @@ from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import A_MINUTE, COUNT, word_mapping
 from grafana_panels.palette import BLUE, GREY, ORANGE, SKY, VERMILION
 from grafana_panels.panel import Panel, Stat, StateTimeline, lines, now, over_time
-from grafana_panels.promql import CLUSTER_LEGEND, EXPORTERS, INTERVAL, KNOWN, OLDEST, metric, total
+from grafana_panels.promql import (
+    CLUSTER_LEGEND,
+    EXPORTERS,
+    INTERVAL,
+    KNOWN,
+    OLDEST,
+    metric,
+    total,
+)
 from grafana_panels.table import Column, joined_table
 from grafana_panels.variables import PLACES, TARGETS
 from grafana_panels.verdict import VERDICTS
@@ -14,7 +22,9 @@ from mixin import CLUSTER
 _VERSIONS = {"exporter_version": "Exporter", "python_version": "Python"}
 
 WHICH = f"{CLUSTER}, namespace, pod, instance, target"
-LEGEND = f"{CLUSTER_LEGEND} {{{{namespace}}}} {{{{pod}}}} {{{{instance}}}} {{{{target}}}}"
+LEGEND = (
+    f"{CLUSTER_LEGEND} {{{{namespace}}}} {{{{pod}}}} {{{{instance}}}} {{{{target}}}}"
+)
 
 
 def series(name: str) -> str:
@@ -27,20 +37,28 @@ SCRAPE = f"scrape_duration_seconds{{{TARGETS}}} and {KNOWN}"
 
 
 POLL = total(series("poll_duration_seconds"), WHICH, "max")
-#: The servers with the longest polls within the range: the same ones all along, also while an exporter is down.
+#: The servers with the longest polls within the range: the same ones all along, also
+#: while an exporter is down.
 SLOWEST = (
     f"{POLL} and on ({WHICH}) topk(10, max by ({WHICH}) "
     f"(max_over_time({series('poll_duration_seconds')}[$__range] @ end())))"
 )
-#: 2 for a server that answers, 1 for one that does not, 0 for an exporter that does not.
-ANSWERS = f"1 + {total(series('up'), WHICH, 'min')}\nor ({total(EXPORTERS, WHICH, 'max')} == 0)"
+#: 2 for a server that answers, 1 for one that does not, 0 for an exporter that does
+#: not.
+ANSWERS = (
+    f"1 + {total(series('up'), WHICH, 'min')}\nor ({total(EXPORTERS, WHICH, 'max')} == "
+    "0)"
+)
 #: States of a server, from good to bad.
 STATES = word_mapping({2: ("▲ answering", BLUE), 1: VERDICTS[1], 0: VERDICTS[0]})
 
 top: list[Panel] = [
     Stat(
         title="Up",
-        description="Exporters that answer Prometheus, and servers that answer them. The table names the others.",
+        description=(
+            "Exporters that answer Prometheus, and servers that answer them. The table "
+            "names the others."
+        ),
         targets=[
             now(f"sum({EXPORTERS})", "exporters up"),
             now(f"count({EXPORTERS})", "of exporters"),
@@ -55,7 +73,10 @@ top: list[Panel] = [
     ),
     Stat(
         title="Oldest data",
-        description="Of servers that answer, as on the Overview. The table below has the others.",
+        description=(
+            "Of servers that answer, as on the Overview. The table below has the "
+            "others."
+        ),
         targets=[now(OLDEST, "age")],
         unit="s",
         decimals=0,
@@ -65,8 +86,13 @@ top: list[Panel] = [
     ),
     Stat(
         title="Configuration",
-        description="Whether the last reload succeeded. If not: run --config.check, fix the file, reload.",
-        targets=[now(f"min({series('config_last_reload_successful')})", "configuration")],
+        description=(
+            "Whether the last reload succeeded. If not: run --config.check, fix the "
+            "file, reload."
+        ),
+        targets=[
+            now(f"min({series('config_last_reload_successful')})", "configuration")
+        ],
         mappings=word_mapping({1: ("▲ in force", BLUE), 0: ("▼ OLD ONE", VERMILION)}),
         background=True,
         no_value="no exporter answers",
@@ -84,17 +110,27 @@ polls: list[Panel] = [
     ),
     lines(
         "Failed polls by reason",
-        "refused: vLLM loads or is down; timeout: it is overloaded; malformed: an unsupported version.",
+        (
+            "refused: vLLM loads or is down; timeout: it is overloaded; malformed: an "
+            "unsupported version."
+        ),
         {},
         over_time(
-            f"60 * (sum by (reason) (rate({series('poll_errors_total')}[{INTERVAL}])) > 0)", "{{reason}}"
+            (
+                "60 * (sum by (reason) "
+                f"(rate({series('poll_errors_total')}[{INTERVAL}])) > 0)"
+            ),
+            "{{reason}}",
         ),
         **A_MINUTE,
         no_value="none",
     ),
     lines(
         "Poll duration",
-        "The ten slowest servers. Near --poll.timeout polls begin to fail: vLLM's API server is overloaded.",
+        (
+            "The ten slowest servers. Near --poll.timeout polls begin to fail: vLLM's "
+            "API server is overloaded."
+        ),
         {},
         over_time(SLOWEST, LEGEND),
         unit="s",
@@ -114,10 +150,16 @@ polls: list[Panel] = [
     ),
     lines(
         "Engine restarts and inconsistent samples, 1 h",
-        "Restarts: see vLLM's log. Inconsistent samples that continue: a proxy changes numbers.",
+        (
+            "Restarts: see vLLM's log. Inconsistent samples that continue: a proxy "
+            "changes numbers."
+        ),
         {
             "restarts": (f"sum(increase({series('engine_resets_total')}[1h]))", ORANGE),
-            "inconsistent": (f"sum(increase({series('inconsistent_samples_total')}[1h]))", GREY),
+            "inconsistent": (
+                f"sum(increase({series('inconsistent_samples_total')}[1h]))",
+                GREY,
+            ),
         },
         **COUNT,
         soft_most=1,
@@ -135,7 +177,10 @@ tables: list[Panel] = [
             Column("State", ANSWERS, mappings=STATES, filled=True, width=170),
             Column(
                 "Age of data",
-                f"time() - {total(series('last_success_timestamp_seconds'), WHICH, 'max')}",
+                (
+                    "time() - "
+                    f"{total(series('last_success_timestamp_seconds'), WHICH, 'max')}"
+                ),
                 "dtdurations",
                 width=160,
             ),
@@ -154,17 +199,36 @@ tables: list[Panel] = [
         "Versions of exporters",
         "More than one: finish the rollout; rules and dashboards match the newest.",
         _VERSIONS,
-        [Column("Exporters", f"count by ({', '.join(_VERSIONS)}) ({series('build_info')})", decimals=0)],
+        [
+            Column(
+                "Exporters",
+                f"count by ({', '.join(_VERSIONS)}) ({series('build_info')})",
+                decimals=0,
+            )
+        ],
         no_value="no exporter answers",
         width=10,
     ),
     joined_table(
         "Thresholds in force",
-        "Lowest and highest if exporters differ. Change one with --threshold NAME=NUMBER.",
+        (
+            "Lowest and highest if exporters differ. Change one with --threshold "
+            "NAME=NUMBER."
+        ),
         {"threshold": "Threshold"},
         [
-            Column("Lowest", f"min by (threshold) ({series('threshold')})", "none", width=110),
-            Column("Highest", f"max by (threshold) ({series('threshold')})", "none", width=110),
+            Column(
+                "Lowest",
+                f"min by (threshold) ({series('threshold')})",
+                "none",
+                width=110,
+            ),
+            Column(
+                "Highest",
+                f"max by (threshold) ({series('threshold')})",
+                "none",
+                width=110,
+            ),
         ],
         no_value="no exporter answers",
         sort=("Threshold", False),

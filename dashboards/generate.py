@@ -1,4 +1,5 @@
-"""Write `dashboards/json/*.json` and `docs/reference/panels.md` from `*.dashboard.py`, or check that they are current.
+"""Write `dashboards/json/*.json` and `docs/reference/panels.md` from `*.dashboard.py`,
+or check that they are current.
 
 python dashboards/generate.py [--check]
 python dashboards/generate.py --out FOLDER [--config FILE]
@@ -23,7 +24,9 @@ CATALOGUE = HERE.parent / "docs" / "reference" / "panels.md"
 
 
 def dashboards() -> Iterator[Dashboard]:
-    """Yield the dashboard of every `*.dashboard.py`, as grafanalib's own command would find it."""
+    """Yield the dashboard of every `*.dashboard.py`, as grafanalib's own command would
+    find it.
+    """
     for path in sorted(HERE.glob("*.dashboard.py")):
         spec = importlib.util.spec_from_file_location(path.stem.replace(".", "_"), path)
         if spec is None or spec.loader is None:
@@ -37,9 +40,15 @@ def dashboards() -> Iterator[Dashboard]:
 def main() -> int:
     """Write or check the files; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not current")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; fail if a file is not current",
+    )
     parser.add_argument("--out", type=Path, default=JSON, help="where the files go")
-    parser.add_argument("--config", type=Path, help="your names, such as alerts/mixin.yml")
+    parser.add_argument(
+        "--config", type=Path, help="your names, such as alerts/mixin.yml"
+    )
     args = parser.parse_args()
     if args.config and args.out == JSON:
         parser.error("--config needs --out: the committed files have their own names")

@@ -1,4 +1,7 @@
-"""Overview: which models lose by speculation, how much, since when, and which K to set. One screen."""
+"""Overview: which models lose by speculation, how much, since when, and which K to set.
+
+One screen.
+"""
 
 from grafana_panels import annotations, variables, verdict
 from grafana_panels.acceptance import length_and_break_even
@@ -38,11 +41,13 @@ from mixin import CLUSTER, CRITICAL, INFO, WARNING
 from vllm_specdec_exporter.commands.dashboards.files import HOME, RUNBOOK_LINK
 from vllm_specdec_exporter.economics.cost import Basis
 
-NOW, RATES = Flow(MODEL, now=True), Flow(MODEL)
+NOW = Flow(MODEL, now=True)
+RATES = Flow(MODEL)
 ALERT = f"severity, alertname, {CLUSTER}, namespace, model_name, instance, engine"
 #: Severities in their order: by their names, info would come before warning.
 SEVERITIES = {1: (CRITICAL, VERMILION), 2: (WARNING, AMBER), 3: (INFO, PALE_SKY)}
-#: Down is one tile, and without a verdict is one: with one for each state the letters would be too small to be read.
+#: Down is one tile, and without a verdict is one: with one for each state the letters
+#: would be too small to be read.
 SUMS = {
     1: ("✖ DOWN", verdict.VERDICTS[1][1]),
     **{code: verdict.VERDICTS[code] for code in range(2, 9)},
@@ -52,29 +57,43 @@ _K_WORDS = word_mapping({verdict.MIXED: ("mixed", GREY)})
 
 
 def missing(text: str, condition: str, label: str = "") -> str:
-    """Return a sentence that is shown if a condition has a result; `$1` in it is the value of a label."""
+    """Return a sentence that is shown if a condition has a result; `$1` in it is the
+    value of a label.
+    """
     named = f'label_replace({condition}, "sentence", "{text}", "{label}", "(.*)")'
     return f"group by (sentence) ({named})"
 
 
 #: What a person should do before anything else, each in one sentence.
 MISSING = (
-    missing("No exporter: let Prometheus scrape port 9850.", f"vector(1) unless on () group({EXPORTERS})"),
-    missing("Exporter $1 is down: see its log.", f"{EXPORTERS} == 0", "instance"),
-    missing("vLLM of $1 is down: see its log.", f"{metric('up', TARGETS)} == 0", "instance"),
-    missing("No traffic: send requests.", f"min({metric('activity', state='idle')}) == 1"),
     missing(
-        "Method unknown: set --spec.config.",
-        f"{metric('info', method='', cost_profile='unknown')} unless on ({IDENTITY}) {metric('activity', state='off')} == 1",
+        "No exporter: let Prometheus scrape port 9850.",
+        f"vector(1) unless on () group({EXPORTERS})",
+    ),
+    missing("Exporter $1 is down: see its log.", f"{EXPORTERS} == 0", "instance"),
+    missing(
+        "vLLM of $1 is down: see its log.", f"{metric('up', TARGETS)} == 0", "instance"
     ),
     missing(
-        "A verdict is uncertain: run history, or calibrate.", f"{metric('payoff', verdict='unknown')} == 1"
+        "No traffic: send requests.", f"min({metric('activity', state='idle')}) == 1"
+    ),
+    missing(
+        "Method unknown: set --spec.config.",
+        (
+            f"{metric('info', method='', cost_profile='unknown')} unless on "
+            f"({IDENTITY}) {metric('activity', state='off')} == 1"
+        ),
+    ),
+    missing(
+        "A verdict is uncertain: run history, or calibrate.",
+        f"{metric('payoff', verdict='unknown')} == 1",
     ),
     missing("No alert rules: load alerts/rules.", f"vector(1) unless on () {WATCHDOG}"),
 )
 SEE = "see What is missing"
 _NOTHING_WON = f"0 * max({metric('build_info', TARGETS)})"
-#: Of models whose budget is known for an hour: before, it is always full, unless more is lost than it allows.
+#: Of models whose budget is known for an hour: before, it is always full, unless more
+#: is lost than it allows.
 _LEFT = f"{recorded('worth_it_error_budget:remaining30d')}[1d]"
 _LOSING = recorded("losing_drafts:ratio_rate6h")
 BUDGET = (
@@ -89,12 +108,16 @@ def outcome(word: str, hours: str) -> str:
 
 
 def won(by: str = "", bound: str = "") -> str:
-    """Return the hours of engines that speculation has saved in a day, or an end of the interval of that.
+    """Return the hours of engines that speculation has saved in a day, or an end of the
+    interval of that.
 
     An engine without requests saves none.
     """
     select = f'{MODELS},bound="{bound}"'
-    return total(f"sum_over_time(model:vllm_specdec_saved_engines:sum{{{select}}}[1d:5m]) / 12", by)
+    return total(
+        f"sum_over_time(model:vllm_specdec_saved_engines:sum{{{select}}}[1d:5m]) / 12",
+        by,
+    )
 
 
 _WON = won()
@@ -105,19 +128,36 @@ first_line: list[Panel] = [
         title="Monitoring",
         description="Whether exporters answer, how old data is, and models by what judges them.",
         targets=[
-            now(f"min({EXPORTERS}) and on () {WATCHDOG}\nor on () vector(0)", "monitoring"),
+            now(
+                f"min({EXPORTERS}) and on () {WATCHDOG}\nor on () vector(0)",
+                "monitoring",
+            ),
             now(OLDEST, "oldest data"),
             now(f"max({WATCHDOG})\nor on () vector(0)", "rules"),
-            now(f"count by (basis) ({recorded(verdict.INTERVAL, bound='low')})", "{{basis}}"),
+            now(
+                f"count by (basis) ({recorded(verdict.INTERVAL, bound='low')})",
+                "{{basis}}",
+            ),
         ],
         text="value_and_name",
         unit="s",
         decimals=0,
         background=True,
         overrides=[
-            named("monitoring", mappings=word_mapping({1: ("▲ OK", BLUE), 0: ("✖ BROKEN", VERMILION)})),
-            named("rules", mappings=word_mapping({1: ("loaded", GREY), 0: ("NOT LOADED", VERMILION)})),
-            *(named(basis, displayName=f"models: {basis}", unit="short") for basis in Basis),
+            named(
+                "monitoring",
+                mappings=word_mapping({1: ("▲ OK", BLUE), 0: ("✖ BROKEN", VERMILION)}),
+            ),
+            named(
+                "rules",
+                mappings=word_mapping(
+                    {1: ("loaded", GREY), 0: ("NOT LOADED", VERMILION)}
+                ),
+            ),
+            *(
+                named(basis, displayName=f"models: {basis}", unit="short")
+                for basis in Basis
+            ),
         ],
         no_value="no exporter",
         width=24,
@@ -126,28 +166,41 @@ first_line: list[Panel] = [
     Stat(
         title="Models by verdict",
         description="How many models have each verdict. The table below has them by name.",
-        targets=[now(f'count_values("verdict", clamp({verdict.of_models()}, 1, 9))', "{{verdict}}")],
+        targets=[
+            now(
+                f'count_values("verdict", clamp({verdict.of_models()}, 1, 9))',
+                "{{verdict}}",
+            )
+        ],
         text="value_and_name",
         unit="short",
         decimals=0,
         background=True,
         overrides=[
-            named(str(code), displayName=word, color=fixed(color)) for code, (word, color) in SUMS.items()
+            named(str(code), displayName=word, color=fixed(color))
+            for code, (word, color) in SUMS.items()
         ],
         # Prometheus returns counted values in no order.
         reshape=[
             {"id": "joinByField", "options": {"byField": "Time", "mode": "outer"}},
-            {"id": "organize", "options": {"indexByName": {str(code): code for code in SUMS}}},
+            {
+                "id": "organize",
+                "options": {"indexByName": {str(code): code for code in SUMS}},
+            },
         ],
         no_value="NO MODEL",
         width=7,
     ),
     Stat(
         title="Time won or lost, 24 h",
-        description="Hours of busy engines, their interval with unknown models, and at the price above.",
+        description=(
+            "Hours of busy engines, their interval with unknown models, and at the "
+            "price above."
+        ),
         targets=[
             now(
-                f"{outcome('won', f'{_WON} >= 0')}\nor {outcome('lost', f'-({_WON}) > 0')}\n"
+                f"{outcome('won', f'{_WON} >= 0')}\nor "
+                f"{outcome('lost', f'-({_WON}) > 0')}\n"
                 f"or on () {outcome('nothing yet', _NOTHING_WON)}",
                 "{{outcome}}",
             ),
@@ -173,8 +226,14 @@ first_line: list[Panel] = [
         "What is missing",
         "What to do before the other panels are complete.",
         {"sentence": "What to do"},
-        [Column(f"Value {number}", sentence) for number, sentence in enumerate(MISSING)],
-        overrides=[matching("^Value", custom__hidden=True), named("What to do", custom__cellOptions=WRAPPED)],
+        [
+            Column(f"Value {number}", sentence)
+            for number, sentence in enumerate(MISSING)
+        ],
+        overrides=[
+            matching("^Value", custom__hidden=True),
+            named("What to do", custom__cellOptions=WRAPPED),
+        ],
         no_value="nothing",
         header=False,
         width=6,
@@ -188,7 +247,9 @@ models = models_table(
     "Worst first. Modelled: nothing of this server is timed. Click for details.",
     f"no model: {SEE}",
     Column("Acceptance", NOW.acceptance(), "percentunit", 0, 88),
-    Column("K", verdict.k_of("num_speculative_tokens", MODEL), "short", 0, 52, _K_WORDS),
+    Column(
+        "K", verdict.k_of("num_speculative_tokens", MODEL), "short", 0, 52, _K_WORDS
+    ),
     Column("Won, 24 h", won(MODEL), "h", 1, 76),
     states=verdict.of_models(),
     rows=13,
@@ -207,7 +268,10 @@ history: list[Panel] = [
     ),
     joined_table(
         "Firing alerts",
-        "Critical first, and how long the condition has held. Click one for rule and runbook.",
+        (
+            "Critical first, and how long the condition has held. Click one for rule "
+            "and runbook."
+        ),
         {
             "severity": "Severity",
             "alertname": "Alert",
@@ -219,7 +283,10 @@ history: list[Panel] = [
             Column(
                 "Active for",
                 renamed(
-                    f"time() - max by ({ALERT}) (ALERTS_FOR_STATE and ignoring (alertstate) {FIRING})",
+                    (
+                        f"time() - max by ({ALERT}) (ALERTS_FOR_STATE and ignoring "
+                        f"(alertstate) {FIRING})"
+                    ),
                     "severity",
                     {word: str(code) for code, (word, _) in SEVERITIES.items()},
                 ),
@@ -246,7 +313,9 @@ history: list[Panel] = [
         {},
         over_time(FAST, MODEL_LEGEND),
         over_time(agreed("harmful_speedup"), f"{LIMIT}harmful below {MODEL_LEGEND}"),
-        over_time(agreed("beneficial_speedup"), f"{LIMIT}beneficial above {MODEL_LEGEND}"),
+        over_time(
+            agreed("beneficial_speedup"), f"{LIMIT}beneficial above {MODEL_LEGEND}"
+        ),
         **TIMES,
         overrides=[threshold_lines(), threshold_lines(VERMILION, "harmful")],
         no_value=f"no exporter, or no drafts: {SEE}",
@@ -254,13 +323,18 @@ history: list[Panel] = [
         width=24,
         rows=7,
     ),
-    length_and_break_even(RATES.length(), no_value=f"no drafts: {SEE}", listed=True, width=24, rows=7),
+    length_and_break_even(
+        RATES.length(), no_value=f"no drafts: {SEE}", listed=True, width=24, rows=7
+    ),
 ]
 
 dashboard = Dashboard(
     uid=HOME,
     title="Overview",
-    description="Which models gain or lose by speculative decoding, since when, and which K should be set?",
+    description=(
+        "Which models gain or lose by speculative decoding, since when, and which K "
+        "should be set?"
+    ),
     page="payoff.md",
     sections=[("", [*first_line, models, *history])],
     variables=[*variables.of_models(), variables.price()],

@@ -1,7 +1,9 @@
-"""The command reference: what every command's parser takes, and what its help says of it.
+"""The command reference: what every command's parser takes, and what its help says of
+it.
 
-The parsers are the only source: metavars, defaults, environment variables and exit codes are those of
-`--help`. Settings of `serve` that other commands take as well are named only: configuration.md has them.
+The parsers are the only source: metavars, defaults, environment variables and exit
+codes are those of `--help`. Settings of `serve` that other commands take as well are
+named only: configuration.md has them.
 """
 
 import argparse
@@ -12,12 +14,14 @@ from dataclasses import dataclass
 
 from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
 from vllm_specdec_exporter.config.options import ENVIRONMENT_PREFIX, Parser
-from vllm_specdec_exporter.serve.option_table import OPTIONS
+from vllm_specdec_exporter.settings.option_table import OPTIONS
 
 #: What argparse prints when it is told no title, and what heads the flags here then.
 _ARGPARSE_TITLES = {"positional arguments": "", "options": ""}
 _VARIABLE = re.compile(rf" ?\[\$({ENVIRONMENT_PREFIX}\w+)(?:, one value per line)?\]$")
-_DEFAULT = re.compile(r" ?(?:\bDefault: (?P<sentence>.*)\.|\(default: (?P<aside>.*)\))$", re.DOTALL)
+_DEFAULT = re.compile(
+    r" ?(?:\bDefault: (?P<sentence>.*)\.|\(default: (?P<aside>.*)\))$", re.DOTALL
+)
 _EXIT_CODES = re.compile(r"(?P<before>.*?) ?\bExit codes: (?P<codes>.*)\.$", re.DOTALL)
 _SERVE = "serve"
 #: Every command has this exit code, so the page says it once.
@@ -66,7 +70,8 @@ class Command:
         groups: its own flags and arguments by title; an empty title first.
         shared: flags that are settings of `serve`, which mean the same here.
         remark: what else its help says.
-        exit_codes: what each exit code means, as the help says; empty where it does not.
+        exit_codes: what each exit code means, as the help says; empty where it does
+            not.
     """
 
     name: str
@@ -93,7 +98,9 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     """Return the parser of a command, as its module fills it."""
     module_name, summary = COMMANDS[name]
     parser = Parser(prog=f"{PROGRAM} {name}", description=summary)
-    importlib.import_module(f"vllm_specdec_exporter.{module_name}").add_arguments(parser)
+    importlib.import_module(f"vllm_specdec_exporter.{module_name}").add_arguments(
+        parser
+    )
     return parser
 
 
@@ -122,11 +129,16 @@ def commands() -> Iterator[str]:
     found = [command_of(name) for name in COMMANDS]
     yield "# Commands"
     yield (
-        f"`{PROGRAM}` without a command is `{_SERVE}`. Every command takes `--help` and `--version`, and "
-        "exits with code 2 and one line on standard error for bad usage, with 74 if its output cannot be "
+        f"`{PROGRAM}` without a command is `{_SERVE}`. Every command takes `--help` "
+        "and `--version`, and "
+        "exits with code 2 and one line on standard error for bad usage, with 74 if "
+        "its output cannot be "
         "written. A flag beats its environment variable."
     )
-    yield table(("command", "what it does"), ((f"[`{one.name}`](#{one.name})", one.summary) for one in found))
+    yield table(
+        ("command", "what it does"),
+        ((f"[`{one.name}`](#{one.name})", one.summary) for one in found),
+    )
     for one in found:
         yield from _section(one)
 
@@ -141,31 +153,48 @@ def _section(one: Command) -> Iterator[str]:
         yield table(
             ("flag", "environment variable", "default", "meaning"),
             (
-                (f"`{flag.shown}`", f"`{flag.variable}`" if flag.variable else "", flag.default, flag.meaning)
+                (
+                    f"`{flag.shown}`",
+                    f"`{flag.variable}`" if flag.variable else "",
+                    flag.default,
+                    flag.meaning,
+                )
                 for flag in flags
             ),
         )
     if one.name == _SERVE:
-        yield "All its settings are flags as well: [configuration](configuration.md) has them."
+        yield (
+            "All its settings are flags as well: [configuration](configuration.md) has "
+            "them."
+        )
     elif one.shared:
         named = ", ".join(f"`{name}`" for name in one.shared)
         yield f"As in [configuration](configuration.md): {named}."
     if one.remark:
         yield one.remark
     if one.exit_codes:
-        codes = ((f"{code}", text) for code, text in one.exit_codes.items() if text != _BAD_USAGE)
+        codes = (
+            (f"{code}", text)
+            for code, text in one.exit_codes.items()
+            if text != _BAD_USAGE
+        )
         yield table(("exit code", "when"), codes)
 
 
 def _flag(action: argparse.Action) -> Flag:
-    text, variable, default = (action.help or "").replace("%%", "%"), "", ""
+    text = (action.help or "").replace("%%", "%")
+    variable = ""
+    default = ""
     if found := _VARIABLE.search(text):
-        text, variable = text[: found.start()], found[1]
+        text = text[: found.start()]
+        variable = found[1]
     if found := _DEFAULT.search(text):
-        text, default = text[: found.start()], found["sentence"] or found["aside"]
+        text = text[: found.start()]
+        default = found["sentence"] or found["aside"]
     value = _value(action)
     if len(value) > _LONGEST_VALUE and action.choices is not None:
-        value, text = "NAME", f"{text} One of {', '.join(map(str, action.choices))}."
+        value = "NAME"
+        text = f"{text} One of {', '.join(map(str, action.choices))}."
     return Flag(
         names=tuple(action.option_strings),
         value=value,
@@ -184,11 +213,15 @@ def _value(action: argparse.Action) -> str:
         return str(action.metavar)
     if action.choices is not None:
         return "|".join(str(choice) for choice in action.choices)
-    return action.dest.upper() if action.option_strings else action.dest
+    if action.option_strings:
+        return action.dest.upper()
+    return action.dest
 
 
 def _is_setting(action: argparse.Action) -> bool:
-    """Tell whether a flag was made from the option table: then `gather` has its default."""
+    """Tell whether a flag was made from the option table: then `gather` has its
+    default.
+    """
     return _VARIABLE.search((action.help or "").replace("%%", "%")) is not None
 
 
@@ -197,8 +230,13 @@ def _epilog(text: str) -> tuple[str, dict[int, str]]:
     found = _EXIT_CODES.fullmatch(text)
     if found is None:
         return text, {}
-    pairs = (re.fullmatch(r"(\d+) (.*)", part, re.DOTALL) for part in found["codes"].split("; "))
-    return found["before"], {int(pair[1]): pair[2] for pair in pairs if pair is not None}
+    pairs = (
+        re.fullmatch(r"(\d+) (.*)", part, re.DOTALL)
+        for part in found["codes"].split("; ")
+    )
+    return found["before"], {
+        int(pair[1]): pair[2] for pair in pairs if pair is not None
+    }
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
@@ -206,5 +244,8 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     columns = [column for column in zip(head, *rows, strict=True) if any(column[1:])]
     head, *body = zip(*columns, strict=True)
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in body]
+    lines += [
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+        for row in body
+    ]
     return "\n".join(lines)

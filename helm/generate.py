@@ -2,8 +2,9 @@
 
     python helm/generate.py [--check]
 
-From values.yaml: values.schema.json, and the reference in README.md. From elsewhere, because a chart can only
-read files inside itself: Alertmanager's routes, and links to rules, dashboards and message templates.
+From values.yaml: values.schema.json, and the reference in README.md. From elsewhere,
+because a chart can only read files inside itself: Alertmanager's routes, and links to
+rules, dashboards and message templates.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import yaml
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.config.values import PUBLISHED
-from vllm_specdec_exporter.serve.option_table import OPTIONS
+from vllm_specdec_exporter.settings.option_table import OPTIONS
 
 sys.path.append(str(Path(__file__).parents[1] / "alerts"))
 from collections.abc import Iterable
@@ -39,7 +40,8 @@ LINKED = {
     "dashboards": "dashboards/json/*.json",
 }
 
-#: Options of the exporter that have a value of their own, and how the names of others begin.
+#: Options of the exporter that have a value of their own, and how the names of others
+#: begin.
 _ELSEWHERE = {
     "vllm.url",
     "spec.config",
@@ -51,7 +53,12 @@ _ELSEWHERE = {
 _ELSEWHERE_ALL = ("tap.", "push.")
 _SCALAR = {"type": ["string", "number", "boolean"]}
 #: As text too: `--set` hands decimals over as text.
-_NUMBER = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^-?[0-9]+(\.[0-9]+)?$"}]}
+_NUMBER = {
+    "anyOf": [
+        {"type": "number"},
+        {"type": "string", "pattern": r"^-?[0-9]+(\.[0-9]+)?$"},
+    ]
+}
 
 
 def wanted() -> dict[Path, str]:
@@ -62,32 +69,55 @@ def wanted() -> dict[Path, str]:
     return {
         CHART / "values.schema.json": text.schema(sections, _schemas(), hints),
         README: _readme(sections),
-        FILES / "alertmanagerconfig.json": json.dumps(alertmanager_config(routes), indent=2) + "\n",
+        FILES / "alertmanagerconfig.json": json.dumps(
+            alertmanager_config(routes), indent=2
+        )
+        + "\n",
     }
 
 
 def _schemas() -> dict[str, Any]:
-    """Return what the defaults do not say of the values: names that the code has, and value_schemas.yaml."""
-    files = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in ROOT.glob(LINKED["rules"])}
-    rules = [rule for file in files.values() for group in file["groups"] for rule in group["rules"]]
-    boards = [path.stem.removeprefix("vllm-specdec-") for path in ROOT.glob(LINKED["dashboards"])]
+    """Return what the defaults do not say of the values: names that the code has, and
+    value_schemas.yaml.
+    """
+    files = {
+        path.stem: yaml.safe_load(path.read_text("utf-8"))
+        for path in ROOT.glob(LINKED["rules"])
+    }
+    rules = [
+        rule
+        for file in files.values()
+        for group in file["groups"]
+        for rule in group["rules"]
+    ]
+    boards = [
+        path.stem.removeprefix("vllm-specdec-")
+        for path in ROOT.glob(LINKED["dashboards"])
+    ]
     settings: dict[str, Any] = {}
     for option in OPTIONS:
         if option.name not in _ELSEWHERE and not option.name.startswith(_ELSEWHERE_ALL):
             many = {"anyOf": [_SCALAR, {"type": "array", "items": _SCALAR}]}
-            settings[option.name] = (many if option.repeatable else _SCALAR) | {"description": option.help}
+            settings[option.name] = (many if option.repeatable else _SCALAR) | {
+                "description": option.help
+            }
     return {
         "exporter.settings": _only(settings),
         "exporter.thresholds": {
             "anyOf": [
                 {"const": PUBLISHED},
                 _only(
-                    {PUBLISHED: {"type": "boolean"}, **{name: _NUMBER for name, _ in Thresholds().items()}}
+                    {
+                        PUBLISHED: {"type": "boolean"},
+                        **{name: _NUMBER for name, _ in Thresholds().items()},
+                    }
                 ),
             ]
         },
         "prometheusRule.groups": _switches(files),
-        "prometheusRule.disabled": _switches({rule["alert"] for rule in rules if "alert" in rule}),
+        "prometheusRule.disabled": _switches(
+            {rule["alert"] for rule in rules if "alert" in rule}
+        ),
         "dashboards.boards": _switches(boards),
         **yaml.safe_load((ROOT / "helm" / "value_schemas.yaml").read_text("utf-8")),
     }
@@ -110,17 +140,26 @@ def _readme(sections: list[table.Section]) -> str:
 
 
 def bring_links_up_to_date(*, check: bool) -> int:
-    """Link to what the chart shares with other ways to install it; return the exit code."""
+    """Link to what the chart shares with other ways to install it; return the exit
+    code.
+    """
     links = {
         FILES / folder / path.name: os.path.relpath(path, FILES / folder)
         for folder, pattern in LINKED.items()
         for path in ROOT.glob(pattern)
     }
     there = {path for folder in LINKED for path in (FILES / folder).iterdir()}
-    stale = {path for path in links if not path.is_symlink() or str(path.readlink()) != links[path]}
+    stale = {
+        path
+        for path in links
+        if not path.is_symlink() or str(path.readlink()) != links[path]
+    }
     wrong = stale | there - links.keys()
     if check and wrong:
-        sys.stderr.write(f"not current: {', '.join(path.name for path in wrong)}; run `make generate`\n")
+        sys.stderr.write(
+            f"not current: {', '.join(path.name for path in wrong)}; run `make "
+            "generate`\n"
+        )
         return 1
     for path in wrong:
         path.unlink(missing_ok=True)
@@ -132,9 +171,15 @@ def bring_links_up_to_date(*, check: bool) -> int:
 def main() -> int:
     """Write or check the files; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not current")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; fail if a file is not current",
+    )
     args = parser.parse_args()
-    return bring_links_up_to_date(check=args.check) or bring_up_to_date(wanted(), check=args.check)
+    return bring_links_up_to_date(check=args.check) or bring_up_to_date(
+        wanted(), check=args.check
+    )
 
 
 if __name__ == "__main__":

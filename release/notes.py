@@ -2,7 +2,8 @@
 
     python release/notes.py v1.2.3 [--rehearse]
 
-Fails, and so stops a release, if the tag is not the package's version, or the changelog has nothing on it.
+Fails, and so stops a release, if the tag is not the package's version, or the changelog
+has nothing on it.
 """
 
 import argparse
@@ -54,7 +55,10 @@ def sections(text: str) -> list[Section]:
         heading, _, body = part.partition("\n")
         match = _HEADING.match(heading)
         if match is None:
-            msg = f"{heading!r} is not of the form '## [1.2.3] - 2026-01-31' or '## [{UNRELEASED}]'"
+            msg = (
+                f"{heading!r} is not of the form '## [1.2.3] - 2026-01-31' or '## "
+                f"[{UNRELEASED}]'"
+            )
             raise ChangelogError(msg)
         listed.append(Section(match["name"], match["date"] or "", body.strip()))
     _check_order(listed)
@@ -85,7 +89,10 @@ def _check_section(section: Section) -> None:
         raise ChangelogError(msg)
     kinds = re.findall(r"^### (.*)$", section.body, re.MULTILINE)
     if len(set(kinds)) < len(kinds) or not set(kinds) <= set(KINDS):
-        msg = f"[{section.version}] has the headings {kinds}; each once, of {', '.join(KINDS)}"
+        msg = (
+            f"[{section.version}] has the headings {kinds}; each once, of "
+            f"{', '.join(KINDS)}"
+        )
         raise ChangelogError(msg)
 
 
@@ -106,15 +113,21 @@ def notes(tag: str, version: str, changelog: str, *, rehearse: bool = False) -> 
         rehearse: take what is unreleased where the version has no section yet.
 
     Raises:
-        ChangelogError: the tag is of another version, or there is nothing to say about it.
+        ChangelogError: the tag is of another version, or there is nothing to say about
+            it.
     """
     if tag != f"v{version}":
-        msg = f"the tag is {tag}, and the package's version {version}: wanted v{version}"
+        msg = (
+            f"the tag is {tag}, and the package's version {version}: wanted v{version}"
+        )
         raise ChangelogError(msg)
     by_version = {one.version: one for one in sections(changelog)}
     section = by_version.get(version) or (by_version[UNRELEASED] if rehearse else None)
     if section is None:
-        msg = f"no section [{version}]: name the one that is [{UNRELEASED}] so, with its date"
+        msg = (
+            f"no section [{version}]: name the one that is [{UNRELEASED}] so, with its "
+            "date"
+        )
         raise ChangelogError(msg)
     if not re.search(r"^- \S", section.body, re.MULTILINE):
         msg = f"the section [{version}] lists nothing"
@@ -127,11 +140,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tag", help="the tag of the release, such as v1.2.3")
     parser.add_argument(
-        "--rehearse", action="store_true", help=f"without a section of the version, print [{UNRELEASED}]"
+        "--rehearse",
+        action="store_true",
+        help=f"without a section of the version, print [{UNRELEASED}]",
     )
     args = parser.parse_args()
     try:
-        text = notes(args.tag, __version__, CHANGELOG.read_text("utf-8"), rehearse=args.rehearse)
+        text = notes(
+            args.tag, __version__, CHANGELOG.read_text("utf-8"), rehearse=args.rehearse
+        )
     except ChangelogError as error:
         sys.stderr.write(f"error: CHANGELOG.md: {error}\n")
         return 1

@@ -1,4 +1,5 @@
-"""The README as the page at the package index, where links into the repository have to be whole addresses.
+"""The README as the page at the package index, where links into the repository have to
+be whole addresses.
 
 The build backend calls it; nobody else does.
 """
@@ -10,7 +11,9 @@ from typing import Any
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 #: A link or a picture of a file: what stands before its path, and the path.
-_LINK = re.compile(r"(?P<before>(?P<picture>!?)\[[^\]]*\]\()(?![a-z]+:|#)(?P<path>[^)]+)")
+_LINK = re.compile(
+    r"(?P<before>(?P<picture>!?)\[[^\]]*\]\()(?![a-z]+:|#)(?P<path>[^)]+)"
+)
 
 
 class Readme(MetadataHookInterface):
@@ -18,11 +21,15 @@ class Readme(MetadataHookInterface):
 
     def update(self, metadata: dict[str, Any]) -> None:
         """Link to the files as they are at the release's tag."""
-        page, tag = metadata["urls"]["Repository"], f"v{metadata['version']}"
+        page = metadata["urls"]["Repository"]
+        tag = f"v{metadata['version']}"
 
         def whole(link: re.Match[str]) -> str:
             kind = "raw" if link["picture"] else "blob"
             return f"{link['before']}{page}/{kind}/{tag}/{link['path']}"
 
         text = Path(self.root, "README.md").read_text("utf-8")
-        metadata["readme"] = {"content-type": "text/markdown", "text": _LINK.sub(whole, text)}
+        metadata["readme"] = {
+            "content-type": "text/markdown",
+            "text": _LINK.sub(whole, text),
+        }

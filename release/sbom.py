@@ -1,9 +1,11 @@
-"""Write the software bill of materials: the exporter and what it needs at run time, as CycloneDX.
+"""Write the software bill of materials: the exporter and what it needs at run time, as
+CycloneDX.
 
     python release/sbom.py FILE
 
-Names, versions, hashes and what needs what come from requirements/runtime.txt, licences from the metadata of
-the installed packages, which have to be the locked ones. The same tree gives the same bytes.
+Names, versions, hashes and what needs what come from requirements/runtime.txt, licences
+from the metadata of the installed packages, which have to be the locked ones. The same
+tree gives the same bytes.
 """
 
 import argparse
@@ -17,7 +19,13 @@ from pathlib import Path
 
 from cyclonedx.contrib.license.exceptions import FactoryException
 from cyclonedx.contrib.license.factories import LicenseFactory
-from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, XsUri
+from cyclonedx.model import (
+    ExternalReference,
+    ExternalReferenceType,
+    HashAlgorithm,
+    HashType,
+    XsUri,
+)
 from cyclonedx.model.bom import Bom, BomMetaData
 from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.model.license import License
@@ -33,9 +41,13 @@ NAME = "vllm-specdec-exporter"
 #: Names of licences that packages give instead of SPDX identifiers.
 _SPDX = {"Apache 2.0": "Apache-2.0"}
 
-_ENTRY = re.compile(r"^(?P<name>[a-z0-9-]+)==(?P<version>\S+) \\\n(?P<rest>(?:^ .*\n)+)", re.MULTILINE)
+_ENTRY = re.compile(
+    r"^(?P<name>[a-z0-9-]+)==(?P<version>\S+) \\\n(?P<rest>(?:^ .*\n)+)", re.MULTILINE
+)
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
-_VIA = re.compile(r"^ +#(?: +via)? +([a-z0-9-]+)(?: \(pyproject\.toml\))?$", re.MULTILINE)
+_VIA = re.compile(
+    r"^ +#(?: +via)? +([a-z0-9-]+)(?: \(pyproject\.toml\))?$", re.MULTILINE
+)
 
 
 class SbomError(RuntimeError):
@@ -65,16 +77,23 @@ def locked(text: str) -> dict[str, Locked]:
     """
     packages = {
         match["name"]: Locked(
-            match["version"], tuple(sorted(_HASH.findall(match["rest"]))), tuple(_VIA.findall(match["rest"]))
+            match["version"],
+            tuple(sorted(_HASH.findall(match["rest"]))),
+            tuple(_VIA.findall(match["rest"])),
         )
         for match in _ENTRY.finditer(text)
     }
     pinned = re.findall(r"^([^\s#=]+)==", text, re.MULTILINE)
     incomplete = [
-        name for name in pinned if name not in packages or not packages[name].hashes or not packages[name].via
+        name
+        for name in pinned
+        if name not in packages or not packages[name].hashes or not packages[name].via
     ]
     if incomplete or not packages:
-        msg = f"{LOCK.name}: no hashes, or nothing that needs it: {', '.join(incomplete) or 'no package'}"
+        msg = (
+            f"{LOCK.name}: no hashes, or nothing that needs it: "
+            f"{', '.join(incomplete) or 'no package'}"
+        )
         raise SbomError(msg)
     return packages
 
@@ -83,7 +102,8 @@ def licence(name: str, version: str) -> License:
     """Return the licence of an installed package.
 
     Raises:
-        SbomError: it is not installed in this version, or its licence is none that SPDX knows.
+        SbomError: it is not installed in this version, or its licence is none that SPDX
+            knows.
     """
     try:
         metadata = importlib.metadata.metadata(name)
@@ -92,13 +112,24 @@ def licence(name: str, version: str) -> License:
     if metadata is None or metadata["Version"] != version:
         msg = f"{name} {version} is not installed, so its licence is not known"
         raise SbomError(msg)
-    said = next((metadata[field] for field in ("License-Expression", "License") if field in metadata), "")
+    said = next(
+        (
+            metadata[field]
+            for field in ("License-Expression", "License")
+            if field in metadata
+        ),
+        "",
+    )
     factory = LicenseFactory()
     spdx = _SPDX.get(said, said)
     try:
-        return factory.make_with_expression(spdx) if " " in spdx else factory.make_with_id(spdx)
+        if " " in spdx:
+            return factory.make_with_expression(spdx)
+        return factory.make_with_id(spdx)
     except FactoryException as error:
-        msg = f"{name} {version} gives as its licence {said!r}, which SPDX does not know"
+        msg = (
+            f"{name} {version} gives as its licence {said!r}, which SPDX does not know"
+        )
         raise SbomError(msg) from error
 
 
@@ -109,52 +140,76 @@ def bill(packages: Mapping[str, Locked]) -> Bom:
         SbomError: a licence is not known.
     """
     own = _component(
-        NAME, __version__, ComponentType.APPLICATION, LicenseFactory().make_with_id("Apache-2.0")
+        NAME,
+        __version__,
+        ComponentType.APPLICATION,
+        LicenseFactory().make_with_id("Apache-2.0"),
     )
     components = {NAME: own}
     for name, package in packages.items():
-        one = _component(name, package.version, ComponentType.LIBRARY, licence(name, package.version))
-        # A package has a file for each platform. They are listed here and not as the component's own hashes,
-        # which are of one thing.
+        one = _component(
+            name, package.version, ComponentType.LIBRARY, licence(name, package.version)
+        )
+        # A package has a file for each platform. They are listed here and not as the
+        # component's own hashes, which are of one thing.
         one.external_references.add(
             ExternalReference(
                 type=ExternalReferenceType.DISTRIBUTION,
                 url=XsUri(str(one.purl)),
                 comment="any one of these files, by platform",
-                hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest) for digest in package.hashes],
+                hashes=[
+                    HashType(alg=HashAlgorithm.SHA_256, content=digest)
+                    for digest in package.hashes
+                ],
             )
         )
         components[name] = one
     made = Bom(
-        components=[component for name, component in components.items() if name != NAME],
+        components=[
+            component for name, component in components.items() if name != NAME
+        ],
         # From the content: the same for the same.
-        serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"{NAME}@{__version__} {sorted(packages.items())}"),
+        serial_number=uuid.uuid5(
+            uuid.NAMESPACE_URL, f"{NAME}@{__version__} {sorted(packages.items())}"
+        ),
         metadata=BomMetaData(component=own),
     )
     # The library fills in the present time, and writes none for None.
     made.metadata.timestamp = None  # type: ignore[assignment]
     for name, component in components.items():
         made.register_dependency(
-            component, [components[one] for one in packages if name in packages[one].via]
+            component,
+            [components[one] for one in packages if name in packages[one].via],
         )
     return made
 
 
 def _component(name: str, version: str, kind: ComponentType, of: License) -> Component:
     purl = PackageURL("pypi", name=name, version=version)
-    return Component(name=name, version=version, type=kind, purl=purl, bom_ref=str(purl), licenses=[of])
+    return Component(
+        name=name,
+        version=version,
+        type=kind,
+        purl=purl,
+        bom_ref=str(purl),
+        licenses=[of],
+    )
 
 
 def document(made: Bom) -> str:
     """Return a bill as JSON."""
-    text: str = make_outputter(made, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string(indent=2)
+    text: str = make_outputter(
+        made, OutputFormat.JSON, SchemaVersion.V1_6
+    ).output_as_string(indent=2)
     return text + "\n"
 
 
 def main() -> int:
     """Write the bill; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", type=Path, help="what is written, such as dist/sbom.cdx.json")
+    parser.add_argument(
+        "file", type=Path, help="what is written, such as dist/sbom.cdx.json"
+    )
     args = parser.parse_args()
     try:
         text = document(bill(locked(LOCK.read_text("utf-8"))))

@@ -1,10 +1,12 @@
-"""Write version and addresses wherever a file repeats them, or check that all of them say the same.
+"""Write version and addresses wherever a file repeats them, or check that all of them
+say the same.
 
     python release/version.py [--check | --ready]
 
-The version is `__version__` of the package; the addresses are those of release/publish.toml. What the package
-and its build compute from them is not here: only texts that people and tools read as they are, such as the
-image in manifests and documents.
+The version is `__version__` of the package; the addresses are those of
+release/publish.toml. What the package and its build compute from them is not here: only
+texts that people and tools read as they are, such as the image in manifests and
+documents.
 """
 
 import argparse
@@ -32,13 +34,22 @@ _IMAGE = rf"(?:[a-z0-9._-]+/)*{_NAME}"
 #: The keys of release/publish.toml: what each has to be, as a pattern and in words.
 KEYS = {
     "repository": (_URL, f"the repository's page, https://HOST/OWNER/{_NAME}"),
-    "registry": (_REGISTRY, "host and path that image and chart are pushed to, without a scheme"),
+    "registry": (
+        _REGISTRY,
+        "host and path that image and chart are pushed to, without a scheme",
+    ),
     "image": (_IMAGE, f"the image's name in the registry, which ends in {_NAME}"),
     "index-account": (r"[\w.-]+", "the account at the package index"),
 }
 _PLACEHOLDER = re.compile(r"\bOWNER\b|\.invalid(?![\w.])")
 
-_DOCUMENTS = ("README.md", "alerts/**/*.md", "dashboards/**/*.md", "docs/**/*.md", "helm/**/*.md")
+_DOCUMENTS = (
+    "README.md",
+    "alerts/**/*.md",
+    "dashboards/**/*.md",
+    "docs/**/*.md",
+    "helm/**/*.md",
+)
 _MANIFESTS = ("docker-compose.yml", "docs/**/*.y*ml", "helm/**/*.y*ml")
 _CHART = "helm/vllm-specdec-exporter/Chart.yaml"
 
@@ -65,22 +76,33 @@ class Place:
     def pattern(self) -> re.Pattern[str]:
         """What stands before, and the fact as the group `fact`."""
         return re.compile(
-            rf"(?<![\w.-]){self.before}(?P<fact>{self.value}){self.after}", re.MULTILINE | re.ASCII
+            rf"(?<![\w.-]){self.before}(?P<fact>{self.value}){self.after}",
+            re.MULTILINE | re.ASCII,
         )
 
 
 def _default(name: str, fact: str) -> Place:
-    return Place(rf'^  {name}: "', (f"helm/{_NAME}/values.yaml",), fact, value=r'[^"\n]*', after='"$')
+    return Place(
+        rf'^  {name}: "',
+        (f"helm/{_NAME}/values.yaml",),
+        fact,
+        value=r'[^"\n]*',
+        after='"$',
+    )
 
 
 PLACES = (
     Place(rf"{_NAME}:", _DOCUMENTS + _MANIFESTS),
     Place(r"dist/vllm_specdec_exporter-", _DOCUMENTS),
     Place(r"VERSION(?:=|: )", _DOCUMENTS + _MANIFESTS),
-    Place(rf"name: \S+/{_NAME}\n(?: +newName: .*\n)? +newTag: ", _DOCUMENTS + _MANIFESTS),
+    Place(
+        rf"name: \S+/{_NAME}\n(?: +newName: .*\n)? +newTag: ", _DOCUMENTS + _MANIFESTS
+    ),
     Place(rf"name: {_NAME}\n +version: ", _DOCUMENTS),
     Place(r"^(?:appV|v)ersion: ", (_CHART,)),
-    Place(rf'define "{_NAME}\.version" -}}}}\n', (f"helm/{_NAME}/templates/_names.tpl",)),
+    Place(
+        rf'define "{_NAME}\.version" -}}}}\n', (f"helm/{_NAME}/templates/_names.tpl",)
+    ),
     Place(
         "",
         (
@@ -95,8 +117,20 @@ PLACES = (
         value=_URL,
         after="",
     ),
-    Place("", _DOCUMENTS + _MANIFESTS, "reference", value=rf"{_HOST}/{_IMAGE}", after=rf"(?=:{VERSION})"),
-    Place("- name: ", _DOCUMENTS + _MANIFESTS, "reference", value=rf"{_HOST}/{_IMAGE}", after="$"),
+    Place(
+        "",
+        _DOCUMENTS + _MANIFESTS,
+        "reference",
+        value=rf"{_HOST}/{_IMAGE}",
+        after=rf"(?=:{VERSION})",
+    ),
+    Place(
+        "- name: ",
+        _DOCUMENTS + _MANIFESTS,
+        "reference",
+        value=rf"{_HOST}/{_IMAGE}",
+        after="$",
+    ),
     Place(
         r"(?:image\.)?registry(?:: |=)",
         (*_DOCUMENTS, "helm/**/ci/*.yaml"),
@@ -111,9 +145,23 @@ PLACES = (
         value=_IMAGE,
         after="",
     ),
-    Place("IMAGE_REGISTRY: ", (".github/workflows/*.yml",), "registry", value=r"\S+", after="$"),
-    Place("IMAGE: ", (".github/workflows/*.yml",), "reference", value=r"\S+", after="$"),
-    Place(r"^maintainers:\n  - name: ", (_CHART,), "index-account", value=r"\S+", after="$"),
+    Place(
+        "IMAGE_REGISTRY: ",
+        (".github/workflows/*.yml",),
+        "registry",
+        value=r"\S+",
+        after="$",
+    ),
+    Place(
+        "IMAGE: ", (".github/workflows/*.yml",), "reference", value=r"\S+", after="$"
+    ),
+    Place(
+        r"^maintainers:\n  - name: ",
+        (_CHART,),
+        "index-account",
+        value=r"\S+",
+        after="$",
+    ),
     Place(
         r"\bhelm (?:install|upgrade|upgrade --install) specdec ",
         _DOCUMENTS,
@@ -140,7 +188,9 @@ PLACES = (
     ),
 )
 
-_NOT_PUBLISHED = "No package or image is published yet; build them from this repository.\n"
+_NOT_PUBLISHED = (
+    "No package or image is published yet; build them from this repository.\n"
+)
 _INSTALLING = """Install the package, or run the image:
 
 <!-- not run: needs the package index, and a Docker engine; not yet by hand -->
@@ -165,7 +215,10 @@ def facts(version: str, publish: Mapping[str, str]) -> dict[str, str]:
         ValueError: a key is missing, unknown, or not of its form.
     """
     if publish.keys() != KEYS.keys():
-        msg = f"{PUBLISH.name} has the keys {', '.join(publish)}; wanted {', '.join(KEYS)}"
+        msg = (
+            f"{PUBLISH.name} has the keys {', '.join(publish)}; wanted "
+            f"{', '.join(KEYS)}"
+        )
         raise ValueError(msg)
     for key, (pattern, meaning) in KEYS.items():
         if not re.fullmatch(pattern, publish[key]):
@@ -182,8 +235,12 @@ def facts(version: str, publish: Mapping[str, str]) -> dict[str, str]:
         "dependency": charts if shown else f"file://../{_NAME}",
         "published registry": publish["registry"] if shown else "",
         "published image": publish["image"] if shown else "",
-        "published runbooks": f"{publish['repository']}/blob/main/alerts/runbooks" if shown else "",
-        "installing": _INSTALLING.format(reference=reference, version=version) if shown else _NOT_PUBLISHED,
+        "published runbooks": f"{publish['repository']}/blob/main/alerts/runbooks"
+        if shown
+        else "",
+        "installing": _INSTALLING.format(reference=reference, version=version)
+        if shown
+        else _NOT_PUBLISHED,
     }
 
 
@@ -233,11 +290,22 @@ def wanted(known: Mapping[str, str]) -> Iterator[tuple[Path, str, str]]:
 def main() -> int:
     """Write or check the files; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file says another")
-    parser.add_argument("--ready", action="store_true", help="write nothing; fail if a placeholder is left")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; fail if a file says another",
+    )
+    parser.add_argument(
+        "--ready",
+        action="store_true",
+        help="write nothing; fail if a placeholder is left",
+    )
     args = parser.parse_args()
     if not re.fullmatch(VERSION, __version__):
-        sys.stderr.write(f"error: __version__ is {__version__!r}, and not three numbers as in 1.2.3\n")
+        sys.stderr.write(
+            f"error: __version__ is {__version__!r}, and not three numbers as in "
+            "1.2.3\n"
+        )
         return 1
     publish = tomllib.loads(PUBLISH.read_text("utf-8"))
     try:
@@ -251,7 +319,8 @@ def main() -> int:
     names = ", ".join(str(path.relative_to(ROOT)) for path, _ in stale)
     if args.check and stale:
         sys.stderr.write(
-            f"not of version {__version__} and release/publish.toml: {names}; run `make generate`\n"
+            f"not of version {__version__} and release/publish.toml: {names}; run "
+            "`make generate`\n"
         )
         return 1
     for path, after in stale:
@@ -264,10 +333,15 @@ def main() -> int:
 def _ready(publish: Mapping[str, str]) -> int:
     left = placeholders(publish)
     for key in left:
-        sys.stdout.write(f"set {key} in release/publish.toml: {KEYS[key][1]} (now {publish[key]!r})\n")
+        sys.stdout.write(
+            f"set {key} in release/publish.toml: {KEYS[key][1]} (now "
+            f"{publish[key]!r})\n"
+        )
     if left:
         sys.stdout.write("then run `make generate`\n")
-    return 1 if left else 0
+    if left:
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

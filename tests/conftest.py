@@ -1,4 +1,6 @@
-"""For all tests: which of them `make test` leaves out, in which order they run, how properties are tried."""
+"""For all tests: which of them `make test` leaves out, in which order they run, how
+properties are tried.
+"""
 
 import os
 import signal
@@ -8,8 +10,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 from hypothesis import HealthCheck, settings
 
-# No deadlines: the speed of a machine says nothing about the code. New examples at every run of a person,
-# the same ones at every run that decides whether a change lands: it is not to fail for another's defect.
+# No deadlines: the speed of a machine says nothing about the code. New examples at
+# every run of a person, the same ones at every run that decides whether a change lands:
+# it is not to fail for another's defect.
 _FIXED = bool(os.environ.get("CI"))
 settings.register_profile(
     "few",
@@ -23,8 +26,8 @@ settings.register_profile(
 settings.register_profile("many", settings.get_profile("few"), max_examples=75)
 settings.load_profile("few")
 
-# A shell that runs this in the background has it ignore SIGINT, and with it each program that a test starts
-# in order to interrupt it.
+# A shell that runs this in the background has it ignore SIGINT, and with it each
+# program that a test starts in order to interrupt it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -53,11 +56,15 @@ _LONG = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark property tests, and put the longest files first; the order is otherwise as collected."""
+    """Mark property tests, and put the longest files first; the order is otherwise as
+    collected.
+    """
 
     def rank(item: pytest.Item) -> int:
         path = item.path.as_posix()
-        return next((n for n, name in enumerate(_LONG) if path.endswith(name)), len(_LONG))
+        return next(
+            (n for n, name in enumerate(_LONG) if path.endswith(name)), len(_LONG)
+        )
 
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
@@ -91,7 +98,9 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: object) -> None:
     """Take over what a worker left out: all of them leave out the same."""
-    _LEFT_OUT.update(Counter(getattr(node, "workeroutput", {}).get("left_out", {})) - _LEFT_OUT)
+    _LEFT_OUT.update(
+        Counter(getattr(node, "workeroutput", {}).get("left_out", {})) - _LEFT_OUT
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -19,13 +19,17 @@ def _bypassed() -> Alert:
         subject="activity",
         level="engine",
         expr=(
-            "1800 * avg_over_time(engine:vllm_specdec_generation_tokens:rate5m[25m]) > 1000\n"
+            "1800 * avg_over_time(engine:vllm_specdec_generation_tokens:rate5m[25m]) "
+            "> 1000\n"
             "and engine:vllm_specdec_generation_tokens:rate5m offset 25m > 0\n"
             "unless max_over_time(engine:vllm_specdec_drafts:rate5m[25m]) > 0\n"
-            'and ignoring (state) (max_over_time(vllm_specdec_activity{state="bypassed"}[30m]) == 1)\n'
-            "unless min_over_time(vllm_specdec_scheduled_num_speculative_tokens[30m]) == 0\n"
+            "and ignoring (state) "
+            '(max_over_time(vllm_specdec_activity{state="bypassed"}[30m]) == 1)\n'
+            "unless "
+            "min_over_time(vllm_specdec_scheduled_num_speculative_tokens[30m]) == 0\n"
             "unless (\n"
-            "  (vllm_specdec_generation_tokens_total unless vllm_specdec_drafts_total)\n"
+            "  (vllm_specdec_generation_tokens_total unless "
+            "vllm_specdec_drafts_total)\n"
             f"  and on ({s.MODEL}) (model:vllm_specdec_drafts:rate30m > 0)\n"
             ")"
         ),
@@ -34,16 +38,22 @@ def _bypassed() -> Alert:
         summary="Speculation is configured, but nothing is drafted.",
         description=(
             t.WHO["engine"]
-            + " has generated tokens for 30 minutes without a draft, and no schedule sets K = 0: speculation gains nothing."
+            + (
+                " has generated tokens for 30 minutes without a draft, and no schedule "
+                "sets K = 0: speculation gains nothing."
+            )
         ),
         action=(
-            "Check vLLM's arguments: has a deployment lost --speculative-config? Then run vllm-specdec-exporter check against the "
+            "Check vLLM's arguments: has a deployment lost --speculative-config? "
+            "Then run vllm-specdec-exporter check against the "
             "server, and read vLLM's log."
         ),
         value="0 drafts, " + t.this(t.COUNT) + " tokens in 30m",
         why=(
-            "At least 1,000 tokens in half an hour, so that the rule is silent for a nearly idle server; pauses in the traffic do not "
-            "matter. A server without counters of speculation, beside others of the model that draft, is one half of an A/B test."
+            "At least 1,000 tokens in half an hour, so that the rule is silent for a "
+            "nearly idle server; pauses in the traffic do not "
+            "matter. A server without counters of speculation, beside others of the "
+            "model that draft, is one half of an A/B test."
         ),
     )
 
@@ -53,21 +63,33 @@ def _collapsed() -> Alert:
         name="Collapsed",
         subject="acceptance",
         expr=(
-            f"{s.rounded(s.JUDGED_ACCEPTANCE)} < on ({s.MODEL}) group_left () {s.threshold('collapsed_acceptance_ratio')}\n"
+            f"{s.rounded(s.JUDGED_ACCEPTANCE)} < on ({s.MODEL}) group_left () "
+            f"{s.threshold('collapsed_acceptance_ratio')}\n"
             f"and on ({s.MODEL}) {s.ENOUGH_30M}\n"
-            f"unless ({s.JUDGED_SPEEDUP} >= on ({s.MODEL}) group_left () {s.threshold('beneficial_speedup')})"
+            f"unless ({s.JUDGED_SPEEDUP} >= on ({s.MODEL}) group_left () "
+            f"{s.threshold('beneficial_speedup')})"
         ),
         hold="5m",
         keep="10m",
-        summary="Speculation has silently collapsed: almost all drafted tokens are rejected.",
-        description=f"{t.WHO['model']}{t.BY_METHOD} accepts only {t.this(t.PERCENT)} of its draft tokens, over 5 minutes.",
+        summary=(
+            "Speculation has silently collapsed: almost all drafted tokens are "
+            "rejected."
+        ),
+        description=(
+            f"{t.WHO['model']}{t.BY_METHOD} accepts only {t.this(t.PERCENT)} of its "
+            "draft tokens, over 5 minutes."
+        ),
         action=(
-            "Find what changed: an upgrade of vLLM, target and draft model that no longer fit (quantization, "
-            "checkpoint, chat template), very high temperatures or long contexts. Switch speculation off until then."
+            "Find what changed: an upgrade of vLLM, target and draft model that no "
+            "longer fit (quantization, "
+            "checkpoint, chat template), very high temperatures or long contexts. "
+            "Switch speculation off until then."
         ),
         value=t.this(t.PERCENT) + " accepted",
         threshold=t.in_force("collapsed_acceptance_ratio", t.PERCENT),
         sample=t.drafts("5m"),
-        why="Speculation is lossless, so there is no other symptom. Harmful pages if the lost speed is severe. Kept for 10 minutes only: "
-        "a run of ten minutes is over before Alertmanager sends the ticket, so that it is not sent.",
+        why="Speculation is lossless, so there is no other symptom. Harmful pages if "
+        "the lost speed is severe. Kept for 10 minutes only: "
+        "a run of ten minutes is over before Alertmanager sends the ticket, so that "
+        "it is not sent.",
     )

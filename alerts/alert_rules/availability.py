@@ -14,15 +14,20 @@ from .rule import Alert, Group, Record
 _READS = "instance:vllm_specdec_reads_vllm:bool"
 #: Whether its connections are refused, as while a model loads.
 _REFUSED = "instance:vllm_specdec_is_refused:bool"
-#: Models that vLLM serves: Prometheus scrapes it `here` or, of exporters in a namespace of their own, `elsewhere`.
+#: Models that vLLM serves: Prometheus scrapes it `here` or, of exporters in a namespace
+#: of their own, `elsewhere`.
 _SERVES = "model:vllm_specdec_vllm_serves:bool"
 #: Models that exporters of a namespace watched.
 _WATCHED = "last_over_time(model:vllm_specdec_cost_profile:engines[7d])"
-_RESTART = "Look at the exporter's container or unit and its log; restore the scrape target."
+_RESTART = (
+    "Look at the exporter's container or unit and its log; restore the scrape target."
+)
 
 
 def _flaps(up: str, times: int) -> str:
-    """Return that something was down so often within half an hour, and for a quarter of it at least."""
+    """Return that something was down so often within half an hour, and for a quarter of
+    it at least.
+    """
     return f"(resets({up}[30m]) >= {times} and avg_over_time({up}[30m]) < 0.75)"
 
 
@@ -34,8 +39,14 @@ def groups() -> tuple[Group, ...]:
     """Return the groups of availability alerts."""
     told = tuple(_unreachable())
     return (
-        Group("vllm-specdec.availability", (*_records(), *_lost(), told[0], _watchdog())),
-        Group("vllm-specdec.configuration", (_down(), *told[1:], *configuration.rules()), s.LONG_INTERVAL),
+        Group(
+            "vllm-specdec.availability", (*_records(), *_lost(), told[0], _watchdog())
+        ),
+        Group(
+            "vllm-specdec.configuration",
+            (_down(), *told[1:], *configuration.rules()),
+            s.LONG_INTERVAL,
+        ),
     )
 
 
@@ -44,12 +55,19 @@ def _records() -> Iterator[Record]:
     up = f"last_over_time(vllm_specdec_up[{s.LOOK_BACK}])"
     yield Record(
         _READS,
-        f"{up} * ((stddev_over_time({success}) and count_over_time({success}) > 1) > bool 0)\nor {up}",
-        why="Whether an exporter reads its vLLM: 1, or 0, also if its polls hang, so that the time of the last successful one has not "
+        (
+            f"{up} * ((stddev_over_time({success}) and count_over_time({success}) > 1) "
+            f"> bool 0)\nor {up}"
+        ),
+        why="Whether an exporter reads its vLLM: 1, or 0, also if its polls hang, so "
+        "that the time of the last successful one has not "
         "changed for five minutes.",
     )
     here = f'last_over_time({_SERVES}{{where="here"}}[7d])'
-    elsewhere = f"{_WATCHED} and on ({CLUSTER}, model_name) ({s.SPECULATIVE} unless on ({s.NAMESPACE}) {s.UP}) unless on ({s.NAMESPACE}) {here}"
+    elsewhere = (
+        f"{_WATCHED} and on ({CLUSTER}, model_name) ({s.SPECULATIVE} unless on "
+        f"({s.NAMESPACE}) {s.UP}) unless on ({s.NAMESPACE}) {here}"
+    )
     yield Record(
         _SERVES,
         s.labelled(
@@ -57,44 +75,66 @@ def _records() -> Iterator[Record]:
             here=f"group by ({s.MODEL}) ({s.SPECULATIVE})",
             elsewhere=f"group by ({s.MODEL}) ({elsewhere})",
         ),
-        why="Prometheus scrapes a vLLM with speculation in the namespace; or, of a namespace that had none for a week, one in a namespace "
+        why="Prometheus scrapes a vLLM with speculation in the namespace; or, of a "
+        "namespace that had none for a week, one in a namespace "
         "without exporters, whose model its exporters watched.",
     )
     yield Record(
         _REFUSED,
-        'group without (reason) (increase(vllm_specdec_poll_errors_total{reason=~"refused|unreachable"}[5m]) > 0)',
-        why="Polls within five minutes whose connection was refused, or whose name has no address.",
+        (
+            "group without (reason) "
+            '(increase(vllm_specdec_poll_errors_total{reason=~"refused|unreachable"}[5m]) > 0)'
+        ),
+        why=(
+            "Polls within five minutes whose connection was refused, or whose name has "
+            "no address."
+        ),
     )
 
 
 #: Of each rule that says that nobody watches: a page, unless it says otherwise.
 _monitoring_lost = partial(
-    Alert, name="MonitoringLost", subject="monitoring", severity="critical", level="", keep="5m"
+    Alert,
+    name="MonitoringLost",
+    subject="monitoring",
+    severity="critical",
+    level="",
+    keep="5m",
 )
 
 
 def _lost() -> tuple[Alert, ...]:
-    restore = "Restore the exporter's scrape job (PodMonitor, ServiceMonitor or static target), or remove these rules."
+    restore = (
+        "Restore the exporter's scrape job (PodMonitor, ServiceMonitor or static "
+        "target), or remove these rules."
+    )
     return (
         _monitoring_lost(
             labels={"reason": "down"},
             expr=(
                 f"(max by ({s.NAMESPACE}) ({s.UP}) == 0\n"
-                f"  or (max by ({s.NAMESPACE}) (min_over_time({s.UP}[5m]) and {s.UP}) == 0\n"
-                f"    and max by ({s.NAMESPACE}) (avg_over_time({s.UP}[30m]) and {s.UP}) < 0.5\n"
-                f"    and max by ({s.NAMESPACE}) (resets({s.UP}[30m]) and {s.UP}) > 1))\n"
+                f"  or (max by ({s.NAMESPACE}) (min_over_time({s.UP}[5m]) and "
+                f"{s.UP}) == 0\n"
+                f"    and max by ({s.NAMESPACE}) (avg_over_time({s.UP}[30m]) and "
+                f"{s.UP}) < 0.5\n"
+                f"    and max by ({s.NAMESPACE}) (resets({s.UP}[30m]) and {s.UP}) > "
+                "1))\n"
                 f"and on ({s.NAMESPACE}) {_SERVES}"
             ),
             hold="5m",
             summary="No exporter of a namespace answers, though its vLLM serves.",
             description=(
-                f"No exporter{t.IN} has answered Prometheus for 5 minutes, or each was down for most of the last half hour. Prometheus "
-                "still scrapes vLLM there, or elsewhere with a model that they watched, so it serves, and no harm by speculation is detected."
+                f"No exporter{t.IN} has answered Prometheus for 5 minutes, or each "
+                "was down for most of the last half hour. Prometheus "
+                "still scrapes vLLM there, or elsewhere with a model that they "
+                "watched, so it serves, and no harm by speculation is detected."
             ),
             action=_RESTART,
             why=(
-                "Page: all are down, or each was down within five minutes and for most of half an hour, and more than once, as one that "
-                "restarts again and again. Only while vLLM's own series are scraped: a host that is off, or a namespace that is scaled to zero, harms "
+                "Page: all are down, or each was down within five minutes and for "
+                "most of half an hour, and more than once, as one that "
+                "restarts again and again. Only while vLLM's own series are scraped: "
+                "a host that is off, or a namespace that is scaled to zero, harms "
                 "nobody. Without them, ExporterDown is a ticket."
             ),
             context=t.first(
@@ -107,56 +147,85 @@ def _lost() -> tuple[Alert, ...]:
             labels={"reason": "cluster"},
             expr=(
                 f"count by ({CLUSTER}) (count by ({s.NAMESPACE}) ({s.UP})) > 1\n"
-                f"and on ({CLUSTER}) (sum by ({CLUSTER}) ({s.UP}) == 0)\nand on ({CLUSTER}) {s.SPECULATIVE}"
+                f"and on ({CLUSTER}) (sum by ({CLUSTER}) ({s.UP}) == 0)\nand on "
+                f"({CLUSTER}) {s.SPECULATIVE}"
             ),
             hold="5m",
             summary="No exporter of a whole cluster answers.",
             description=(
-                f"No exporter{{{{ with $labels.{CLUSTER} }}}} in {{{{ . }}}}{{{{ end }}}} has answered Prometheus for 5 minutes, in any of "
-                "{{ $value | humanize }} namespaces. vLLM serves in at least one of them, and no harm by speculation is detected."
+                f"No exporter{{{{ with $labels.{CLUSTER} }}}} in {{{{ . }}}}{{{{ end "
+                f"}}}} has answered Prometheus for 5 minutes, in any of "
+                "{{ $value | humanize }} namespaces. vLLM serves in at least one of "
+                "them, and no harm by speculation is detected."
             ),
-            action="Look at what they have in common: the scrape job, a network policy, the exporter's image.",
-            why="Page: one failure is one page, and Alertmanager hides those of the namespaces.",
+            action=(
+                "Look at what they have in common: the scrape job, a network policy, "
+                "the exporter's image."
+            ),
+            why=(
+                "Page: one failure is one page, and Alertmanager hides those of the "
+                "namespaces."
+            ),
         ),
         _monitoring_lost(
             labels={"reason": "absent"},
-            expr=f"group by ({s.NAMESPACE}) ({_SERVES})\nunless on ({s.NAMESPACE}) {s.UP}\nand on ({s.NAMESPACE}) {_HAD}[7d])",
+            expr=(
+                f"group by ({s.NAMESPACE}) ({_SERVES})\nunless on ({s.NAMESPACE}) "
+                f"{s.UP}\nand on ({s.NAMESPACE}) {_HAD}[7d])"
+            ),
             hold="10m",
             summary="The exporters of a namespace are gone, but its vLLM still speculates.",
             description=(
-                f"Prometheus no longer scrapes an exporter{t.IN}, and still scrapes a vLLM with speculation in this namespace, or with a "
+                f"Prometheus no longer scrapes an exporter{t.IN}, and still scrapes "
+                "a vLLM with speculation in this namespace, or with a "
                 "model that they watched. There were exporters within the last week."
             ),
             action=restore,
-            why="Page: vLLM itself is still scraped, so the service was not scaled to zero. It ends by itself after a week.",
+            why=(
+                "Page: vLLM itself is still scraped, so the service was not scaled to "
+                "zero. It ends by itself after a week."
+            ),
         ),
         _monitoring_lost(
             labels={"reason": "absent"},
-            expr=f"{_HAD}[1d])\nunless on ({s.NAMESPACE}) {s.UP}\nunless on ({s.NAMESPACE}) {_SERVES}",
+            expr=(
+                f"{_HAD}[1d])\nunless on ({s.NAMESPACE}) {s.UP}\nunless on "
+                f"({s.NAMESPACE}) {_SERVES}"
+            ),
             hold="1h",
             summary="The exporters of a namespace are no longer scraped.",
             description=(
-                "Prometheus has scraped no exporter{{ with $labels.namespace }} in {{ . }}{{ end }} for an hour, but did so within the "
-                "last day. Either every server was scaled to zero, or the scrape job was removed or renamed."
+                "Prometheus has scraped no exporter{{ with $labels.namespace }} in "
+                "{{ . }}{{ end }} for an hour, but did so within the "
+                "last day. Either every server was scaled to zero, or the scrape job "
+                "was removed or renamed."
             ),
             action=restore,
-            why="Ticket: without vLLM's own series the reason is unknown. It ends by itself after a day.",
+            why=(
+                "Ticket: without vLLM's own series the reason is unknown. It ends by "
+                "itself after a day."
+            ),
             severity="warning",
         ),
         _monitoring_lost(
             labels={"reason": "unreachable"},
             expr=f"max by ({s.NAMESPACE}) ({_READS}) == 0\nand on ({s.NAMESPACE}) (\n"
-            f"  {_READS} unless {_REFUSED}\n  or {_SERVES} and on ({s.MODEL}) {_WATCHED}\n)",
+            f"  {_READS} unless {_REFUSED}\n  or {_SERVES} and on ({s.MODEL}) "
+            f"{_WATCHED}\n)",
             hold="10m",
             summary="No exporter of a namespace can read its vLLM.",
             description=(
-                f"For 10 minutes no exporter{t.IN} has read its vLLM: polls fail or hang. It is not just starting: Prometheus scrapes "
-                "vLLM itself, or a poll fails for another reason than a refused connection. No harm by speculation is detected."
+                f"For 10 minutes no exporter{t.IN} has read its vLLM: polls fail or "
+                "hang. It is not just starting: Prometheus scrapes "
+                "vLLM itself, or a poll fails for another reason than a refused "
+                "connection. No harm by speculation is detected."
             ),
             action=_LOOK,
             why=(
-                "Page: all exporters answer, and none reads its vLLM. A refused port may be a loading model, and a name without an "
-                "address a service scaled to zero: if all servers of a namespace fail so, and Prometheus does not scrape them either, "
+                "Page: all exporters answer, and none reads its vLLM. A refused port "
+                "may be a loading model, and a name without an "
+                "address a service scaled to zero: if all servers of a namespace "
+                "fail so, and Prometheus does not scrape them either, "
                 "there may be nothing to watch."
             ),
             context=t.first(
@@ -178,17 +247,21 @@ def _down() -> Alert:
         keep="5m",
         summary="An exporter does not answer.",
         description=(
-            f"The exporter at {t.PLACE}{t.IN} has not answered Prometheus for 10 minutes, or has been down again and again for half an hour."
+            f"The exporter at {t.PLACE}{t.IN} has not answered Prometheus for 10 "
+            "minutes, or has been down again and again for half an hour."
         ),
         action=_RESTART,
-        why="A ticket, also for one that is down for two minutes of five. MonitoringLost pages if nobody watches a namespace that serves, "
+        why="A ticket, also for one that is down for two minutes of five. "
+        "MonitoringLost pages if nobody watches a namespace that serves, "
         "and silences this.",
     )
 
 
 _LOOK = (
-    "Read vllm_specdec_poll_errors_total by reason and the exporter's log; check the address, TLS, "
-    "credentials, that a name is resolved, and that vLLM answers /metrics in a supported dialect."
+    "Read vllm_specdec_poll_errors_total by reason and the exporter's log; check the "
+    "address, TLS, "
+    "credentials, that a name is resolved, and that vLLM answers /metrics in a "
+    "supported dialect."
 )
 
 
@@ -201,14 +274,26 @@ def _unreachable() -> Iterator[Alert]:
             f"{_READS} == 0\nunless {_REFUSED}",
             "9m",
             "has not read SERVER for 10 minutes, and its connections are not refused",
-            "The server is up and gives no answer that can be read, or polls hang: told within ten minutes.",
+            (
+                "The server is up and gives no answer that can be read, or polls hang: "
+                "told within ten minutes."
+            ),
         ),
         (
             "refused",
-            f"{_READS} == 0 and {_REFUSED}\nor sum without (dns_name) ({resolved}) == 0",
+            (
+                f"{_READS} == 0 and {_REFUSED}\nor sum without (dns_name) ({resolved}) "
+                "== 0"
+            ),
             "45m",
-            "has not read SERVER for 45 minutes: its connections are refused, or its name has no address",
-            "Three quarters of an hour, so that a large model can load. A name that is not resolved has a series of its own.",
+            (
+                "has not read SERVER for 45 minutes: its connections are refused, or "
+                "its name has no address"
+            ),
+            (
+                "Three quarters of an hour, so that a large model can load. A name "
+                "that is not resolved has a series of its own."
+            ),
         ),
         (
             "flapping",
@@ -234,7 +319,10 @@ def _unreachable() -> Iterator[Alert]:
             context=t.value(
                 'sum(increase(vllm_specdec_poll_errors_total{reason="unrecognized",TARGET}[30m])) > 0',
                 t.COUNT,
-                "{} answers in no supported dialect: after an upgrade of vLLM, upgrade the exporter",
+                (
+                    "{} answers in no supported dialect: after an upgrade of vLLM, "
+                    "upgrade the exporter"
+                ),
             )
             if reason == "no_answer"
             else "",
@@ -252,9 +340,13 @@ def _watchdog() -> Alert:
         hold="",
         summary="Rules are evaluated and notifications arrive.",
         description=(
-            "This alert always fires. Have the receiver of the watchdog raise an alarm when it stops: then "
+            "This alert always fires. Have the receiver of the watchdog raise an "
+            "alarm when it stops: then "
             "Prometheus, Alertmanager or the connection to the receiver is broken."
         ),
-        action="Nothing while it fires. When it stops, look at Prometheus and Alertmanager.",
+        action=(
+            "Nothing while it fires. When it stops, look at Prometheus and "
+            "Alertmanager."
+        ),
         why="A dead man's switch: alert on its absence.",
     )

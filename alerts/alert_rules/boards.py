@@ -1,4 +1,6 @@
-"""Records that only the dashboards read: what would be too long, or too much work, for every look at a panel."""
+"""Records that only the dashboards read: what would be too long, or too much work, for
+every look at a panel.
+"""
 
 from collections.abc import Iterator
 
@@ -8,13 +10,25 @@ from vllm_specdec_exporter.judgement.payoff import LEAN
 from . import series as s
 from .rule import Group, Record
 
-#: Codes of what is known of a model, the worst first; panels give each a word and a colour.
+#: Codes of what is known of a model, the worst first; panels give each a word and a
+#: colour.
 DOWN_EXPORTER, DOWN_SERVER, HARMFUL, LIKELY_HARMFUL, BYPASSED, UNKNOWN = range(6)
-MARGINAL, LIKELY_BENEFICIAL, BENEFICIAL, NOT_JUDGED, WARMING_UP, IDLE, OFF, NO_EXPORTER = range(6, 14)
+(
+    MARGINAL,
+    LIKELY_BENEFICIAL,
+    BENEFICIAL,
+    NOT_JUDGED,
+    WARMING_UP,
+    IDLE,
+    OFF,
+    NO_EXPORTER,
+) = range(6, 14)
 
 _VERDICTS = {"harmful": HARMFUL, "marginal": MARGINAL, "beneficial": BENEFICIAL}
 _K = "num_speculative_tokens"
-_ENGINES, _MODELS = (f"{level}:vllm_specdec_state:code" for level in ("engine", "model"))
+_ENGINES, _MODELS = (
+    f"{level}:vllm_specdec_state:code" for level in ("engine", "model")
+)
 _TPOT = "model:vllm_specdec_time_per_output_token_seconds:rate5m"
 _SEEN = "last_over_time(vllm_specdec_info[1h])"
 
@@ -28,8 +42,12 @@ def _code(code: int, condition: str) -> str:
     return f"{code} + 0 * ({condition})"
 
 
-#: Engines whose speedup is that against replicas: see `speedup`, where only a measurement comes before it.
-_BY_REPLICAS = f"(engine:vllm_specdec_replica_speedup:last3m unless on ({s.ENGINE}) {_last('speedup', basis='measured')})"
+#: Engines whose speedup is that against replicas: see `speedup`, where only a
+#: measurement comes before it.
+_BY_REPLICAS = (
+    f"(engine:vllm_specdec_replica_speedup:last3m unless on ({s.ENGINE}) "
+    f"{_last('speedup', basis='measured')})"
+)
 
 
 def groups() -> Iterator[Group]:
@@ -57,27 +75,42 @@ def groups() -> Iterator[Group]:
 
 
 def _of_engines() -> str:
-    """Return the code of an engine: its verdict, else the way that leans, else what it does."""
-    by, loss = f"{s.ENGINE}, pod", _last("loss_probability")
-    judged = (_code(code, f"{_last('payoff', verdict=word)} == 1") for word, code in _VERDICTS.items())
+    """Return the code of an engine: its verdict, else the way that leans, else what it
+    does.
+    """
+    by = f"{s.ENGINE}, pod"
+    loss = _last("loss_probability")
+    judged = (
+        _code(code, f"{_last('payoff', verdict=word)} == 1")
+        for word, code in _VERDICTS.items()
+    )
     leaning = (
         _code(LIKELY_HARMFUL, f"{loss} > {0.5 + LEAN}"),
         _code(LIKELY_BENEFICIAL, f"{loss} < {0.5 - LEAN}"),
     )
     unknown = _code(UNKNOWN, f"{_last('payoff', verdict='unknown')} == 1")
     states = {"bypassed": BYPASSED, "warming_up": WARMING_UP, "idle": IDLE, "off": OFF}
-    does = {state: f"{_last('activity', state=state)} == 1" for state in (*states, "active")}
-    off = _code(OFF, f"{does['bypassed']} and ignoring (state) {_last(f'scheduled_{_K}')} == 0")
+    does = {
+        state: f"{_last('activity', state=state)} == 1" for state in (*states, "active")
+    }
+    off = _code(
+        OFF, f"{does['bypassed']} and ignoring (state) {_last(f'scheduled_{_K}')} == 0"
+    )
     inactive = (_code(code, does[state]) for state, code in states.items())
-    # In this order; the loss probability of an engine that is idle is that of three minutes ago at most.
+    # In this order; the loss probability of an engine that is idle is that of three
+    # minutes ago at most.
     active = f"and on ({by}) ({does['active']})"
-    verdicts = (f"({part}) {active}" for part in (" or ".join(judged), " or ".join(leaning), unknown))
+    verdicts = (
+        f"({part}) {active}"
+        for part in (" or ".join(judged), " or ".join(leaning), unknown)
+    )
     parts = (*verdicts, " or ".join((off, *inactive)), _code(NOT_JUDGED, _last("info")))
     return "\nor ".join(f"max by ({by}) ({part})" for part in parts)
 
 
 def _of_models() -> str:
-    """Return the code of a model: down as soon as no exporter answers, else its verdict, else that of an engine.
+    """Return the code of a model: down as soon as no exporter answers, else its
+    verdict, else that of an engine.
 
     A loss is likely where it is likely on the worst engine, and certain on none.
     """
@@ -87,14 +120,23 @@ def _of_models() -> str:
         _code(code, f'model:vllm_specdec_verdict:info{{verdict="{word}"}}')
         for word, code in _VERDICTS.items()
     )
-    undecided = f'and on ({s.MODEL}) model:vllm_specdec_verdict:info{{verdict="unknown"}}'
+    undecided = (
+        f'and on ({s.MODEL}) model:vllm_specdec_verdict:info{{verdict="unknown"}}'
+    )
     place = f"{s.TARGET}, pod"
     server = f"{_SEEN} and on ({place}, target) ({_last('up')} == 0)"
-    gone, there = (f"{_SEEN} and on ({place}) (max by ({place}) (up) == {up})" for up in (0, 1))
-    alone = f"sum by ({s.MODEL}) («vllm»spec_decode_num_drafts_total{{}} or sglang:spec_verify_calls_total)"
+    gone, there = (
+        f"{_SEEN} and on ({place}) (max by ({place}) (up) == {up})" for up in (0, 1)
+    )
+    alone = (
+        f"sum by ({s.MODEL}) («vllm»spec_decode_num_drafts_total{{}} or "
+        "sglang:spec_verify_calls_total)"
+    )
     return (
-        f"max by ({s.MODEL}) ({_code(DOWN_EXPORTER, gone)}) unless on ({s.MODEL}) ({there})\n"
-        f"or ({worst} == {LIKELY_HARMFUL}) and max by ({s.MODEL}) ({verdicts}) == {HARMFUL} unless on ({s.MODEL}) {_BY_REPLICAS} < 1\n"
+        f"max by ({s.MODEL}) ({_code(DOWN_EXPORTER, gone)}) unless on ({s.MODEL}) "
+        f"({there})\n"
+        f"or ({worst} == {LIKELY_HARMFUL}) and max by ({s.MODEL}) ({verdicts}) == "
+        f"{HARMFUL} unless on ({s.MODEL}) {_BY_REPLICAS} < 1\n"
         f"or max by ({s.MODEL}) ({verdicts}) {active}\n"
         f"or clamp_min({worst}, {LIKELY_HARMFUL}) {undecided}\n"
         f"or {worst}\n"
@@ -104,9 +146,11 @@ def _of_models() -> str:
 
 
 def _interval() -> str:
-    """Return the ends of the interval of a model's speedup, over its engines, and the weakest of their bases.
+    """Return the ends of the interval of a model's speedup, over its engines, and the
+    weakest of their bases.
 
-    The basis is that of the speedup, or where that is unknown, of the estimate. Replicas have no such interval.
+    The basis is that of the speedup, or where that is unknown, of the estimate.
+    Replicas have no such interval.
     """
     ends = s.labelled(
         "bound",
@@ -114,19 +158,27 @@ def _interval() -> str:
         high=f"max by ({s.MODEL}) ({_last('speedup_interval', bound='high')})",
     )
     estimated, known = (
-        "\n  or ".join(_code(rank, _last(name, basis=basis)) for rank, basis in enumerate(reversed(Basis)))
+        "\n  or ".join(
+            _code(rank, _last(name, basis=basis))
+            for rank, basis in enumerate(reversed(Basis))
+        )
         for name in ("estimated_speedup", "speedup")
     )
     ranks = f"({estimated})\n  unless on ({s.ENGINE}) {_last('speedup')}\n  or {known}"
     weakest = f"group by ({s.MODEL}, basis) (bottomk by ({s.MODEL}) (1,\n  {ranks}\n))"
-    return f"({ends})\n* on ({s.MODEL}) group_left (basis) {weakest}\nunless on ({s.MODEL}) {_BY_REPLICAS}"
+    return (
+        f"({ends})\n* on ({s.MODEL}) group_left (basis) {weakest}\nunless on "
+        f"({s.MODEL}) {_BY_REPLICAS}"
+    )
 
 
 def _unwatched() -> str:
-    """Return acceptance and length of models that no exporter watches now, from the series of vLLM and SGLang.
+    """Return acceptance and length of models that no exporter watches now, from the
+    series of vLLM and SGLang.
 
-    By the name of the model alone: the exporter and the server may be scraped with different labels. SGLang's
-    are computed as by the exporter; drafted tokens are unknown while drafts are trees, or K differs.
+    By the name of the model alone: the exporter and the server may be scraped with
+    different labels. SGLang's are computed as by the exporter; drafted tokens are
+    unknown while drafts are trees, or K differs.
     """
     accepted, drafted, drafts = (
         f"sum by ({s.MODEL}) (rate(«vllm»spec_decode_num_{name}_total{{}}[5m]))"
@@ -136,7 +188,9 @@ def _unwatched() -> str:
         f"sum by ({s.MODEL}) (rate(sglang:{name}_total[5m]))"
         for name in ("spec_verify_calls", "generation_tokens", "num_requests")
     )
-    steps, tokens = (f"sglang:spec_num_{name}[5m]" for name in ("steps", "draft_tokens"))
+    steps, tokens = (
+        f"sglang:spec_num_{name}[5m]" for name in ("steps", "draft_tokens")
+    )
     k = f"min_over_time({steps}) == max_over_time({tokens}) - 1"
     same_k = f"(min by ({s.MODEL}) ({k}) == max by ({s.MODEL}) ({k}))"
     sglang = f"({generated} - {requests} - {calls}) / ({calls} > 0)"
@@ -149,13 +203,23 @@ def _unwatched() -> str:
 
 
 def _at_each_k() -> str:
-    """Return a model's estimated speedup at each K that all its engines have: others are of other traffic."""
-    by, generated = f"{s.MODEL}, {_K}", "engine:vllm_specdec_generation_tokens:rate5m"
+    """Return a model's estimated speedup at each K that all its engines have: others
+    are of other traffic.
+    """
+    by = f"{s.MODEL}, {_K}"
+    generated = "engine:vllm_specdec_generation_tokens:rate5m"
     estimates = _last("estimated_speedup_at")
-    made = f"sum by ({by}) (0 * {estimates} + on ({s.ENGINE}) group_left () {generated})"
-    spent = f"sum by ({by}) (1 / ({estimates} > 0) * on ({s.ENGINE}) group_left () {generated})"
+    made = (
+        f"sum by ({by}) (0 * {estimates} + on ({s.ENGINE}) group_left () {generated})"
+    )
+    spent = (
+        f"sum by ({by}) (1 / ({estimates} > 0) * on ({s.ENGINE}) group_left () "
+        f"{generated})"
+    )
     engines = f"count by ({s.MODEL}) ({_last('estimated_speedup_at', **{_K: '0'})})"
-    everywhere = f"count by ({by}) ({estimates}) == on ({s.MODEL}) group_left () {engines}"
+    everywhere = (
+        f"count by ({by}) ({estimates}) == on ({s.MODEL}) group_left () {engines}"
+    )
     return f"{made} / ({spent} > 0)\nand on ({by}) ({everywhere})"
 
 
@@ -163,24 +227,35 @@ def _time_per_output_token() -> str:
     """Return the mean time per output token: of all tokens, of SGLang of the requests."""
     parts = (
         ("«vllm»request_decode_time_seconds_sum", "«vllm»generation_tokens_total"),
-        *((f"sglang:request_time_per_output_token_seconds_{part}" for part in ("sum", "count")),),
+        (
+            f"sglang:request_time_per_output_token_seconds_{part}"
+            for part in ("sum", "count")
+        ),
     )
     ratios = (
         " / ".join((spent, f"({made} > 0)"))
-        for spent, made in ([f"sum by ({s.MODEL}) (rate({name}{{}}[5m]))" for name in pair] for pair in parts)
+        for spent, made in (
+            [f"sum by ({s.MODEL}) (rate({name}{{}}[5m]))" for name in pair]
+            for pair in parts
+        )
     )
     return "\nor ".join(ratios)
 
 
 def _by_setting() -> str:
-    """Return the time per output token by what a change changes: K, release, and number of restarts.
+    """Return the time per output token by what a change changes: K, release, and number
+    of restarts.
 
-    A label has the requests that run, as the nearest power of 2. Absent while engines differ, and for five
-    minutes after a change, because the rates behind it are of five minutes.
+    A label has the requests that run, as the nearest power of 2. Absent while engines
+    differ, and for five minutes after a change, because the rates behind it are of five
+    minutes.
     """
     highest, lowest = (f"model:vllm_specdec_{_K}:{which}" for which in ("max", "min"))
     (restarts, restarts_before), (release, release_before) = (
-        [f"{of} (last_over_time(vllm_specdec_{name}[{s.LOOK_BACK}]{when}))" for when in ("", " offset 5m")]
+        [
+            f"{of} (last_over_time(vllm_specdec_{name}[{s.LOOK_BACK}]{when}))"
+            for when in ("", " offset 5m")
+        ]
         for of, name in (
             (f"max by ({s.MODEL})", "engine_resets_total"),
             (f"count by ({s.MODEL}, upstream_version)", "info"),
@@ -189,40 +264,64 @@ def _by_setting() -> str:
     load = "2 ^ round(log2(clamp_min(model:vllm_specdec_requests_running:avg5m, 1)))"
     found = _TPOT
     for label, value in (("was_k", highest), ("was_n", load), ("was_start", restarts)):
-        # These labels come last in the alphabet: Prometheus 2.42 loses those behind them.
-        found += f'\n* on ({s.MODEL}) group_left ({label}) count_values by ({s.MODEL}) ("{label}", {value})'
+        # These labels come last in the alphabet: Prometheus 2.42 loses those behind
+        # them.
+        found += (
+            f"\n* on ({s.MODEL}) group_left ({label}) count_values by ({s.MODEL}) "
+            f'("{label}", {value})'
+        )
     return (
-        f"{found}\n* on ({s.MODEL}) group_left (upstream_version) (topk by ({s.MODEL}) (1, {release}) ^ 0)\n"
+        f"{found}\n* on ({s.MODEL}) group_left (upstream_version) (topk by "
+        f"({s.MODEL}) (1, {release}) ^ 0)\n"
         f"and on ({s.MODEL}) ({highest} == {lowest} == {highest} offset 5m)\n"
-        f"and on ({s.MODEL}) ({restarts} == {restarts_before})\nand on ({s.MODEL}, upstream_version) {release_before}"
+        f"and on ({s.MODEL}) ({restarts} == {restarts_before})\nand on ({s.MODEL}, "
+        f"upstream_version) {release_before}"
     )
 
 
 def _change_by_cause() -> str:
-    """Return the change of the speedup against the day until six hours ago, by its cause.
+    """Return the change of the speedup against the day until six hours ago, by its
+    cause.
 
-    By drafts: as if the break-even length were what it was. By the load, or another K: the rest. A young model is
-    compared with three hours until half an hour ago; a change below 3 % has no cause. Of the time before it is the
-    median, which the beginning of the change does not move.
+    By drafts: as if the break-even length were what it was. By the load, or another K:
+    the rest. A young model is compared with three hours until half an hour ago; a
+    change below 3 % has no cause. Of the time before it is the median, which the
+    beginning of the change does not move.
     """
     speedup, length = (
-        f"model:vllm_specdec_{name}:ratio_rate5m" for name in ("speedup", "mean_acceptance_length")
+        f"model:vllm_specdec_{name}:ratio_rate5m"
+        for name in ("speedup", "mean_acceptance_length")
     )
     of_speedup, of_length = (
-        f"(quantile_over_time(0.5, {name}[18h:15m] offset 6h) or quantile_over_time(0.5, {name}[3h:5m] offset 30m))"
+        (
+            f"(quantile_over_time(0.5, {name}[18h:15m] offset 6h) or "
+            f"quantile_over_time(0.5, {name}[3h:5m] offset 30m))"
+        )
         for name in (speedup, length)
     )
     as_before = f"{of_speedup} * {length} / {of_length}"
-    causes = s.labelled("cause", drafts=f"{as_before} - {of_speedup}", load_or_K=f"{speedup} - {as_before}")
+    causes = s.labelled(
+        "cause",
+        drafts=f"{as_before} - {of_speedup}",
+        load_or_K=f"{speedup} - {as_before}",
+    )
     return f"({causes})\nand on ({s.MODEL}) (abs({speedup} / {of_speedup} - 1) > 0.03)"
 
 
 def _saved() -> str:
-    """Return how many engines' time speculation saves now, and the ends of the interval of that, by `bound`.
+    """Return how many engines' time speculation saves now, and the ends of the interval
+    of that, by `bound`.
 
     An engine counts by the share of the time in which it has requests.
     """
     busy = f"clamp_max({_last('requests_running')}, 1)"
-    ends = (_last("speedup"), _last("speedup_interval", bound="low"), _last("speedup_interval", bound="high"))
+    ends = (
+        _last("speedup"),
+        _last("speedup_interval", bound="low"),
+        _last("speedup_interval", bound="high"),
+    )
     times = " or ".join(f"max by ({s.ENGINE}, bound) ({end})" for end in ends)
-    return f"sum by ({s.MODEL}, bound) ((({times}) - 1) * on ({s.ENGINE}) group_left () {busy})"
+    return (
+        f"sum by ({s.MODEL}, bound) ((({times}) - 1) * on ({s.ENGINE}) group_left () "
+        f"{busy})"
+    )

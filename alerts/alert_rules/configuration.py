@@ -13,8 +13,15 @@ _NAMED = s.SPECULATIVE.replace("}", ',model_name!=""}')
 _OF_TARGETS = (*requests.THRESHOLDS, tap.UNRECORDED, speedup.PROBABLE, harm.WIDENED)
 
 
-#: Series whose own label Prometheus renamed, because the scrape target has one of that name.
-_OWN = ("threshold threshold", "window_drafts window", "payoff verdict", "info method", "up target")
+#: Series whose own label Prometheus renamed, because the scrape target has one of that
+#: name.
+_OWN = (
+    "threshold threshold",
+    "window_drafts window",
+    "payoff verdict",
+    "info method",
+    "up target",
+)
 
 
 _RENAMED = " or ".join(
@@ -48,13 +55,17 @@ def _sidecar_missing() -> Alert:
         keep="5m",
         summary="A vLLM with speculation has no exporter.",
         description=(
-            f"vLLM{{{{ with $labels.pod }}}} in pod {{{{ . }}}}{{{{ end }}}}{t.IN} serves a model with speculation, and Prometheus "
-            f"scrapes no exporter of that pod, though other pods have one. Model: {t.NAME}."
+            f"vLLM{{{{ with $labels.pod }}}} in pod {{{{ . }}}}{{{{ end }}}}{t.IN} "
+            "serves a model with speculation, and Prometheus "
+            "scrapes no exporter of that pod, though other pods have one. Model: "
+            f"{t.NAME}."
         ),
         action="Add the sidecar to the pod template, or its port to the scrape job.",
         why=(
-            "Only if vLLM itself is scraped, series have the label pod, and another pod has both: one exporter for "
-            "several servers is not a sidecar. Without any exporter, MonitoringLost fires."
+            "Only if vLLM itself is scraped, series have the label pod, and another "
+            "pod has both: one exporter for "
+            "several servers is not a sidecar. Without any exporter, MonitoringLost "
+            "fires."
         ),
     )
 
@@ -65,17 +76,26 @@ def _lacks() -> Record:
         for each in ("info", 'activity{state="active"}')
     )
     names = "|".join((*THRESHOLDS, *_OF_TARGETS))
-    there = f'count by ({s.TARGET}) (last_over_time(vllm_specdec_threshold{{threshold=~"{names}"}}[{s.LOOK_BACK}]))'
+    there = (
+        f"count by ({s.TARGET}) "
+        f'(last_over_time(vllm_specdec_threshold{{threshold=~"{names}"}}[{s.LOOK_BACK}]))'
+    )
     nameless = (
         active.replace('"active"', '"active",model_name="",pod!=""')
         .replace(f"max by ({s.TARGET})", "")
         .strip()
     )
     lack = {
-        "some_of_its_thresholds": f"({info} unless {there} == {len(THRESHOLDS) + len(_OF_TARGETS)})",
+        "some_of_its_thresholds": (
+            f"({info} unless {there} == {len(THRESHOLDS) + len(_OF_TARGETS)})"
+        ),
         "its_info_series": f"({active} unless on ({s.TARGET}) {info})",
-        "the_name_of_the_model": f"max by ({s.TARGET}) ({nameless} and on ({s.POD}) {_NAMED})",
-        "its_labels,_which_Prometheus_has_renamed_with_the_prefix_exported": f"count by ({s.TARGET}) ({_RENAMED})",
+        "the_name_of_the_model": (
+            f"max by ({s.TARGET}) ({nameless} and on ({s.POD}) {_NAMED})"
+        ),
+        "its_labels,_which_Prometheus_has_renamed_with_the_prefix_exported": (
+            f"count by ({s.TARGET}) ({_RENAMED})"
+        ),
     }
     values = s.labelled("lack", **lack)
     return Record(
@@ -95,11 +115,18 @@ def _rules_blind() -> Alert:
         keep="5m",
         summary="Prometheus lacks series of an exporter that alerts need.",
         description=(
-            f"The exporter at {{{{ $labels.instance }}}}{t.IN} is scraped, but Prometheus lacks {{{{ $labels.lack }}}}. "
+            f"The exporter at {{{{ $labels.instance }}}}{t.IN} is scraped, but "
+            f"Prometheus lacks {{{{ $labels.lack }}}}. "
             "Alerts that need them cannot fire, or name no model."
         ),
-        action="Set honor_labels, let them through metric relabelling, or bring exporter and rules to the same version.",
-        why="Thresholds come from the exporter. Those of single requests are read by exporter, the others by model.",
+        action=(
+            "Set honor_labels, let them through metric relabelling, or bring exporter "
+            "and rules to the same version."
+        ),
+        why=(
+            "Thresholds come from the exporter. Those of single requests are read by "
+            "exporter, the others by model."
+        ),
     )
 
 
@@ -113,7 +140,8 @@ def _reload_failed() -> Alert:
         keep="5m",
         summary="An exporter cannot use its newest configuration.",
         description=(
-            f"The exporter at {t.PLACE}{t.IN} could not load its newest configuration and continues with the "
+            f"The exporter at {t.PLACE}{t.IN} could not load its newest "
+            "configuration and continues with the "
             "previous one; a sidecar without a previous one polls nothing."
         ),
         action="Fix the error in the exporter's log, and reload; flags need a new pod.",

@@ -7,19 +7,23 @@ from .rule import Alert, Record
 _OF_BEST = "model:vllm_specdec_acceptance_of_best_day:ratio"
 
 
-#: How far the acceptance rate has fallen below that of the hours before, of yesterday and of a week ago.
+#: How far the acceptance rate has fallen below that of the hours before, of yesterday
+#: and of a week ago.
 _STEP = "model:vllm_specdec_acceptance_step:min"
 
 
 def rules() -> tuple[Record | Alert, ...]:
-    """Return the rules on a restart, on days and on uptime, each record before its alert."""
+    """Return the rules on a restart, on days and on uptime, each record before its
+    alert.
+    """
     return (_steps(), _step(), _of_best_day(), _decayed(), _decayed_with_uptime())
 
 
 def _steps() -> Record:
     now = f"{s.ACCEPTANCE}:ratio_rate1h"
     accepted, drafted = (
-        f"(model:vllm_specdec_{c}:rate6h offset 2h)" for c in ("accepted_tokens", "draft_tokens")
+        f"(model:vllm_specdec_{c}:rate6h offset 2h)"
+        for c in ("accepted_tokens", "draft_tokens")
     )
     before = f"{accepted} / ({drafted} > 0) - {now}"
     steps = s.labelled(
@@ -36,7 +40,8 @@ def _step() -> Alert:
         name="AcceptanceDropped",
         subject="acceptance",
         expr=(
-            f"round(100 * {_STEP}, 0.1) > 100 * {s.threshold('step_acceptance_ratio')}\n"
+            f"round(100 * {_STEP}, 0.1) > 100 * "
+            f"{s.threshold('step_acceptance_ratio')}\n"
             f"and {s.RESTARTS}\n"
             f"unless last_over_time({s.RESTARTS}[4h] offset 2h)\n"
             f"and {s.ENOUGH_1H}\n"
@@ -47,17 +52,26 @@ def _step() -> Alert:
         keep="2h",
         summary="Acceptance has been lower since a restart, as after quantization.",
         description=(
-            f"Since a restart within the last 2 hours, the acceptance rate of {t.WHO['model']} is {t.this(t.COUNT)} "
-            "percentage points lower than before, at the same K. A quantized target or another checkpoint can have this effect."
+            "Since a restart within the last 2 hours, the acceptance rate of "
+            f"{t.WHO['model']} is {t.this(t.COUNT)} "
+            "percentage points lower than before, at the same K. A quantized target "
+            "or another checkpoint can have this effect."
         ),
-        action="Compare the build with the one before: quantization, checkpoint of target or drafter, vLLM's version.",
+        action=(
+            "Compare the build with the one before: quantization, checkpoint of target "
+            "or drafter, vLLM's version."
+        ),
         value=f"{t.this(t.COUNT)} points lower",
-        threshold=t.value(f"100 * {s.threshold('step_acceptance_ratio')}", t.COUNT, "{} points"),
+        threshold=t.value(
+            f"100 * {s.threshold('step_acceptance_ratio')}", t.COUNT, "{} points"
+        ),
         sample=t.drafts("1h"),
         labels={"against": "restart"},
         why=(
-            "The published figure: 5 points against the unquantized baseline. Compared with the hours before the restart, "
-            "the same time yesterday and a week ago if there is data. Silent if there were restarts in the hours before as well, "
+            "The published figure: 5 points against the unquantized baseline. "
+            "Compared with the hours before the restart, "
+            "the same time yesterday and a week ago if there is data. Silent if "
+            "there were restarts in the hours before as well, "
             "as under an autoscaler: then a restart explains nothing."
         ),
     )
@@ -66,23 +80,34 @@ def _step() -> Alert:
 def _of_best_day() -> Record:
     day = f"{s.LENGTH}:ratio_rate1d"
     parts = s.labelled(
-        "of", best_day=f"({day} / max_over_time({day}[7d:3h]))", same_weekday=f"({day} / ({day} offset 7d))"
+        "of",
+        best_day=f"({day} / max_over_time({day}[7d:3h]))",
+        same_weekday=f"({day} / ({day} offset 7d))",
     )
     return Record(
         _OF_BEST,
         f"max by ({s.MODEL}) (\n{parts}\n)",
-        why="The mean acceptance length of the last day over that of the best day of a week, or of the same weekday. Means of days, "
+        why="The mean acceptance length of the last day over that of the best day of "
+        "a week, or of the same weekday. Means of days, "
         "so that no hour of the day matters.",
     )
 
 
 def _decayed() -> Alert:
     day = f"{s.LENGTH}:ratio_rate1d"
-    told = 'ALERTS{alertname="VLLMSpecDecodeAcceptanceDropped", alertstate="firing", against!="days"}'
+    told = (
+        'ALERTS{alertname="VLLMSpecDecodeAcceptanceDropped", alertstate="firing", '
+        'against!="days"}'
+    )
 
     days = {
         name: f"{day}{{MODEL}}" + f" offset {ago}d" * bool(ago)
-        for ago, name in ((3, "3_days_ago"), (2, "2_days_ago"), (1, "yesterday"), (0, "now"))
+        for ago, name in (
+            (3, "3_days_ago"),
+            (2, "2_days_ago"),
+            (1, "yesterday"),
+            (0, "now"),
+        )
     }
     return Alert(
         name="AcceptanceDropped",
@@ -97,18 +122,24 @@ def _decayed() -> Alert:
         keep="6h",
         summary="Acceptance has decayed over days.",
         description=(
-            f"The mean acceptance length of {t.WHO['model']} over the last day is {t.this(t.PERCENT)} lower than on the best day of the last week, "
-            "or than on the same weekday if that differs less. No sudden fall was found within the week."
+            f"The mean acceptance length of {t.WHO['model']} over the last day is "
+            f"{t.this(t.PERCENT)} lower than on the best day of the last week, "
+            "or than on the same weekday if that differs less. No sudden fall was "
+            "found within the week."
         ),
         action=(
-            "Compare the traffic of these days (language, prompts, temperature, length). If it has changed for good, train or "
+            "Compare the traffic of these days (language, prompts, temperature, "
+            "length). If it has changed for good, train or "
             "choose the drafter for it, or take the K that the exporter advises now."
         ),
         value=t.this(t.PERCENT) + " lower",
         threshold=t.in_force("drop_ratio", t.PERCENT, "{} lower"),
         sample=t.drafts("1d"),
         context=t.each(
-            s.labelled("day", **days).replace("\n", " "), "day", t.NUMBER, "mean acceptance length "
+            s.labelled("day", **days).replace("\n", " "),
+            "day",
+            t.NUMBER,
+            "mean acceptance length ",
         ),
         labels={"against": "days"},
         why=("Silent if another rule of this name has told of the fall."),
@@ -125,17 +156,24 @@ def _decayed_with_uptime() -> Alert:
         keep="6h",
         summary="Acceptance decays with uptime.",
         description=(
-            f"Within hours, an engine of {t.WHO['model']} has lost {t.this(t.PERCENT)} of its mean acceptance length little by little, "
+            f"Within hours, an engine of {t.WHO['model']} has lost "
+            f"{t.this(t.PERCENT)} of its mean acceptance length little by little, "
             "at the same K, load and context."
         ),
-        action="Restart the server at a quiet time. If the length does not return, the traffic has changed.",
+        action=(
+            "Restart the server at a quiet time. If the length does not return, the "
+            "traffic has changed."
+        ),
         value=t.this(t.PERCENT) + " lost",
         context=t.value(
-            f"count({lost.replace('[', '{MODEL}[')} > 0)", t.COUNT, "engines that have decayed: {}"
+            f"count({lost.replace('[', '{MODEL}[')} > 0)",
+            t.COUNT,
+            "engines that have decayed: {}",
         ),
         labels={"against": "uptime"},
         why=(
-            "The exporter compares two hours of an engine with its first two, and reports a fall of 5 % or more that no single "
+            "The exporter compares two hours of an engine with its first two, and "
+            "reports a fall of 5 % or more that no single "
             "hour explains; hours of another load change nothing."
         ),
     )

@@ -1,4 +1,7 @@
-"""What should be changed? Each has the label `action`, and `recommended_k` if there is one, for a webhook."""
+"""What should be changed?
+
+Each has the label `action`, and `recommended_k` if there is one, for a webhook.
+"""
 
 from mixin import WARNING
 
@@ -15,7 +18,8 @@ _TOLD = "model:vllm_specdec_disable_is_told:bool"
 #: What a change of K must gain to be worth a restart.
 _WORTH_A_TICKET = "1.05"
 _SPEED = t.value(s.SPEEDUP, t.TIMES, "speedup {}")
-#: A dead band: once it fires, it goes on until the value is this much above the threshold.
+#: A dead band: once it fires, it goes on until the value is this much above the
+#: threshold.
 _BAND = 1.05
 
 
@@ -25,12 +29,23 @@ def group() -> Group:
     return Group(
         "vllm-specdec.decisions",
         (
-            *(_told(), disable, _measure(), _disable_while_paged(disable)),
+            _told(),
+            disable,
+            _measure(),
+            _disable_while_paged(disable),
             _as_loaded(),
             _reenable(),
             _steady_advice(),
-            _change_k("increase_k", "larger", f"floor(quantile_over_time(0.05, {_ADVISED}[1d])) > {s.K}"),
-            _change_k("decrease_k", "smaller", f"ceil(quantile_over_time(0.95, {_ADVISED}[1d])) < {s.K} > 0"),
+            _change_k(
+                "increase_k",
+                "larger",
+                f"floor(quantile_over_time(0.05, {_ADVISED}[1d])) > {s.K}",
+            ),
+            _change_k(
+                "decrease_k",
+                "smaller",
+                f"ceil(quantile_over_time(0.95, {_ADVISED}[1d])) < {s.K} > 0",
+            ),
             _switch(),
             _near_break_even(),
         ),
@@ -38,11 +53,17 @@ def group() -> Group:
     )
 
 
-#: What the rule compared, each with its value, and then with its threshold; only what is too low.
+#: What the rule compared, each with its value, and then with its threshold; only what
+#: is too low.
 _LAST = f"last_over_time({s.DECISIVE}{{MODEL}}[1h])"
-_FAILED = f"{_LAST} and on (measure) {_LAST} / on (measure) {s.DECISIVE_LIMIT}{{MODEL}} < {_BAND}"
+_FAILED = (
+    f"{_LAST} and on (measure) {_LAST} / on (measure) {s.DECISIVE_LIMIT}{{MODEL}} < "
+    f"{_BAND}"
+)
 _VALUES = t.each(_FAILED, "measure", t.NUMBER)
-_LIMITS = t.each(f"{s.DECISIVE_LIMIT}{{MODEL}} and on (measure) ({_FAILED})", "measure", t.NUMBER)
+_LIMITS = t.each(
+    f"{s.DECISIVE_LIMIT}{{MODEL}} and on (measure) ({_FAILED})", "measure", t.NUMBER
+)
 #: The lowest that contradicts the guess.
 _LEAST = f'min_over_time({s.DECISIVE}{{measure!="speedup",MODEL}}[3h])'
 _BELOW = f"{_LEAST} < on (measure) {s.DECISIVE_LIMIT}{{MODEL}}"
@@ -50,23 +71,35 @@ _ENDS = f"unless on ({s.MODEL}) {s.NOT_LOSING}"
 
 
 def _told() -> Record:
-    fired = 'count_over_time(ALERTS{alertname="VLLMSpecDecodeDisable", alertstate="firing", action="disable"}[1d])'
+    fired = (
+        'count_over_time(ALERTS{alertname="VLLMSpecDecodeDisable", '
+        'alertstate="firing", action="disable"}[1d])'
+    )
 
     def well(window: str) -> str:
-        return f"count_over_time(({s.PUBLISHED_RULE} unless {s.DISABLE_RULE} < {_BAND})[{window}:3m]) > 4"
+        return (
+            f"count_over_time(({s.PUBLISHED_RULE} unless {s.DISABLE_RULE} < "
+            f"{_BAND})[{window}:3m]) > 4"
+        )
 
     return Record(
         _TOLD,
         f"group by ({s.MODEL}) (\n"
-        f"  count_over_time(({s.DISABLE_RULE} < 1)[6h:3m] offset 21h) > 4 and {well('12h')}\n"
+        f"  count_over_time(({s.DISABLE_RULE} < 1)[6h:3m] offset 21h) > 4 and "
+        f"{well('12h')}\n"
         f"  or {well('30m')} and on ({s.MODEL}) {fired}\n)",
-        why="Disable does not begin: yesterday within three hours of this time it was too low for a quarter of an hour, and has been "
-        "well since, as with a batch every night; or it fired within a day, and half an hour ago it was well, as in waves.",
+        why="Disable does not begin: yesterday within three hours of this time it "
+        "was too low for a quarter of an hour, and has been "
+        "well since, as with a batch every night; or it fired within a day, and half "
+        "an hour ago it was well, as in waves.",
     )
 
 
 def _firing(more: str = "") -> str:
-    return f'on ({s.MODEL}) ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing"{more}}}'
+    return (
+        f'on ({s.MODEL}) ALERTS{{alertname="VLLMSpecDecodeDisable", '
+        f'alertstate="firing"{more}}}'
+    )
 
 
 def _disable_ticket() -> Alert:
@@ -78,22 +111,30 @@ def _disable_ticket() -> Alert:
             f"({s.DISABLE_RULE} < 1 unless {_TOLD})\n"
             f"or (last_over_time({s.DISABLE_RULE}[1h]) < {_BAND}\n"
             f"  and {firing}\n"
-            f"  unless on ({s.MODEL}) ({s.NOT_LOSING} or {s.MAY_PAY} or ({s.UNDRAFTED})))"
+            f"  unless on ({s.MODEL}) ({s.NOT_LOSING} or {s.MAY_PAY} or "
+            f"({s.UNDRAFTED})))"
         ),
         hold="15m",
         summary="Speculation should be switched off: acceptance or speedup is too low.",
         description=(
-            f"For 15 minutes a measure of {t.WHO['model']} was below its threshold for disabling, and it has not been 5 % above "
-            "it since. While traffic is too thin to judge, the value is the last that could be judged, at most an hour old."
+            f"For 15 minutes a measure of {t.WHO['model']} was below its threshold "
+            "for disabling, and it has not been 5 % above "
+            "it since. While traffic is too thin to judge, the value is the last "
+            "that could be judged, at most an hour old."
         ),
-        action="Switch speculation off: start vLLM without --speculative-config. Or try another method first: vllm-specdec-exporter plan.",
+        action=(
+            "Switch speculation off: start vLLM without --speculative-config. Or try "
+            "another method first: vllm-specdec-exporter plan."
+        ),
         value=_VALUES,
         threshold=_LIMITS,
         sample=t.drafts("5m"),
         labels={"action": "disable", "recommended_k": "0"},
         why=(
-            "Ticket, action=disable: below a threshold for 15 minutes, unless speculation is known to pay or there is but a guess, by "
-            "which it may pay. It stands until the value is 5 % above the threshold or speculation pays; while traffic is too thin to "
+            "Ticket, action=disable: below a threshold for 15 minutes, unless "
+            "speculation is known to pay or there is but a guess, by "
+            "which it may pay. It stands until the value is 5 % above the threshold "
+            "or speculation pays; while traffic is too thin to "
             "judge, for an hour."
         ),
     )
@@ -104,8 +145,14 @@ def _measure() -> Alert:
         f'{which}(last_over_time(vllm_specdec_speedup_interval{{bound="{bound}",MODEL}}[{s.LOOK_BACK}]))'
         for which, bound in (("min", "low"), ("max", "high"))
     )
-    values = {"lowest_estimate": f"{_GUESS}{{MODEL}}", "lowest_end": low, "highest_end": high}
-    guess = t.each(s.labelled("value", **values).replace("\n", " "), "value", t.NUMBER, ": ")
+    values = {
+        "lowest_estimate": f"{_GUESS}{{MODEL}}",
+        "lowest_end": low,
+        "highest_end": high,
+    }
+    guess = t.each(
+        s.labelled("value", **values).replace("\n", " "), "value", t.NUMBER, ": "
+    )
     return Alert(
         name="Disable",
         subject="decision",
@@ -113,25 +160,38 @@ def _measure() -> Alert:
             f"({s.TO_BE_MEASURED}\n  or (min_over_time({s.PUBLISHED_RULE}[3h]) < 1 and "
             + _firing(', action="measure"')
             + f" and on ({s.MODEL}) {s.MAY_PAY}))\n{_ENDS}\n"
-            f'unless on ({s.MODEL}) max_over_time(ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", '
+            f"unless on ({s.MODEL}) "
+            f'max_over_time(ALERTS{{alertname="VLLMSpecDecodeDisable", '
+            'alertstate="firing", '
             'action="measure"}[6d] offset 12h)'
         ),
         hold="15m",
-        summary="Speculation should be switched off by the published rule, but the estimate says otherwise: measure.",
+        summary=(
+            "Speculation should be switched off by the published rule, but the "
+            "estimate says otherwise: measure."
+        ),
         description=(
-            f"Within the last 3 hours {t.WHO['model']} accepted too few draft tokens by the published rule, for 15 minutes or more. By "
+            f"Within the last 3 hours {t.WHO['model']} accepted too few draft tokens "
+            "by the published rule, for 15 minutes or more. By "
             f"its estimated speedup it may pay, which is not certain{guess}."
         ),
         action=(
-            "Measure: record a baseline with vllm-specdec-exporter baseline, or calibrate; if there is one, wait for more requests. "
+            "Measure: record a baseline with vllm-specdec-exporter baseline, or "
+            "calibrate; if there is one, wait for more requests. "
             "Then this alert decides or ends."
         ),
         value=t.each(_BELOW, "measure", t.NUMBER, "lowest "),
-        threshold=t.each(f"{s.DECISIVE_LIMIT}{{MODEL}} and on (measure) ({_BELOW})", "measure", t.NUMBER),
+        threshold=t.each(
+            f"{s.DECISIVE_LIMIT}{{MODEL}} and on (measure) ({_BELOW})",
+            "measure",
+            t.NUMBER,
+        ),
         labels={"action": "measure", "reason": "estimate"},
         why=(
-            "Ticket, action=measure: a guess does not silence the published rule, and the published rule alone does not act against a "
-            "guess. It stands for three hours after acceptance was last too low, ends after 12 hours, and is not told again within six "
+            "Ticket, action=measure: a guess does not silence the published rule, "
+            "and the published rule alone does not act against a "
+            "guess. It stands for three hours after acceptance was last too low, "
+            "ends after 12 hours, and is not told again within six "
             "days: measuring is asked for once."
         ),
     )
@@ -144,20 +204,25 @@ def _disable_while_paged(disable: Alert) -> Alert:
         subject="decision",
         expr=(
             f"max by ({s.MODEL}) (\n"
-            f'  ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", action="disable", severity="{WARNING}"}}\n'
+            f'  ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", '
+            f'action="disable", severity="{WARNING}"}}\n'
             ")\n"
-            f'and on ({s.MODEL}) count_over_time(ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing"}}[2h])'
+            f"and on ({s.MODEL}) "
+            f'count_over_time(ALERTS{{alertname="VLLMSpecDecodeHarmful", '
+            f'alertstate="firing"}}[2h])'
         ),
         hold="",
         summary=disable.summary,
         description=(
-            f"VLLMSpecDecodeHarmful has fired for {t.WHO['model']} or one of its methods within 2 hours, so the ticket on disabling "
+            f"VLLMSpecDecodeHarmful has fired for {t.WHO['model']} or one of its "
+            "methods within 2 hours, so the ticket on disabling "
             "is not sent. This alert brings the decision to programs."
         ),
         action=disable.action,
         labels=disable.labels,
         why=(
-            "For programs, action=disable: if Harmful has fired within two hours, Alertmanager hides the ticket above, because one "
+            "For programs, action=disable: if Harmful has fired within two hours, "
+            "Alertmanager hides the ticket above, because one "
             "fault is one notification. Of severity none, so it goes to no person."
         ),
     )
@@ -167,10 +232,15 @@ def _as_loaded() -> Record:
     most = "max_over_time(model:vllm_specdec_requests_running:avg1h[1d])"
     return Record(
         _AS_LOADED,
-        f"group by ({s.MODEL}) (\n  {most} <= max_over_time(model:vllm_specdec_beneficial_requests_running:avg5m[7d])\n"
-        f"  unless {most} >= min_over_time(model:vllm_specdec_losing_requests_running:avg5m[7d])\n"
+        f"group by ({s.MODEL}) (\n  {most} <= "
+        "max_over_time(model:vllm_specdec_beneficial_requests_running:avg5m[7d])\n"
+        f"  unless {most} >= "
+        "min_over_time(model:vllm_specdec_losing_requests_running:avg5m[7d])\n"
         "  and max_over_time(model:vllm_specdec_generation_tokens:rate5m[1h]) > 0\n)",
-        why="It generates, and the load of the last day is one at which speculation was beneficial last week, and at which it never lost.",
+        why=(
+            "It generates, and the load of the last day is one at which speculation "
+            "was beneficial last week, and at which it never lost."
+        ),
     )
 
 
@@ -182,12 +252,18 @@ def _steady_advice() -> Record:
         f"  unless max_over_time({s.K}[1d]) > min_over_time({s.LEAST_K}[1d])\n"
         f'  unless ignoring (action) {s.ADVICE}{{action="switch_method"}} > 0.5\n'
         f"  and {s.ENOUGH_30M}\n)",
-        why="There has been advice on K for a day in which K did not change, it is worth a restart, and no other method is advised.",
+        why=(
+            "There has been advice on K for a day in which K did not change, it is "
+            "worth a restart, and no other method is advised."
+        ),
     )
 
 
 def _reenable() -> Alert:
-    off = f'min by ({s.MODEL}) (last_over_time(vllm_specdec_activity{{state="off"}}[{s.LOOK_BACK}])) == 1'
+    off = (
+        f"min by ({s.MODEL}) "
+        f'(last_over_time(vllm_specdec_activity{{state="off"}}[{s.LOOK_BACK}])) == 1'
+    )
     running = "model:vllm_specdec_requests_running:avg1h"
     return Alert(
         name="Reenable",
@@ -205,15 +281,18 @@ def _reenable() -> Alert:
         keep="1h",
         summary="Speculation is off, though it was beneficial at this load.",
         description=(
-            f"{t.WHO['model']} runs without speculation. Within the last week speculation with K = "
-            "{{ $labels.recommended_k }} was beneficial at the highest load of the last day or a higher one."
+            f"{t.WHO['model']} runs without speculation. Within the last week "
+            "speculation with K = "
+            "{{ $labels.recommended_k }} was beneficial at the highest load of the "
+            "last day or a higher one."
         ),
         action="Start vLLM with last week's speculative config, and check the payoff.",
         value=t.value(running, t.COUNT, "{} requests run per engine"),
         threshold="the highest load of the last 7 days at which it was beneficial",
         labels={"action": "enable"},
         why=(
-            "Speedup falls as the batch grows, so K that paid at a load above the day's peak pays now. Silent if it lost at this load or "
+            "Speedup falls as the batch grows, so K that paid at a load above the "
+            "day's peak pays now. Silent if it lost at this load or "
             "a lower one, and for a day after Disable fired."
         ),
     )
@@ -223,24 +302,35 @@ def _change_k(action: str, size: str, advised: str) -> Alert:
     return Alert(
         name="KChangeAdvised",
         subject="decision",
-        expr=(f'count_values by ({s.MODEL}) ("recommended_k",\n  {advised}\n)\nand on ({s.MODEL}) {_STEADY}'),
+        expr=(
+            f'count_values by ({s.MODEL}) ("recommended_k",\n  {advised}\n)\nand '
+            f"on ({s.MODEL}) {_STEADY}"
+        ),
         hold="15m",
         keep="1h",
         summary=f"A {size} K would be faster all day.",
         description=(
-            f"K = {{{{ $labels.recommended_k }}}} would have been faster for most engines of {t.WHO['model']} through the "
+            f"K = {{{{ $labels.recommended_k }}}} would have been faster for most "
+            f"engines of {t.WHO['model']} through the "
             "last day, at nearly every load that it had."
         ),
-        action="Set num_speculative_tokens to {{ $labels.recommended_k }}; the status page has the config to paste.",
+        action=(
+            "Set num_speculative_tokens to {{ $labels.recommended_k }}; the status "
+            "page has the config to paste."
+        ),
         dashboard="deep-dive",
         value=t.value(s.K, t.COUNT, "K = {}"),
         threshold="K = {{ $labels.recommended_k }}",
         sample=t.drafts("30m"),
-        context=t.value(_GAIN, t.TIMES, "{} the present speed with the K that is advised now"),
+        context=t.value(
+            _GAIN, t.TIMES, "{} the present speed with the K that is advised now"
+        ),
         labels={"action": action},
         why=(
-            "The exporter's advice, which is a lower bound for a smaller K and cautious for a larger one. Of the engines the median, "
-            "of the day all but a twentieth: if the best K changes with the load, a schedule helps and no ticket does. "
+            "The exporter's advice, which is a lower bound for a smaller K and "
+            "cautious for a larger one. Of the engines the median, "
+            "of the day all but a twentieth: if the best K changes with the load, a "
+            "schedule helps and no ticket does. "
             "A gain below 5 % is shown on the status page only."
             if action == "increase_k"
             else ""
@@ -252,15 +342,22 @@ def _switch() -> Alert:
     return Alert(
         name="MethodChangeAdvised",
         subject="decision",
-        expr=(f'round({s.ADVICE}{{action="switch_method"}}, 0.01) > 0.5\nand on ({s.MODEL}) {s.ENOUGH_30M}'),
+        expr=(
+            f'round({s.ADVICE}{{action="switch_method"}}, 0.01) > 0.5\nand on '
+            f"({s.MODEL}) {s.ENOUGH_30M}"
+        ),
         hold="1h",
         keep="15m",
         summary="Another speculation method should be tried.",
         description=(
-            f"For an hour, even the best K has gained little for most engines of {t.WHO['model']}, "
+            "For an hour, even the best K has gained little for most engines of "
+            f"{t.WHO['model']}, "
             f"and acceptance is below what the method usually reaches."
         ),
-        action="Try another method on the same traffic, and compare: vllm-specdec-exporter compare.",
+        action=(
+            "Try another method on the same traffic, and compare: "
+            "vllm-specdec-exporter compare."
+        ),
         dashboard="deep-dive",
         value=t.this(t.PERCENT) + " of the engines with advice",
         threshold="50%",
@@ -280,18 +377,24 @@ def _near_break_even() -> Alert:
             f"{s.compare(s.rounded(acceptance), '>=', 'disable_acceptance_ratio')}\n"
             f"and ({s.compare(acceptance, '<', 'break_even_acceptance_ratio')})\n"
             f"and {s.ENOUGH_30M}\n"
-            f"and {s.compare('model:vllm_specdec_acceptance:ratio_rate5m', '>=', 'disable_acceptance_ratio')}\n"
+            "and "
+            f"{s.compare('model:vllm_specdec_acceptance:ratio_rate5m', '>=', 'disable_acceptance_ratio')}\n"
             f"{s.UNLESS_IT_PAYS}\n"
-            f'unless on ({s.MODEL}) model:vllm_specdec_basis:engines{{basis="measured"}}'
+            f"unless on ({s.MODEL}) "
+            f'model:vllm_specdec_basis:engines{{basis="measured"}}'
         ),
         hold="30m",
         keep="30m",
         summary="Acceptance is near break-even.",
         description=(
-            f"{t.WHO['model']} accepts {t.this(t.PERCENT)} of its draft tokens: not below the threshold for disabling, "
+            f"{t.WHO['model']} accepts {t.this(t.PERCENT)} of its draft tokens: not "
+            "below the threshold for disabling, "
             "and below break-even."
         ),
-        action="Measure P99 under real load first: record a baseline with vllm-specdec-exporter baseline, and compare.",
+        action=(
+            "Measure P99 under real load first: record a baseline with "
+            "vllm-specdec-exporter baseline, and compare."
+        ),
         value=t.this(t.PERCENT) + " accepted",
         threshold=t.in_force("break_even_acceptance_ratio", t.PERCENT),
         sample=t.drafts("30m"),

@@ -6,12 +6,18 @@ from . import series as s
 from . import text as t
 from .rule import Alert, Group, Record, Severity
 
-_DISABLE = "Switch speculation off, or set the K that the exporter recommends; look at acceptance and load for the cause."
-_BASIS, _PROFILE = "model:vllm_specdec_basis:engines", "model:vllm_specdec_cost_profile:engines"
+_DISABLE = (
+    "Switch speculation off, or set the K that the exporter recommends; look at "
+    "acceptance and load for the cause."
+)
+_BASIS = "model:vllm_specdec_basis:engines"
+_PROFILE = "model:vllm_specdec_cost_profile:engines"
 #: Both must have the same basis and the same cost profile.
 _SAME_YARDSTICK = (
-    f"unless on ({s.MODEL}) (count_over_time({_BASIS}[1h]) unless count_over_time({_BASIS}[1h] offset 1d))\n"
-    f"unless on ({s.MODEL}) (count_over_time({_BASIS}[1h] offset 1d) unless count_over_time({_BASIS}[1h]))\n"
+    f"unless on ({s.MODEL}) (count_over_time({_BASIS}[1h]) unless "
+    f"count_over_time({_BASIS}[1h] offset 1d))\n"
+    f"unless on ({s.MODEL}) (count_over_time({_BASIS}[1h] offset 1d) unless "
+    f"count_over_time({_BASIS}[1h]))\n"
     f"unless on ({s.MODEL}) ({_PROFILE} unless {_PROFILE} offset 1d)"
 )
 _COMPARABLE = "model:vllm_specdec_is_as_loaded_as_yesterday:bool"
@@ -19,32 +25,50 @@ _COMPARABLE = "model:vllm_specdec_is_as_loaded_as_yesterday:bool"
 WIDENED = "widened_latency_ratio"
 _PAGED_LATELY = "method:vllm_specdec_paged_lately:bool"
 _HELD = "method:vllm_specdec_held_speedup:last1h"
-_FIRING = f'ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="{CRITICAL}"}}'
+_FIRING = (
+    f'ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", '
+    f'severity="{CRITICAL}"}}'
+)
 _CAUSE = "model:vllm_specdec_likely_cause:ratio"
 
 
 def _causes() -> Record:
-    """Return the record of likely causes, each only where it holds, by the label `cause`."""
+    """Return the record of likely causes, each only where it holds, by the label
+    `cause`.
+    """
     drafted, accepted, drafts = (
-        f"model:vllm_specdec_{counter}:rate5m" for counter in ("draft_tokens", "accepted_tokens", "drafts")
+        f"model:vllm_specdec_{counter}:rate5m"
+        for counter in ("draft_tokens", "accepted_tokens", "drafts")
     )
 
     def gauge(name: str, function: str = "last", more: str = "") -> str:
-        return f"max by ({s.MODEL}) ({function}_over_time(vllm_specdec_{name}[{s.LOOK_BACK}]){more})"
+        return (
+            f"max by ({s.MODEL}) "
+            f"({function}_over_time(vllm_specdec_{name}[{s.LOOK_BACK}]){more})"
+        )
 
     def requests(matcher: str = "") -> str:
-        return f"sum by ({s.MODEL}) (increase(«vllm»request_success_total{{{matcher}}}[5m]))"
+        return (
+            f"sum by ({s.MODEL}) "
+            f"(increase(«vllm»request_success_total{{{matcher}}}[5m]))"
+        )
 
     failed = f"""{requests('finished_reason="error"')} / ({requests()} > 0)"""
     above = f" > on ({s.TARGET}) group_left () {s.threshold_of_targets(WIDENED)}"
     ttft = gauge('latency_ratio{latency="time_to_first_token"}', more=above)
     causes = {
         "rejected_share_of_the_verified_tokens_while_requests_wait": (
-            f"(({drafted} - {accepted}) / (({drafted} + {drafts}) > 0) > {s.threshold('wasted_verification_ratio')} "
+            f"(({drafted} - {accepted}) / (({drafted} + {drafts}) > 0) > "
+            f"{s.threshold('wasted_verification_ratio')} "
             f"and ({gauge('requests_waiting', 'min')} > 0))"
         ),
-        "used_share_of_the_KV_cache": f"({gauge('kv_cache_usage_ratio')} > {s.threshold('squeezed_kv_cache_usage_ratio')})",
-        "share_of_the_requests_that_end_in_an_error": f"({failed} > {s.threshold('failed_request_ratio')})",
+        "used_share_of_the_KV_cache": (
+            f"({gauge('kv_cache_usage_ratio')} > "
+            f"{s.threshold('squeezed_kv_cache_usage_ratio')})"
+        ),
+        "share_of_the_requests_that_end_in_an_error": (
+            f"({failed} > {s.threshold('failed_request_ratio')})"
+        ),
         "time_to_first_token,_of_the_baseline's": ttft,
     }
     return Record(
@@ -65,21 +89,28 @@ _LIKELY = t.each(f"{_CAUSE}{{MODEL}}", "cause", t.PERCENT, "; ")
 
 
 def groups() -> tuple[Group, ...]:
-    """Return the groups of alerts on harm: the page, and tickets on half an hour and more."""
+    """Return the groups of alerts on harm: the page, and tickets on half an hour and
+    more.
+    """
     page = _harmful(
         "critical",
-        f"({s.JUDGED_SPEEDUP} < on ({s.MODEL}) group_left () {s.threshold('severe_speedup')}\n"
+        f"({s.JUDGED_SPEEDUP} < on ({s.MODEL}) group_left () "
+        f"{s.threshold('severe_speedup')}\n"
         f"  and on ({s.MODEL}) {s.ENOUGH_30M}\n"
         f"  unless on ({s.MODEL}, method) {_PAGED_LATELY})\n"
-        f"or {_HELD} < on ({s.MODEL}) group_left () last_over_time({s.threshold('severe_speedup')}[1h])",
+        f"or {_HELD} < on ({s.MODEL}) group_left () "
+        f"last_over_time({s.threshold('severe_speedup')}[1h])",
         "severe_speedup",
         "5m",
         "10m",
         "Speculation makes users wait far longer than without it.",
         "5 minutes (while traffic is too thin to judge, the last that could be judged)",
-        "Page: users get tokens far slower than without speculation, by severe_speedup. The exporter gives a speedup only if "
-        "its whole interval is below or above 1, or a loss is at least as probable as probable_loss_probability. While "
-        "traffic is too thin to judge, a page stays for an hour, so that one fault is one page.",
+        "Page: users get tokens far slower than without speculation, by "
+        "severe_speedup. The exporter gives a speedup only if "
+        "its whole interval is below or above 1, or a loss is at least as probable "
+        "as probable_loss_probability. While "
+        "traffic is too thin to judge, a page stays for an hour, so that one fault "
+        "is one page.",
     )
     half_hour = "model:vllm_specdec_speedup:ratio_rate30m"
     ticket = _harmful(
@@ -88,31 +119,43 @@ def groups() -> tuple[Group, ...]:
         f"and {s.compare(f'max_over_time({half_hour}[12m])', '<', 'harmful_speedup')}\n"
         f"and {half_hour} offset 12m\n"
         f"and {s.compare(s.SPEEDUP, '<', 'harmful_speedup')}\n"
-        f"and 1800 * {s.compare(f'avg_over_time({s.JUDGED_DRAFTS}[30m])', '>=', 'advice_minimum_drafts')}\n"
+        "and 1800 * "
+        f"{s.compare(f'avg_over_time({s.JUDGED_DRAFTS}[30m])', '>=', 'advice_minimum_drafts')}\n"
         f"and {s.ENOUGH_30M}\nunless on ({s.MODEL}) {_FIRING}",
         "harmful_speedup",
         "3m",
         "1h",
         "Speculation has made users wait longer than without it for half an hour.",
         "the last 30 minutes",
-        "Ticket: a loss by harmful_speedup over half an hour, for 15 minutes, and only while it loses. None begins while the page "
-        "fires, and Alertmanager hides one that was there. 12 of the 15 minutes are in the data, so that they count while it pages: "
-        "soon after a page gives way to a smaller loss there is a ticket, and none after a gain.",
+        "Ticket: a loss by harmful_speedup over half an hour, for 15 minutes, and "
+        "only while it loses. None begins while the page "
+        "fires, and Alertmanager hides one that was there. 12 of the 15 minutes are "
+        "in the data, so that they count while it pages: "
+        "soon after a page gives way to a smaller loss there is a ticket, and none "
+        "after a gain.",
     )
     return (
         Group("vllm-specdec.harm", (_paged_lately(), _held(), page)),
-        Group("vllm-specdec.payoff", (_causes(), ticket, _comparable(), _regressed()), s.LONG_INTERVAL),
+        Group(
+            "vllm-specdec.payoff",
+            (_causes(), ticket, _comparable(), _regressed()),
+            s.LONG_INTERVAL,
+        ),
     )
 
 
 def _paged_lately() -> Record:
-    lasts = f"max_over_time({s.JUDGED_SPEEDUP}[15m]) >= on ({s.MODEL}) group_left () {s.threshold('severe_speedup')}"
+    lasts = (
+        f"max_over_time({s.JUDGED_SPEEDUP}[15m]) >= on ({s.MODEL}) group_left () "
+        f"{s.threshold('severe_speedup')}"
+    )
     return Record(
         _PAGED_LATELY,
         f"group by ({s.MODEL}, method) (\n"
         f"  count_over_time({_FIRING}[4h]) unless {_FIRING}\n"
         f"  and on ({s.MODEL}, method) ({lasts})\n)",
-        why="It paged within four hours and does not now: then it pages again only after a loss of a quarter of an hour, so that runs "
+        why="It paged within four hours and does not now: then it pages again only "
+        "after a loss of a quarter of an hour, so that runs "
         "of ten minutes page once.",
     )
 
@@ -124,16 +167,25 @@ def _held() -> Record:
         f"and on ({s.MODEL}, method) {_FIRING}\n"
         f"unless on ({s.MODEL}, method) {s.JUDGED_ACCEPTANCE}\n"
         f"and on ({s.MODEL}, method) (\n"
-        f"  group by ({s.MODEL}, method) (last_over_time(vllm_specdec_info[{s.LOOK_BACK}]))\n"
+        f"  group by ({s.MODEL}, method) "
+        f"(last_over_time(vllm_specdec_info[{s.LOOK_BACK}]))\n"
         "  or model:vllm_specdec_generation_tokens:rate5m\n)\n"
         f"unless on ({s.MODEL}) ({s.UNDRAFTED})",
-        why="The last speedup of what pages, while traffic is too thin to judge it. Not if it is switched off or gone: no drafts for the "
+        why="The last speedup of what pages, while traffic is too thin to judge it. "
+        "Not if it is switched off or gone: no drafts for the "
         "tokens, or no engines of the model or, in an A/B test, of the method.",
     )
 
 
 def _harmful(
-    severity: Severity, expr: str, limit: str, hold: str, keep: str, summary: str, over: str, why: str
+    severity: Severity,
+    expr: str,
+    limit: str,
+    hold: str,
+    keep: str,
+    summary: str,
+    over: str,
+    why: str,
 ) -> Alert:
     return Alert(
         name="Harmful",
@@ -144,7 +196,8 @@ def _harmful(
         keep=keep,
         summary=summary,
         description=(
-            f"{t.WHO['model']}{t.BY_METHOD} generates at {t.this(t.TIMES)} the speed that it would have without speculation, over {over}."
+            f"{t.WHO['model']}{t.BY_METHOD} generates at {t.this(t.TIMES)} the "
+            f"speed that it would have without speculation, over {over}."
         ),
         action=_DISABLE,
         value=t.this(t.TIMES),
@@ -156,14 +209,19 @@ def _harmful(
 
 def _comparable() -> Record:
     def requests(ago: str = "") -> str:
-        waiting = f"avg by ({s.MODEL}) (avg_over_time(vllm_specdec_requests_waiting[1h]{ago}))"
+        waiting = (
+            f"avg by ({s.MODEL}) "
+            f"(avg_over_time(vllm_specdec_requests_waiting[1h]{ago}))"
+        )
         return f"model:vllm_specdec_requests_running:avg1h{ago} + {waiting}"
 
     return Record(
         _COMPARABLE,
-        f"group by ({s.MODEL}) (\n({requests()}\n<= 1.25 * ({requests(' offset 1d')}))\n"
+        f"group by ({s.MODEL}) (\n({requests()}\n<= 1.25 * "
+        f"({requests(' offset 1d')}))\n"
         f"and ({s.K} == ({s.K} offset 1d))\n{_SAME_YARDSTICK}\n)",
-        why="No higher load than a day ago, and the same K, basis and cost profile. Waiting requests count, because a full batch does "
+        why="No higher load than a day ago, and the same K, basis and cost profile. "
+        "Waiting requests count, because a full batch does "
         "not grow.",
     )
 
@@ -183,10 +241,15 @@ def _regressed() -> Alert:
         keep="1h",
         summary="Speculation gains less than yesterday at this time, at no higher load.",
         description=(
-            f"{t.WHO['model']} generates at {t.this(t.TIMES)} the speed that it would have without speculation, over the last "
-            "hour. Yesterday at this time it was faster, with the same K and at least four fifths of the load."
+            f"{t.WHO['model']} generates at {t.this(t.TIMES)} the speed that it "
+            "would have without speculation, over the last "
+            "hour. Yesterday at this time it was faster, with the same K and at "
+            "least four fifths of the load."
         ),
-        action="Compare traffic, version and drafter with yesterday's; vllm-specdec-exporter compare can do it from snapshots.",
+        action=(
+            "Compare traffic, version and drafter with yesterday's; "
+            "vllm-specdec-exporter compare can do it from snapshots."
+        ),
         value=t.this(t.TIMES),
         threshold=t.in_force("drop_ratio", t.PERCENT, "{} below")
         + t.value(f"{now}{{MODEL}} offset 1d", t.TIMES, " yesterday's {}"),

@@ -1,6 +1,8 @@
-"""The objective "speculation was worth it": the share of drafts that were made while speculation did not lose.
+"""The objective "speculation was worth it": the share of drafts that were made while
+speculation did not lose.
 
-Multi-window burn rates after the SRE workbook: how many times faster than allowed the error budget goes.
+Multi-window burn rates after the SRE workbook: how many times faster than allowed the
+error budget goes.
 """
 
 from collections.abc import Iterator
@@ -11,7 +13,8 @@ from . import series as s
 from . import text as t
 from .rule import Alert, Group, Record
 
-_LOSING, _JUDGED = "model:vllm_specdec_losing_drafts", "model:vllm_specdec_judged_drafts"
+_LOSING = "model:vllm_specdec_losing_drafts"
+_JUDGED = "model:vllm_specdec_judged_drafts"
 _ALLOWED = "model:vllm_specdec_allowed_loss:ratio"
 _BUDGET = f"(1 - {s.threshold('worth_it_objective_ratio')})"
 
@@ -34,13 +37,17 @@ def _records() -> Iterator[Record]:
     yield Record(
         "model:vllm_specdec_worth_it_error_budget:remaining30d",
         f"1 - {_share(':sum1h[30d:1h]')} / {_BUDGET}",
-        why="1 is an untouched budget, 0 a spent one. Made of hours: a month of minutes would be more samples than a "
+        why="1 is an untouched budget, 0 a spent one. Made of hours: a month of "
+        "minutes would be more samples than a "
         "query may load where there are many models.",
     )
     yield Record(
         _ALLOWED,
         f"{_BUDGET}\nand {s.enough('6h', 'comparison_minimum_drafts')}",
-        why="The share of the drafts that may lose, while there are enough drafts to judge by.",
+        why=(
+            "The share of the drafts that may lose, while there are enough drafts to "
+            "judge by."
+        ),
     )
 
 
@@ -54,22 +61,35 @@ def _share(over: str) -> str:
 
 def _burning() -> Alert:
     pairs = (
-        f"({_LOSING}:ratio_rate{long} > {factor} * {_ALLOWED} and {_LOSING}:ratio_rate{short} > {factor} * {_ALLOWED})"
+        (
+            f"({_LOSING}:ratio_rate{long} > {factor} * {_ALLOWED} and "
+            f"{_LOSING}:ratio_rate{short} > {factor} * {_ALLOWED})"
+        )
         for long, short, factor in _BURNS
     )
-    paged = f'ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="{CRITICAL}"}}[6h]'
+    paged = (
+        f'ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", '
+        f'severity="{CRITICAL}"}}[6h]'
+    )
     return Alert(
         name="ObjectiveBurning",
         subject="objective",
-        expr="(\n  " + "\n  or\n  ".join(pairs) + f"\n)\nunless on ({s.MODEL}) count_over_time({paged})",
+        expr="(\n  "
+        + "\n  or\n  ".join(pairs)
+        + f"\n)\nunless on ({s.MODEL}) count_over_time({paged})",
         hold="30m",
         keep="1h",
         summary="Speculation loses too often: its error budget is spent too fast.",
         description=(
-            f"{t.this(t.PERCENT)} of the drafts of {t.WHO['model']} were made while speculation lost: over the last 6 hours or, if it "
-            "loses seldom, over 3 days. At this rate the objective of 30 days is missed."
+            f"{t.this(t.PERCENT)} of the drafts of {t.WHO['model']} were made while "
+            "speculation lost: over the last 6 hours or, if it "
+            "loses seldom, over 3 days. At this rate the objective of 30 days is "
+            "missed."
         ),
-        action="Find the hours at which speculation loses; set a K schedule that drafts less then, or disable it.",
+        action=(
+            "Find the hours at which speculation loses; set a K schedule that drafts "
+            "less then, or disable it."
+        ),
         value=t.this(t.PERCENT) + " of the drafts",
         threshold=t.in_force(
             "worth_it_objective_ratio",
@@ -82,5 +102,8 @@ def _burning() -> Alert:
             "over 30 days, as far as there is data, {} times what the objective allows",
         ),
         sample=t.drafts("6h"),
-        why="An objective on efficiency, so always a ticket. Not if Harmful has paged within six hours: that was about the same loss.",
+        why=(
+            "An objective on efficiency, so always a ticket. Not if Harmful has paged "
+            "within six hours: that was about the same loss."
+        ),
     )

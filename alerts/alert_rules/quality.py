@@ -5,13 +5,19 @@ from . import series as s
 from . import text as t
 from .rule import Alert, Group, Record
 
-_FIRST = 'sum without (position) (model:vllm_specdec_position_acceptance:ratio_rate30m{position="0"})'
+_FIRST = (
+    "sum without (position) "
+    '(model:vllm_specdec_position_acceptance:ratio_rate30m{position="0"})'
+)
 _DECAY = "model:vllm_specdec_position_decay:ratio_rate30m"
 #: What is poor, by the label `measure`: the series and the threshold of each.
 _POOR = "model:vllm_specdec_poor_acceptance:ratio"
 _MEASURES = {
     "mean_acceptance_length": (
-        "1 + model:vllm_specdec_accepted_tokens:rate30m / (model:vllm_specdec_drafts:rate30m > 0)",
+        (
+            "1 + model:vllm_specdec_accepted_tokens:rate30m / "
+            "(model:vllm_specdec_drafts:rate30m > 0)"
+        ),
         "poor_mean_acceptance_length",
     ),
     "acceptance_rate": (f"{s.ACCEPTANCE}:ratio_rate30m", "poor_acceptance_ratio"),
@@ -19,17 +25,21 @@ _MEASURES = {
     "ratio_from_position_to_position": (_DECAY, "poor_position_decay_ratio"),
 }
 _ALIKE = "model:vllm_specdec_engines_are_alike:bool"
-#: The lowest mean acceptance length of the hour before, of yesterday and of a week ago at this time.
+#: The lowest mean acceptance length of the hour before, of yesterday and of a week ago
+#: at this time.
 _USUAL = "model:vllm_specdec_usual_mean_acceptance_length:min"
 _FELL = "model:vllm_specdec_acceptance_fell:bool"
 _RETUNE = (
-    "Compare target and drafter (version, checkpoint, chat template), then look at the advice on the status page; without "
+    "Compare target and drafter (version, checkpoint, chat template), then look at "
+    "the advice on the status page; without "
     "any, try a smaller K, another method or no speculation."
 )
 
 
 def groups() -> tuple[Group, ...]:
-    """Return the groups of alerts on the quality of acceptance: of minutes, and of half an hour to days."""
+    """Return the groups of alerts on the quality of acceptance: of minutes, and of half
+    an hour to days.
+    """
     return (
         Group("vllm-specdec.quality", (*_usual(), _dropped())),
         Group(
@@ -41,26 +51,37 @@ def groups() -> tuple[Group, ...]:
 
 
 def _poor_measures() -> Record:
-    """Return the record of the measures that are poor, each by the published rubric and method."""
+    """Return the record of the measures that are poor, each by the published rubric and
+    method.
+    """
     full = (
-        "model:vllm_specdec_draft_tokens:rate30m >= 0.95 * model:vllm_specdec_drafts:rate30m * "
+        "model:vllm_specdec_draft_tokens:rate30m >= 0.95 * "
+        "model:vllm_specdec_drafts:rate30m * "
         f"{s.K} unless stddev_over_time({s.K}[30m]) > 0"
     )
-    poor = {name: s.compare(series, "<", limit) for name, (series, limit) in _MEASURES.items()}
+    poor = {
+        name: s.compare(series, "<", limit)
+        for name, (series, limit) in _MEASURES.items()
+    }
     poor["ratio_from_position_to_position"] += f" and {full}"
-    values = s.labelled("measure", **{name: f"({condition})" for name, condition in poor.items()})
+    values = s.labelled(
+        "measure", **{name: f"({condition})" for name, condition in poor.items()}
+    )
     return Record(
         _POOR,
         f"({values})\nand on ({s.MODEL}) {s.ENOUGH_30M}",
-        why="The published rubric, by method: what is below its threshold over half an hour. The first position shows best how "
-        "well drafter and target agree. The decline is left out if drafts are shorter than K, as with n-gram or a "
+        why="The published rubric, by method: what is below its threshold over half "
+        "an hour. The first position shows best how "
+        "well drafter and target agree. The decline is left out if drafts are "
+        "shorter than K, as with n-gram or a "
         "schedule, and while positions of another K are in the window.",
     )
 
 
 def _poor() -> Alert:
     limits = {
-        name: f"{s.threshold(limit)}{{MODEL}}".replace("'", "") for name, (_, limit) in _MEASURES.items()
+        name: f"{s.threshold(limit)}{{MODEL}}".replace("'", "")
+        for name, (_, limit) in _MEASURES.items()
     }
     shown = s.labelled("measure", **limits).replace("\n", " ")
     return Alert(
@@ -70,26 +91,34 @@ def _poor() -> Alert:
             f"count by ({s.MODEL}) ({_POOR})\n"
             f"{s.UNLESS_IT_PAYS}\n"
             f"unless on ({s.MODEL}) max_over_time("
-            'ALERTS{alertname="VLLMSpecDecodeAcceptanceLow", alertstate="firing"}[6d] offset 12h)'
+            'ALERTS{alertname="VLLMSpecDecodeAcceptanceLow", '
+            'alertstate="firing"}[6d] offset 12h)'
         ),
         hold="15m",
         keep="1h",
         summary="Acceptance is poor.",
         description=(
-            f"Over 30 minutes acceptance of {t.WHO['model']} is poor by the measures below, and speculation is not known to be "
+            f"Over 30 minutes acceptance of {t.WHO['model']} is poor by the measures "
+            "below, and speculation is not known to be "
             "beneficial."
         ),
         action=_RETUNE,
         value=t.each(f"{_POOR}{{MODEL}}", "measure", t.NUMBER),
-        threshold=t.each(f"({shown}) and on (measure) {_POOR}{{MODEL}}", "measure", t.NUMBER),
+        threshold=t.each(
+            f"({shown}) and on (measure) {_POOR}{{MODEL}}", "measure", t.NUMBER
+        ),
         sample=t.drafts("30m"),
-        why="Silent if speculation pays nevertheless, or if it was told within the last six days, as every night.",
+        why=(
+            "Silent if speculation pays nevertheless, or if it was told within the "
+            "last six days, as every night."
+        ),
     )
 
 
 def _usual() -> tuple[Record, Record]:
     """Return what acceptance is compared with, and whether it fell."""
-    now, hour = f"{s.LENGTH}:ratio_rate5m", f"({s.LENGTH}:ratio_rate1h offset 20m)"
+    now = f"{s.LENGTH}:ratio_rate5m"
+    hour = f"({s.LENGTH}:ratio_rate1h offset 20m)"
     usual = s.labelled(
         "against",
         the_last_hour=hour,
@@ -99,15 +128,22 @@ def _usual() -> tuple[Record, Record]:
     )
 
     def length(window: str, offset: str = "") -> str:
-        drafted, drafts = (f"model:vllm_specdec_{c}:rate{window}{offset}" for c in ("draft_tokens", "drafts"))
+        drafted, drafts = (
+            f"model:vllm_specdec_{c}:rate{window}{offset}"
+            for c in ("draft_tokens", "drafts")
+        )
         return f"{drafted} / ({drafts} > 0)"
 
-    batch = "model:vllm_specdec_drafts:rate5m > 2 * model:vllm_specdec_drafts:rate1h offset 20m"
+    batch = (
+        "model:vllm_specdec_drafts:rate5m > 2 * model:vllm_specdec_drafts:rate1h "
+        "offset 20m"
+    )
     return (
         Record(
             _USUAL,
             f"min by ({s.MODEL}) (\n{usual}\n) and {hour}",
-            why="The lowest of the hour before and, where there is data, of the same time yesterday and a week ago: a "
+            why="The lowest of the hour before and, where there is data, of the same "
+            "time yesterday and a week ago: a "
             "change every morning or every Monday is not a drop.",
         ),
         Record(
@@ -116,14 +152,22 @@ def _usual() -> tuple[Record, Record]:
             f"  {now} < (1 - {s.threshold('drop_ratio')}) * {_USUAL}\n"
             f"  and {now} < {hour} - 3 * stddev_over_time({now}[1h] offset 20m)\n"
             f"  and {length('5m')} >= 0.95 * ({length('1h', ' offset 20m')})\n"
-            f"  unless ({s.SPEEDUP} >= {s.threshold('beneficial_speedup')} and {batch})\n)",
-            why="Below what is usual and by more than three deviations of the hour before, while drafts are as long as then; not if speculation pays while traffic has doubled, as when a batch begins.",
+            f"  unless ({s.SPEEDUP} >= {s.threshold('beneficial_speedup')} and "
+            f"{batch})\n)",
+            why=(
+                "Below what is usual and by more than three deviations of the hour "
+                "before, while drafts are as long as then; not if speculation pays "
+                "while traffic has doubled, as when a batch begins."
+            ),
         ),
     )
 
 
 def _length_of_6h(ago: str) -> str:
-    accepted, drafts = (f"model:vllm_specdec_{c}:rate6h offset {ago}" for c in ("accepted_tokens", "drafts"))
+    accepted, drafts = (
+        f"model:vllm_specdec_{c}:rate6h offset {ago}"
+        for c in ("accepted_tokens", "drafts")
+    )
     return f"(1 + {accepted} / ({drafts} > 0))"
 
 
@@ -143,11 +187,13 @@ def _dropped() -> Alert:
         keep="5m",
         summary="Mean acceptance length has suddenly dropped.",
         description=(
-            f"The mean acceptance length of {t.WHO['model']} has fallen to {t.this(t.NUMBER)} over 5 minutes: more than three "
+            f"The mean acceptance length of {t.WHO['model']} has fallen to "
+            f"{t.this(t.NUMBER)} over 5 minutes: more than three "
             "standard deviations below the hour before."
         ),
         action=(
-            "Look for what changed within the last minutes: a release, the traffic (temperature, prompts, language), "
+            "Look for what changed within the last minutes: a release, the traffic "
+            "(temperature, prompts, language), "
             "one replica. Then retune K or switch the method."
         ),
         value=t.this(t.NUMBER),
@@ -155,11 +201,15 @@ def _dropped() -> Alert:
         + t.value(
             _USUAL,
             t.NUMBER,
-            " {}: the hour before or, if that was lower, this time yesterday or a week ago",
+            (
+                " {}: the hour before or, if that was lower, this time yesterday or a "
+                "week ago"
+            ),
         ),
         sample=t.drafts("5m"),
         labels={"against": "hour"},
-        why="Silent after a change of K and if a schedule drafts less. Kept for 5 minutes only: a run of ten minutes is over before "
+        why="Silent after a change of K and if a schedule drafts less. Kept for 5 "
+        "minutes only: a run of ten minutes is over before "
         "Alertmanager sends the ticket, so that it is not sent.",
     )
 
@@ -176,9 +226,13 @@ def _high() -> Alert:
         keep="30m",
         summary="Acceptance is abnormally high: answers may repeat themselves.",
         description=(
-            f"{t.WHO['model']} accepts {t.this(t.PERCENT)} of its draft tokens. Text is rarely that predictable; repetition is."
+            f"{t.WHO['model']} accepts {t.this(t.PERCENT)} of its draft tokens. "
+            "Text is rarely that predictable; repetition is."
         ),
-        action="Read some answers. If they loop, check sampling penalties and the chat template; K is not the cause.",
+        action=(
+            "Read some answers. If they loop, check sampling penalties and the chat "
+            "template; K is not the cause."
+        ),
         value=t.this(t.PERCENT) + " accepted",
         threshold=t.in_force("abnormal_acceptance_ratio", t.PERCENT),
         sample=t.drafts("30m"),
@@ -192,38 +246,53 @@ def _high() -> Alert:
 
 
 def _alike() -> Record:
-    methods = f"count by ({s.MODEL}) (count by ({s.MODEL}, method) (last_over_time(vllm_specdec_info[{s.LOOK_BACK}]))) == 1"
+    methods = (
+        f"count by ({s.MODEL}) (count by ({s.MODEL}, method) "
+        f"(last_over_time(vllm_specdec_info[{s.LOOK_BACK}]))) == 1"
+    )
     return Record(
         _ALIKE,
-        f"group by ({s.MODEL}) ({s.K} == {s.LEAST_K} and on ({s.MODEL}) ({methods}) unless {s.k_changed('70m')})",
-        why="All engines of a model have had the same K for an hour, and have the same method.",
+        (
+            f"group by ({s.MODEL}) ({s.K} == {s.LEAST_K} and on ({s.MODEL}) "
+            f"({methods}) unless {s.k_changed('70m')})"
+        ),
+        why=(
+            "All engines of a model have had the same K for an hour, and have the same "
+            "method."
+        ),
     )
 
 
 def _outlier() -> Alert:
-    own, peers = (f"engine:vllm_specdec_{who}accepted_per_draft:rate1h" for who in ("", "peers_"))
+    own, peers = (
+        f"engine:vllm_specdec_{who}accepted_per_draft:rate1h" for who in ("", "peers_")
+    )
     return Alert(
         name="EngineOutlier",
         subject="acceptance",
         level="engine",
         expr=(
-            f"{own} < {peers} * on ({s.MODEL}) group_left () (1 - {s.threshold('outlier_ratio')})\n"
+            f"{own} < {peers} * on ({s.MODEL}) group_left () (1 - "
+            f"{s.threshold('outlier_ratio')})\n"
             f"and on ({s.MODEL}) {_ALIKE}"
         ),
         hold="30m",
         keep="15m",
         summary="One engine accepts far less than its peers.",
         description=(
-            f"{t.WHO['engine']} has accepted {t.this(t.NUMBER)} tokens per draft over the last hour, far fewer than the "
+            f"{t.WHO['engine']} has accepted {t.this(t.NUMBER)} tokens per draft "
+            "over the last hour, far fewer than the "
             "model's other engines."
         ),
         action=(
-            "Compare its version, its draft model's checkpoint and its traffic with the others'; drain and restart it."
+            "Compare its version, its draft model's checkpoint and its traffic "
+            "with the others'; drain and restart it."
         ),
         value=t.this(t.NUMBER) + " accepted per draft",
         threshold=t.in_force("outlier_ratio", t.PERCENT, "{} below")
         + t.value(f"{peers}{{ENGINE}}", t.NUMBER, " {}, the mean of its peers"),
         sample=t.drafts("1h", " of the model"),
-        why="Compared with the sum of the others that are there now, which also works for two engines. All must have the same K and "
+        why="Compared with the sum of the others that are there now, which also "
+        "works for two engines. All must have the same K and "
         "method.",
     )

@@ -1,7 +1,7 @@
 """Do single requests lose by speculation, and does their observation work?
 
-A mean hides a minority, so these rules count requests by outcome. They are silent without the
-exporter's tap or pushes.
+A mean hides a minority, so these rules count requests by outcome. They are silent
+without the exporter's tap or pushes.
 """
 
 from collections.abc import Iterator
@@ -25,20 +25,28 @@ _LOSING = "model:vllm_specdec_losing_requests:ratio_rate30m"
 
 def groups() -> Iterator[Group]:
     """Yield the groups of the records, and those of the alerts."""
-    yield Group("vllm-specdec.requests.thresholds", tuple(_thresholds()), s.LONG_INTERVAL)
+    yield Group(
+        "vllm-specdec.requests.thresholds", tuple(_thresholds()), s.LONG_INTERVAL
+    )
     yield Group("vllm-specdec.requests.rates", tuple(_records()))
     yield Group("vllm-specdec.requests", (_lose(), *tap.alerts()))
     yield Group(
-        "vllm-specdec.requests.observed", (*tap.observed(), _unrecorded(), _rejected()), s.LONG_INTERVAL
+        "vllm-specdec.requests.observed",
+        (*tap.observed(), _unrecorded(), _rejected()),
+        s.LONG_INTERVAL,
     )
 
 
 def _thresholds() -> Iterator[Record]:
     why = (
-        "As the other thresholds, but for every model that requests name: an alias or an adapter has no "
+        "As the other thresholds, but for every model that requests name: an alias "
+        "or an adapter has no "
         "vllm_specdec_info."
     )
-    seen = f"group by ({s.TARGET}, model_name) (present_over_time({_OUTCOMES}[{s.LOOK_BACK}]))"
+    seen = (
+        f"group by ({s.TARGET}, model_name) "
+        f"(present_over_time({_OUTCOMES}[{s.LOOK_BACK}]))"
+    )
     yield from s.thresholds_of_models(THRESHOLDS, seen, why)
 
 
@@ -50,7 +58,10 @@ def _records() -> Iterator[Record]:
     )
     yield Record(
         _LOSING,
-        f'sum by ({s.MODEL}) ({_BY_OUTCOME}{{outcome="loses"}}) / (sum by ({s.MODEL}) ({_BY_OUTCOME}) > 0)',
+        (
+            f'sum by ({s.MODEL}) ({_BY_OUTCOME}{{outcome="loses"}}) / (sum by '
+            f"({s.MODEL}) ({_BY_OUTCOME}) > 0)"
+        ),
     )
     yield from tap.records()
 
@@ -71,12 +82,15 @@ def _lose() -> Alert:
         keep="30m",
         summary="Some requests lose by speculation.",
         description=(
-            f"{t.this(t.PERCENT)} of the requests of {t.WHO['model']} have lost by speculation over 30 minutes: too few of "
+            f"{t.this(t.PERCENT)} of the requests of {t.WHO['model']} have lost by "
+            "speculation over 30 minutes: too few of "
             "their draft tokens were accepted for it to pay, even if the mean is good."
         ),
         action=(
-            "Find the losing types and temperatures with the query in the runbook; route them to replicas without "
-            "speculation. Do not tune K by the mean if many requests gain: it describes neither."
+            "Find the losing types and temperatures with the query in the runbook; "
+            "route them to replicas without "
+            "speculation. Do not tune K by the mean if many requests gain: it "
+            "describes neither."
         ),
         dashboard="requests",
         value=t.this(t.PERCENT) + " lose",
@@ -88,12 +102,17 @@ def _lose() -> Alert:
             "{} of the requests gain",
         )
         + t.value(
-            "model:vllm_specdec_acceptance:ratio_rate30m", t.PERCENT, ", {} of all draft tokens are accepted"
+            "model:vllm_specdec_acceptance:ratio_rate30m",
+            t.PERCENT,
+            ", {} of all draft tokens are accepted",
         ),
         why=(
-            "The share of losing requests is exact; a P10 from histogram buckets would be an approximation. Over all replicas "
-            "together, and also if speculation as a whole is beneficial, because a mean hides a minority. If "
-            "poor_request_acceptance_ratio was lowered, the P10 of the exporters must be below it as well."
+            "The share of losing requests is exact; a P10 from histogram buckets "
+            "would be an approximation. Over all replicas "
+            "together, and also if speculation as a whole is beneficial, because a "
+            "mean hides a minority. If "
+            "poor_request_acceptance_ratio was lowered, the P10 of the exporters "
+            "must be below it as well."
         ),
     )
 
@@ -110,20 +129,26 @@ def _unrecorded() -> Alert:
         level="instance",
         expr=(
             f"sum without (source, record) ({without})\n"
-            f">= on ({s.TARGET}) group_left () {s.threshold_of_targets('minimum_requests')}\n"
+            f">= on ({s.TARGET}) group_left () "
+            f"{s.threshold_of_targets('minimum_requests')}\n"
             f"unless on ({s.TARGET}) (sum by ({s.TARGET}) ({readable}) > 0)\n"
-            f"and on ({s.TARGET}) (sum by ({s.TARGET}) (increase(vllm_specdec_drafts_total[1h])) > 0)"
+            f"and on ({s.TARGET}) (sum by ({s.TARGET}) "
+            "(increase(vllm_specdec_drafts_total[1h])) > 0)"
         ),
         hold="30m",
         keep="1h",
         summary="Requests are observed, but no answer has a record of speculation.",
         description=(
-            f"The exporter at {t.PLACE}{t.IN} has observed {t.this(t.COUNT)} requests within an hour, and no answer had a usable record of speculation, "
+            f"The exporter at {t.PLACE}{t.IN} has observed {t.this(t.COUNT)} "
+            "requests within an hour, and no answer had a usable record of "
+            "speculation, "
             "though vLLM drafts. There is no data on single requests."
         ),
         action=(
-            "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics summary or detailed; let streams set "
-            "stream_options.include_usage, or start it with --enable-force-include-usage too."
+            "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics "
+            "summary or detailed; let streams set "
+            "stream_options.include_usage, or start it with "
+            "--enable-force-include-usage too."
         ),
         dashboard="requests",
         labels={"reason": "no_record"},
@@ -148,10 +173,14 @@ def _rejected() -> Alert:
         keep="30m",
         summary="The exporter keeps rejecting pushed requests.",
         description=(
-            f"The exporter at {t.PLACE}{t.IN} has rejected {t.this(t.COUNT)} pushed requests within an hour, and continues: they are missing from the data "
+            f"The exporter at {t.PLACE}{t.IN} has rejected {t.this(t.COUNT)} pushed "
+            "requests within an hour, and continues: they are missing from the data "
             "on single requests."
         ),
-        action="Read the reason in the responses to the pushing program, and fix its requests.",
+        action=(
+            "Read the reason in the responses to the pushing program, and fix its "
+            "requests."
+        ),
         dashboard="requests",
         labels={"reason": "push_rejected"},
         value=t.this(t.COUNT) + " rejected in 1h",

@@ -4,9 +4,11 @@ An alert is about one of three levels, each with the labels that remain:
 
     engine    one engine of one exporter: all labels that Prometheus attached
     instance  one exporter: the engines of a server (or pod) together
-    model     one model in one namespace of one cluster: `cluster` and `namespace` stay where they exist
+    model     one model in one namespace of one cluster: `cluster` and `namespace` stay
+        where they exist
 
-Ratios are never averaged: numerators and denominators are summed separately, then divided.
+Ratios are never averaged: numerators and denominators are summed separately, then
+divided.
 """
 
 from dataclasses import dataclass, field
@@ -15,9 +17,18 @@ from typing import Literal
 Severity = Literal["critical", "warning", "info", "none"]
 Level = Literal["engine", "instance", "model", ""]
 
-#: What an alert is about; the more severe alert of a subject silences the others of the same model.
+#: What an alert is about; the more severe alert of a subject silences the others of the
+#: same model.
 Subject = Literal[
-    "monitoring", "activity", "acceptance", "payoff", "latency", "load", "errors", "decision", "objective"
+    "monitoring",
+    "activity",
+    "acceptance",
+    "payoff",
+    "latency",
+    "load",
+    "errors",
+    "decision",
+    "objective",
 ]
 
 
@@ -49,7 +60,8 @@ class Alert:
         level: what its labels name.
         expr: when it is true.
         hold: how long it must be true (`for`).
-        keep: how long it stays once it is no longer true (`keep_firing_for`), or "" with a dead band.
+        keep: how long it stays once it is no longer true (`keep_firing_for`), or ""
+            with a dead band.
         summary: what is wrong, in one sentence that never changes.
         description: what is wrong here, with values; Prometheus's templates.
         action: what to do, in one sentence.
@@ -83,7 +95,9 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rules that are evaluated one after another, at the server's interval or at their own."""
+    """Rules that are evaluated one after another, at the server's interval or at their
+    own.
+    """
 
     name: str
     rules: tuple[Record | Alert, ...]

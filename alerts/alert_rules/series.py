@@ -1,4 +1,6 @@
-"""Names of series and labels, and the pieces of PromQL that rules share; rule modules call this one `s`."""
+"""Names of series and labels, and the pieces of PromQL that rules share; rule modules
+call this one `s`.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -14,13 +16,16 @@ TARGET = f"{CLUSTER}, namespace, job, instance"
 #: Labels that name an engine, whatever else Prometheus attaches.
 ENGINE = f"{TARGET}, target, model_name, engine"
 
-#: What selects the exporter's own `up`: its job by name, also as an operator names it (namespace/name).
+#: What selects the exporter's own `up`: its job by name, also as an operator names it
+#: (namespace/name).
 EXPORTER_JOB = f'job=~"{JOB}"'
 
-#: Of groups whose values hardly change between two evaluations, or cost the most; below Prometheus's look-back of 5m.
+#: Of groups whose values hardly change between two evaluations, or cost the most; below
+#: Prometheus's look-back of 5m.
 LONG_INTERVAL = "3m"
 
-#: How far back a gauge may lie: more than two scrapes, so that a lost one hides nothing.
+#: How far back a gauge may lie: more than two scrapes, so that a lost one hides
+#: nothing.
 LOOK_BACK = "3m"
 
 # --- pieces of PromQL
@@ -33,10 +38,15 @@ def threshold(name: str) -> str:
 
 def threshold_of_targets(name: str) -> str:
     """Return a threshold by exporter: what has no model has no threshold of a model."""
-    return f'max by ({TARGET}) (last_over_time(vllm_specdec_threshold{{threshold="{name}"}}[{LOOK_BACK}]))'
+    return (
+        f"max by ({TARGET}) "
+        f'(last_over_time(vllm_specdec_threshold{{threshold="{name}"}}[{LOOK_BACK}]))'
+    )
 
 
-def thresholds_of_models(names: Iterable[str], models: str, why: str) -> Iterator[Record]:
+def thresholds_of_models(
+    names: Iterable[str], models: str, why: str
+) -> Iterator[Record]:
     """Yield the records of thresholds by model.
 
     Args:
@@ -95,28 +105,41 @@ def labelled(name: str, **series: str) -> str:
     )
 
 
-#: Whether enough drafts were made to judge a model by, in five minutes, half an hour and an hour.
+#: Whether enough drafts were made to judge a model by, in five minutes, half an hour
+#: and an hour.
 ENOUGH_5M, ENOUGH_30M, ENOUGH_1H = (
-    f"model:vllm_specdec_enough_drafts_in_{window}:bool" for window in ("5m", "30m", "1h")
+    f"model:vllm_specdec_enough_drafts_in_{window}:bool"
+    for window in ("5m", "30m", "1h")
 )
 #: Tokens without a draft: speculation has been switched off.
-UNDRAFTED = "model:vllm_specdec_generation_tokens:rate5m > 0 unless model:vllm_specdec_drafts:rate5m > 0"
-#: What says whether speculation should be off, by the label `measure`: values, and their limits.
-DECISIVE, DECISIVE_LIMIT = (f"model:vllm_specdec_decisive:{what}" for what in ("value", "threshold"))
-#: The smallest of those values over their limits: of the published rule, and of all. Below 1 it should be off.
+UNDRAFTED = (
+    "model:vllm_specdec_generation_tokens:rate5m > 0 unless "
+    "model:vllm_specdec_drafts:rate5m > 0"
+)
+#: What says whether speculation should be off, by the label `measure`: values, and
+#: their limits.
+DECISIVE, DECISIVE_LIMIT = (
+    f"model:vllm_specdec_decisive:{what}" for what in ("value", "threshold")
+)
+#: The smallest of those values over their limits: of the published rule, and of all.
+#: Below 1 it should be off.
 PUBLISHED_RULE, DISABLE_RULE = (
     f"model:vllm_specdec_{which}_rule:ratio" for which in ("published", "disable")
 )
-#: It is known that it pays or, by a measurement, that it does not lose; by no more than a guess it may pay.
+#: It is known that it pays or, by a measurement, that it does not lose; by no more than
+#: a guess it may pay.
 NOT_LOSING = "model:vllm_specdec_is_known_not_to_lose:bool"
 MAY_PAY = "model:vllm_specdec_may_pay_by_a_guess:bool"
 #: The published rule and a guess contradict each other.
 TO_BE_MEASURED = "model:vllm_specdec_is_to_be_measured:bool"
-#: The share of the engines with advice that are advised to do something, by the label `action`.
+#: The share of the engines with advice that are advised to do something, by the label
+#: `action`.
 ADVICE = "model:vllm_specdec_advice:ratio"
-#: Of each method of a model with several, else of the model, while there are enough drafts to judge by.
+#: Of each method of a model with several, else of the model, while there are enough
+#: drafts to judge by.
 JUDGED_SPEEDUP, JUDGED_ACCEPTANCE = (
-    f"method:vllm_specdec_judged_{which}:ratio_rate5m" for which in ("speedup", "acceptance")
+    f"method:vllm_specdec_judged_{which}:ratio_rate5m"
+    for which in ("speedup", "acceptance")
 )
 #: The method of an engine, where a model has several.
 METHOD = "engine:vllm_specdec_method:info"
@@ -124,11 +147,13 @@ METHOD = "engine:vllm_specdec_method:info"
 JUDGED_DRAFTS = "model:vllm_specdec_judged_drafts:rate5m"
 #: The speedup of a model now, where it is known.
 SPEEDUP = "model:vllm_specdec_speedup:ratio_rate5m"
-#: The same where it is measured or calibrated, and its interval excludes 1, on every engine.
+#: The same where it is measured or calibrated, and its interval excludes 1, on every
+#: engine.
 WITHOUT_GUESSES = "model:vllm_specdec_speedup_without_guesses:ratio_rate5m"
 #: Engines of a model that were started within two hours; absent if none was.
 RESTARTS = "model:vllm_specdec_restarts:count2h"
-#: Now or, where traffic is too thin for that, within the last hour, or else over the last day.
+#: Now or, where traffic is too thin for that, within the last hour, or else over the
+#: last day.
 KNOWN_SPEEDUP = "model:vllm_specdec_known_speedup:last1d"
 #: The exception for speculation that is beneficial, whatever the acceptance.
 UNLESS_IT_PAYS = f"unless {KNOWN_SPEEDUP} >= {threshold('beneficial_speedup')}"
@@ -143,12 +168,17 @@ POD = f"{NAMESPACE}, pod"
 SPECULATIVE = '«vllm»spec_decode_num_accepted_tokens_per_pos_total{position="0"}'
 LENGTH = "model:vllm_specdec_mean_acceptance_length"
 ACCEPTANCE = "model:vllm_specdec_acceptance"
-K, LEAST_K = (f"model:vllm_specdec_num_speculative_tokens:{which}" for which in ("max", "min"))
+K, LEAST_K = (
+    f"model:vllm_specdec_num_speculative_tokens:{which}" for which in ("max", "min")
+)
 
 
 def k_changed(window: str) -> str:
-    """Return the condition that K changed on any engine of a model within a time, a rollout's beginning included.
+    """Return the condition that K changed on any engine of a model within a time, a
+    rollout's beginning included.
 
     Not by `changes`: VictoriaMetrics counts the birth of a series as one.
     """
-    return f"stddev_over_time({K}[{window}]) + stddev_over_time({LEAST_K}[{window}]) > 0"
+    return (
+        f"stddev_over_time({K}[{window}]) + stddev_over_time({LEAST_K}[{window}]) > 0"
+    )

@@ -12,9 +12,11 @@ from .rule import Alert, Record
 #: Connections that the tap did not get, each of which a client was told by a 502.
 _NOT_CONNECTED = "vllm_specdec_tap_upstream_errors_total"
 _UNOBSERVED = "vllm_specdec_tap_unobserved_total"
-#: Requests that nobody could have observed: the client left, or vLLM answered with an error.
+#: Requests that nobody could have observed: the client left, or vLLM answered with an
+#: error.
 _NOTHING_TO_SEE = "aborted|refused"
-#: Requests for text that had an answer to look at: those that could not be looked at, and all.
+#: Requests for text that had an answer to look at: those that could not be looked at,
+#: and all.
 _LOST = "instance:vllm_specdec_tap_unobserved:increase30m"
 _ALL = "instance:vllm_specdec_tap_text_requests:increase30m"
 
@@ -28,14 +30,21 @@ _LIMIT = "failed_request_ratio"
 #: The threshold of the share of requests that the tap may fail to read.
 UNRECORDED = "unrecorded_requests_ratio"
 _WHY = {
-    "down": "The share of the replicas that clients are sent to: one of many is a ticket, and a removed target is none of them.",
+    "down": (
+        "The share of the replicas that clients are sent to: one of many is a ticket, "
+        "and a removed target is none of them."
+    ),
     "not_listening": (
-        "With --startup.on-error=wait the exporter continues without the port and retries; otherwise it exits. A terminating tap "
-        "does not listen either; that takes longer than this only with a longer --tap.drain-timeout."
+        "With --startup.on-error=wait the exporter continues without the port and "
+        "retries; otherwise it exits. A terminating tap "
+        "does not listen either; that takes longer than this only with a longer "
+        "--tap.drain-timeout."
     ),
     "upstream": (
-        "While a model loads, its metrics fail as well. Silent until they have answered for 5 minutes, so that earlier refusals "
-        "have left the window. An exporter of several servers must read them all, because the tap's is not known."
+        "While a model loads, its metrics fail as well. Silent until they have "
+        "answered for 5 minutes, so that earlier refusals "
+        "have left the window. An exporter of several servers must read them all, "
+        "because the tap's is not known."
     ),
 }
 
@@ -44,8 +53,10 @@ def records() -> Iterator[Record]:
     """Yield the records of the alerts."""
     yield Record(
         _TAP,
-        f"group by ({s.TARGET}, model_name) (last_over_time(vllm_specdec_info[{s.LOOK_BACK}]))\n"
-        f"and on ({s.TARGET}) last_over_time(vllm_specdec_tap_listening[{s.LOOK_BACK}])",
+        f"group by ({s.TARGET}, model_name) "
+        f"(last_over_time(vllm_specdec_info[{s.LOOK_BACK}]))\n"
+        f"and on ({s.TARGET}) "
+        f"last_over_time(vllm_specdec_tap_listening[{s.LOOK_BACK}])",
         why="Which exporters have a tap, and for which model.",
     )
     yield Record(
@@ -54,12 +65,18 @@ def records() -> Iterator[Record]:
         why="Also one that has failed since. A removed target has no up.",
     )
     yield Record(
-        _UNCONNECTED, _unconnected(), why="The share of requests without a connection, where it is too high."
+        _UNCONNECTED,
+        _unconnected(),
+        why="The share of requests without a connection, where it is too high.",
     )
     yield Record(
         _LOST,
-        f'sum without (reason) (increase({_UNOBSERVED}{{reason!~"{_NOTHING_TO_SEE}"}}[30m]))',
-        why="Text requests through a tap that had an answer. Requests that the client aborted or vLLM refused have "
+        (
+            "sum without (reason) "
+            f'(increase({_UNOBSERVED}{{reason!~"{_NOTHING_TO_SEE}"}}[30m]))'
+        ),
+        why="Text requests through a tap that had an answer. Requests that the "
+        "client aborted or vLLM refused have "
         "none, so they do not count.",
     )
     yield Record(
@@ -73,26 +90,47 @@ def alerts() -> tuple[Alert, ...]:
     """Return the alerts on the tap."""
     deaf = "max_over_time(vllm_specdec_tap_listening[2m]) == 0"
     return (
-        _page("down", f"up{{{s.EXPORTER_JOB}}} == 0", "3m", "2m", "do not answer Prometheus"),
+        _page(
+            "down",
+            f"up{{{s.EXPORTER_JOB}}} == 0",
+            "3m",
+            "2m",
+            "do not answer Prometheus",
+        ),
         _page("not_listening", deaf, "5m", "5m", "do not listen"),
-        _page("upstream", _UNCONNECTED, "5m", "10m", "often fail to connect to a vLLM that is up"),
+        _page(
+            "upstream",
+            _UNCONNECTED,
+            "5m",
+            "10m",
+            "often fail to connect to a vLLM that is up",
+        ),
         _ticket(
             "not_listening",
             deaf,
-            "The tap of the exporter at " + t.PLACE + t.IN + " does not listen: its clients are refused.",
+            "The tap of the exporter at "
+            + t.PLACE
+            + t.IN
+            + " does not listen: its clients are refused.",
             "Free the tap's port, or give --tap.listen-address another one.",
             value="not listening",
         ),
         _ticket(
             "upstream",
             s.rounded(_UNCONNECTED),
-            f"The tap of the exporter at {t.PLACE}{t.IN} has failed to connect to vLLM for {t.this(t.PERCENT)} of its requests over 5 "
-            "minutes, and answered them with status 502. vLLM itself is up: the exporter reads its metrics.",
+            f"The tap of the exporter at {t.PLACE}{t.IN} has failed to connect to "
+            f"vLLM for {t.this(t.PERCENT)} of its requests over 5 "
+            "minutes, and answered them with status 502. vLLM itself is up: the "
+            "exporter reads its metrics.",
             "Compare --tap.upstream with the address that vLLM listens on.",
             value=t.this(t.PERCENT) + " of the requests",
-            threshold=t.value(f'vllm_specdec_threshold{{threshold="{_LIMIT}",TARGET}}', t.PERCENT),
+            threshold=t.value(
+                f'vllm_specdec_threshold{{threshold="{_LIMIT}",TARGET}}', t.PERCENT
+            ),
             sample=t.value(
-                f"sum(increase({_NOT_CONNECTED}{{TARGET}}[5m]))", t.COUNT, "{} failed to connect in 5m"
+                f"sum(increase({_NOT_CONNECTED}{{TARGET}}[5m]))",
+                t.COUNT,
+                "{} failed to connect in 5m",
             ),
         ),
     )
@@ -107,9 +145,11 @@ def _unconnected() -> str:
     """Return what `_UNCONNECTED` is."""
     failed = f"sum without (reason) (increase({_NOT_CONNECTED}[5m]))"
     return (
-        f"({failed} / (({failed} + increase(vllm_specdec_tap_requests_total[5m])) > 0))\n"
+        f"({failed} / (({failed} + increase(vllm_specdec_tap_requests_total[5m])) > "
+        "0))\n"
         f"> on ({s.TARGET}) group_left () {s.threshold_of_targets(_LIMIT)}\n"
-        f"and on ({s.TARGET}) (min by ({s.TARGET}) (min_over_time(vllm_specdec_up[5m])) == 1)"
+        f"and on ({s.TARGET}) (min by ({s.TARGET}) "
+        "(min_over_time(vllm_specdec_up[5m])) == 1)"
     )
 
 
@@ -120,18 +160,21 @@ def _page(reason: str, failing: str, hold: str, keep: str, what: str) -> Alert:
         severity="critical",
         subject="errors",
         expr=(
-            f"round(count by ({s.MODEL}) ({_TAPS} and on ({s.TARGET}) (\n{failing}\n))\n"
+            f"round(count by ({s.MODEL}) ({_TAPS} and on ({s.TARGET}) (\n{failing}\n"
+            "))\n"
             f"/ count by ({s.MODEL}) ({_TAPS}), 0.01) >= {_PAGED_SHARE}"
         ),
         hold=hold,
         keep=keep,
         summary=f"Half or more of the taps of a model {what}: clients {get} errors.",
         description=(
-            f"{t.this(t.PERCENT)} of the taps of {t.WHO['model']} {what}. Clients that are sent to them {get} errors, though vLLM may be "
+            f"{t.this(t.PERCENT)} of the taps of {t.WHO['model']} {what}. Clients "
+            f"that are sent to them {get} errors, though vLLM may be "
             "healthy and its pods ready."
         ),
         action=(
-            "Send the traffic to vLLM's own port; then look at the exporters' log, --tap.listen-address and --tap.upstream."
+            "Send the traffic to vLLM's own port; then look at the exporters' log, "
+            "--tap.listen-address and --tap.upstream."
         ),
         labels={"reason": reason},
         value=t.this(t.PERCENT) + " of the taps",
@@ -142,7 +185,13 @@ def _page(reason: str, failing: str, hold: str, keep: str, what: str) -> Alert:
 
 
 def _ticket(
-    reason: str, expr: str, description: str, action: str, value: str, threshold: str = "", sample: str = ""
+    reason: str,
+    expr: str,
+    description: str,
+    action: str,
+    value: str,
+    threshold: str = "",
+    sample: str = "",
 ) -> Alert:
     return Alert(
         name="TapFailing",
@@ -153,7 +202,10 @@ def _ticket(
         keep="10m",
         summary="A tap fails: its clients get errors.",
         description=description,
-        action=f"Take the pod out of service, or send its traffic to vLLM's own port. {action}",
+        action=(
+            "Take the pod out of service, or send its traffic to vLLM's own port. "
+            f"{action}"
+        ),
         labels={"reason": reason},
         value=value,
         threshold=threshold,
@@ -170,22 +222,33 @@ def _blind() -> Alert:
         expr=(
             f"{s.rounded(f'{_LOST} / ({_ALL} > 0)')}\n"
             f">= on ({s.TARGET}) group_left () {s.threshold_of_targets(UNRECORDED)}\n"
-            f"and ({_ALL} >= on ({s.TARGET}) group_left () {s.threshold_of_targets('minimum_requests')})"
+            f"and ({_ALL} >= on ({s.TARGET}) group_left () "
+            f"{s.threshold_of_targets('minimum_requests')})"
         ),
         hold="30m",
         keep="1h",
         summary="The tap cannot read many of the requests that it relays.",
         description=(
-            f"The tap of the exporter at {t.PLACE}{t.IN} could not read {t.this(t.PERCENT)} of the text requests over 30 minutes. They reached vLLM and were "
+            f"The tap of the exporter at {t.PLACE}{t.IN} could not read "
+            f"{t.this(t.PERCENT)} of the text requests over 30 minutes. They reached "
+            "vLLM and were "
             "answered, but they are missing from the data on single requests."
         ),
-        action="Follow the runbook for the label reason; most causes are client settings or proxies.",
+        action=(
+            "Follow the runbook for the label reason; most causes are client settings "
+            "or proxies."
+        ),
         labels={"reason": "not_read"},
         dashboard="requests",
         value=t.this(t.PERCENT) + " of the requests",
-        threshold=t.value(f'vllm_specdec_threshold{{threshold="{UNRECORDED}",TARGET}}', t.PERCENT),
+        threshold=t.value(
+            f'vllm_specdec_threshold{{threshold="{UNRECORDED}",TARGET}}', t.PERCENT
+        ),
         sample=t.value(f"{_ALL}{{TARGET}}", t.COUNT, "{} requests for text in 30m"),
-        why="The reason no_record does not cover this: it counts only observed requests.",
+        why=(
+            "The reason no_record does not cover this: it counts only observed "
+            "requests."
+        ),
     )
 
 
@@ -194,17 +257,24 @@ def _defect() -> Alert:
         name="RequestsUnobserved",
         subject="monitoring",
         level="instance",
-        expr=f'sum without (reason) (increase({_UNOBSERVED}{{reason="internal"}}[1h])) > 0',
+        expr=(
+            f'sum without (reason) (increase({_UNOBSERVED}{{reason="internal"}}[1h])) '
+            "> 0"
+        ),
         hold="5m",
         keep="1h",
         summary="A bug in the tap prevents it from reading some requests.",
         description=(
-            f'Because of a bug, the tap of the exporter at {t.PLACE}{t.IN} could not read some requests: {{{{ $value | printf "%.0f" }}}} within an hour. '
+            f"Because of a bug, the tap of the exporter at {t.PLACE}{t.IN} could not "
+            f'read some requests: {{{{ $value | printf "%.0f" }}}} within an hour. '
             "They were relayed, but are missing from the data on single requests."
         ),
         action='Report the line "a request could not be observed" of the exporter\'s log.',
         labels={"reason": "defect"},
         dashboard="requests",
         value='{{ $value | printf "%.0f" }} in 1h',
-        why="One is enough: this should never happen, whatever clients and servers send.",
+        why=(
+            "One is enough: this should never happen, whatever clients and servers "
+            "send."
+        ),
     )

@@ -1,4 +1,6 @@
-"""The texts of alerts: templates of values, of places and of likely causes; rule modules call this one `t`."""
+"""The texts of alerts: templates of values, of places and of likely causes; rule
+modules call this one `t`.
+"""
 
 from mixin import CLUSTER
 
@@ -30,11 +32,20 @@ COUNT = "humanize"
 #: Of a model with several methods: which one.
 BY_METHOD = "{{ with $labels.method }} with {{ . }}{{ end }}"
 
-#: Labels that a query about the alert's model, exporter or namespace is limited to, by the slot in the query.
+#: Labels that a query about the alert's model, exporter or namespace is limited to, by
+#: the slot in the query.
 _OF = {
     "MODEL": (CLUSTER, "namespace", "model_name"),
     "TARGET": (CLUSTER, "namespace", "job", "instance"),
-    "ENGINE": (CLUSTER, "namespace", "job", "instance", "target", "model_name", "engine"),
+    "ENGINE": (
+        CLUSTER,
+        "namespace",
+        "job",
+        "instance",
+        "target",
+        "model_name",
+        "engine",
+    ),
     "NAMESPACE": (CLUSTER, "namespace"),
 }
 
@@ -45,19 +56,24 @@ def this(form: str) -> str:
 
 
 def _asked(query: str) -> str:
-    """Return the template that prints a query, with matchers of the alert's own labels in place of its slot.
+    """Return the template that prints a query, with matchers of the alert's own labels
+    in place of its slot.
 
     Args:
-        query: PromQL, where selectors end in `MODEL}`, `TARGET}`, `ENGINE}` or `NAMESPACE}`.
+        query: PromQL, where selectors end in `MODEL}`, `TARGET}`, `ENGINE}` or
+            `NAMESPACE}`.
     """
     (slot,) = (slot for slot in _OF if f"{slot}}}" in query)
-    matchers = ",".join(f"{label}=%[{number}]q" for number, label in enumerate(_OF[slot], 1))
+    matchers = ",".join(
+        f"{label}=%[{number}]q" for number, label in enumerate(_OF[slot], 1)
+    )
     labels = " ".join(f"$labels.{label}" for label in _OF[slot])
     return f"printf `{query.replace(f'{slot}}}', matchers + '}')}` {labels}"
 
 
 def first(query: str, value: str, words: str = "{}") -> str:
-    """Return the template of a query's first series, in words around `{}`; nothing where there is none.
+    """Return the template of a query's first series, in words around `{}`; nothing
+    where there is none.
 
     Args:
         query: as of `_asked`.
@@ -69,8 +85,13 @@ def first(query: str, value: str, words: str = "{}") -> str:
 
 
 def value(query: str, form: str, words: str = "{}") -> str:
-    """Return the same of the value of a series, or of a query with a slot, about the alert's model unless it says."""
-    asked = query if any(f"{slot}}}" in query for slot in _OF) else f"{query}{{MODEL}}"
+    """Return the same of the value of a series, or of a query with a slot, about the
+    alert's model unless it says.
+    """
+    if any(f"{slot}}}" in query for slot in _OF):
+        asked = query
+    else:
+        asked = f"{query}{{MODEL}}"
     return first(asked, f"value | {form}", words)
 
 
@@ -95,4 +116,7 @@ def each(query: str, label: str, form: str, before: str = "") -> str:
     """
     begin = f"{{{{ else }}}}{before}" if before else ""
     one = f'{{{{ $one | label "{label}" }}}} {{{{ $one | value | {form} }}}}'
-    return f"{{{{ range $index, $one := {_asked(query)} | query }}}}{{{{ if $index }}}}, {begin}{{{{ end }}}}{one}{{{{ end }}}}"
+    return (
+        f"{{{{ range $index, $one := {_asked(query)} | query }}}}{{{{ if $index }}}}, "
+        f"{begin}{{{{ end }}}}{one}{{{{ end }}}}"
+    )

@@ -1,4 +1,6 @@
-"""From rules to YAML that reads well: expressions as literal blocks, the reason for a rule as a comment above it."""
+"""From rules to YAML that reads well: expressions as literal blocks, the reason for a
+rule as a comment above it.
+"""
 
 import re
 import textwrap
@@ -8,7 +10,11 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedSeq
-from ruamel.yaml.scalarstring import DoubleQuotedScalarString, FoldedScalarString, LiteralScalarString
+from ruamel.yaml.scalarstring import (
+    DoubleQuotedScalarString,
+    FoldedScalarString,
+    LiteralScalarString,
+)
 
 from mixin import CLUSTER, COMMITTED_GRAFANA, GRAFANA, RUNBOOKS, Mixin
 
@@ -18,22 +24,28 @@ PREFIX = "VLLMSpecDecode"
 
 _WIDTH = 110
 #: Columns before a rule, and before a folded text.
-_INDENT, _TEXT_INDENT = 6, 12
+_INDENT = 6
+_TEXT_INDENT = 12
 #: A word, or a template with the words in it.
 _WORD = re.compile(r"(?:\{\{.*?\}\}|\S)+")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]*\Z")
 
 
 def _variables(*labels: str) -> str:
-    """Return Grafana's variables for labels; one that is absent is left out, and so is no filter for "none"."""
+    """Return Grafana's variables for labels; one that is absent is left out, and so is
+    no filter for "none".
+    """
     return "".join(
-        f"{{{{ with $labels.{name} }}}}&var-{name}={{{{ urlquery . }}}}{{{{ end }}}}" for name in labels
+        f"{{{{ with $labels.{name} }}}}&var-{name}={{{{ urlquery . }}}}{{{{ end }}}}"
+        for name in labels
     )
 
 
 _MODEL_PAGE = _variables(CLUSTER, "namespace", "model_name")
 #: An ad hoc filter: key, operator and value, separated by "|".
-_INSTANCE = "{{ with $labels.instance }}&var-filters=instance%7C%3D%7C{{ urlquery . }}{{ end }}"
+_INSTANCE = (
+    "{{ with $labels.instance }}&var-filters=instance%7C%3D%7C{{ urlquery . }}{{ end }}"
+)
 _PAGES = {
     "": _variables(CLUSTER, "namespace"),
     "instance": _INSTANCE,
@@ -58,7 +70,10 @@ def document(about: str, groups: Iterable[Group], names: Mixin) -> str:
     if names.grafana == COMMITTED_GRAFANA and any(
         isinstance(rule, Alert) for g in groups for rule in g.rules
     ):
-        about += f" {COMMITTED_GRAFANA} stands for your Grafana: `make rules GRAFANA=URL` writes yours."
+        about += (
+            f" {COMMITTED_GRAFANA} stands for your Grafana: `make rules GRAFANA=URL` "
+            "writes yours."
+        )
     writer = YAML()
     writer.width = 2**16  # it would break lines within templates
     writer.indent(mapping=2, sequence=4, offset=2)
@@ -71,26 +86,40 @@ def document(about: str, groups: Iterable[Group], names: Mixin) -> str:
 def _group(group: Group, names: Mixin) -> dict[str, Any]:
     rules = CommentedSeq()
     for rule in group.rules:
-        content = names.fill(_record(rule) if isinstance(rule, Record) else _alert(rule))
+        content = names.fill(
+            _record(rule) if isinstance(rule, Record) else _alert(rule)
+        )
         content["expr"] = LiteralScalarString(content["expr"])
         for part in ("labels", "annotations"):
             if part in content:
-                content[part] = {key: _styled(value) for key, value in content[part].items()}
+                content[part] = {
+                    key: _styled(value) for key, value in content[part].items()
+                }
         rules.append(content)
         if rule.why:
             comment = textwrap.fill(rule.why, _WIDTH - _INDENT - 2)
-            rules.yaml_set_comment_before_after_key(len(rules) - 1, before=comment, indent=_INDENT)
+            rules.yaml_set_comment_before_after_key(
+                len(rules) - 1, before=comment, indent=_INDENT
+            )
     interval = group.interval or names.interval
-    return {"name": group.name} | ({"interval": interval} if interval else {}) | {"rules": rules}
+    return (
+        {"name": group.name}
+        | ({"interval": interval} if interval else {})
+        | {"rules": rules}
+    )
 
 
 def _record(rule: Record) -> dict[str, Any]:
-    return _without_empty({"record": rule.name, "expr": rule.expr, "labels": rule.labels})
+    return _without_empty(
+        {"record": rule.name, "expr": rule.expr, "labels": rule.labels}
+    )
 
 
 def _alert(rule: Alert) -> dict[str, Any]:
     name = PREFIX + rule.name
-    severity = rule.severity if rule.severity == "none" else f"«{rule.severity}»"
+    severity: str = rule.severity
+    if severity != "none":
+        severity = f"«{severity}»"
     dashboard = rule.dashboard or _DASHBOARDS.get(rule.subject, "overview")
     page = f"{GRAFANA}/d/vllm-specdec-{dashboard}?from=now-6h{_PAGES[rule.level]}"
     annotations = {
@@ -104,7 +133,12 @@ def _alert(rule: Alert) -> dict[str, Any]:
         "runbook_url": f"{RUNBOOKS}/{name}.md",
         "dashboard_url": page,
     }
-    labels = {"severity": severity, "subject": rule.subject, "level": rule.level, **rule.labels}
+    labels = {
+        "severity": severity,
+        "subject": rule.subject,
+        "level": rule.level,
+        **rule.labels,
+    }
     return _without_empty(
         {
             "alert": name,
@@ -122,7 +156,9 @@ def _without_empty(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _styled(text: str) -> Any:
-    """Return a text as it is easiest to read: as it is, in quotes, or folded, but never within a template."""
+    """Return a text as it is easiest to read: as it is, in quotes, or folded, but never
+    within a template.
+    """
     if _PLAIN.match(text):
         return text
     if "{{" not in text and len(text) < _WIDTH:

@@ -1,19 +1,22 @@
-"""How true the estimated speedup is: docs/reference/estimate-accuracy.md from measurements.yaml.
+"""How true the estimated speedup is: docs/reference/estimate-accuracy.md from
+measurements.yaml.
 
-    python bench/accuracy/score.py           write the page
-    python bench/accuracy/score.py --check   fail if it is not current, or if an estimate misses its goal
-    python bench/accuracy/score.py --fit     print the overheads that fit best, for `economics/hardware.py`
-    python bench/accuracy/score.py --intervals  print the tables of `economics/hardware.py`
+    python bench/accuracy/score.py           write the page python
+    bench/accuracy/score.py --check   fail if it is not current, or if an estimate
+    misses its goal python bench/accuracy/score.py --fit     print the overheads that
+    fit best, for `economics/hardware.py` python bench/accuracy/score.py --intervals
+    print the tables of `economics/hardware.py`
 
-Each measurement is estimated from what an operator would know, and from its mean acceptance length:
+Each measurement is estimated from what an operator would know, and from its mean
+acceptance length:
 
 * modelled: with hardware, size of the model, method, K and batch size, by the roofline model;
 * generic: with the method, K and batch size alone, by the shipped profile;
 * calibrated: from step times of the same deployment at other batch sizes or other K.
 
-The modelled ones are estimated by overheads fitted without their deployment, and their intervals are those of
-the other deployments. Step times that bench/gpu/step_times.py wrote to bench/gpu/rows are held against the
-roofline model's.
+The modelled ones are estimated by overheads fitted without their deployment, and their
+intervals are those of the other deployments. Step times that bench/gpu/step_times.py
+wrote to bench/gpu/rows are held against the roofline model's.
 """
 
 import contextlib
@@ -31,7 +34,11 @@ from typing import Any
 import yaml
 
 from vllm_specdec_exporter.economics.architecture import Architecture, read_architecture
-from vllm_specdec_exporter.economics.calibration import CalibrationError, StepTime, calibrate
+from vllm_specdec_exporter.economics.calibration import (
+    CalibrationError,
+    StepTime,
+    calibrate,
+)
 from vllm_specdec_exporter.economics.cost import CostProfile, ObservedStep
 from vllm_specdec_exporter.economics.hardware import (
     FAMILIES,
@@ -48,8 +55,17 @@ from vllm_specdec_exporter.economics.hardware import (
     regime,
     widening,
 )
-from vllm_specdec_exporter.economics.model import Model, from_architecture, from_parameters
-from vllm_specdec_exporter.economics.profiles import Hardware, for_method, hardware_profile, is_dated
+from vllm_specdec_exporter.economics.model import (
+    Model,
+    from_architecture,
+    from_parameters,
+)
+from vllm_specdec_exporter.economics.profiles import (
+    Hardware,
+    for_method,
+    hardware_profile,
+    is_dated,
+)
 from vllm_specdec_exporter.economics.sizes import PRECISIONS, accelerators
 from vllm_specdec_exporter.economics.statistics import percentile, t_expansion
 
@@ -60,23 +76,28 @@ PAGE = DOCS / "reference" / "estimate-accuracy.md"
 
 #: The goals, for the measurements that nothing was fitted to.
 MEDIAN_GOAL = {"modelled": 0.15, "calibrated": 0.05}
-WRONG_GOAL, HOLDS_GOAL = 0.01, 0.90
+WRONG_GOAL = 0.01
+HOLDS_GOAL = 0.90
 #: What these two are for. An observed step replaces a modelled one, so `best` has it.
 JUDGED = ("modelled", "calibrated", "generic", "best")
 
-#: Overheads before fitting, and the weight of the pull towards each in measurements: a few measurements must
-#: not turn one of them to nonsense.
+#: Overheads before fitting, and the weight of the pull towards each in measurements: a
+#: few measurements must not turn one of them to nonsense.
 PRIOR = Overheads(**yaml.safe_load((HERE / "prior.yaml").read_text("utf-8")))
 PULL = 1.0
 #: Weight of a deployment in the fit, in measurements, however many it has.
 DEPLOYMENT = 3.0
 #: Deployments are left out in so many parts: each part costs a fit of three seconds.
 PARTS = 5
-#: Share of the deployments that lie in an interval, the fewest that a class of their own needs, and the least
-#: error of a speedup, as a logarithm. Published lengths and times are rounded.
-INTERVAL, FEWEST, LEAST = 0.9, 5, 0.15
+#: Share of the deployments that lie in an interval, the fewest that a class of their
+#: own needs, and the least error of a speedup, as a logarithm. Published lengths and
+#: times are rounded.
+INTERVAL = 0.9
+FEWEST = 5
+LEAST = 0.15
 _SHARES = ("bandwidth_quantized", "throughput_4bit", "routing")
-#: Not fitted: bench/gpu measured them, and what is published hardly tells them from the overheads.
+#: Not fitted: bench/gpu measured them, and what is published hardly tells them from the
+#: overheads.
 _MEASURED = ("bandwidth", "throughput")
 
 
@@ -101,23 +122,31 @@ class Measurement:
     batch: int  # requests in the batch
     length: float  # mean acceptance length
     speedup: float  # over the same engine without speculation
-    hardware: str = ""  # accelerator as `--cost.hardware` has it; empty where it is not published
+    #: Accelerator as `--cost.hardware` has it; empty where it is not published.
+    hardware: str = ""
     gpus: int = 1  # accelerators that the target is spread over
-    active_billions: float | None = None  # parameters that a token passes through, for a mixture of experts
+    #: Parameters that a token passes through, for a mixture of experts.
+    active_billions: float | None = None
     precision: str = "bf16"  # of the weights
     context: float = 1000.0  # mean tokens of context
     data: str = ""  # the prompts
     plain_seconds: float | None = None  # time of a step without speculation
     step_seconds: float | None = None  # time of a step with drafts
-    vocabulary: int | None = None  # rows of the output layer, where they differ from the usual
-    draft_billions: float | None = None  # parameters of the draft model, for the method `draft_model`
-    config: str = ""  # the target's config.json in configs.json, where its layers differ from the usual
+    #: Rows of the output layer, where they differ from the usual.
+    vocabulary: int | None = None
+    #: Parameters of the draft model, for the method `draft_model`.
+    draft_billions: float | None = None
+    #: The target's config.json in configs.json, where its layers differ from the usual.
+    config: str = ""
     note: str = ""  # what else to know
 
     @property
     def drafting_seconds(self) -> float:
         """The time of a step with drafts: as published, or by the speedup."""
-        return self.step_seconds or (self.plain_seconds or math.nan) * self.length / self.speedup
+        return (
+            self.step_seconds
+            or (self.plain_seconds or math.nan) * self.length / self.speedup
+        )
 
     @property
     def group(self) -> str:
@@ -132,16 +161,27 @@ class Measurement:
         return family(self.method), regime(model.target)
 
     def profile(self, overheads: Overheads | None = None) -> CostProfile:
-        """Return the roofline model of the deployment, by what an operator would know of it."""
+        """Return the roofline model of the deployment, by what an operator would know
+        of it.
+        """
         size = self.parameters_billions * 1e9
-        active = self.active_billions * 1e9 if self.active_billions else None
+        if self.active_billions:
+            active = self.active_billions * 1e9
+        else:
+            active = None
         target = from_parameters(size, PRECISIONS[self.precision], active)
         if self.config:
-            target = from_architecture(configurations()[self.config], PRECISIONS[self.precision])
+            target = from_architecture(
+                configurations()[self.config], PRECISIONS[self.precision]
+            )
         if self.vocabulary:
             target = replace(target, vocabulary=self.vocabulary)
         name, _, version = self.engine.lower().partition(" ")
-        machine = Machine(parse_machine(self.hardware)[1].accelerator, self.gpus, overheads or Overheads())
+        machine = Machine(
+            parse_machine(self.hardware)[1].accelerator,
+            self.gpus,
+            overheads or Overheads(),
+        )
         found = hardware_profile(
             for_method(self.method),
             Hardware(self.hardware, machine, target),
@@ -179,7 +219,9 @@ class Estimated:
         """Whether the interval lies on the side of 1 that the measurement does."""
         if self.low <= 1 <= self.high:
             return "unknown"
-        return "right" if (self.low > 1) is (self.row.speedup > 1) else "wrong"
+        if (self.low > 1) is (self.row.speedup > 1):
+            return "right"
+        return "wrong"
 
     @property
     def holds(self) -> bool:
@@ -198,13 +240,17 @@ def load() -> list[Measurement]:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A measurement, modelled by overheads fitted without its deployment; errors are logarithms."""
+    """A measurement, modelled by overheads fitted without its deployment; errors are
+    logarithms.
+    """
 
     row: Measurement
     profile: CostProfile
     speedup: float  # measured over modelled speedup
-    plain: float = math.nan  # measured over estimated time of a step without drafts, if it was measured
-    step: float = math.nan  # measured over modelled time of a step with drafts, likewise
+    #: Measured over estimated time of a step without drafts, if it was measured.
+    plain: float = math.nan
+    #: Measured over modelled time of a step with drafts, likewise.
+    step: float = math.nan
 
 
 def deployments(rows: Sequence[Measurement]) -> dict[str, list[Measurement]]:
@@ -212,12 +258,24 @@ def deployments(rows: Sequence[Measurement]) -> dict[str, list[Measurement]]:
     groups: dict[str, list[Measurement]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
-    return {name: groups[name] for name in sorted(groups, key=lambda name: zlib.crc32(name.encode()))}
+    return {
+        name: groups[name]
+        for name in sorted(groups, key=lambda name: zlib.crc32(name.encode()))
+    }
 
 
-def by_step(row: Measurement, profile: CostProfile, error: tuple[float, float] | None = None) -> CostProfile:
+def by_step(
+    row: Measurement, profile: CostProfile, error: tuple[float, float] | None = None
+) -> CostProfile:
     """Return the profile with the measured step with drafts."""
-    step = ObservedStep(row.drafting_seconds, row.batch, row.k, share=1.0, emitted=1.0, prompts_per_token=0.0)
+    step = ObservedStep(
+        row.drafting_seconds,
+        row.batch,
+        row.k,
+        share=1.0,
+        emitted=1.0,
+        prompts_per_token=0.0,
+    )
     return profile.with_observed_step(step, error)
 
 
@@ -226,35 +284,58 @@ def left_out(rows: Sequence[Measurement]) -> list[list[LeftOut]]:
     groups = list(deployments([row for row in rows if row.hardware]).values())
     found = []
     for part in range(PARTS):
-        overheads = fit([row for at, group in enumerate(groups) if at % PARTS != part for row in group])
+        overheads = fit(
+            [
+                row
+                for at, group in enumerate(groups)
+                if at % PARTS != part
+                for row in group
+            ]
+        )
         for group in groups[part::PARTS]:
             errors = []
             for row in group:
-                profile, of_plain, of_step = row.profile(overheads), math.nan, math.nan
-                speedup = math.log(row.speedup * profile.step_cost(row.k, row.batch) / row.length)
+                profile = row.profile(overheads)
+                of_plain = math.nan
+                of_step = math.nan
+                speedup = math.log(
+                    row.speedup * profile.step_cost(row.k, row.batch) / row.length
+                )
                 if row.plain_seconds:
                     cost = by_step(row, profile).step_cost(row.k, row.batch)
                     of_plain = math.log(row.plain_seconds / row.drafting_seconds * cost)
-                    of_step = math.log(row.drafting_seconds / profile.times(row.k, row.batch)[1])
+                    of_step = math.log(
+                        row.drafting_seconds / profile.times(row.k, row.batch)[1]
+                    )
                 errors.append(LeftOut(row, profile, speedup, of_plain, of_step))
             found.append(errors)
     return found
 
 
 def reach(errors: Sequence[Sequence[float]], centre: float, freedom: int) -> float:
-    """Return how far from the centre the error of one more deployment lies in a share `INTERVAL` of cases.
+    """Return how far from the centre the error of one more deployment lies in a share
+    `INTERVAL` of cases.
 
-    `1 + 1 / n` counts the error of the centre; where that is taken to be 0, the interval is a bit too wide.
+    `1 + 1 / n` counts the error of the centre; where that is taken to be 0, the
+    interval is a bit too wide.
     """
-    variance = sum(mean((error - centre) ** 2 for error in group) for group in errors) / freedom
+    variance = (
+        sum(mean((error - centre) ** 2 for error in group) for group in errors)
+        / freedom
+    )
     t = t_expansion(NormalDist().inv_cdf((1 + INTERVAL) / 2), freedom)
     return t * math.sqrt(variance * (1 + 1 / len(errors)))
 
 
-def speedup_interval(groups: Sequence[Sequence[LeftOut]], kind: tuple[str, str]) -> float:
-    """Return the factor of a speedup's interval: of this kind, of its family or of its regime."""
+def speedup_interval(
+    groups: Sequence[Sequence[LeftOut]], kind: tuple[str, str]
+) -> float:
+    """Return the factor of a speedup's interval: of this kind, of its family or of its
+    regime.
+    """
     known = [
-        (group[0].row.kind, [one.speedup / widening(one.row.batch) for one in group]) for group in groups
+        (group[0].row.kind, [one.speedup / widening(one.row.batch) for one in group])
+        for group in groups
     ]
     classes = (
         [errors for other, errors in known if other == kind],
@@ -271,7 +352,9 @@ def with_steps(groups: Sequence[Sequence[LeftOut]]) -> list[list[LeftOut]]:
     return [group for group in found if group]
 
 
-def plain_interval(groups: Sequence[Sequence[LeftOut]], where: str) -> tuple[float, float]:
+def plain_interval(
+    groups: Sequence[Sequence[LeftOut]], where: str
+) -> tuple[float, float]:
     """Return the factors of the interval of a step's time without drafts in a regime."""
     of_regime = [group for group in with_steps(groups) if group[0].row.kind[1] == where]
     errors = [[one.plain for one in group] for group in of_regime]
@@ -290,35 +373,50 @@ def intervals(
         for where in REGIMES
     }
     ends = {where: plain_interval(groups, where) for where in REGIMES}
-    plain = {where: (round(low, 2), round(high, 2)) for where, (low, high) in ends.items()}
+    plain = {
+        where: (round(low, 2), round(high, 2)) for where, (low, high) in ends.items()
+    }
     steps = [[one.step for one in group] for group in with_steps(groups)]
     return speedups, round(math.exp(reach(steps, 0.0, len(steps))), 2), plain
 
 
 def modelled(groups: Sequence[Sequence[LeftOut]]) -> list[Estimated]:
-    """Return the estimates with hardware and model known, each with the interval of the other deployments."""
+    """Return the estimates with hardware and model known, each with the interval of the
+    other deployments.
+    """
     found = []
     for group in groups:
-        error = speedup_interval([other for other in groups if other is not group], group[0].row.kind)
+        error = speedup_interval(
+            [other for other in groups if other is not group], group[0].row.kind
+        )
         found += [
-            by_profile(one.row, "modelled", replace(one.profile, uncertainty=error - 1)) for one in group
+            by_profile(one.row, "modelled", replace(one.profile, uncertainty=error - 1))
+            for one in group
         ]
     return found
 
 
 def by_profile(row: Measurement, basis: str, profile: CostProfile) -> Estimated:
     """Return the estimate of a profile."""
-    cost, (least, most) = profile.step_cost(row.k, row.batch), profile.cost_range(row.k, row.batch)
+    cost = profile.step_cost(row.k, row.batch)
+    (least, most) = profile.cost_range(row.k, row.batch)
     return Estimated(row, basis, cost, row.length / most, row.length / least)
 
 
 def observed(groups: Sequence[Sequence[LeftOut]]) -> list[Estimated]:
-    """Return the estimates from the measured step with drafts, and the plain step as modelled."""
+    """Return the estimates from the measured step with drafts, and the plain step as
+    modelled.
+    """
     found = []
     measured = with_steps(groups)
     for group in measured:
-        error = plain_interval([other for other in measured if other is not group], group[0].row.kind[1])
-        found += [by_profile(one.row, "observed", by_step(one.row, one.profile, error)) for one in group]
+        error = plain_interval(
+            [other for other in measured if other is not group], group[0].row.kind[1]
+        )
+        found += [
+            by_profile(one.row, "observed", by_step(one.row, one.profile, error))
+            for one in group
+        ]
     return found
 
 
@@ -334,18 +432,27 @@ def calibrated(rows: Sequence[Measurement]) -> list[Estimated]:
         used = [row for row in members if (row.k, row.batch) in chosen]
         times = [StepTime(row.batch, 0, row.plain_seconds or 0.0) for row in used]
         times += [StepTime(row.batch, row.k, row.drafting_seconds) for row in used]
-        with contextlib.suppress(CalibrationError):  # too few step times to show an error
+        # too few step times to show an error
+        with contextlib.suppress(CalibrationError):
             profile = calibrate(times, members[0].method)
-            found += [by_profile(row, "calibrated", profile) for row in members if row not in used]
+            found += [
+                by_profile(row, "calibrated", profile)
+                for row in members
+                if row not in used
+            ]
     return found
 
 
 def fit(rows: Sequence[Measurement]) -> Overheads:
     """Return the overheads with the least loss, by a search along each of them."""
-    weights = {name: DEPLOYMENT / len(group) for name, group in deployments(rows).items()}
+    weights = {
+        name: DEPLOYMENT / len(group) for name, group in deployments(rows).items()
+    }
 
     def robust(error: float) -> float:
-        return abs(error) if abs(error) > 0.1 else error * error / 0.2 + 0.05
+        if abs(error) > 0.1:
+            return abs(error)
+        return error * error / 0.2 + 0.05
 
     def loss(overheads: Overheads) -> float:
         total = 0.0
@@ -355,21 +462,30 @@ def fit(rows: Sequence[Measurement]) -> Overheads:
             if row.plain_seconds:
                 error += robust(math.log(row.plain_seconds / plain))
             total += error * weights[row.group]
-        ratios = [getattr(overheads, f.name) / getattr(PRIOR, f.name) for f in fields(Overheads)]
+        ratios = [
+            getattr(overheads, f.name) / getattr(PRIOR, f.name)
+            for f in fields(Overheads)
+        ]
         return total + PULL * sum(math.log(ratio) ** 2 for ratio in ratios)
 
-    best, least, step = PRIOR, loss(PRIOR), 1.5
+    best = PRIOR
+    least = loss(PRIOR)
+    step = 1.5
     while step > 1.01:
         improved = False
         for name in (f.name for f in fields(Overheads) if f.name not in _MEASURED):
             for factor in (step, 1 / step):
                 value = getattr(best, name) * factor
-                if (name in _SHARES and value > 0.95) or (name == "verification" and value < 1):
+                if (name in _SHARES and value > 0.95) or (
+                    name == "verification" and value < 1
+                ):
                     continue
                 trial = replace(best, **{name: value})
                 found = loss(trial)
                 if found < least - 1e-9:
-                    best, least, improved = trial, found, True
+                    best = trial
+                    least = found
+                    improved = True
         if not improved:
             step = step**0.5
     return best
@@ -379,11 +495,15 @@ def fit(rows: Sequence[Measurement]) -> Overheads:
 def decoder(name: str, precision: str) -> Model:
     """Return the layers that bench/gpu/step_times.py measures under this name."""
     shape = json.loads((GPU / "shapes.json").read_text("utf-8"))[name]
-    layers, hidden, size = shape["layers"], shape["hidden"], shape["head_size"]
-    experts, used = shape.get("experts", 0), shape.get("used", 0)
+    layers = shape["layers"]
+    hidden = shape["hidden"]
+    size = shape["head_size"]
+    experts = shape.get("experts", 0)
+    used = shape.get("used", 0)
     mlp = 3 * hidden * shape["intermediate"]
     attention = 2 * hidden * size * (shape["heads"] + shape["kv_heads"])
-    dense, routed = layers * (attention + (0 if experts else mlp)), layers * experts * mlp
+    dense = layers * (attention + (0 if experts else mlp))
+    routed = layers * experts * mlp
     dense += shape.get("vocabulary", 0) * hidden
     return Model(
         parameters=dense + routed,
@@ -398,22 +518,35 @@ def decoder(name: str, precision: str) -> Model:
     )
 
 
-def step_errors(hardware: str, rows: Sequence[dict[str, Any]]) -> tuple[list[float], list[float]]:
-    """Return the relative errors of the roofline model for rows of bench/gpu/rows: of times, and of ratios.
+def step_errors(
+    hardware: str, rows: Sequence[dict[str, Any]]
+) -> tuple[list[float], list[float]]:
+    """Return the relative errors of the roofline model for rows of bench/gpu/rows: of
+    times, and of ratios.
 
-    A ratio is that of a step with several tokens of each request to one with a single token: the cost of
-    verification, which is all that the speedup takes from the time of a pass.
+    A ratio is that of a step with several tokens of each request to one with a single
+    token: the cost of verification, which is all that the speedup takes from the time
+    of a pass.
     """
-    # Random weights: the tokens of a request choose their experts independently of each other.
-    machine = Machine(accelerators()[hardware], overheads=replace(Overheads(), routing=1.0))
-    times, ratios = [], []
+    # Random weights: the tokens of a request choose their experts independently of each
+    # other.
+    machine = Machine(
+        accelerators()[hardware], overheads=replace(Overheads(), routing=1.0)
+    )
+    times = []
+    ratios = []
     for row in rows:
-        model, batch, plain = decoder(row["shape"], row["precision"]), row["batch"], row["milliseconds"][1]
+        model = decoder(row["shape"], row["precision"])
+        batch = row["batch"]
+        plain = row["milliseconds"][1]
         one_token = machine.pass_seconds(model, batch, batch, row["context"]) * 1000
         times.append(abs(one_token / plain - 1))
         for tokens, milliseconds in row["milliseconds"].items():
             if tokens > 1:
-                passed = machine.pass_seconds(model, batch * tokens, batch, row["context"]) * 1000
+                passed = (
+                    machine.pass_seconds(model, batch * tokens, batch, row["context"])
+                    * 1000
+                )
                 estimated = passed * machine.overheads.verification
                 times.append(abs(estimated / milliseconds - 1))
                 ratios.append(abs(estimated / one_token / (milliseconds / plain) - 1))
@@ -423,7 +556,10 @@ def step_errors(hardware: str, rows: Sequence[dict[str, Any]]) -> tuple[list[flo
 def steps_table() -> str:
     """Return the table of the step times in bench/gpu/rows."""
     lines = [
-        "| Device, PyTorch, date | Decoders | Steps | Verification: error | 90 % below | Time: error |",
+        (
+            "| Device, PyTorch, date | Decoders | Steps | Verification: error | 90 % "
+            "below | Time: error |"
+        ),
         "|---|---|---|---|---|---|",
     ]
     for path in sorted((GPU / "rows").glob("*.yaml")):
@@ -432,10 +568,15 @@ def steps_table() -> str:
         parts: dict[str, list[dict[str, Any]]] = {}
         for row in measured["rows"]:
             experts = decoder(row["shape"], row["precision"]).experts
-            parts.setdefault(f"{'experts' if experts else 'dense'}, {row['precision']}", []).append(row)
+            parts.setdefault(
+                f"{'experts' if experts else 'dense'}, {row['precision']}", []
+            ).append(row)
         for kind, rows in parts.items():
             times, ratios = step_errors(measured["hardware"], rows)
-            errors = f"{median(ratios):.1%} | {percentile(sorted(ratios), 0.9):.0%} | {median(times):.0%}"
+            errors = (
+                f"{median(ratios):.1%} | {percentile(sorted(ratios), 0.9):.0%} | "
+                f"{median(times):.0%}"
+            )
             lines.append(f"| {made} | {kind} | {len(ratios)} | {errors} |")
     return "\n".join(lines)
 
@@ -445,10 +586,14 @@ def intervals_table() -> str:
     lines = [f"| | {' | '.join(REGIMES)} |", f"|---|{'---|' * len(REGIMES)}"]
     for method in FAMILIES:
         factors = [SPEEDUP[method, where] for where in REGIMES]
-        lines.append(f"| {method} | {' | '.join(f'{1 / f:.2f} to {f:.2f}' for f in factors)} |")
+        lines.append(
+            f"| {method} | {' | '.join(f'{1 / f:.2f} to {f:.2f}' for f in factors)} |"
+        )
     plain = " | ".join("{:.2f} to {:.2f}".format(*PLAIN[where]) for where in REGIMES)
     step = f"{1 / STEP:.2f} to {STEP:.2f}"
-    return "\n".join([*lines, f"| plain step | {plain} |", f"| step | {step} | {step} |"])
+    return "\n".join(
+        [*lines, f"| plain step | {plain} |", f"| step | {step} | {step} |"]
+    )
 
 
 def share(found: Sequence[Estimated], test: Callable[[Estimated], bool]) -> float:
@@ -474,13 +619,20 @@ def misses(parts: dict[str, list[Estimated]]) -> list[str]:
     for basis, goal in MEDIAN_GOAL.items():
         numbers = summary(parts[basis])
         if numbers["median"] > goal:
-            found.append(f"{basis}: median error {numbers['median']:.1%}, goal {goal:.0%}")
+            found.append(
+                f"{basis}: median error {numbers['median']:.1%}, goal {goal:.0%}"
+            )
     for basis in JUDGED:
         numbers = summary(parts[basis])
         if numbers["wrong"] > WRONG_GOAL:
-            found.append(f"{basis}: {numbers['wrong']:.1%} wrong, goal {WRONG_GOAL:.0%}")
+            found.append(
+                f"{basis}: {numbers['wrong']:.1%} wrong, goal {WRONG_GOAL:.0%}"
+            )
         if numbers["holds"] < HOLDS_GOAL:
-            found.append(f"{basis}: {numbers['holds']:.0%} in the interval, goal {HOLDS_GOAL:.0%}")
+            found.append(
+                f"{basis}: {numbers['holds']:.0%} in the interval, goal "
+                f"{HOLDS_GOAL:.0%}"
+            )
     return found
 
 
@@ -494,24 +646,36 @@ TITLES = {
 
 
 def rows_by_kind(found: Sequence[Estimated]) -> Iterator[str]:
-    """Yield a row of the page for each kind of measurement: number, errors, and the share of each verdict."""
+    """Yield a row of the page for each kind of measurement: number, errors, and the
+    share of each verdict.
+    """
     kinds: dict[str, Callable[[Measurement], str]] = {
         "Side": lambda row: "gain" if row.speedup > 1 else "loss",
         "Drafts": lambda row: family(row.method),
         "Target": lambda row: row.kind[1],
         "GPU": lambda row: row.hardware,
         "GPUs": lambda row: "one" if row.gpus == 1 else "several",
-        "Batch": lambda row: "1" if row.batch == 1 else "2 to 8" if row.batch <= 8 else "above 8",
+        "Batch": lambda row: (
+            "1" if row.batch == 1 else "2 to 8" if row.batch <= 8 else "above 8"
+        ),
         "Context": lambda row: "above 1,000" if row.context > 1000 else "to 1,000",
         "Precision": lambda row: row.precision,
     }
     for title, kind in kinds.items():
-        for value in sorted({kind(one.row) for one in found}, key=lambda text: (len(text), text)):
+        for value in sorted(
+            {kind(one.row) for one in found}, key=lambda text: (len(text), text)
+        ):
             members = [one for one in found if kind(one.row) == value]
             n = summary(members)
-            gains, losses = share(members, lambda one: one.low > 1), share(members, lambda one: one.high < 1)
-            verdicts = f"{gains:.0%} | {losses:.0%} | {n['unknown']:.0%} | {n['wrong']:.1%}"
-            yield f"| {title}: {value} | {len(members)} | {n['median']:.0%} | {verdicts} | {n['holds']:.0%} |"
+            gains = share(members, lambda one: one.low > 1)
+            losses = share(members, lambda one: one.high < 1)
+            verdicts = (
+                f"{gains:.0%} | {losses:.0%} | {n['unknown']:.0%} | {n['wrong']:.1%}"
+            )
+            yield (
+                f"| {title}: {value} | {len(members)} | {n['median']:.0%} | {verdicts} "
+                f"| {n['holds']:.0%} |"
+            )
 
 
 def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]]) -> str:
@@ -520,7 +684,8 @@ def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]]) -> str:
     for basis, found in parts.items():
         n = summary(found)
         table.append(
-            f"| {TITLES[basis]} | {n['number']:.0f} | {n['median']:.1%} | {n['p90']:.0%} | {n['side']:.0%} "
+            f"| {TITLES[basis]} | {n['number']:.0f} | {n['median']:.1%} | "
+            f"{n['p90']:.0%} | {n['side']:.0%} "
             f"| {n['unknown']:.0%} | {n['wrong']:.1%} | {n['holds']:.0%} |"
         )
     text = (HERE / "page.md.in").read_text("utf-8")
@@ -541,13 +706,20 @@ def main(arguments: list[str]) -> int:
     rows = load()
     if "--fit" in arguments:
         fitted = fit([row for row in rows if row.hardware])
-        print("\n".join(f"    {f.name}: float = {getattr(fitted, f.name):.3g}" for f in fields(Overheads)))
+        print(
+            "\n".join(
+                f"    {f.name}: float = {getattr(fitted, f.name):.3g}"
+                for f in fields(Overheads)
+            )
+        )
         return 0
     groups = left_out(rows)
     speedups, step, plain = intervals(groups)
     if "--intervals" in arguments:
         for kind, factor in [*speedups.items(), *plain.items()]:
-            print(f"    {json.dumps(kind)}: {factor},".replace("[", "(").replace("]", ")"))
+            print(
+                f"    {json.dumps(kind)}: {factor},".replace("[", "(").replace("]", ")")
+            )
         print(f"STEP = {step}")
         return 0
     parts = {

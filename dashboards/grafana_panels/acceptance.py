@@ -37,7 +37,8 @@ from .promql import (
 )
 from .variables import MODELS
 
-#: Half the least width of the band of the day before, as a share: 1 % on a calm day is not unusual.
+#: Half the least width of the band of the day before, as a share: 1 % on a calm day is
+#: not unusual.
 CALM = 0.02
 #: Near positions dark, far ones light.
 HUES = positions(POSITIONS, GREY)
@@ -50,12 +51,17 @@ def rates(counter: str) -> str:
 
 
 def threshold_line(name: str, words: str) -> PromTarget:
-    """Return the query of a threshold by model, where it is not 0; nothing is below that."""
+    """Return the query of a threshold by model, where it is not 0; nothing is below
+    that.
+    """
     return over_time(agreed(name), f"{LIMIT}{words} {MODEL_LEGEND}")
 
 
 def in_order(shares: str) -> str:
-    """Return series by position so that 10 comes behind 9: Prometheus sorts by labels, as texts."""
+    """Return series by position so that 10 comes behind 9:
+
+    Prometheus sorts by labels, as texts.
+    """
     return f'label_replace({shares}, "digits", "1", "position", ".")'
 
 
@@ -72,7 +78,10 @@ by_position: list[Panel] = [
     ),
     lines(
         "Conditional acceptance by position",
-        "Among drafts that reached the position. A sudden drop: the drafter lacks that depth.",
+        (
+            "Among drafts that reached the position. A sudden drop: the drafter lacks "
+            "that depth."
+        ),
         {},
         over_time(in_order(conditional()), "position {{position}}"),
         **RATIO,
@@ -103,7 +112,11 @@ def length_and_break_even(
         over_time(BREAK_EVEN, f"{LIMIT}break-even {MODEL_LEGEND}"),
         *others,
         **LENGTH,
-        overrides=[*overrides, threshold_lines(VERMILION, "break-even"), unlisted("break-even")],
+        overrides=[
+            *overrides,
+            threshold_lines(VERMILION, "break-even"),
+            unlisted("break-even"),
+        ],
         **more,
     )
 
@@ -142,14 +155,21 @@ _ENGINE = f"engine:vllm_specdec_{{}}_tokens:rate5m{{{{{MODELS}}}}}"
 
 by_pod = lines(
     "Acceptance by pod",
-    "One pod below its peers: compare K, version and traffic. Outlier: below outlier_ratio of all.",
+    (
+        "One pod below its peers: compare K, version and traffic. Outlier: below "
+        "outlier_ratio of all."
+    ),
     {"all": (BY_MODEL.acceptance(), GREY)},
     over_time(
-        f"{total(rates('accepted_tokens'), _EACH)} / ({total(rates('draft_tokens'), _EACH)} > 0)",
+        (
+            f"{total(rates('accepted_tokens'), _EACH)} / "
+            f"({total(rates('draft_tokens'), _EACH)} > 0)"
+        ),
         "{{pod}} {{instance}} {{engine}}",
     ),
     over_time(
-        f"{_ENGINE.format('accepted')} / ({_ENGINE.format('draft')} > 0) < on ({MODEL}) group_left () "
+        f"{_ENGINE.format('accepted')} / ({_ENGINE.format('draft')} > 0) < on "
+        f"({MODEL}) group_left () "
         f"({recorded('acceptance:ratio_rate5m')} * (1 - {threshold('outlier_ratio')}))",
         "outlier {{instance}} {{engine}}",
     ),

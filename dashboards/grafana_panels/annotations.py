@@ -8,7 +8,8 @@ from .panel import DATASOURCE
 from .promql import IDENTITY, MODEL, MODEL_LEGEND, metric
 from .variables import MODELS, TARGETS
 
-#: Firing alerts of the selection; "or nothing", because alerts of an exporter have no model.
+#: Firing alerts of the selection; "or nothing", because alerts of an exporter have no
+#: model.
 FIRING = (
     'ALERTS{alertname=~"VLLMSpecDecode.+",alertstate="firing",severity!="none",'
     f'{TARGETS},model_name=~"$model_name|"}}'
@@ -18,26 +19,36 @@ FIRING_OF_TARGETS = FIRING.replace(',model_name=~"$model_name|"', "")
 
 
 def marks(*, models: bool = True) -> list[Json]:
-    """Return the annotations of every dashboard; without `models`, those of a dashboard without that variable.
+    """Return the annotations of every dashboard; without `models`, those of a dashboard
+    without that variable.
 
-    A step back is `$__interval`, whatever the range. Changes are those of an engine, and those of a model: a
-    rollout makes new pods, each with a K that never changes.
+    A step back is `$__interval`, whatever the range. Changes are those of an engine,
+    and those of a model: a rollout makes new pods, each with a K that never changes.
     """
     alerts = FIRING if models else FIRING_OF_TARGETS
-    firing = f"max by (alertname, severity, {CLUSTER}, namespace, model_name) ({alerts})"
+    firing = (
+        f"max by (alertname, severity, {CLUSTER}, namespace, model_name) ({alerts})"
+    )
     select = MODELS if models else TARGETS
     k = metric("num_speculative_tokens", select)
     # The label must come last in the alphabet: Prometheus 2.42 loses those behind it.
     each = f'count_values by ({MODEL}) ("value", {k})'
-    changed = f'count_values by ({MODEL}) ("value", {k} != last_over_time({k}[1h] offset $__interval))'
+    changed = (
+        f'count_values by ({MODEL}) ("value", {k} != last_over_time({k}[1h] offset '
+        "$__interval))"
+    )
     another = (
         f"{each} unless last_over_time({each}[1h:1m] offset $__interval) "
         f"and on ({MODEL}) last_over_time({k}[1h] offset $__interval)"
     )
-    resets, info = metric("engine_resets_total", select), metric("info", select)
+    resets = metric("engine_resets_total", select)
+    info = metric("info", select)
     before = f"last_over_time({info}[1h] offset $__interval)"
     restarted = f"{resets} > last_over_time({resets}[1h] offset $__interval)"
-    started = f"{info} unless on ({IDENTITY}) {before} and on ({MODEL}) count by ({MODEL}) ({before})"
+    started = (
+        f"{info} unless on ({IDENTITY}) {before} and on ({MODEL}) count by ({MODEL}) "
+        f"({before})"
+    )
     return [
         _grafana(),
         _query(

@@ -1,6 +1,18 @@
-"""Panels of K: what each K gives, which one is in use and which is advised, and what drafts cost."""
+"""Panels of K: what each K gives, which one is in use and which is advised, and what
+drafts cost.
+"""
 
-from .field import LIMIT, NOTHING, RATIO, TIMES, Json, band, named, threshold_lines, word_mapping
+from .field import (
+    LIMIT,
+    NOTHING,
+    RATIO,
+    TIMES,
+    Json,
+    band,
+    named,
+    threshold_lines,
+    word_mapping,
+)
 from .palette import BLUE, GREY, ORANGE, PALE_SKY, VERMILION
 from .panel import Panel, lines, over_time
 from .promql import (
@@ -22,7 +34,9 @@ from .variables import LABELS
 BY_MODEL = Flow(MODEL)
 K = "num_speculative_tokens"
 BY_K = f"{MODEL}, {K}"
-ADVISED_AT = f"max by ({MODEL}, batch_size) ({metric('recommended_num_speculative_tokens_at')})"
+ADVISED_AT = (
+    f"max by ({MODEL}, batch_size) ({metric('recommended_num_speculative_tokens_at')})"
+)
 DEPLOYMENT = f"{MODEL}, method, draft_model, cost_profile, dialect, upstream_version"
 
 
@@ -35,7 +49,9 @@ _AT_OWN_K = f"min by ({MODEL}) ({_AT_EACH_K} and on ({BY_K}) {_IN_USE})"
 
 
 def _present_batch() -> str:
-    """Return 1 or more at the batch size, a power of two, that the requests of some engine of a model need now."""
+    """Return 1 or more at the batch size, a power of two, that the requests of some
+    engine of a model need now.
+    """
     size = f"2 ^ ceil(log2(clamp({metric('requests_running')} > 0, 1, 1024)))"
     # The label must come last in the alphabet: Prometheus 2.42 loses those behind it.
     sizes = f'count_values by ({MODEL}) ("value", {size})'
@@ -53,17 +69,30 @@ _OF_MODEL = [named("Model", custom__hidden=True)]
 def _marked(word: str, color: str) -> Json:
     return {
         "type": "range",
-        "options": {"from": 1, "to": None, "result": {"text": word, "color": color, "index": 0}},
+        "options": {
+            "from": 1,
+            "to": None,
+            "result": {"text": word, "color": color, "index": 0},
+        },
     }
 
 
 #: What a change sets, by label.
-SETTING = {"was_k": "K", "upstream_version": "vLLM", "was_start": "Restarts", "was_n": "Requests"}
+SETTING = {
+    "was_k": "K",
+    "upstream_version": "vLLM",
+    "was_start": "Restarts",
+    "was_n": "Requests",
+}
 _LOAD = "was_n"
 _TPOT = recorded("set:tpot")
 _TPOTS = f"{_TPOT}[$__range:1m]"
 _UNTIL = f"time() - max_over_time(timestamp({_TPOT})[$__range:1m])"
-_HELPED = {2: ("▲ faster now", BLUE), 0: ("no clear difference", GREY), -2: ("▼ slower now", VERMILION)}
+_HELPED = {
+    2: ("▲ faster now", BLUE),
+    0: ("no clear difference", GREY),
+    -2: ("▼ slower now", VERMILION),
+}
 _HELPED |= {1: _HELPED[2], -1: _HELPED[-2]}
 
 
@@ -72,26 +101,43 @@ def _at_present_load(expr: str) -> str:
 
 
 def _since_then() -> str:
-    """Return 2 where the present mean is below nine in ten minutes of an earlier setting, -2 above as many, else 0."""
+    """Return 2 where the present mean is below nine in ten minutes of an earlier
+    setting, -2 above as many, else 0.
+    """
     present = f"on ({_LOAD}) group_left () (avg_over_time({_TPOTS}) and {_TPOT})"
-    ends = (f"sgn(quantile_over_time({share}, {_TPOTS}) - {present})" for share in (".1", ".9"))
+    ends = (
+        f"sgn(quantile_over_time({share}, {_TPOTS}) - {present})"
+        for share in (".1", ".9")
+    )
     return f"{' + '.join(ends)} unless {_TPOT}"
 
 
 def _while_set(record: str) -> str:
     """Return the mean of a record in the time range with each setting."""
-    own = f"{recorded(record)} * on ({MODEL}) group_left ({', '.join(SETTING)}) ({_TPOT} ^ 0)"
+    own = (
+        f"{recorded(record)} * on ({MODEL}) group_left ({', '.join(SETTING)}) ({_TPOT} "
+        "^ 0)"
+    )
     return _at_present_load(f"avg_over_time(({own})[$__range:1m])")
 
 
 which_k: list[Panel] = [
     joined_table(
         "Before and after each change",
-        "TPOT, time per output token, decides: it is measured; speedup may be estimated. Same load.",
+        (
+            "TPOT, time per output token, decides: it is measured; speedup may be "
+            "estimated. Same load."
+        ),
         {**LABELS, **SETTING},
         [
             Column("Until", _at_present_load(_UNTIL), "s", 0, 90, [_NOW]),
-            Column("Since then", _since_then(), width=165, mappings=word_mapping(_HELPED), filled=True),
+            Column(
+                "Since then",
+                _since_then(),
+                width=165,
+                mappings=word_mapping(_HELPED),
+                filled=True,
+            ),
             *(
                 Column(title, _at_present_load(f"{of}{_TPOTS})"), "s", 2, 95)
                 for title, of in (
@@ -101,12 +147,26 @@ which_k: list[Panel] = [
                 )
             ),
             Column("Speedup", _while_set("speedup:ratio_rate5m"), "suffix:×", 2, 80),
-            Column("Length", _while_set("mean_acceptance_length:ratio_rate5m"), decimals=2, width=70),
-            Column("Minutes", _at_present_load(f"count_over_time({_TPOTS})"), decimals=0, width=75),
+            Column(
+                "Length",
+                _while_set("mean_acceptance_length:ratio_rate5m"),
+                decimals=2,
+                width=70,
+            ),
+            Column(
+                "Minutes",
+                _at_present_load(f"count_over_time({_TPOTS})"),
+                decimals=0,
+                width=75,
+            ),
         ],
         overrides=[
             *_OF_MODEL,
-            *(named(name, custom__width=85) for name in SETTING.values() if name != "K"),
+            *(
+                named(name, custom__width=85)
+                for name in SETTING.values()
+                if name != "K"
+            ),
         ],
         numbered="Until",
         no_value="no change at the present load, or vLLM itself is not scraped",
@@ -117,7 +177,13 @@ which_k: list[Panel] = [
         "Estimated for this load, with gain over the present K; a smaller K at least.",
         {**LABELS, K: "K"},
         [
-            Column("Speedup", f"{_AT_EACH_K} + 0\nor on () {_WITHOUT_RULES}", "suffix:×", 2, bars=True),
+            Column(
+                "Speedup",
+                f"{_AT_EACH_K} + 0\nor on () {_WITHOUT_RULES}",
+                "suffix:×",
+                2,
+                bars=True,
+            ),
             Column(
                 "Gain",
                 f"{_AT_EACH_K} / on ({MODEL}) group_left () ({_AT_OWN_K}) - 1",
@@ -127,7 +193,12 @@ which_k: list[Panel] = [
             ),
             Column(
                 "Length",
-                weighted(windowed("mean_acceptance_length_at"), windowed("window_drafts"), BY_K, own=K),
+                weighted(
+                    windowed("mean_acceptance_length_at"),
+                    windowed("window_drafts"),
+                    BY_K,
+                    own=K,
+                ),
                 decimals=2,
                 width=65,
             ),
@@ -158,7 +229,13 @@ which_k: list[Panel] = [
         {**LABELS, "batch_size": "Batch"},
         [
             Column("K", ADVISED_AT, decimals=0, width=50),
-            Column("Now", _present_batch(), width=60, mappings=[_marked("now", GREY)], filled=True),
+            Column(
+                "Now",
+                _present_batch(),
+                width=60,
+                mappings=[_marked("now", GREY)],
+                filled=True,
+            ),
         ],
         overrides=[*_OF_MODEL, named("Batch", custom__width=65)],
         numbered="Batch",
@@ -171,7 +248,10 @@ which_k: list[Panel] = [
 cost: list[Panel] = [
     lines(
         "Coverage and wasted verification",
-        "Share of output that came from drafts; share of verified tokens that was rejected.",
+        (
+            "Share of output that came from drafts; share of verified tokens that was "
+            "rejected."
+        ),
         {"coverage": (BY_MODEL.coverage(), BLUE), "wasted": (BY_MODEL.waste(), ORANGE)},
         **RATIO,
         no_value=NOTHING,
@@ -180,17 +260,32 @@ cost: list[Panel] = [
     ),
     lines(
         "Speedup, estimated and measured",
-        "Estimated: of drafts, by the cost profile. Measured: of all output. Band: interval.",
+        (
+            "Estimated: of drafts, by the cost profile. Measured: of all output. Band: "
+            "interval."
+        ),
         {
             "estimated": (
-                harmonic(f"sum without (basis) ({windowed('estimated_speedup')})", GENERATED, MODEL),
+                harmonic(
+                    f"sum without (basis) ({windowed('estimated_speedup')})",
+                    GENERATED,
+                    MODEL,
+                ),
                 ORANGE,
             ),
-            "measured": (harmonic(windowed("measured_speedup"), GENERATED, MODEL), BLUE),
+            "measured": (
+                harmonic(windowed("measured_speedup"), GENERATED, MODEL),
+                BLUE,
+            ),
         },
         *(
-            over_time(total(metric("speedup_interval", bound=bound), MODEL, found), word)
-            for word, bound, found in (("at most", "high", "max"), ("at least", "low", "min"))
+            over_time(
+                total(metric("speedup_interval", bound=bound), MODEL, found), word
+            )
+            for word, bound, found in (
+                ("at most", "high", "max"),
+                ("at least", "low", "min"),
+            )
         ),
         over_time(agreed("harmful_speedup"), f"{LIMIT}harmful below {MODEL_LEGEND}"),
         **TIMES,
@@ -211,7 +306,12 @@ cost: list[Panel] = [
             "upstream_version": "vLLM",
         },
         [
-            Column("Engines", f"count by ({DEPLOYMENT}) ({metric('info')})", decimals=0, width=80),
+            Column(
+                "Engines",
+                f"count by ({DEPLOYMENT}) ({metric('info')})",
+                decimals=0,
+                width=80,
+            ),
         ],
         overrides=[
             named("Method", custom__width=120),

@@ -1,4 +1,6 @@
-"""A dashboard: grafanalib's class without what Grafana has dropped, and panels laid out in rows."""
+"""A dashboard: grafanalib's class without what Grafana has dropped, and panels laid out
+in rows.
+"""
 
 import json
 import re
@@ -24,11 +26,22 @@ COLUMNS = 24
 #: Where the documentation is: beside the runbooks that alerts link to.
 DOCS = COMMITTED_RUNBOOKS.replace("alerts/runbooks", "docs/")
 
-#: Series of engines, up to the matcher of their model, and the matchers that choose among them.
-_ENGINES = re.compile(r'(?<![\w:])((?:engine:)?vllm_specdec_[\w:]+\{[^{}]*model_name=\\"\$model_name\\")')
+#: Series of engines, up to the matcher of their model, and the matchers that choose
+#: among them.
+_ENGINES = re.compile(
+    r'(?<![\w:])((?:engine:)?vllm_specdec_[\w:]+\{[^{}]*model_name=\\"\$model_name\\")'
+)
 _CHOSEN = r'\1,pod=~\\"$pod\\",engine=~\\"$engine\\"'
 
-_DROPPED = ("gnetId", "hideControls", "id", "rows", "sharedCrosshair", "style", "version")
+_DROPPED = (
+    "gnetId",
+    "hideControls",
+    "id",
+    "rows",
+    "sharedCrosshair",
+    "style",
+    "version",
+)
 
 
 @attr.s(auto_attribs=True, kw_only=True)
@@ -45,7 +58,8 @@ class Dashboard(core.Dashboard):
         variables: what can be chosen.
         marks: annotations.
         names: those of a Prometheus and a Grafana.
-        of_one_model: whether one model is shown, by its exact name, and a choice of its pods and engines.
+        of_one_model: whether one model is shown, by its exact name, and a choice of its
+            pods and engines.
     """
 
     uid: str = ""
@@ -72,7 +86,8 @@ class Dashboard(core.Dashboard):
                 "editable": True,
                 "graphTooltip": 1,
                 "links": to_all(
-                    self.names.tags or TAGS[:1], "" if PLACEHOLDER in DOCS else DOCS + "dashboards.md"
+                    self.names.tags or TAGS[:1],
+                    "" if PLACEHOLDER in DOCS else DOCS + "dashboards.md",
                 ),
                 "panels": list(self._laid_out()),
                 "refresh": "30s",
@@ -88,26 +103,40 @@ class Dashboard(core.Dashboard):
         return document
 
     def _laid_out(self) -> Iterator[Panel | Row]:
-        """Yield the panels with ids and places: from left to right, a new line where one does not fit.
+        """Yield the panels with ids and places: from left to right, a new line where
+        one does not fit.
 
-        A folded row holds its panels, in their places below it; Grafana moves the rest down when it is opened.
+        A folded row holds its panels, in their places below it; Grafana moves the rest
+        down when it is opened.
         """
-        page, interval = DOCS + self.page, self.names.scrape_interval or None
-        y, number = 0, 0
+        page = DOCS + self.page
+        interval = self.names.scrape_interval or None
+        y = 0
+        number = 0
         for heading, panels in self.sections:
             row = None
             if heading:
                 number += 1
                 row = Row(title=heading, id=number, gridPos=_place(0, y, COLUMNS, 1))
                 y += 1
-            x, line, tallest, placed = 0, y, 0, list[Panel]()
+            x = 0
+            line = y
+            tallest = 0
+            placed = list[Panel]()
             for panel in panels:
                 if x + panel.width > COLUMNS:
-                    x, line, tallest = 0, line + tallest, 0
+                    x = 0
+                    line = line + tallest
+                    tallest = 0
                 number += 1
                 at = _place(x, line, panel.width, panel.rows)
-                placed.append(attr.evolve(panel, id=number, gridPos=at, page=page, interval=interval))
-                x, tallest = x + panel.width, max(tallest, panel.rows)
+                placed.append(
+                    attr.evolve(
+                        panel, id=number, gridPos=at, page=page, interval=interval
+                    )
+                )
+                x = x + panel.width
+                tallest = max(tallest, panel.rows)
             if row is not None and heading in self.folded:
                 yield attr.evolve(row, folded=placed)
                 continue
@@ -118,17 +147,26 @@ class Dashboard(core.Dashboard):
 
 
 def encode(dashboard: Dashboard, names: Mixin) -> str:
-    """Return the text of the JSON file: sorted, without nulls but where Grafana means one."""
+    """Return the text of the JSON file: sorted, without nulls but where Grafana means
+    one.
+    """
     document = names.fill(_plain(attr.evolve(dashboard, names=names)))
     if dashboard.of_one_model:
         document = json.loads(_of_one_model(json.dumps(document)))
-        document["panels"] = json.loads(_ENGINES.sub(_CHOSEN, json.dumps(document["panels"])))
+        document["panels"] = json.loads(
+            _ENGINES.sub(_CHOSEN, json.dumps(document["panels"]))
+        )
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _of_one_model(text: str) -> str:
-    """Return a document without regular expressions of the model: Grafana does not escape a single value."""
-    exact = text.replace('model_name=~\\"$model_name\\"', 'model_name=\\"$model_name\\"')
+    """Return a document without regular expressions of the model:
+
+    Grafana does not escape a single value.
+    """
+    exact = text.replace(
+        'model_name=~\\"$model_name\\"', 'model_name=\\"$model_name\\"'
+    )
     return exact.replace("$model_name|", "${model_name:regex}|")
 
 
@@ -146,10 +184,25 @@ def _input() -> Json:
 
 def _requirements(sections: Iterable[tuple[str, Sequence[Panel]]]) -> Iterator[Json]:
     """Yield the Grafana and the plugins that a dashboard needs; all come with Grafana."""
-    yield {"type": "grafana", "id": "grafana", "name": "Grafana", "version": PLUGIN_VERSION}
-    yield {"type": "datasource", "id": "prometheus", "name": "Prometheus", "version": "1.0.0"}
+    yield {
+        "type": "grafana",
+        "id": "grafana",
+        "name": "Grafana",
+        "version": PLUGIN_VERSION,
+    }
+    yield {
+        "type": "datasource",
+        "id": "prometheus",
+        "name": "Prometheus",
+        "version": "1.0.0",
+    }
     for kind in sorted({panel.KIND for _, panels in sections for panel in panels}):
-        yield {"type": "panel", "id": kind, "name": kind.replace("-", " ").capitalize(), "version": ""}
+        yield {
+            "type": "panel",
+            "id": kind,
+            "name": kind.replace("-", " ").capitalize(),
+            "version": "",
+        }
 
 
 def _place(x: int, y: int, width: int, height: int) -> Json:
@@ -169,4 +222,6 @@ def _plain(value: Any, key: str = "") -> Any:
             for name, inner in value.items()
             if inner is not None or (key == "steps" and name == "value")
         }
-    return [_plain(inner, key) for inner in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_plain(inner, key) for inner in value]
+    return value

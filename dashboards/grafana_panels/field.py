@@ -1,4 +1,6 @@
-"""Field configuration: what a value looks like, in Grafana's JSON; units and words that panels share."""
+"""Field configuration: what a value looks like, in Grafana's JSON; units and words that
+panels share.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +18,14 @@ COUNT: Json = {"unit": "short", "decimals": 0, "least": 0}
 #: One of three panels in a line.
 A_THIRD: Json = {"no_value": NOTHING, "width": 8, "rows": 9}
 #: Events per minute by kind, stacked; a single one does not fill the panel.
-A_MINUTE: Json = {"unit": "suffix:/min", "decimals": 1, "least": 0, "soft_most": 1, "stack": True, "fill": 25}
+A_MINUTE: Json = {
+    "unit": "suffix:/min",
+    "decimals": 1,
+    "least": 0,
+    "soft_most": 1,
+    "stack": True,
+    "fill": 25,
+}
 #: Series that are thresholds in force; their names begin with this.
 LIMIT = "limit: "
 
@@ -35,16 +44,23 @@ def word_mapping(codes: Mapping[int, tuple[str, str]]) -> list[Json]:
 
 
 def pattern(regex: str, text: str, color: str = "") -> Json:
-    """Return the value mapping from texts that match a regular expression as a whole to others, with its groups."""
+    """Return the value mapping from texts that match a regular expression as a whole to
+    others, with its groups.
+    """
     result = {"text": text, "color": color} if color else {"text": text}
     return {"type": "regex", "options": {"pattern": regex, "result": result}}
 
 
 def override(matcher: str, name: str, **properties: Any) -> Json:
-    """Return an override of the fields that a matcher finds; a dot in a property is written `__`."""
+    """Return an override of the fields that a matcher finds; a dot in a property is
+    written `__`.
+    """
     return {
         "matcher": {"id": matcher, "options": name},
-        "properties": [{"id": key.replace("__", "."), "value": value} for key, value in properties.items()],
+        "properties": [
+            {"id": key.replace("__", "."), "value": value}
+            for key, value in properties.items()
+        ],
     }
 
 
@@ -95,14 +111,21 @@ def threshold_lines(color: str = NEUTRAL, *words: str) -> Json:
 
 
 def unlisted(words: str) -> Json:
-    """Return the override that leaves thresholds which begin with these words out of the legend: one for each model."""
+    """Return the override that leaves thresholds which begin with these words out of
+    the legend: one for each model.
+    """
     hidden = {"legend": True, "tooltip": False, "viz": False}
     return matching(f"^{LIMIT}{words}.*", custom__hideFrom=hidden)
 
 
 def positions(colors: Sequence[str], far: str) -> list[Json]:
-    """Return overrides that colour the series `position 0`, `position 1` ... in an order to be seen."""
+    """Return overrides that colour the series `position 0`, `position 1` ... in an
+    order to be seen.
+    """
     return [
-        *(named(f"position {index}", color=fixed(color)) for index, color in enumerate(colors)),
+        *(
+            named(f"position {index}", color=fixed(color))
+            for index, color in enumerate(colors)
+        ),
         matching(f"^position ([{len(colors)}-9]|\\d\\d)$", color=fixed(far)),
     ]

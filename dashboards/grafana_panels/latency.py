@@ -1,23 +1,54 @@
-"""Panels of latency and load: what users feel, and whether load or drafts are the cause."""
+"""Panels of latency and load: what users feel, and whether load or drafts are the
+cause.
+"""
 
-from .field import COUNT, LENGTH, LIMIT, NOTHING, RATIO, colored, fixed, named, threshold_lines
+from .field import (
+    COUNT,
+    LENGTH,
+    LIMIT,
+    NOTHING,
+    RATIO,
+    colored,
+    fixed,
+    named,
+    threshold_lines,
+)
 from .palette import BLUE, GREY, ORANGE, PERCENTILES, SKY, VERMILION
 from .panel import Panel, TimeSeries, lines, over_time
-from .promql import MODEL, MODEL_LEGEND, Flow, agreed, metric, or_without_rules, recorded, speedup, total
+from .promql import (
+    MODEL,
+    MODEL_LEGEND,
+    Flow,
+    agreed,
+    metric,
+    or_without_rules,
+    recorded,
+    speedup,
+    total,
+)
 from .vllm import UNSEEN, mean, quantile, summed_rate
 
 RUNNING = metric("requests_running")
 UNREPORTED = "no exporter, or not reported"
-_RIGHT = {"custom__axisPlacement": "right", "custom__fillOpacity": 15, "custom__lineWidth": 1}
+_RIGHT = {
+    "custom__axisPlacement": "right",
+    "custom__fillOpacity": 15,
+    "custom__lineWidth": 1,
+}
 
 
-def percentiles(title: str, name: str, description: str, middle: str = "") -> TimeSeries:
+def percentiles(
+    title: str, name: str, description: str, middle: str = ""
+) -> TimeSeries:
     """Return a panel with three percentiles of a latency, and its mean."""
     return TimeSeries(
         title=title,
         description=description,
         targets=[
-            *(over_time(quantile(name, int(word[1:]) / 100), word) for word in PERCENTILES),
+            *(
+                over_time(quantile(name, int(word[1:]) / 100), word)
+                for word in PERCENTILES
+            ),
             over_time(middle or mean(name), "mean"),
         ],
         unit="s",
@@ -30,14 +61,19 @@ def percentiles(title: str, name: str, description: str, middle: str = "") -> Ti
 
 load_or_drafts = lines(
     "Load or drafts?",
-    "Speedup falls with length: drafts. It falls while requests (right axis) rise: load.",
+    (
+        "Speedup falls with length: drafts. It falls while requests (right axis) rise: "
+        "load."
+    ),
     {
         "acceptance length": (Flow(MODEL).length(), BLUE),
         "speedup": (or_without_rules("speedup:ratio_rate5m", speedup(MODEL)), ORANGE),
     },
     over_time(total(RUNNING, MODEL), "running requests"),
     **LENGTH,
-    overrides=[named("running requests", decimals=0, min=0, color=fixed(GREY), **_RIGHT)],
+    overrides=[
+        named("running requests", decimals=0, min=0, color=fixed(GREY), **_RIGHT)
+    ],
     no_value=NOTHING,
     listed=True,
     rows=9,
@@ -47,13 +83,19 @@ latency: list[Panel] = [
     percentiles(
         "Time per output token",
         "request_time_per_output_token_seconds",
-        "Speculation reduces it. Below 10 ms, the first bucket, only the mean is drawn.",
+        (
+            "Speculation reduces it. Below 10 ms, the first bucket, only the mean is "
+            "drawn."
+        ),
         recorded("time_per_output_token_seconds:rate5m"),
     ),
     percentiles(
         "Time to first token",
         "time_to_first_token_seconds",
-        "Speculation does not reduce it; a draft model's prefill and a full queue increase it.",
+        (
+            "Speculation does not reduce it; a draft model's prefill and a full queue "
+            "increase it."
+        ),
     ),
     percentiles(
         "End-to-end latency",
@@ -81,12 +123,17 @@ load: list[Panel] = [
     ),
     lines(
         "KV cache use",
-        "Fullest engine and mean; dashed: squeezed. Above it with preemptions: free the draft model's memory.",
+        (
+            "Fullest engine and mean; dashed: squeezed. Above it with preemptions: "
+            "free the draft model's memory."
+        ),
         {
             "fullest": (total(metric("kv_cache_usage_ratio"), operator="max"), BLUE),
             "mean": (total(metric("kv_cache_usage_ratio"), operator="avg"), SKY),
         },
-        over_time(agreed("squeezed_kv_cache_usage_ratio"), f"{LIMIT}squeezed {MODEL_LEGEND}"),
+        over_time(
+            agreed("squeezed_kv_cache_usage_ratio"), f"{LIMIT}squeezed {MODEL_LEGEND}"
+        ),
         **RATIO,
         overrides=[threshold_lines(VERMILION)],
         no_value=UNREPORTED,
@@ -97,7 +144,10 @@ load: list[Panel] = [
         "Share that ended in an error. Rose with a change of K: revert it.",
         {
             "failed": (
-                f"{summed_rate('request_success_total', finished_reason='error')} / ({summed_rate('request_success_total')} > 0)",
+                (
+                    f"{summed_rate('request_success_total', finished_reason='error')} "
+                    f"/ ({summed_rate('request_success_total')} > 0)"
+                ),
                 ORANGE,
             ),
         },

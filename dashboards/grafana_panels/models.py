@@ -1,4 +1,6 @@
-"""The table of models: the verdict with its interval and basis, what to do, and why it has changed."""
+"""The table of models: the verdict with its interval and basis, what to do, and why it
+has changed.
+"""
 
 from typing import Any
 
@@ -13,20 +15,32 @@ FAST = or_without_rules("speedup:ratio_rate5m", speedup(MODEL))
 
 
 def why() -> str:
-    """Return the change of the speedup against before, with a label that has it and its main cause."""
+    """Return the change of the speedup against before, with a label that has it and its
+    main cause.
+    """
     change = recorded("speedup_change:cause")
     whole = f"sum by ({MODEL}) ({change})"
     cause = f"topk by ({MODEL}) (1, {change} * on ({MODEL}) group_left () sgn({whole}))"
     # The label must come last in the alphabet: Prometheus 2.42 loses those behind it.
     size = f'count_values by ({MODEL}) ("why", round({whole}, 0.01))'
-    both = f'label_join({cause} ^ 0 * on ({MODEL}) group_left (why) {size}, "why", " ", "why", "cause")'
+    both = (
+        f'label_join({cause} ^ 0 * on ({MODEL}) group_left (why) {size}, "why", " ", '
+        '"why", "cause")'
+    )
     return f"sum by ({MODEL}, why) ({both})"
 
 
 def models_table(
-    title: str, description: str, no_value: str, *more: Column, states: str, **options: Any
+    title: str,
+    description: str,
+    no_value: str,
+    *more: Column,
+    states: str,
+    **options: Any,
 ) -> Table:
-    """Return the table of models with these states, the worst first, with further columns."""
+    """Return the table of models with these states, the worst first, with further
+    columns.
+    """
     words = {
         "Judged": verdict.judged(),
         "Not judged": verdict.not_judged(states),
@@ -50,9 +64,14 @@ def models_table(
             named("Do", custom__width=164, mappings=verdict.todo_mappings()),
             named("Why", custom__width=116),
             *(named(name, custom__hidden=True) for name in words),
-            *(named(name, links=[links.to_model("Deep dive")]) for name in ("Model", "Do", "Why")),
+            *(
+                named(name, links=[links.to_model("Deep dive")])
+                for name in ("Model", "Do", "Why")
+            ),
         ],
         no_value=no_value,
-        ranked=links.named_or_any(f"({verdict.harm()}\nor on () max by ({MODEL}) ({metric('info')}))"),
+        ranked=links.named_or_any(
+            f"({verdict.harm()}\nor on () max by ({MODEL}) ({metric('info')}))"
+        ),
         **options,
     )

@@ -1,7 +1,8 @@
-"""Colours: the palette of Okabe and Ito, which people with any kind of colour blindness can tell apart.
+"""Colours: the palette of Okabe and Ito, which people with any kind of colour blindness
+can tell apart.
 
-A colour says how something is judged only together with a word or a symbol; red and green never stand for
-bad and good.
+A colour says how something is judged only together with a word or a symbol; red and
+green never stand for bad and good.
 """
 
 BLUE = "#0072B2"
@@ -10,8 +11,8 @@ ORANGE = "#E69F00"
 VERMILION = "#D55E00"
 GREY = "#8C8C8C"
 
-#: The same for surfaces with text on them, light enough or dark enough for it to be read: lines would be
-#: too pale in some of these.
+#: The same for surfaces with text on them, light enough or dark enough for it to be
+#: read: lines would be too pale in some of these.
 AMBER = "#FFB61A"
 PALE_SKY = "#88CCEE"
 PLUM = "#AA3377"
@@ -21,8 +22,9 @@ INDIGO = "#332288"
 #: What has no judgement.
 NEUTRAL = GREY
 
-#: Draft positions, near to far: one hue from dark to light, so that the order can be seen. As dark as the dark
-#: theme bears, as light as the light one; positions farther out share a grey.
+#: Draft positions, near to far: one hue from dark to light, so that the order can be
+#: seen. As dark as the dark theme bears, as light as the light one; positions farther
+#: out share a grey.
 POSITIONS = ("#2171B5", "#4292C6", "#6BAED6", "#9ECAE1", "#C6DBEF")
 
 #: Percentiles of a latency.

@@ -1,7 +1,9 @@
-"""Panels and their queries: subclasses of grafanalib's classes that write what Grafana 10.4 to 13 reads.
+"""Panels and their queries: subclasses of grafanalib's classes that write what Grafana
+10.4 to 13 reads.
 
-grafanalib's own classes write keys that Grafana has dropped (`editable`, `error`, `span` ...), nulls, a
-limit of 100 points, and for gauges, tables and heatmaps the options of removed Angular panels.
+grafanalib's own classes write keys that Grafana has dropped (`editable`, `error`,
+`span` ...), nulls, a limit of 100 points, and for gauges, tables and heatmaps the
+options of removed Angular panels.
 """
 
 from __future__ import annotations
@@ -63,18 +65,29 @@ def lines(
     overrides: Sequence[Json] = (),
     **more: Any,
 ) -> TimeSeries:
-    """Return a panel of lines with names: `series` has the query and the colour of each; `others` have no colour."""
+    """Return a panel of lines with names:
+
+    `series` has the query and the colour of each; `others` have no colour.
+    """
     return TimeSeries(
         title=title,
         description=description,
-        targets=[*(over_time(expr, name) for name, (expr, _) in series.items()), *others],
-        overrides=[*colored({name: color for name, (_, color) in series.items()}), *overrides],
+        targets=[
+            *(over_time(expr, name) for name, (expr, _) in series.items()),
+            *others,
+        ],
+        overrides=[
+            *colored({name: color for name, (_, color) in series.items()}),
+            *overrides,
+        ],
         **more,
     )
 
 
 def now(expr: str, legend: str = "") -> PromTarget:
-    """Return a query at the end of the time range: what is gone is not shown as if it were there."""
+    """Return a query at the end of the time range: what is gone is not shown as if it
+    were there.
+    """
     return PromTarget(expr=expr, legendFormat=legend, instant=True)
 
 
@@ -93,10 +106,15 @@ PLACEHOLDER = "OWNER"
 #: The oldest Grafana that the dashboards are written for. Newer ones migrate from it.
 PLUGIN_VERSION = "10.4.0"
 
-#: What grafanalib's panel writes that Grafana no longer has, or would rather not be told.
+#: What grafanalib's panel writes that Grafana no longer has, or would rather not be
+#: told.
 _DROPPED = (
-    "cacheTimeout", "editable", "error", "height", "hideTimeOverride", "links", "maxDataPoints",
-    "maxPerRow", "minSpan", "repeat", "repeatDirection", "span", "timeFrom", "timeShift", "transparent",
+    "cacheTimeout", "editable", "error", "height", "hideTimeOverride", "links", (
+        "maxDataPoints"
+    ),
+    "maxPerRow", "minSpan", "repeat", "repeatDirection", "span", "timeFrom", (
+        "timeShift"
+    ), "transparent",
 )  # fmt: skip
 
 
@@ -161,7 +179,10 @@ class Panel(core.Panel):
             "max": self.most,
             "min": self.least,
             "noValue": self.no_value or None,
-            "thresholds": {"mode": "absolute", "steps": [{"color": NEUTRAL, "value": None}]},
+            "thresholds": {
+                "mode": "absolute",
+                "steps": [{"color": NEUTRAL, "value": None}],
+            },
             "unit": self.unit or None,
             "custom": self.custom() or None,
         }
@@ -176,7 +197,9 @@ class Panel(core.Panel):
             }
         )
         letters = enumerate(self.targets, ord("A"))
-        document["targets"] = [attr.evolve(target, refId=chr(letter)) for letter, target in letters]
+        document["targets"] = [
+            attr.evolve(target, refId=chr(letter)) for letter, target in letters
+        ]
         # A placeholder of release/publish.toml leads nowhere.
         more = "" if PLACEHOLDER in self.page else f" [More]({self.page})"
         document["description"] = self.description + more
@@ -192,7 +215,8 @@ class Stat(Panel):
 
     Attributes:
         text: `value`, `name`, or `value_and_name`.
-        background: fill the tile with the colour, as judgements do; else the text has it.
+        background: fill the tile with the colour, as judgements do; else the text has
+            it.
     """
 
     KIND = "stat"
@@ -224,8 +248,10 @@ class TimeSeries(Panel):
     Attributes:
         fill: opacity of the area below, in percent.
         stack: one series upon the other.
-        soft_most: what the axis reaches at least, so that a line at 0 lies at the bottom.
-        listed: whether the legend is a table on the right, with the last and the least value.
+        soft_most: what the axis reaches at least, so that a line at 0 lies at the
+            bottom.
+        listed: whether the legend is a table on the right, with the last and the least
+            value.
     """
 
     KIND = "timeseries"
@@ -236,7 +262,8 @@ class TimeSeries(Panel):
     listed: bool = False
 
     def __attrs_post_init__(self) -> None:
-        """Leave decimals to Grafana but for whole numbers: it would give several lines of an axis one label.
+        """Leave decimals to Grafana but for whole numbers: it would give several lines
+        of an axis one label.
 
         Shares with 0 would have labels at 0 % and 100 % only.
         """
@@ -244,7 +271,10 @@ class TimeSeries(Panel):
             self.decimals = None
         if self.listed:
             # Of a series that has ended, there is no last value.
-            self.overrides = [override("byType", "number", noValue="-"), *self.overrides]
+            self.overrides = [
+                override("byType", "number", noValue="-"),
+                *self.overrides,
+            ]
 
     def options(self) -> Json:
         """Return the options of a time series panel."""
@@ -277,7 +307,8 @@ class TimeSeries(Panel):
 class StateTimeline(Panel):
     """Words over time, a row for each series; their colours are those of the mappings.
 
-    With colours by thresholds Grafana would merge values by thresholds, and all states would be one.
+    With colours by thresholds Grafana would merge values by thresholds, and all states
+    would be one.
 
     Attributes:
         legend: whether the words are explained below.
@@ -315,7 +346,8 @@ class Heatmap(Panel):
 
     Attributes:
         label: of the axis.
-        whole: the buckets hold one whole number each, so that it is the label of the row, not of its edge.
+        whole: the buckets hold one whole number each, so that it is the label of the
+            row, not of its edge.
     """
 
     KIND = "heatmap"
@@ -342,7 +374,12 @@ class Heatmap(Panel):
             "legend": {"show": True},
             "rowsFrame": {"layout": "unknown" if self.whole else "auto"},
             "tooltip": {"mode": "single", "showColorScale": False, "yHistogram": True},
-            "yAxis": {"axisLabel": self.label, "axisPlacement": "left", "reverse": False, "unit": "short"},
+            "yAxis": {
+                "axisLabel": self.label,
+                "axisPlacement": "left",
+                "reverse": False,
+                "unit": "short",
+            },
             "cellValues": {"unit": self.unit},
         }
 
@@ -369,7 +406,10 @@ class Table(Panel):
 
     def options(self) -> Json:
         """Return the options of a table."""
-        by = [{"displayName": self.sort[0], "desc": self.sort[1]}] if self.sort else []
+        if self.sort:
+            by = [{"displayName": self.sort[0], "desc": self.sort[1]}]
+        else:
+            by = []
         return {
             "cellHeight": "sm",
             "footer": {"show": False},
@@ -379,7 +419,12 @@ class Table(Panel):
 
     def custom(self) -> Json:
         """Return the field options of a table."""
-        return {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": False, "inspect": False}
+        return {
+            "align": "auto",
+            "cellOptions": {"type": "auto"},
+            "filterable": False,
+            "inspect": False,
+        }
 
 
 @attr.s(auto_attribs=True, kw_only=True)

@@ -1,7 +1,8 @@
 """PromQL: the expressions that panels share.
 
-Ratios are never averaged: numerator and denominator are summed separately and divided at the end. Tables use what
-the exporter derived over its own window, as its judgement does; lines use rates over Grafana's rate interval.
+Ratios are never averaged: numerator and denominator are summed separately and divided
+at the end. Tables use what the exporter derived over its own window, as its judgement
+does; lines use rates over Grafana's rate interval.
 """
 
 from collections.abc import Mapping
@@ -23,9 +24,11 @@ MODEL_LEGEND = f"{CLUSTER_LEGEND} {{{{namespace}}}} {{{{model_name}}}}"
 INTERVAL = "$__rate_interval"
 #: Selects the exporters among all scrape targets.
 KNOWN = f"on ({PLACE}) last_over_time(vllm_specdec_build_info{{{TARGETS}}}[1d])"
-#: Whether each scraped exporter answers: those seen within a day, or with the job name that the rules expect.
+#: Whether each scraped exporter answers: those seen within a day, or with the job name
+#: that the rules expect.
 EXPORTERS = (
-    f'(max by ({PLACE}) (up{{{TARGETS}}}) and {KNOWN} or max by ({PLACE}) (up{{{TARGETS},job=~"{JOB}"}}))'
+    f"(max by ({PLACE}) (up{{{TARGETS}}}) and {KNOWN} or max by ({PLACE}) "
+    f'(up{{{TARGETS},job=~"{JOB}"}}))'
 )
 #: Always fires where the rules are loaded: tells "no alert" from "no rules".
 WATCHDOG = 'ALERTS{alertname="VLLMSpecDecodeWatchdog",alertstate="firing"}'
@@ -33,7 +36,9 @@ WATCHDOG = 'ALERTS{alertname="VLLMSpecDecodeWatchdog",alertstate="firing"}'
 
 def total(inner: str, by: str = "", operator: str = "sum") -> str:
     """Return the sum of an expression, of everything or by labels."""
-    return f"{operator} by ({by}) ({inner})" if by else f"{operator}({inner})"
+    if by:
+        return f"{operator} by ({by}) ({inner})"
+    return f"{operator}({inner})"
 
 
 def metric(series: str, select: str = MODELS, **matchers: str) -> str:
@@ -49,9 +54,11 @@ def windowed(series: str, **matchers: str) -> str:
 
 #: The longest time since a successful poll, of the servers that answer.
 OLDEST = (
-    f"max(time() - ({metric('last_success_timestamp_seconds', TARGETS)} and {metric('up', TARGETS)} == 1))"
+    f"max(time() - ({metric('last_success_timestamp_seconds', TARGETS)} and "
+    f"{metric('up', TARGETS)} == 1))"
 )
-#: Drafts and generated tokens per second of each engine, which ratios and speedups are weighted with.
+#: Drafts and generated tokens per second of each engine, which ratios and speedups are
+#: weighted with.
 DRAFTS = windowed("drafts_per_second")
 GENERATED = windowed("generation_tokens_per_second")
 
@@ -62,7 +69,12 @@ def rate(name: str, by: str = "") -> str:
 
 
 def summed_rate(
-    series: str, select: str = MODELS, by: str = "", *, over: str = INTERVAL, **matchers: str
+    series: str,
+    select: str = MODELS,
+    by: str = "",
+    *,
+    over: str = INTERVAL,
+    **matchers: str,
 ) -> str:
     """Return the rate of any counter, summed."""
     own = "".join(f',{label}="{value}"' for label, value in matchers.items())
@@ -75,23 +87,31 @@ def recorded(name: str, **matchers: str) -> str:
 
 
 def or_without_rules(record: str, gauges: str) -> str:
-    """Return a record without its name, or where no rules are loaded, what the exporter's own series say."""
+    """Return a record without its name, or where no rules are loaded, what the
+    exporter's own series say.
+    """
     return f"{recorded(record)} + 0\nor on () {gauges}"
 
 
 def threshold(name: str) -> str:
-    """Return a threshold in force by model: that of the exporter which watches it, the lowest if several do."""
+    """Return a threshold in force by model: that of the exporter which watches it, the
+    lowest if several do.
+    """
     return recorded(f"{name}:threshold")
 
 
 def agreed(name: str) -> str:
-    """Return a threshold of several models as one series without labels, or if they differ, that of each.
+    """Return a threshold of several models as one series without labels, or if they
+    differ, that of each.
 
     Nothing is below 0, so no line is drawn there.
     """
     of_each = f"({threshold(name)} > 0)"
     own = metric("threshold", TARGETS, threshold=name)
-    return f"min({of_each}) == max({of_each})\nor on () {of_each}\nor on () (min({own}) > 0)"
+    return (
+        f"min({of_each}) == max({of_each})\nor on () {of_each}\nor on () (min({own}) > "
+        "0)"
+    )
 
 
 def quantile(
@@ -103,23 +123,31 @@ def quantile(
     over: str = INTERVAL,
     above: float = 0,
 ) -> str:
-    """Return a quantile of any histogram, if it is above a bound; without observations it is absent, not NaN."""
+    """Return a quantile of any histogram, if it is above a bound; without observations
+    it is absent, not NaN.
+    """
     labels = f"le, {by}" if by else "le"
     estimate = (
-        f"histogram_quantile({share:g}, {summed_rate(histogram + '_bucket', select, labels, over=over)})"
+        f"histogram_quantile({share:g}, "
+        f"{summed_rate(histogram + '_bucket', select, labels, over=over)})"
     )
-    return f"{estimate} > {above:g}" if above else f"{estimate} >= 0"
+    if above:
+        return f"{estimate} > {above:g}"
+    return f"{estimate} >= 0"
 
 
 class Flow:
     """Ratios of counters: of sums, over rates, or over the exporter's window (`now`)."""
 
     def __init__(self, by: str = "", *, now: bool = False) -> None:
-        self._by, self._now = by, now
+        self._by = by
+        self._now = now
 
     def of(self, name: str) -> str:
         """Return a counter's increase per second."""
-        return total(windowed(f"{name}_per_second"), self._by) if self._now else rate(name, self._by)
+        if self._now:
+            return total(windowed(f"{name}_per_second"), self._by)
+        return rate(name, self._by)
 
     def acceptance(self) -> str:
         """Return accepted over draft tokens."""
@@ -142,16 +170,25 @@ class Flow:
 
     def waste(self) -> str:
         """Return the share of the verified tokens that was rejected."""
-        return f"{self.rejected()} / (({self.of('draft_tokens')} + {self.of('drafts')}) > 0)"
+        return (
+            f"{self.rejected()} / (({self.of('draft_tokens')} + {self.of('drafts')}) > "
+            "0)"
+        )
 
     def _or_unwatched(self, own: str, ratio: str) -> str:
-        """Return a ratio with that of the models which no exporter watches, as far as their servers tell."""
+        """Return a ratio with that of the models which no exporter watches, as far as
+        their servers tell.
+        """
         unwatched = recorded("unwatched:ratio_rate5m", measure=ratio)
-        return f"{own}\nor sum by ({MODEL}) ({unwatched})" if self._by == MODEL else own
+        if self._by == MODEL:
+            return f"{own}\nor sum by ({MODEL}) ({unwatched})"
+        return own
 
 
 def speedup(by: str = "") -> str:
-    """Return the speedup of engines, or of any number: all their tokens over the plain time that they took."""
+    """Return the speedup of engines, or of any number: all their tokens over the plain
+    time that they took.
+    """
     own = metric("speedup")
     made = total(f"{GENERATED} and ignoring (window, basis) {own}", by)
     spent = total(f"{GENERATED} / ignoring (window, basis) {own}", by)
@@ -159,7 +196,8 @@ def speedup(by: str = "") -> str:
 
 
 def weighted(value: str, weight: str, by: str = "", own: str = "") -> str:
-    """Return the mean of a windowed ratio of engines, weighted with its denominator: a ratio of sums.
+    """Return the mean of a windowed ratio of engines, weighted with its denominator: a
+    ratio of sums.
 
     Args:
         value: the ratio, one series for each engine and each value of its own label.
@@ -174,7 +212,8 @@ def weighted(value: str, weight: str, by: str = "", own: str = "") -> str:
 
 
 def harmonic(value: str, weight: str, by: str = "") -> str:
-    """Return a ratio of sums from ratios whose numerators are known: their sum over that of the denominators.
+    """Return a ratio of sums from ratios whose numerators are known: their sum over
+    that of the denominators.
 
     Args:
         value: the ratio, one series for each engine.
@@ -191,7 +230,9 @@ BREAK_EVEN = weighted(windowed("break_even_acceptance_length"), DRAFTS, MODEL)
 
 
 def survival(over: str = INTERVAL) -> str:
-    """Return the share of drafts accepted at each position, of the engines that draft so far."""
+    """Return the share of drafts accepted at each position, of the engines that draft
+    so far.
+    """
     accepted = f"rate({metric('accepted_tokens_per_position_total')}[{over}])"
     drafts = f"rate({metric('drafts_total')}[{over}])"
     reached = f"0 * {accepted} + ignoring (position) group_left () {drafts}"
@@ -199,24 +240,34 @@ def survival(over: str = INTERVAL) -> str:
 
 
 def conditional() -> str:
-    """Return the share of the drafts that reached each position in which it was accepted too."""
+    """Return the share of the drafts that reached each position in which it was
+    accepted too.
+    """
     accepted, reaching = (
-        rate(name, "position") for name in ("accepted_tokens_per_position", "drafts_reaching_position")
+        rate(name, "position")
+        for name in ("accepted_tokens_per_position", "drafts_reaching_position")
     )
     return f"{accepted} / ({reaching} > 0)"
 
 
 def accepted_buckets() -> str:
-    """Return the cumulative buckets of accepted tokens per draft, as shares of the drafts.
+    """Return the cumulative buckets of accepted tokens per draft, as shares of the
+    drafts.
 
-    An engine with a smaller K has no bucket for what it never drafts; all its drafts belong there. The last
-    bucket holds all drafts, so +Inf would add an empty row, or a wrong one where K changes.
+    An engine with a smaller K has no bucket for what it never drafts; all its drafts
+    belong there. The last bucket holds all drafts, so +Inf would add an empty row, or a
+    wrong one where K changes.
     """
     finite = MODELS + ',le!="+Inf"'
-    bucket = f"increase({metric('accepted_tokens_per_draft_bucket', finite)}[{INTERVAL}])"
+    bucket = (
+        f"increase({metric('accepted_tokens_per_draft_bucket', finite)}[{INTERVAL}])"
+    )
     count = f"increase({metric('accepted_tokens_per_draft_count')}[{INTERVAL}])"
     within = f"sum by (le) (0 * {bucket} + ignoring (le) group_left () {count})"
-    return f"1 + (sum by (le) ({bucket}) - {within}) / on () group_left () (sum({count}) > 0)"
+    return (
+        f"1 + (sum by (le) ({bucket}) - {within}) / on () group_left () (sum({count}) "
+        "> 0)"
+    )
 
 
 def renamed(expr: str, label: str, words: Mapping[str, str]) -> str:
@@ -228,9 +279,11 @@ def renamed(expr: str, label: str, words: Mapping[str, str]) -> str:
 
 
 def in_words(by: str, label: str, *numbers: str, and_label: str = "") -> str:
-    """Return 1 for each row, with a label that has several numbers with blanks between them.
+    """Return 1 for each row, with a label that has several numbers with blanks between
+    them.
 
-    They stand in labels that come last in the alphabet: Prometheus 2.42 loses those behind them.
+    They stand in labels that come last in the alphabet: Prometheus 2.42 loses those
+    behind them.
 
     Args:
         by: labels of the rows.
@@ -243,6 +296,9 @@ def in_words(by: str, label: str, *numbers: str, and_label: str = "") -> str:
     kept = f"{by}, {and_label}" if and_label else by
     joined = f'count_values by ({kept}) ("{first[0]}", {first[1]})'
     for name, number in others:
-        joined += f' * on ({by}) group_left ({name}) count_values by ({by}) ("{name}", {number})'
+        joined += (
+            f' * on ({by}) group_left ({name}) count_values by ({by}) ("{name}", '
+            f"{number})"
+        )
     words = ", ".join(f'"{name}"' for name in (*names, and_label) if name)
     return f'sum by ({by}, {label}) (label_join({joined}, "{label}", " ", {words}))'

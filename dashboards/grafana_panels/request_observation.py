@@ -33,7 +33,10 @@ RECORDS = {
 
 
 #: Of the observed requests, by what their answers have.
-_SHARES = f"{summed_rate(OBSERVED, 'record', TARGETS)} / on () group_left () ({summed_rate(OBSERVED, '', TARGETS)} > 0)"
+_SHARES = (
+    f"{summed_rate(OBSERVED, 'record', TARGETS)} / on () group_left () "
+    f"({summed_rate(OBSERVED, '', TARGETS)} > 0)"
+)
 
 
 def _a_minute(name: str, by: str = "") -> str:
@@ -56,10 +59,16 @@ observed: list[Panel] = [
     ),
     lines(
         "Records in answers",
-        "No record: --per-request-spec-decode-metrics is missing, or streams lack include_usage. Summaries have no positions.",
+        (
+            "No record: --per-request-spec-decode-metrics is missing, or streams lack "
+            "include_usage. Summaries have no positions."
+        ),
         {},
         over_time(
-            renamed(_SHARES, "record", {key: word for key, (word, _) in RECORDS.items()}), "{{record}}"
+            renamed(
+                _SHARES, "record", {key: word for key, (word, _) in RECORDS.items()}
+            ),
+            "{{record}}",
         ),
         **RATIO,
         stack=True,
@@ -70,11 +79,17 @@ observed: list[Panel] = [
     ),
     lines(
         "Unobserved requests and failed connections",
-        "By reason, as the metrics reference has them. Rejected pushes: see the gateway's log.",
+        (
+            "By reason, as the metrics reference has them. Rejected pushes: see the "
+            "gateway's log."
+        ),
         {},
         over_time(_a_minute("tap_unobserved_total", "reason"), "not read: {{reason}}"),
         over_time(_a_minute("push_rejected_total"), "push rejected"),
-        over_time(_a_minute("tap_upstream_errors_total", "reason"), "no connection: {{reason}}"),
+        over_time(
+            _a_minute("tap_upstream_errors_total", "reason"),
+            "no connection: {{reason}}",
+        ),
         **A_MINUTE,
         no_value="none, or there is no tap",
         width=8,
@@ -86,11 +101,19 @@ tenants = joined_table(
     "Tenants of --requests.tenant-header, most losing first; all others are *other*.",
     {TENANT: "Tenant"},
     [
-        Column("Requests", f"{summed_rate(TENANT_REQUESTS, TENANT)} > 0", "reqps", 2, 100),
+        Column(
+            "Requests", f"{summed_rate(TENANT_REQUESTS, TENANT)} > 0", "reqps", 2, 100
+        ),
         Column("Tokens", summed_rate(TENANT_TOKENS, TENANT), "suffix:tokens/s", 0, 115),
         Column("Lose", losing(TENANT_REQUESTS, TENANT), "percentunit", 0, 75),
         Column("Losing tokens", losing(TENANT_TOKENS, TENANT), "percentunit", 0, 120),
-        Column("Acceptance", acceptance(TENANT, TENANT_DRAFT_TOKENS, TENANT_ACCEPTED), "percentunit", 0, 105),
+        Column(
+            "Acceptance",
+            acceptance(TENANT, TENANT_DRAFT_TOKENS, TENANT_ACCEPTED),
+            "percentunit",
+            0,
+            105,
+        ),
     ],
     no_value=ABSENT,
     sort=("Lose", True),

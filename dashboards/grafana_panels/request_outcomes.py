@@ -40,7 +40,13 @@ KIND = f"{TYPE}, {TEMPERATURE}"
 #: Requests of each kind for which something was drafted.
 JUDGEABLE = f"({summed_rate(REQUESTS, KIND)} > 0)"
 MIXED = word_mapping({1: ("● MIXED", AMBER), 0: ("not mixed", GREY)})
-_STACKED: Json = {"unit": "reqps", "least": 0, "fill": 25, "stack": True, "no_value": ABSENT}
+_STACKED: Json = {
+    "unit": "reqps",
+    "least": 0,
+    "fill": 25,
+    "stack": True,
+    "no_value": ABSENT,
+}
 
 
 def _rejected(by: str = "") -> str:
@@ -49,20 +55,34 @@ def _rejected(by: str = "") -> str:
 
 def _filter(label: str, column: str) -> Json:
     kept = ("datasource", CLUSTER, "namespace", "model_name")
-    return named(column, links=[only(UID, f"Only this {column.lower()}", label, column, kept)])
+    return named(
+        column, links=[only(UID, f"Only this {column.lower()}", label, column, kept)]
+    )
 
 
 tiles: list[Panel] = [
     Stat(
         title="Data by request",
-        description="NO: configure a tap or a push. NO RECORDS: vLLM lacks --per-request-spec-decode-metrics detailed.",
+        description=(
+            "NO: configure a tap or a push. NO RECORDS: vLLM lacks "
+            "--per-request-spec-decode-metrics detailed."
+        ),
         targets=[
             now(
-                f"2 * group({with_record()} > 0)\nor group({summed_rate(OBSERVED, '', TARGETS)} > 0)\nor vector(0)",
+                (
+                    f"2 * group({with_record()} > 0)\nor "
+                    f"group({summed_rate(OBSERVED, '', TARGETS)} > 0)\nor vector(0)"
+                ),
                 "per-request data",
             ),
         ],
-        mappings=word_mapping({0: ("NO: means only", GREY), 1: ("● NO RECORDS", AMBER), 2: ("▲ YES", BLUE)}),
+        mappings=word_mapping(
+            {
+                0: ("NO: means only", GREY),
+                1: ("● NO RECORDS", AMBER),
+                2: ("▲ YES", BLUE),
+            }
+        ),
         background=True,
         no_value="NO: means only",
         width=6,
@@ -78,7 +98,10 @@ tiles: list[Panel] = [
     ),
     Stat(
         title="Losing share",
-        description="Requests with acceptance below disable_acceptance_ratio, and their share of the generated tokens.",
+        description=(
+            "Requests with acceptance below disable_acceptance_ratio, and their share "
+            "of the generated tokens."
+        ),
         targets=[now(losing(REQUESTS), "requests"), now(losing(TOKENS), "tokens")],
         text="value_and_name",
         **RATIO,
@@ -87,8 +110,14 @@ tiles: list[Panel] = [
     ),
     Stat(
         title="Acceptance by request",
-        description="Nine of ten requests exceed P10, which is interpolated within buckets; together: of all tokens.",
-        targets=[now(quantile(ACCEPTANCE, 0.1), "P10, interpolated"), now(acceptance(), "together")],
+        description=(
+            "Nine of ten requests exceed P10, which is interpolated within buckets; "
+            "together: of all tokens."
+        ),
+        targets=[
+            now(quantile(ACCEPTANCE, 0.1), "P10, interpolated"),
+            now(acceptance(), "together"),
+        ],
         text="value_and_name",
         **RATIO,
         no_value=ABSENT,
@@ -98,7 +127,10 @@ tiles: list[Panel] = [
 
 kinds = joined_table(
     "Requests by type and temperature",
-    "Most losing first: route these to a server without speculation. Percentiles are interpolated.",
+    (
+        "Most losing first: route these to a server without speculation. Percentiles "
+        "are interpolated."
+    ),
     {TYPE: "Type", TEMPERATURE: "Temperature"},
     [
         Column("Requests", JUDGEABLE, "reqps", 2),
@@ -123,7 +155,10 @@ kinds = joined_table(
 over_time_panels: list[Panel] = [
     Heatmap(
         title="Acceptance of requests",
-        description="Requests by acceptance rate. Two bands are two kinds of traffic: the mean describes neither.",
+        description=(
+            "Requests by acceptance rate. Two bands are two kinds of traffic: the mean "
+            "describes neither."
+        ),
         targets=[buckets(buckets_of(ACCEPTANCE))],
         unit="short",
         label="acceptance",
@@ -132,18 +167,31 @@ over_time_panels: list[Panel] = [
     lines(
         "Quantiles of acceptance",
         "Interpolated. If lines spread while P50 is level, a losing minority grows.",
-        {name: (quantile(ACCEPTANCE, share), color) for name, (share, color) in QUANTILES.items()},
-        over_time(threshold("poor_request_acceptance_ratio"), f"{LIMIT}P10 poor below {MODEL_LEGEND}"),
+        {
+            name: (quantile(ACCEPTANCE, share), color)
+            for name, (share, color) in QUANTILES.items()
+        },
+        over_time(
+            threshold("poor_request_acceptance_ratio"),
+            f"{LIMIT}P10 poor below {MODEL_LEGEND}",
+        ),
         **RATIO,
         overrides=[threshold_lines(VERMILION)],
         no_value=ABSENT,
     ),
     lines(
         "Requests by outcome",
-        "They lose below disable_acceptance_ratio and gain above break_even_acceptance_ratio.",
+        (
+            "They lose below disable_acceptance_ratio and gain above "
+            "break_even_acceptance_ratio."
+        ),
         {},
-        over_time(renamed(rate_of(REQUESTS, by="outcome"), "outcome", OUTCOMES), "{{outcome}}"),
-        overrides=colored(dict(zip(OUTCOMES.values(), (BLUE, SKY, ORANGE), strict=True))),
+        over_time(
+            renamed(rate_of(REQUESTS, by="outcome"), "outcome", OUTCOMES), "{{outcome}}"
+        ),
+        overrides=colored(
+            dict(zip(OUTCOMES.values(), (BLUE, SKY, ORANGE), strict=True))
+        ),
         width=8,
         **_STACKED,
     ),
@@ -160,7 +208,10 @@ over_time_panels: list[Panel] = [
             (
                 "type",
                 TYPE,
-                "One type rises alone: its prompts or parameters changed. All rise: look for a release.",
+                (
+                    "One type rises alone: its prompts or parameters changed. All "
+                    "rise: look for a release."
+                ),
             ),
             (
                 "temperature",
@@ -179,7 +230,10 @@ positions: list[Panel] = [
         [
             Column(
                 "Where drafted",
-                f"{summed_rate(ACCEPTED_AT, 'position')} / ({summed_rate(DRAFTED_AT, 'position')} > 0)",
+                (
+                    f"{summed_rate(ACCEPTED_AT, 'position')} / "
+                    f"({summed_rate(DRAFTED_AT, 'position')} > 0)"
+                ),
                 "percentunit",
                 0,
                 bars=True,
@@ -205,7 +259,10 @@ mix: list[Panel] = [
     *(
         TimeSeries(
             title=f"Requests by {word}",
-            description=f"If the mix of {word}s changes, so does acceptance, without a fault: tune K again.",
+            description=(
+                f"If the mix of {word}s changes, so does acceptance, without a fault: "
+                "tune K again."
+            ),
             targets=[over_time(rate_of(REQUESTS, by=label), f"{{{{{label}}}}}")],
             **_STACKED,
         )

@@ -1,10 +1,12 @@
-"""Per-request series: what the tap, or a gateway that pushes, reports of single requests.
+"""Per-request series: what the tap, or a gateway that pushes, reports of single
+requests.
 
-Histograms and counters are those of groups of requests: a model, a bucket of temperature, a type. Requests come
-in at a server before it is known which engine serves them, so none of these series has an engine.
+Histograms and counters are those of groups of requests: a model, a bucket of
+temperature, a type. Requests come in at a server before it is known which engine serves
+them, so none of these series has an engine.
 
-Ratios and quantiles are over half an hour, as the exporter and the rules judge: in a minute there are too few
-requests. Rates of requests are over Grafana's rate interval.
+Ratios and quantiles are over half an hour, as the exporter and the rules judge: in a
+minute there are too few requests. Rates of requests are over Grafana's rate interval.
 """
 
 from . import promql, variables
@@ -16,7 +18,8 @@ UID = "vllm-specdec-requests"
 PREFIX = "vllm_specdec_"
 ACCEPTANCE = f"{PREFIX}request_acceptance_ratio"
 TPOT = f"{PREFIX}request_time_per_output_token_seconds"
-#: Requests, and the tokens that they generated, by outcome: `loses`, `break_even`, `gains`.
+#: Requests, and the tokens that they generated, by outcome: `loses`, `break_even`,
+#: `gains`.
 REQUESTS = f"{PREFIX}request_outcomes_total"
 TOKENS = f"{PREFIX}request_generation_tokens_total"
 DRAFT_TOKENS = f"{PREFIX}request_draft_tokens_total"
@@ -31,7 +34,9 @@ TENANT_ACCEPTED = f"{PREFIX}tenant_accepted_tokens_total"
 #: All requests that an exporter observed, by what their answers had.
 OBSERVED = f"{PREFIX}request_observations_total"
 
-TEMPERATURE, TYPE, TENANT = "temperature", "request_type", "tenant"
+TEMPERATURE = "temperature"
+TYPE = "request_type"
+TENANT = "tenant"
 OUTCOMES = {"gains": "gains", "break_even": "break-even", "loses": "loses"}
 OVER = "30m"
 #: Shown without per-request series.
@@ -49,16 +54,22 @@ def quantile(name: str, share: float, by: str = "") -> str:
 
 
 def buckets_of(name: str) -> str:
-    """Return how many requests fell into each cumulative bucket of a histogram since the point before."""
+    """Return how many requests fell into each cumulative bucket of a histogram since
+    the point before.
+    """
     return f"sum by (le) (increase({name}_bucket{{{MODELS}}}[{INTERVAL}]))"
 
 
 def losing(name: str, by: str = "") -> str:
-    """Return the share of what is counted by outcome that belongs to requests which lose."""
+    """Return the share of what is counted by outcome that belongs to requests which
+    lose.
+    """
     return f"{summed_rate(name, by, outcome='loses')} / ({summed_rate(name, by)} > 0)"
 
 
-def acceptance(by: str = "", drafted: str = DRAFT_TOKENS, accepted: str = ACCEPTED) -> str:
+def acceptance(
+    by: str = "", drafted: str = DRAFT_TOKENS, accepted: str = ACCEPTED
+) -> str:
     """Return accepted over drafted tokens of all requests together."""
     return f"{summed_rate(accepted, by)} / ({summed_rate(drafted, by)} > 0)"
 
@@ -69,12 +80,17 @@ def with_record() -> str:
 
 
 def of_requests() -> list[Json]:
-    """Return the variables: models also have the names that only clients use, such as adapters."""
+    """Return the variables: models also have the names that only clients use, such as
+    adapters.
+    """
     models = " or ".join(
         f"count by (model_name) (last_over_time({PREFIX}{name}{{{TARGETS}}}[$__range]))"
         for name in ("info", "window_requests")
     )
     model = variables.query(
-        "model_name", LABELS["model_name"], f"query_result({models})", regex='/model_name="([^"]+)"/'
+        "model_name",
+        LABELS["model_name"],
+        f"query_result({models})",
+        regex='/model_name="([^"]+)"/',
     )
     return [*variables.of_targets()[:-1], model, variables.filters()]

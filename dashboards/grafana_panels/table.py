@@ -12,7 +12,8 @@ from .panel import Table, columns
 _RANK = "Rank"
 #: Cell options of texts that may be longer than their column.
 WRAPPED = {"type": "auto", "wrapText": True}
-#: How columns of labels look in every table, by heading; other properties of a table add to this.
+#: How columns of labels look in every table, by heading; other properties of a table
+#: add to this.
 LOOKS: Json = {
     "Cluster": {"custom__width": 58},
     "Namespace": {"custom__width": 90},
@@ -60,7 +61,11 @@ class Column:
         elif self.mappings:
             properties["mappings"] = list(self.mappings)
         if self.bars:
-            properties["custom__cellOptions"] = {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"}
+            properties["custom__cellOptions"] = {
+                "type": "gauge",
+                "mode": "basic",
+                "valueDisplayMode": "text",
+            }
             properties["color"] = fixed(BLUE)
             properties["min"] = 0
             if self.unit == "percentunit":
@@ -71,7 +76,9 @@ class Column:
 
 
 def filled(mappings: Sequence[Json]) -> Json:
-    """Return the properties of cells that the colour of their word fills; those without a value have none."""
+    """Return the properties of cells that the colour of their word fills; those without
+    a value have none.
+    """
     steps = [{"color": "transparent", "value": None}]
     return {
         "mappings": list(mappings),
@@ -100,7 +107,8 @@ def joined_table(
         values: the columns behind them, in order.
         hidden: labels that only links need.
         overrides: for the columns of labels.
-        numbered: heading of a label whose values are numbers: rows are sorted by it, as numbers.
+        numbered: heading of a label whose values are numbers: rows are sorted by it, as
+            numbers.
         ranked: query of a number for each row, by which they come in ascending order.
         more: whatever else a panel takes.
     """
@@ -109,7 +117,10 @@ def joined_table(
         overrides = [*overrides, named(_RANK, custom__hidden=True)]
     # Grafana adds the letter where there are several queries only.
     several = len(values) > 1
-    value_names = [f"Value #{chr(ord('A') + index)}" if several else "Value" for index in range(len(values))]
+    value_names = [
+        f"Value #{chr(ord('A') + index)}" if several else "Value"
+        for index in range(len(values))
+    ]
     order = [*labels, *value_names, *hidden]
     return Table(
         title=title,
@@ -124,7 +135,13 @@ def joined_table(
                     "indexByName": {name: index for index, name in enumerate(order)},
                     "renameByName": {
                         **labels,
-                        **dict(zip(value_names, (value.title for value in values), strict=True)),
+                        **dict(
+                            zip(
+                                value_names,
+                                (value.title for value in values),
+                                strict=True,
+                            )
+                        ),
                     },
                 },
             },
@@ -143,14 +160,21 @@ def joined_table(
 
 
 def _by_number(column: str) -> list[Json]:
-    """Return the transformations that sort rows by a label as a number: as a text, 10 comes before 2."""
+    """Return the transformations that sort rows by a label as a number: as a text, 10
+    comes before 2.
+    """
     conversion = {"targetField": column, "destinationType": "number"}
     return [
-        {"id": "convertFieldType", "options": {"conversions": [conversion], "fields": {}}},
+        {
+            "id": "convertFieldType",
+            "options": {"conversions": [conversion], "fields": {}},
+        },
         _by(column),
     ]
 
 
 def _by(column: str) -> Json:
-    """Return the transformation that sorts rows by a column; equal ones stay in their order."""
+    """Return the transformation that sorts rows by a column; equal ones stay in their
+    order.
+    """
     return {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": column}]}}

@@ -1,7 +1,9 @@
-"""Variables: what can be chosen at the top of a dashboard, and the matchers that use them.
+"""Variables: what can be chosen at the top of a dashboard, and the matchers that use
+them.
 
-A label may be absent from a Prometheus: without `cluster` the list is empty, All matches everything, and every
-panel works. Any other label is chosen with the ad hoc filters, which Grafana adds to every query.
+A label may be absent from a Prometheus: without `cluster` the list is empty, All
+matches everything, and every panel works. Any other label is chosen with the ad hoc
+filters, which Grafana adds to every query.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,11 +13,18 @@ from mixin import CLUSTER
 from .field import Json
 from .panel import DATASOURCE
 
-#: Headings of the variables that are labels, which narrow each other down in this order.
+#: Headings of the variables that are labels, which narrow each other down in this
+#: order.
 LABELS = {CLUSTER: "Cluster", "namespace": "Namespace", "model_name": "Model"}
 #: Headings of the labels of a scrape target.
-PLACES = {CLUSTER: "Cluster", "namespace": "Namespace", "pod": "Pod", "instance": "Instance"}
-#: Placeholder that Grafana replaces with the data source chosen at import; see `__inputs`.
+PLACES = {
+    CLUSTER: "Cluster",
+    "namespace": "Namespace",
+    "pod": "Pod",
+    "instance": "Instance",
+}
+#: Placeholder that Grafana replaces with the data source chosen at import; see
+#: `__inputs`.
 INPUT = "DS_PROMETHEUS"
 
 
@@ -24,9 +33,11 @@ def selector(labels: Iterable[str]) -> str:
     return ",".join(f'{label}=~"${label}"' for label in labels)
 
 
-#: Matchers of what has a model: the exporter's series of engines, recorded series, and those of vLLM itself.
+#: Matchers of what has a model: the exporter's series of engines, recorded series, and
+#: those of vLLM itself.
 MODELS = selector(LABELS)
-#: Matchers of what belongs to a scrape target: the exporter itself, and the servers that it polls.
+#: Matchers of what belongs to a scrape target: the exporter itself, and the servers
+#: that it polls.
 TARGETS = selector((CLUSTER, "namespace"))
 
 
@@ -47,7 +58,9 @@ def datasource() -> Json:
     }
 
 
-def query(name: str, heading: str, expr: str, *, regex: str = "", every: bool = True) -> Json:
+def query(
+    name: str, heading: str, expr: str, *, regex: str = "", every: bool = True
+) -> Json:
     """Return a variable whose values come from Prometheus.
 
     Args:
@@ -55,9 +68,13 @@ def query(name: str, heading: str, expr: str, *, regex: str = "", every: bool = 
         heading: its label in Grafana.
         expr: `label_values(...)` or `query_result(...)`.
         regex: selects a part of each result.
-        every: whether several values and All can be chosen; else one value is, at first the first result.
+        every: whether several values and All can be chosen; else one value is, at first
+            the first result.
     """
-    several = {"allValue": ".*", "current": {"selected": True, "text": ["All"], "value": ["$__all"]}}
+    several = {
+        "allValue": ".*",
+        "current": {"selected": True, "text": ["All"], "value": ["$__all"]},
+    }
     return {
         **(several if every else {"current": {}}),
         "datasource": DATASOURCE,
@@ -78,10 +95,20 @@ def query(name: str, heading: str, expr: str, *, regex: str = "", every: bool = 
 
 def labels(*names: str) -> list[Json]:
     """Return the variables of labels; each narrows down those after it."""
-    queries, before = [], list[str]()
+    queries = []
+    before = list[str]()
     for name in names:
-        metric = "vllm_specdec_info" if name == "model_name" else "vllm_specdec_up"
-        queries.append(query(name, LABELS[name], f"label_values({metric}{{{selector(before)}}}, {name})"))
+        if name == "model_name":
+            metric = "vllm_specdec_info"
+        else:
+            metric = "vllm_specdec_up"
+        queries.append(
+            query(
+                name,
+                LABELS[name],
+                f"label_values({metric}{{{selector(before)}}}, {name})",
+            )
+        )
         before.append(name)
     return queries
 
@@ -94,7 +121,9 @@ def window() -> Json:
 
 
 def price() -> Json:
-    """Return the variable for what an hour of an engine costs: of all its GPUs, in any currency."""
+    """Return the variable for what an hour of an engine costs: of all its GPUs, in any
+    currency.
+    """
     default = {"text": "2", "value": "2"}
     return {
         "current": default,
@@ -125,18 +154,27 @@ def of_models() -> list[Json]:
 
 
 def of_one_model(rank: Callable[[str], str]) -> list[Json]:
-    """Return the variables of a dashboard of one model: at first the one with the least rank, by a selector."""
-    queries, before = [], list[str]()
+    """Return the variables of a dashboard of one model: at first the one with the least
+    rank, by a selector.
+    """
+    queries = []
+    before = list[str]()
     for name, heading in LABELS.items():
         select = selector(before)
         ranked = f"min by ({name}) ({rank(select)} > 1)"
-        rest = f"max by ({name}) (99 + 0 * last_over_time(vllm_specdec_info{{{select}}}[1h]))"
+        rest = (
+            f"max by ({name}) (99 + 0 * "
+            f"last_over_time(vllm_specdec_info{{{select}}}[1h]))"
+        )
         expr = f"query_result(sort({ranked} or {rest}))"
-        queries.append(query(name, heading, expr, regex=f'/{name}="([^"]*)"/', every=False))
+        queries.append(
+            query(name, heading, expr, regex=f'/{name}="([^"]*)"/', every=False)
+        )
         before.append(name)
     engines = f"vllm_specdec_info{{{MODELS}}}"
     queries += [
-        query(name, name.capitalize(), f"label_values({engines}, {name})") for name in ("pod", "engine")
+        query(name, name.capitalize(), f"label_values({engines}, {name})")
+        for name in ("pod", "engine")
     ]
     return [datasource(), *queries, window(), filters()]
 

@@ -1,6 +1,8 @@
-"""Codes for verdicts, advice, quality and the basis of a speedup: numbers that Grafana maps to words and colours.
+"""Codes for verdicts, advice, quality and the basis of a speedup: numbers that Grafana
+maps to words and colours.
 
-The exporter judges each engine; the rules record the same of a model with all its engines.
+The exporter judges each engine; the rules record the same of a model with all its
+engines.
 """
 
 from vllm_specdec_exporter.economics.cost import Basis
@@ -11,7 +13,8 @@ from .palette import AMBER, BLUE, COAL, GREY, INDIGO, PALE_SKY, PLUM, VERMILION
 from .promql import IDENTITY, MODEL, in_words, metric, or_without_rules, recorded, total
 from .variables import MODELS
 
-#: Words and colours of a verdict. What needs attention comes first, so that tables can be sorted by the code.
+#: Words and colours of a verdict. What needs attention comes first, so that tables can
+#: be sorted by the code.
 VERDICTS = {
     0: ("✖ EXPORTER DOWN", INDIGO),
     1: ("✖ vLLM DOWN", INDIGO),
@@ -32,7 +35,8 @@ VERDICTS = {
 #: Codes with an interval.
 JUDGED = (2, 3, 5, 6, 7, 8)
 #: The first codes that call for something, and a further one: K is the advised one.
-_LOSES, _KEEP = 3, 20
+_LOSES = 3
+_KEEP = 20
 #: What to do where no other K is advised, by the code of the state.
 TODO = {
     0: "see exporter's log",
@@ -47,7 +51,14 @@ TODO = {
     **dict.fromkeys((6, *range(8, 13)), "-"),
 }
 #: Words for the least time that a verdict has stood, in hours.
-AT_LEAST = {0: "under 1 h", 1: "over 1 h", 3: "over 3 h", 12: "over 12 h", 24: "over 1 d", 168: "over 7 d"}
+AT_LEAST = {
+    0: "under 1 h",
+    1: "over 1 h",
+    3: "over 3 h",
+    12: "over 12 h",
+    24: "over 1 d",
+    168: "over 7 d",
+}
 #: K of a model whose engines differ.
 MIXED = -1
 #: The code of each model.
@@ -58,19 +69,28 @@ _ENDS = r"([\d.]+) ([\d.]+)"
 
 
 def without_rules(by: str) -> str:
-    """Return the worst verdict of the exporter on the engines of each row, where no rules are loaded."""
+    """Return the worst verdict of the exporter on the engines of each row, where no
+    rules are loaded.
+    """
     codes = {"harmful": 2, "marginal": 6, "beneficial": 8}
-    payoffs = " or ".join(f"{n} * ({metric('payoff', verdict=word)} == 1)" for word, n in codes.items())
+    payoffs = " or ".join(
+        f"{n} * ({metric('payoff', verdict=word)} == 1)" for word, n in codes.items()
+    )
     return f"(min by ({by}) ({payoffs})\nor max by ({by}) (9 + 0 * {metric('info')}))"
 
 
 def of_engines() -> str:
     """Return the verdict on each engine whose server answers."""
-    return f"engine:vllm_specdec_{STATE}{{{MODELS}}} + 0\nor on () {without_rules(IDENTITY)}"
+    return (
+        f"engine:vllm_specdec_{STATE}{{{MODELS}}} + 0\nor on () "
+        f"{without_rules(IDENTITY)}"
+    )
 
 
 def of_models() -> str:
-    """Return the verdict on each model; one that was seen within an hour and whose server is down is down."""
+    """Return the verdict on each model; one that was seen within an hour and whose
+    server is down is down.
+    """
     return or_without_rules(STATE, without_rules(MODEL))
 
 
@@ -80,26 +100,36 @@ def _every(record: str) -> str:
 
 
 def harm(select: str = MODELS) -> str:
-    """Return a number by which models come in ascending order, the worst first: code, then the interval's low end."""
+    """Return a number by which models come in ascending order, the worst first: code,
+    then the interval's low end.
+    """
     state = f"{_every(STATE)}{{{select}}}"
     low = f'0.01 * clamp_max({_every(INTERVAL)}{{bound="low"}}, 50)'
     return f"({state} + on ({MODEL}) {low} or {state} + 0)"
 
 
 def judged() -> str:
-    """Return 1 for each model with an interval, with a label: its ends, the code of the verdict, the basis."""
-    low, high = recorded(INTERVAL, bound="low"), f'{_every(INTERVAL)}{{bound="high"}}'
+    """Return 1 for each model with an interval, with a label: its ends, the code of the
+    verdict, the basis.
+    """
+    low = recorded(INTERVAL, bound="low")
+    high = f'{_every(INTERVAL)}{{bound="high"}}'
     ends = (f"round({end}, 0.01)" for end in (low, high))
     return in_words(MODEL, "verdict", *ends, _every(STATE), and_label="basis")
 
 
 def not_judged(states: str) -> str:
     """Return 1 for each other model of these states, with a label: its code."""
-    return f'count_values by ({MODEL}) ("verdict", ({states}) unless on ({MODEL}) {_every(INTERVAL)})'
+    return (
+        f'count_values by ({MODEL}) ("verdict", ({states}) unless on ({MODEL}) '
+        f"{_every(INTERVAL)})"
+    )
 
 
 def verdict_mappings() -> list[Json]:
-    """Return the mappings of these labels to words: the verdict, its interval, and its basis."""
+    """Return the mappings of these labels to words: the verdict, its interval, and its
+    basis.
+    """
     found = [
         pattern(f"{_ENDS} {code} {basis}", f"{word} $1–$2, {basis}", color)
         for code, (word, color) in VERDICTS.items()
@@ -107,7 +137,10 @@ def verdict_mappings() -> list[Json]:
         for basis in Basis
     ]
     others = VERDICTS.items()
-    return found + [pattern(rf"({_ENDS} )?{code}( \w+)?", word, color) for code, (word, color) in others]
+    return found + [
+        pattern(rf"({_ENDS} )?{code}( \w+)?", word, color)
+        for code, (word, color) in others
+    ]
 
 
 _K, _LEAST_K = (f"num_speculative_tokens:{which}" for which in ("max", "min"))
@@ -120,16 +153,23 @@ _ANOTHER = f"{_SAME} != {_ADVISED} {_DRAFTING}"
 
 
 def another_k() -> str:
-    """Return 1 for each model with another K advised, with a label: its K, that K, and the gain in percent."""
+    """Return 1 for each model with another K advised, with a label: its K, that K, and
+    the gain in percent.
+    """
     gain = f"clamp_min(round(100 * ({_every('advised_speedup:ratio')} - 1)), 0)"
     return in_words(MODEL, "todo", f"{recorded(_K)} {_ANOTHER}", _ADVISED, gain)
 
 
 def no_other_k() -> str:
-    """Return 1 for each other model, with a label: the code of its state, or that its K is the advised one."""
+    """Return 1 for each other model, with a label: the code of its state, or that its K
+    is the advised one.
+    """
     state = recorded(STATE)
     keep = f"{_KEEP} + 0 * ({recorded(_K)} {_SAME} == {_ADVISED} {_DRAFTING})"
-    what = f"({state} <= {_LOSES} or {keep} or {state}) unless on ({MODEL}) ({_every(_K)} {_ANOTHER})"
+    what = (
+        f"({state} <= {_LOSES} or {keep} or {state}) unless on ({MODEL}) ({_every(_K)} "
+        f"{_ANOTHER})"
+    )
     return f'count_values by ({MODEL}) ("todo", {what})'
 
 
@@ -138,28 +178,46 @@ def todo_mappings() -> list[Json]:
     return [
         pattern(r"\d+ 0 (\d+)", "switch off (+$1 %)"),
         pattern(r"(\d+) (\d+) (\d+)", "K $1 to $2 (+$3 %)"),
-        *({"type": "value", "options": {str(code): {"text": words}}} for code, words in TODO.items()),
+        *(
+            {"type": "value", "options": {str(code): {"text": words}}}
+            for code, words in TODO.items()
+        ),
     ]
 
 
 def since() -> str:
-    """Return for how many seconds the verdict on each model has stood, to a minute within a day, then to ten.
+    """Return for how many seconds the verdict on each model has stood, to a minute
+    within a day, then to ten.
 
-    It is below 0 where the verdict is that of all samples of 14 days, and their time is negative.
+    It is below 0 where the verdict is that of all samples of 14 days, and their time is
+    negative.
     """
     state = recorded(STATE)
     another = f"timestamp({state} != {state} @ end())"
     changed = " or ".join(
-        f"max by ({MODEL}) (max_over_time({another}[{steps}]))" for steps in ("1d:1m", "14d:10m")
+        f"max by ({MODEL}) (max_over_time({another}[{steps}]))"
+        for steps in ("1d:1m", "14d:10m")
     )
-    return f"time() - ({changed}) or min by ({MODEL}) (min_over_time(timestamp({state})[14d:10m])) - time()"
+    return (
+        f"time() - ({changed}) or min by ({MODEL}) "
+        f"(min_over_time(timestamp({state})[14d:10m])) - time()"
+    )
 
 
 def since_mappings() -> list[Json]:
     """Return the mappings of times below 0: at least so long."""
     return [
-        {"type": "range", "options": {"from": -3600 * most, "to": -3600 * least, "result": {"text": word}}}
-        for (least, word), most in zip(AT_LEAST.items(), (*AT_LEAST, 9999)[1:], strict=True)
+        {
+            "type": "range",
+            "options": {
+                "from": -3600 * most,
+                "to": -3600 * least,
+                "result": {"text": word},
+            },
+        }
+        for (least, word), most in zip(
+            AT_LEAST.items(), (*AT_LEAST, 9999)[1:], strict=True
+        )
     ]
 
 

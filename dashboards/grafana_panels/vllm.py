@@ -1,10 +1,14 @@
-"""vLLM's own series: what only the server knows of requests. Prometheus scrapes them as another job."""
+"""vLLM's own series: what only the server knows of requests.
+
+Prometheus scrapes them as another job.
+"""
 
 from . import promql
 
 #: Shown where Prometheus does not scrape vLLM itself.
 UNSEEN = "vLLM itself is not scraped, or had no requests"
-#: Upper bound of the first bucket of vLLM's histograms, in seconds, if it is wide: a quantile within is made up.
+#: Upper bound of the first bucket of vLLM's histograms, in seconds, if it is wide: a
+#: quantile within is made up.
 FIRST_BUCKET = {
     "request_time_per_output_token_seconds": 0.01,
     "e2e_request_latency_seconds": 0.3,

@@ -1,7 +1,8 @@
-"""A gateway in Python: pushes the record of each response of vLLM, outside of the request's path.
+"""A gateway in Python: pushes the record of each response of vLLM, outside of the
+request's path.
 
-The gateway calls `report(request, response)` after it has sent a response, with both as decoded JSON. For a
-stream, `response` is the last event, which has `usage`.
+The gateway calls `report(request, response)` after it has sent a response, with both as
+decoded JSON. For a stream, `response` is the last event, which has `usage`.
 """
 
 import logging
@@ -11,25 +12,35 @@ from threading import BoundedSemaphore
 
 from vllm_specdec_exporter.client import PushedRequest, PushFailedError, push_request
 
-URL, TOKEN_FILE = "http://127.0.0.1:9850", Path("specdec-token")
-pool, room = ThreadPoolExecutor(max_workers=1), BoundedSemaphore(20)
+URL = "http://127.0.0.1:9850"
+TOKEN_FILE = Path("specdec-token")
+pool = ThreadPoolExecutor(max_workers=1)
+room = BoundedSemaphore(20)
 
 
 def report(request, response):
-    """Push a response in another thread; if 20 wait already, it is not counted. Never blocks."""
+    """Push a response in another thread; if 20 wait already, it is not counted.
+
+    Never blocks.
+    """
     if room.acquire(blocking=False):
         pool.submit(push, request, response).add_done_callback(lambda _: room.release())
 
 
 def push(request, response):
-    """Push a response. If the exporter is not available, the response is not counted."""
+    """Push a response.
+
+    If the exporter is not available, the response is not counted.
+    """
     observed = PushedRequest(
         model=response.get("model", ""),
         temperature=request.get("temperature"),
         request_type="chat" if "messages" in request else "completions",
         stream=request.get("stream") is True,
         completion_tokens=(response.get("usage") or {}).get("completion_tokens"),
-        speculative_decoding=(response.get("metrics") or {}).get("speculative_decoding"),
+        speculative_decoding=(response.get("metrics") or {}).get(
+            "speculative_decoding"
+        ),
     )
     try:
         push_request(observed, URL, token_file=TOKEN_FILE)

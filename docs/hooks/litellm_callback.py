@@ -1,4 +1,5 @@
-"""LiteLLM: pushes the record of every response that does not stream, whichever provider sent the request.
+"""LiteLLM: pushes the record of every response that does not stream, whichever provider
+sent the request.
 
 In the proxy's configuration, with this file beside it::
 
@@ -23,13 +24,20 @@ class SpecDec(CustomLogger):
 
     async def async_log_success_event(self, kwargs, response_obj, start_time, end_time):
         """Push a finished request; LiteLLM calls this after it has sent the response."""
-        await asyncio.to_thread(self.log_success_event, kwargs, response_obj, start_time, end_time)
+        await asyncio.to_thread(
+            self.log_success_event, kwargs, response_obj, start_time, end_time
+        )
 
     def log_success_event(self, kwargs, response_obj, start_time, end_time):
         """Push a finished request of the synchronous API."""
         if kwargs.get("stream") or kwargs.get("cache_hit"):
-            return  # LiteLLM assembles a stream without its `metrics`; a cached response has no drafts
-        route = "completions" if "text" in (kwargs.get("call_type") or "") else "chat"
+            # LiteLLM assembles a stream without its `metrics`; a cached response has no
+            # drafts
+            return
+        if "text" in (kwargs.get("call_type") or ""):
+            route = "completions"
+        else:
+            route = "chat"
         metadata = (kwargs.get("litellm_params") or {}).get("metadata") or {}
         usage = getattr(response_obj, "usage", None)
         metrics = getattr(response_obj, "metrics", None) or {}
@@ -43,7 +51,9 @@ class SpecDec(CustomLogger):
         try:
             push_request(request, URL, token_file=TOKEN_FILE)
         except PushFailedError as error:
-            logging.getLogger("specdec").warning("the request is not counted: %s", error)
+            logging.getLogger("specdec").warning(
+                "the request is not counted: %s", error
+            )
 
 
 specdec = SpecDec()

@@ -13,11 +13,20 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["EngineResult", "ExporterResult", "SnapshotError", "TargetResult", "__version__", "get_metrics"]
+__all__ = [
+    "EngineResult",
+    "ExporterResult",
+    "SnapshotError",
+    "TargetResult",
+    "__version__",
+    "get_metrics",
+]
 
 
 def __getattr__(name: str) -> object:
-    """Import public names on first use, so that the `health` command, run every few seconds, starts fast."""
+    """Import public names on first use, so that the `health` command, run every few
+    seconds, starts fast.
+    """
     if name in __all__:
         from . import client as api
         from .observe import result

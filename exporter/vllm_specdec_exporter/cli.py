@@ -1,7 +1,7 @@
 """The command line: dispatch to the subcommands, their help, and errors in one line.
 
-Each subcommand is a module with `add_arguments(parser)` and `run(args)`. Only the called one is imported,
-which keeps the memory of `serve` low.
+Each subcommand is a module with `add_arguments(parser)` and `run(args)`. Only the
+called one is imported, which keeps the memory of `serve` low.
 """
 
 import contextlib
@@ -23,26 +23,58 @@ PROGRAM = "vllm-specdec-exporter"
 GROUPS = {
     "Run": {
         "serve": ("serve.command", "poll vLLM and serve derived metrics (the default)"),
-        "demo": ("commands.demo", "simulator, exporter, Prometheus and Alertmanager in one terminal"),
-        "health": ("serve.health", "check whether the exporter on this machine is alive"),
-        "dashboards": ("commands.dashboards", "list the Grafana dashboards, or write them to files"),
-        "act": ("commands.act", "receive Alertmanager's notifications and act on them safely"),
+        "demo": (
+            "commands.demo",
+            "simulator, exporter, Prometheus and Alertmanager in one terminal",
+        ),
+        "health": (
+            "serve.health",
+            "check whether the exporter on this machine is alive",
+        ),
+        "dashboards": (
+            "commands.dashboards",
+            "list the Grafana dashboards, or write them to files",
+        ),
+        "act": (
+            "commands.act",
+            "receive Alertmanager's notifications and act on them safely",
+        ),
     },
     "Diagnose": {
         "check": ("commands.check", "diagnose a server once, in the terminal"),
-        "compare": ("commands.compare", "two servers or recorded snapshots, side by side"),
-        "history": ("commands.history", "measured speedups of the past, from your Prometheus"),
-        "requests": ("commands.requests", "acceptance of single requests, from recorded answers"),
-        "baseline": ("commands.baseline", "record how fast a server is without speculation"),
-        "calibrate": ("commands.calibrate", "measure what speculation costs on this machine"),
+        "compare": (
+            "commands.compare",
+            "two servers or recorded snapshots, side by side",
+        ),
+        "history": (
+            "commands.history",
+            "measured speedups of the past, from your Prometheus",
+        ),
+        "requests": (
+            "commands.requests",
+            "acceptance of single requests, from recorded answers",
+        ),
+        "baseline": (
+            "commands.baseline",
+            "record how fast a server is without speculation",
+        ),
+        "calibrate": (
+            "commands.calibrate",
+            "measure what speculation costs on this machine",
+        ),
     },
     "Plan": {
         "plan": ("commands.plan", "whether a draft model fits, and what it may gain"),
-        "sweep": ("commands.sweep", "measure acceptance at chosen temperatures and loads"),
+        "sweep": (
+            "commands.sweep",
+            "measure acceptance at chosen temperatures and loads",
+        ),
         "simulate": ("commands.simulate", "serve the /metrics of a simulated vLLM"),
     },
 }
-COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+COMMANDS = {
+    name: command for group in GROUPS.values() for name, command in group.items()
+}
 
 
 #: Exit code if the output cannot be written, and the errors: `EX_IOERR` of sysexits.h.
@@ -65,7 +97,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         code = CANNOT_WRITE
         with contextlib.suppress(OSError):
-            print(f"{PROGRAM}: error: the output cannot be written: {error.strerror}", file=sys.stderr)
+            print(
+                f"{PROGRAM}: error: the output cannot be written: {error.strerror}",
+                file=sys.stderr,
+            )
     # Without this, the flush at exit would raise the error again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
@@ -74,7 +109,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode still gets its report
+        # a terminal without Unicode still gets its report
+        sys.stdout.reconfigure(errors="replace")
     name = "serve"
     if words and not words[0].startswith("-"):
         name = words.pop(0)
@@ -82,24 +118,35 @@ def _run(argv: Sequence[str] | None) -> int:
         print(_overview(), end="")
         return 0
     if name not in COMMANDS:
-        print(f"{PROGRAM}: error: unknown command {name!r}; {_hint(name)}", file=sys.stderr)
+        print(
+            f"{PROGRAM}: error: unknown command {name!r}; {_hint(name)}",
+            file=sys.stderr,
+        )
         return 2
     if name == "serve" and argv is None:
-        # PID 1 of a container has no default signal actions: SIGTERM during the imports would be lost, and
-        # the pod would wait for its whole grace period. SIGHUP, which reloads, would end other processes.
+        # PID 1 of a container has no default signal actions: SIGTERM during the imports
+        # would be lost, and the pod would wait for its whole grace period. SIGHUP,
+        # which reloads, would end other processes.
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     module_name, summary = COMMANDS[name]
     module = importlib.import_module(f".{module_name}", __package__)
     command = f"{PROGRAM} {name}"
-    parser = Parser(PROGRAM if name == "serve" else command, f"{name}: {summary}.", shown_by=command)
+    parser = Parser(
+        PROGRAM if name == "serve" else command, f"{name}: {summary}.", shown_by=command
+    )
     module.add_arguments(parser)
-    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    parser.add_argument(
+        "--version", action="version", version=f"{PROGRAM} {__version__}"
+    )
     try:
         try:
             args = parser.parse_args(words)
         except SystemExit as end:
-            code = module.stand_by(words) if name == "serve" and end.code == 2 else None
+            if name == "serve" and end.code == 2:
+                code = module.stand_by(words)
+            else:
+                code = None
             if code is None:
                 raise
             return int(code)
@@ -117,7 +164,10 @@ def _overview() -> str:
     """Return the help of the program: at most 24 lines of 80 columns."""
     lines = [
         f"usage: {PROGRAM} [COMMAND] [FLAG ...]",
-        "Is speculative decoding paying off right now, and if not, what should I change?",
+        (
+            "Is speculative decoding paying off right now, and if not, what should I "
+            "change?"
+        ),
     ]
     for title, commands in GROUPS.items():
         lines += ["", f"{title}:"]
@@ -133,4 +183,6 @@ def _hint(name: str) -> str:
     if "://" in name:
         return f"a server is given with --vllm.url, or as {PROGRAM} check URL"
     near = nearest(name, COMMANDS)
-    return f"did you mean {near}?" if near else f"known: {', '.join(COMMANDS)}"
+    if near:
+        return f"did you mean {near}?"
+    return f"known: {', '.join(COMMANDS)}"

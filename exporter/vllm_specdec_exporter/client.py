@@ -1,7 +1,9 @@
-"""The library for other programs: reads the snapshot of an exporter, and pushes observed requests to it.
+"""The library for other programs: reads the snapshot of an exporter, and pushes
+observed requests to it.
 
-`get_metrics` returns the snapshot of a running exporter, `push_request` pushes one request that the caller
-observed. They need only `msgspec`, and send counts, times and names, never prompts or texts.
+`get_metrics` returns the snapshot of a running exporter, `push_request` pushes one
+request that the caller observed. They need only `msgspec`, and send counts, times and
+names, never prompts or texts.
 """
 
 from __future__ import annotations
@@ -28,7 +30,13 @@ if TYPE_CHECKING:
     import ssl
 
 
-__all__ = ["PushFailedError", "PushedRequest", "SnapshotError", "get_metrics", "push_request"]
+__all__ = [
+    "PushFailedError",
+    "PushedRequest",
+    "SnapshotError",
+    "get_metrics",
+    "push_request",
+]
 
 
 class SnapshotError(Exception):
@@ -53,13 +61,15 @@ def get_metrics(
         model_name: only engines with this label.
         engine: only engines with this label.
         window: only the window of this name, such as ``5m``.
-        metric: only these metrics, with or without their prefix; other fields have their defaults.
+        metric: only these metrics, with or without their prefix; other fields have
+            their defaults.
         timeout: of the request, in seconds.
         headers: further request headers, such as Authorization.
         tls: TLS settings for an https address.
 
     Raises:
-        SnapshotError: the exporter cannot be reached, rejects a filter, or returns no snapshot.
+        SnapshotError: the exporter cannot be reached, rejects a filter, or returns no
+            snapshot.
     """
     filters = {"model_name": model_name, "engine": engine, "window": window}
     query = [(name, value) for name, value in filters.items() if value]
@@ -72,9 +82,13 @@ def get_metrics(
         with _opener(tls).open(request, timeout=timeout) as answer:
             body = answer.read()
     except urllib.error.HTTPError as error:
-        raise SnapshotError(f"{url} answered {error.code}: {_reason(error.read())}") from error
+        raise SnapshotError(
+            f"{url} answered {error.code}: {_reason(error.read())}"
+        ) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise SnapshotError(f"{url} cannot be reached: {getattr(error, 'reason', error)}") from error
+        raise SnapshotError(
+            f"{url} cannot be reached: {getattr(error, 'reason', error)}"
+        ) from error
     try:
         return snapshot.decode(body)
     except ValueError as error:
@@ -83,10 +97,13 @@ def get_metrics(
 
 def _reason(body: bytes) -> str:
     document = _document(body)
-    return str(document["error"]) if "error" in document else body[:200].decode("utf-8", "replace").strip()
+    if "error" in document:
+        return str(document["error"])
+    return body[:200].decode("utf-8", "replace").strip()
 
 
-#: Bytes that are read of a response: the exporter's own has at most ten reasons of some hundred bytes.
+#: Bytes that are read of a response: the exporter's own has at most ten reasons of some
+#: hundred bytes.
 _MAX_RESPONSE = 64 * 1024
 #: Characters of a reason in an error, so that it stays one line of a log.
 _MAX_REASON = 200
@@ -99,7 +116,10 @@ _REASONS = {
 
 
 class PushFailedError(Exception):
-    """The exporter did not count the request, or sent no response. The message has the reason."""
+    """The exporter did not count the request, or sent no response.
+
+    The message has the reason.
+    """
 
 
 def push_request(
@@ -113,8 +133,9 @@ def push_request(
 ) -> tuple[str, ...]:
     """Push one observed request, once, and return the exporter's warnings about it.
 
-    It blocks until the response: an event loop has to call it in a thread. After a timeout, the exporter may
-    have counted the request, so that a retry could count it twice.
+    It blocks until the response: an event loop has to call it in a thread. After a
+    timeout, the exporter may have counted the request, so that a retry could count it
+    twice.
 
     Args:
         request: what was observed.
@@ -125,7 +146,8 @@ def push_request(
         tls: TLS settings for an https address; by default the certificate is verified.
 
     Raises:
-        PushFailedError: the request was not accepted, or the exporter cannot be reached.
+        PushFailedError: the request was not accepted, or the exporter cannot be
+            reached.
         ValueError: an invalid argument; the message names it.
     """
     address = _address(url)
@@ -147,18 +169,26 @@ def push_request(
             reason = _rejection(error.code, error.read(_MAX_RESPONSE))
         raise PushFailedError(f"{url} answered {error.code}: {reason}") from error
     except TimeoutError as error:
-        raise PushFailedError(f"{url} sent no complete response within {timeout:g} s") from error
+        raise PushFailedError(
+            f"{url} sent no complete response within {timeout:g} s"
+        ) from error
     except (OSError, http.client.HTTPException) as error:
         reason = " ".join(str(getattr(error, "reason", error)).split())
-        raise PushFailedError(f"{url} cannot be reached: {reason[:_MAX_REASON]}") from error
+        raise PushFailedError(
+            f"{url} cannot be reached: {reason[:_MAX_REASON]}"
+        ) from error
 
 
 def _opener(
     tls: ssl.SSLContext | None, *handlers: urllib.request.BaseHandler
 ) -> urllib.request.OpenerDirector:
-    """Return one without the proxy of the environment: the exporter is usually in the same network."""
+    """Return one without the proxy of the environment: the exporter is usually in the
+    same network.
+    """
     https = urllib.request.HTTPSHandler(context=tls)
-    return urllib.request.build_opener(*handlers, urllib.request.ProxyHandler({}), https)
+    return urllib.request.build_opener(
+        *handlers, urllib.request.ProxyHandler({}), https
+    )
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -171,11 +201,17 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 def _address(url: str) -> str:
     try:
         parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        valid = (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and (parts.port or 1) > 0
+        )
     except ValueError:
         valid = False
     if not valid or parts.query or parts.fragment:
-        raise ValueError("url: allowed: http://host:port or https://host:port of the exporter")
+        raise ValueError(
+            "url: allowed: http://host:port or https://host:port of the exporter"
+        )
     if "@" in parts.netloc:
         raise ValueError("url: must not have a user and a password; use the token")
     return url.rstrip("/").removesuffix(PUSH_PATH) + PUSH_PATH
@@ -186,9 +222,14 @@ def _token(token: str, token_file: str | Path) -> str:
         raise ValueError("either token or token_file is needed")
     try:
         # An error of http.client about an invalid header would show the token.
-        return parse_token(token.encode()) if token else read_token(token_file)
+        if token:
+            return parse_token(token.encode())
+        return read_token(token_file)
     except TokenError as error:
-        reason = f"the token file {error}" if token_file else "the token is not valid"
+        if token_file:
+            reason = f"the token file {error}"
+        else:
+            reason = "the token is not valid"
         raise PushFailedError(reason) from error
 
 
@@ -197,15 +238,22 @@ def _warnings(url: str, body: bytes) -> tuple[str, ...]:
     if document.get("accepted") != 1:
         raise PushFailedError(f"{url} answered 200: {_REASONS[200]}")
     warnings = document.get("warnings")
-    return tuple(map(str, warnings)) if isinstance(warnings, list) else ()
+    if isinstance(warnings, list):
+        return tuple(map(str, warnings))
+    return ()
 
 
 def _rejection(status: int, body: bytes) -> str:
     """Return why a push was not accepted, in one line."""
     document = _document(body)
     errors = document.get("errors")
-    reason = "; ".join(map(str, errors)) if isinstance(errors, list) else ""
-    reason = reason or str(document.get("error") or _REASONS.get(status, "no reason given"))
+    if isinstance(errors, list):
+        reason = "; ".join(map(str, errors))
+    else:
+        reason = ""
+    reason = reason or str(
+        document.get("error") or _REASONS.get(status, "no reason given")
+    )
     return " ".join(reason.split())[:_MAX_REASON]
 
 
@@ -214,4 +262,6 @@ def _document(body: bytes) -> dict[str, Any]:
         document = json.loads(body)
     except (ValueError, RecursionError):
         return {}
-    return document if isinstance(document, dict) else {}
+    if isinstance(document, dict):
+        return document
+    return {}

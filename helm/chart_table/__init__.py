@@ -1,1 +1,3 @@
-"""The Helm chart's values, read from values.yaml, and from there its schema and the README's table."""
+"""The Helm chart's values, read from values.yaml, and from there its schema and the
+README's table.
+"""

@@ -1,4 +1,6 @@
-"""Alertmanager's routes and inhibitions in the form of the operator's AlertmanagerConfig."""
+"""Alertmanager's routes and inhibitions in the form of the operator's
+AlertmanagerConfig.
+"""
 
 import re
 from collections.abc import Mapping
@@ -20,8 +22,9 @@ def alertmanager_config(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return route and inhibitRules of an AlertmanagerConfig.
 
     Args:
-        document: alertmanager.yml. Its root route passes everything of ours to one child; that one becomes
-            the root here, for the operator sets one in front of it. Receivers come from the chart's values.
+        document: alertmanager.yml. Its root route passes everything of ours to one
+            child; that one becomes the root here, for the operator sets one in front of
+            it. Receivers come from the chart's values.
 
     Raises:
         ValueError: something has no counterpart, and would be lost.
@@ -51,7 +54,10 @@ def _route(route: Mapping[str, Any]) -> dict[str, Any]:
 def _inhibition(rule: Mapping[str, Any]) -> dict[str, Any]:
     left = set(rule) - {"source_matchers", "target_matchers", "equal"}
     if left:
-        msg = f"inhibit_rules: {', '.join(sorted(left))} has no counterpart in an AlertmanagerConfig"
+        msg = (
+            f"inhibit_rules: {', '.join(sorted(left))} has no counterpart in an "
+            "AlertmanagerConfig"
+        )
         raise ValueError(msg)
     return {
         "sourceMatch": [_matcher(text) for text in rule["source_matchers"]],

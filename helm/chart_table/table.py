@@ -1,4 +1,6 @@
-"""The table of the chart's values, as values.yaml has it: paths, defaults, descriptions and schemas."""
+"""The table of the chart's values, as values.yaml has it: paths, defaults, descriptions
+and schemas.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,7 +55,8 @@ class Section:
 
 
 def read(text: str) -> list[Section]:
-    """Return the sections of values.yaml, each of which begins with a line `# ---- TITLE`.
+    """Return the sections of values.yaml, each of which begins with a line `# ----
+    TITLE`.
 
     A map in braces is one value, any other map a level of values.
 
@@ -63,10 +66,15 @@ def read(text: str) -> list[Section]:
     lines = text.splitlines()
     starts = [index for index, line in enumerate(lines) if line.startswith(_SECTION)]
     root = yaml.compose(text)
-    values = list(_values(root, lines, ())) if isinstance(root, yaml.MappingNode) else []
+    if isinstance(root, yaml.MappingNode):
+        values = list(_values(root, lines, ()))
+    else:
+        values = []
     sections = []
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
-        about = _comment(lines, next(n for n in range(start + 1, end) if not lines[n]), start + 1)
+        about = _comment(
+            lines, next(n for n in range(start + 1, end) if not lines[n]), start + 1
+        )
         within = tuple(value for line, value in values if start < line < end)
         sections.append(Section(lines[start].removeprefix(_SECTION), about, within))
     return sections
@@ -99,14 +107,28 @@ def _comment(lines: Sequence[str], end: int, least: int = 0) -> str:
 
 
 def schema_of(value: Value, special: Mapping[str, Schema]) -> Schema:
-    """Return the schema of a value: that of a switch, else the first one whose pattern fits, else by type."""
-    fitting = (schema for pattern, schema in special.items() if fnmatchcase(value.path, pattern))
+    """Return the schema of a value: that of a switch, else the first one whose pattern
+    fits, else by type.
+    """
+    fitting = (
+        schema
+        for pattern, schema in special.items()
+        if fnmatchcase(value.path, pattern)
+    )
     by_type = _BY_TYPE[type(value.default)]
-    return by_type if isinstance(value.default, bool) else next(fitting, by_type)
+    if isinstance(value.default, bool):
+        return by_type
+    return next(fitting, by_type)
 
 
 def hints(template: str) -> dict[str, str]:
-    """Return the names of other charts with what to do instead, as the template `hints` has them."""
-    (table,) = re.findall(r'define "vllm-specdec-exporter\.hints" -\}\}\n(.*?)\{\{- end', template, re.DOTALL)
+    """Return the names of other charts with what to do instead, as the template `hints`
+    has them.
+    """
+    (table,) = re.findall(
+        r'define "vllm-specdec-exporter\.hints" -\}\}\n(.*?)\{\{- end',
+        template,
+        re.DOTALL,
+    )
     names: dict[str, str] = yaml.safe_load(table)
     return names

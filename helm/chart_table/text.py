@@ -9,10 +9,13 @@ import jsonschema
 from .table import Schema, Section, schema_of
 
 
-def schema(sections: Sequence[Section], special: Mapping[str, Schema], hints: Mapping[str, str]) -> str:
+def schema(
+    sections: Sequence[Section], special: Mapping[str, Schema], hints: Mapping[str, str]
+) -> str:
     """Return values.schema.json: what is not in the table is refused.
 
-    Helm removes a value that is null. What has no empty value is required, so that its null is refused.
+    Helm removes a value that is null. What has no empty value is required, so that its
+    null is refused.
 
     Args:
         sections: the table.
@@ -42,15 +45,26 @@ def schema(sections: Sequence[Section], special: Mapping[str, Schema], hints: Ma
     # Helm hands both to every chart that is another's dependency.
     root["properties"]["global"] = {
         "type": "object",
-        "description": "Of the parent chart: `imageRegistry` and `imagePullSecrets` are used.",
-        "properties": {"imageRegistry": {"type": "string"}, "imagePullSecrets": {"type": "array"}},
+        "description": (
+            "Of the parent chart: `imageRegistry` and `imagePullSecrets` are used."
+        ),
+        "properties": {
+            "imageRegistry": {"type": "string"},
+            "imagePullSecrets": {"type": "array"},
+        },
     }
     root["properties"]["enabled"] = {
         "type": "boolean",
         "description": "For a parent chart's dependency condition; not used.",
     }
-    draft, title = "http://json-schema.org/draft-07/schema#", "Values of vllm-specdec-exporter"
-    return json.dumps({"$schema": draft, "title": title, **root}, indent=2, ensure_ascii=False) + "\n"
+    draft = "http://json-schema.org/draft-07/schema#"
+    title = "Values of vllm-specdec-exporter"
+    return (
+        json.dumps(
+            {"$schema": draft, "title": title, **root}, indent=2, ensure_ascii=False
+        )
+        + "\n"
+    )
 
 
 def _level() -> dict[str, Any]:
@@ -64,7 +78,9 @@ def _require(level: dict[str, Any], name: str) -> None:
 
 
 def tables(sections: Sequence[Section]) -> Iterator[str]:
-    """Yield the lines of the README's reference: a table for each section, with equal values in one row."""
+    """Yield the lines of the README's reference: a table for each section, with equal
+    values in one row.
+    """
     for section in sections:
         yield f"### {section.title}"
         if section.about:
@@ -75,7 +91,9 @@ def tables(sections: Sequence[Section]) -> Iterator[str]:
         rows: dict[tuple[str, str, str], list[str]] = {}
         for value in section.values:
             rest = value.path.partition(".")[2]
-            rows.setdefault((rest, _short(value.default), value.about), []).append(f"`{value.path}`")
+            rows.setdefault((rest, _short(value.default), value.about), []).append(
+                f"`{value.path}`"
+            )
         for (_, default, about), names in rows.items():
             yield f"| {', '.join(names)} | `{default}` | {about} |"
         yield ""

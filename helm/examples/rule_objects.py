@@ -1,10 +1,13 @@
-"""Turns the alert rules into objects for other operators: ClusterRules (Google), VMRule (VictoriaMetrics).
+"""Turns the alert rules into objects for other operators: ClusterRules (Google), VMRule
+(VictoriaMetrics).
 
-    python helm/examples/rule_objects.py ClusterRules alerts/rules/*.yml | kubectl apply -f -
-    helm template specdec helm/vllm-specdec-exporter --set prometheusRule.enabled=true \
+    python helm/examples/rule_objects.py ClusterRules alerts/rules/*.yml | kubectl apply
+    -f - helm template specdec helm/vllm-specdec-exporter --set
+    prometheusRule.enabled=true \
         | python helm/examples/rule_objects.py VMRule -
 
-Takes rule files, and PrometheusRule objects, with what the chart's values change. Needs PyYAML.
+Takes rule files, and PrometheusRule objects, with what the chart's values change. Needs
+PyYAML.
 """
 
 import argparse
@@ -15,12 +18,17 @@ from typing import Any
 
 import yaml
 
-_API = {"ClusterRules": "monitoring.googleapis.com/v1", "VMRule": "operator.victoriametrics.com/v1beta1"}
+_API = {
+    "ClusterRules": "monitoring.googleapis.com/v1",
+    "VMRule": "operator.victoriametrics.com/v1beta1",
+}
 #: What a rule of that kind has no field for.
 _MISSING = {"ClusterRules": ("keep_firing_for",), "VMRule": ()}
 
 
-def rule_object(kind: str, name: str, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def rule_object(
+    kind: str, name: str, groups: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """Return the object that has these groups of rules.
 
     Args:
@@ -31,15 +39,24 @@ def rule_object(kind: str, name: str, groups: Sequence[Mapping[str, Any]]) -> di
     kept = [
         {
             **group,
-            "rules": [{k: v for k, v in rule.items() if k not in _MISSING[kind]} for rule in group["rules"]],
+            "rules": [
+                {k: v for k, v in rule.items() if k not in _MISSING[kind]}
+                for rule in group["rules"]
+            ],
         }
         for group in groups
     ]
-    return {"apiVersion": _API[kind], "kind": kind, "metadata": {"name": name}, "spec": {"groups": kept}}
+    return {
+        "apiVersion": _API[kind],
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": {"groups": kept},
+    }
 
 
 def rule_objects(kind: str, name: str, text: str) -> Iterator[dict[str, Any]]:
-    """Yield an object for each rule file, or PrometheusRule, in a YAML text; other objects are passed over.
+    """Yield an object for each rule file, or PrometheusRule, in a YAML text; other
+    objects are passed over.
 
     Args:
         kind: "ClusterRules" or "VMRule".
@@ -50,7 +67,9 @@ def rule_objects(kind: str, name: str, text: str) -> Iterator[dict[str, Any]]:
         if not document:
             continue
         if document.get("kind") == "PrometheusRule":
-            yield rule_object(kind, document["metadata"]["name"], document["spec"]["groups"])
+            yield rule_object(
+                kind, document["metadata"]["name"], document["spec"]["groups"]
+            )
         elif "groups" in document:
             yield rule_object(kind, name, document["groups"])
 
@@ -62,17 +81,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("kind", choices=_API)
     parser.add_argument(
-        "file", nargs="+", help="rule file, or YAML with PrometheusRule objects; - is standard input"
+        "file",
+        nargs="+",
+        help="rule file, or YAML with PrometheusRule objects; - is standard input",
     )
     parsed = parser.parse_args(arguments)
     objects: list[dict[str, Any]] = []
     for file in parsed.file:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        if file == "-":
+            text = sys.stdin.read()
+        else:
+            text = Path(file).read_text(encoding="utf-8")
         objects += rule_objects(parsed.kind, f"vllm-specdec-{Path(file).stem}", text)
     if not objects:
         sys.stderr.write("no rules in " + ", ".join(parsed.file) + "\n")
         return 1
-    sys.stdout.write(yaml.safe_dump_all(objects, sort_keys=False, width=1000, allow_unicode=True))
+    sys.stdout.write(
+        yaml.safe_dump_all(objects, sort_keys=False, width=1000, allow_unicode=True)
+    )
     return 0
 
 

@@ -20,7 +20,9 @@ class Act(Program):
         assert self._process is not None
         return self._process
 
-    def post(self, body: bytes, path: str = "/alerts", method: str = "POST", **headers: str) -> Answer:
+    def post(
+        self, body: bytes, path: str = "/alerts", method: str = "POST", **headers: str
+    ) -> Answer:
         """Send a payload; underscores in the names of headers are hyphens."""
         headers.setdefault("Content_Type", "application/json")
         return request(self.url + path, method, 30.0, body=body or None, **headers)
@@ -46,10 +48,15 @@ class Act(Program):
 
     def said(self) -> str:
         """What is on standard error, which has no events."""
-        return "".join(line for line in self.log().splitlines(True) if not line.startswith("{"))
+        return "".join(
+            line for line in self.log().splitlines(True) if not line.startswith("{")
+        )
 
     def stop(self, number: int = signal.SIGTERM) -> int:  # type: ignore[override]
-        """Send a signal; return the exit code. The log stays until the end of the context."""
+        """Send a signal; return the exit code.
+
+        The log stays until the end of the context.
+        """
         return self.end(number)
 
     def __exit__(self, *_: object) -> None:
@@ -62,7 +69,9 @@ def act(*flags: str, **environment: str) -> Iterator[Act]:
     words = [COMMAND, "act", *flags]
     if "--web.listen-address" not in flags:
         words += ["--web.listen-address", "{address}"]
-    with Act(words, ready="/-/ready", environment=clean_environment(**environment)) as running:
+    with Act(
+        words, ready="/-/ready", environment=clean_environment(**environment)
+    ) as running:
         yield running
         said = running.said()
         assert "Traceback" not in said, said

@@ -34,13 +34,19 @@ def test_what_cannot_be_acted_upon_says_why() -> None:
     for action, labels, kind, why in REFUSED:
         for status in ("firing", "resolved"):
             decision = decision_of(action, **labels, status=status)
-            assert (decision.no_action, why in decision.why) == (kind, True), (action, labels, decision)
+            assert (decision.no_action, why in decision.why) == (kind, True), (
+                action,
+                labels,
+                decision,
+            )
             assert decision.why.isascii()
             assert decision.why.isprintable()
 
 
 def test_a_repeat_has_the_same_identity_and_a_new_firing_another() -> None:
-    """The begin of the alert makes the difference, in whatever time zone it is written; K does too."""
+    """The begin of the alert makes the difference, in whatever time zone it is written;
+    K does too.
+    """
     identity = decision_of("increase_k", starts_at="2026-03-01T12:00:00Z").identity
     for same, more in (
         (True, {"starts_at": "2026-03-01T13:00:00.000+01:00", "severity": "info"}),
@@ -48,7 +54,9 @@ def test_a_repeat_has_the_same_identity_and_a_new_firing_another() -> None:
         (False, {"recommended_k": "7"}),
         (False, {"cluster": "us"}),
     ):
-        other = decision_of("increase_k", **{"starts_at": "2026-03-01T12:00:00Z", **more})
+        other = decision_of(
+            "increase_k", **{"starts_at": "2026-03-01T12:00:00Z", **more}
+        )
         assert (other.identity == identity) is same, more
 
 
@@ -62,7 +70,12 @@ def test_names_of_different_models_never_collide() -> None:
         ("", "a", "b/c/d"),
         *(
             ("eu", "prod", name)
-            for name in ("llama", "Llama", "ll\N{CYRILLIC SMALL LETTER A}ma", "llama\u0300")
+            for name in (
+                "llama",
+                "Llama",
+                "ll\N{CYRILLIC SMALL LETTER A}ma",
+                "llama\u0300",
+            )
         ),
     )
     models = {
@@ -77,15 +90,22 @@ def outcomes(*alerts: dict[str, object]) -> list[str]:
     return [each.why or each.label("action") for each in decide(body_of(*alerts))]
 
 
-RAISE, MEASURE = alert_document("increase_k"), alert_document("measure", recommended_k="")
+RAISE = alert_document("increase_k")
+MEASURE = alert_document("measure", recommended_k="")
 IN_THE_WAY = "the payload requests {} for the same model"
 CONTRADICTIONS = [
     ([RAISE, alert_document("disable")], [IN_THE_WAY.format("disable"), "disable"]),
     *(
-        ([RAISE, other], [f"the payload requests {both} for one model: none is carried out"] * 2)
+        (
+            [RAISE, other],
+            [f"the payload requests {both} for one model: none is carried out"] * 2,
+        )
         for other, both in (
             (alert_document("decrease_k"), "decrease_k 2, increase_k 5"),
-            (alert_document("increase_k", recommended_k="7"), "increase_k 5, increase_k 7"),
+            (
+                alert_document("increase_k", recommended_k="7"),
+                "increase_k 5, increase_k 7",
+            ),
         )
     ),
     # Other models, and alerts that are over or not understood, do not contradict.
@@ -101,7 +121,8 @@ CONTRADICTIONS = [
             ),
         )
     ),
-    # To measure changes nothing, so it gives way; alone it is a decision like any other.
+    # To measure changes nothing, so it gives way; alone it is a decision like any
+    # other.
     ([MEASURE], ["measure"]),
     ([MEASURE, RAISE], [IN_THE_WAY.format("increase_k 5"), "increase_k"]),
     # Of those that request the same, the first is acted upon.
@@ -113,7 +134,9 @@ CONTRADICTIONS = [
 
 
 @pytest.mark.parametrize(("alerts", "expected"), CONTRADICTIONS)
-def test_one_payload_changes_a_model_once(alerts: list[dict[str, object]], expected: list[str]) -> None:
+def test_one_payload_changes_a_model_once(
+    alerts: list[dict[str, object]], expected: list[str]
+) -> None:
     """`disable` wins; otherwise different changes exclude each other."""
     assert outcomes(*alerts) == expected
 
@@ -121,9 +144,13 @@ def test_one_payload_changes_a_model_once(alerts: list[dict[str, object]], expec
 # --- the payload
 
 
-def test_a_key_that_stands_twice_is_the_same_to_the_script_and_to_the_decision() -> None:
+def test_a_key_that_stands_twice_is_the_same_to_the_script_and_to_the_decision() -> (
+    None
+):
     """No reader of the same alert sees another value than the one that was checked."""
-    body = body_of(alert_document("disable")).replace(b'"action": ', b'"action": "enable", "action": ')
+    body = body_of(alert_document("disable")).replace(
+        b'"action": ', b'"action": "enable", "action": '
+    )
     (decision,) = decide(body)
 
     assert decision.label("action") == "disable"
@@ -139,7 +166,10 @@ REFUSED_PAYLOADS = [
     (body_of(version="3"), "Invalid enum value '3' - at `$.version`"),
     (b'{"version":"4","alerts":[{}]}', "missing required field"),
     (body_of({**alert_document(), "status": "odd"}), "Invalid enum value 'odd'"),
-    (body_of(alert_document(), {**alert_document(), "labels": {"a": 1}}), "Expected `str`, got `int`"),
+    (
+        body_of(alert_document(), {**alert_document(), "labels": {"a": 1}}),
+        "Expected `str`, got `int`",
+    ),
     (body_of(*[alert_document()] * 501), "Expected `array` of length <= 500"),
 ]
 

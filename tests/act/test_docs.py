@@ -47,18 +47,30 @@ def test_the_script_is_a_script(tmp_path: Path) -> None:
     (script,) = (block for block in blocks("sh") if block.startswith("#!"))
     file.write_text(script)
     assert subprocess.run(["sh", str(file), "measure", "m", "", "", ""]).returncode == 0
-    done = subprocess.run(["sh", str(file), "disable", "m", "0", "", ""], capture_output=True, text=True)
+    done = subprocess.run(
+        ["sh", str(file), "disable", "m", "0", "", ""], capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout) == (1, "not the model of this machine: m\n")
 
 
 def test_kubectl_annotates_the_workload_of_the_model_alone(tmp_path: Path) -> None:
-    """The script for Kubernetes, with the labels that it names; others are a failure that changes nothing."""
+    """The script for Kubernetes, with the labels that it names; others are a failure
+    that changes nothing.
+    """
     (tmp_path / "bin").mkdir()
     recorder(tmp_path / "bin" / "kubectl", tmp_path / "record")
     model = "meta-llama/Llama-3.1-70B-Instruct"
-    flags = ("--script", str(DOCS / "hooks" / "act-kubectl.sh"), "--execute", "--limit.per-hour", "9")
+    flags = (
+        "--script",
+        str(DOCS / "hooks" / "act-kubectl.sh"),
+        "--execute",
+        "--limit.per-hour",
+        "9",
+    )
     named = {"model_name": model, "namespace": "prod"}
-    with act(*flags, PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin", KUBECONFIG="/config") as running:
+    with act(
+        *flags, PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin", KUBECONFIG="/config"
+    ) as running:
         for action, labels in (
             ("decrease_k", named),
             ("increase_k", named),  # within an hour
@@ -68,12 +80,25 @@ def test_kubectl_annotates_the_workload_of_the_model_alone(tmp_path: Path) -> No
         ):
             running.post(body_of(alert_document(action, **labels)))
         events = running.events(5)
-    assert [event["event"] for event in events] == ["acted", "skipped", "failed", "failed", "failed"]
+    assert [event["event"] for event in events] == [
+        "acted",
+        "skipped",
+        "failed",
+        "failed",
+        "failed",
+    ]
     assert "--limit.per-model" in events[1]["why"]
-    assert events[2]["output"] == f"no workload of model '{model}' in namespace 'prod' of cluster 'eu'\n"
+    assert (
+        events[2]["output"]
+        == f"no workload of model '{model}' in namespace 'prod' of cluster 'eu'\n"
+    )
     (call,) = calls_in(tmp_path / "record")
     assert call["argv"] == [
-        *("annotate", "--overwrite", "--namespace", "prod", "deployment/vllm-llama"),
+        "annotate",
+        "--overwrite",
+        "--namespace",
+        "prod",
+        "deployment/vllm-llama",
         "vllm-specdec-exporter/action=decrease_k",
         "vllm-specdec-exporter/recommended-num-speculative-tokens=2",
     ]
@@ -83,8 +108,15 @@ def test_kubectl_annotates_the_workload_of_the_model_alone(tmp_path: Path) -> No
 def test_without_a_k_the_annotation_of_an_earlier_one_goes(tmp_path: Path) -> None:
     """It must not stand beside the new action."""
     recorder(tmp_path / "kubectl", tmp_path / "record")
-    words = (str(DOCS / "hooks" / "act-kubectl.sh"), "measure", "meta-llama/Llama-3.1-70B-Instruct", "")
+    words = (
+        str(DOCS / "hooks" / "act-kubectl.sh"),
+        "measure",
+        "meta-llama/Llama-3.1-70B-Instruct",
+        "",
+    )
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     assert subprocess.run((*words, "prod", ""), env=environment).returncode == 0
     (call,) = calls_in(tmp_path / "record")
-    assert call["argv"][-1] == "vllm-specdec-exporter/recommended-num-speculative-tokens-"
+    assert (
+        call["argv"][-1] == "vllm-specdec-exporter/recommended-num-speculative-tokens-"
+    )

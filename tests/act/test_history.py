@@ -30,10 +30,16 @@ START = 1_770_000_000.0
 
 
 def decision(
-    model: str = "a", request: str = "disable", k: str = "", *, starts_at: float = START - 60
+    model: str = "a",
+    request: str = "disable",
+    k: str = "",
+    *,
+    starts_at: float = START - 60,
 ) -> Decision:
     """What an alert requests."""
-    return Decision({"model_name": model, "action": request, "recommended_k": k}, b"{}", starts_at)
+    return Decision(
+        {"model_name": model, "action": request, "recommended_k": k}, b"{}", starts_at
+    )
 
 
 #: They began before any time of the tests: none is a new decision because of its begin.
@@ -43,18 +49,26 @@ DECISIONS = [
     for request, k in (("disable", ""), ("increase_k", "5"))
     for starts_at in (1000.0, 2000.0)
 ]
-ONE, OTHER_K, ELSEWHERE = decision(), decision(request="increase_k", k="5"), decision("b")
+ONE = decision()
+OTHER_K = decision(request="increase_k", k="5")
+ELSEWHERE = decision("b")
 FREE = (0.0, 1000)
 
 
-def done(history: ActionHistory, what: Decision, now: float, *, succeeded: bool = True) -> ActionHistory:
+def done(
+    history: ActionHistory, what: Decision, now: float, *, succeeded: bool = True
+) -> ActionHistory:
     """The history after a command that took no time."""
     begun = history.begin(what, now)
-    return begun.succeed(what) if succeeded else begun
+    if succeeded:
+        return begun.succeed(what)
+    return begun
 
 
 class HistoryRules(RuleBasedStateMachine):
-    """A receiver's life: alerts come, commands end well, badly or not at all, the clock runs or goes back."""
+    """A receiver's life: alerts come, commands end well, badly or not at all, the clock
+    runs or goes back.
+    """
 
     @initialize(
         per_model=st.sampled_from([0.0, 60.0, HOUR, 30 * HOUR]),
@@ -83,7 +97,10 @@ class HistoryRules(RuleBasedStateMachine):
         self.wall += seconds
         self.history = self.history.shift(seconds)
 
-    @rule(what=st.sampled_from(DECISIONS), fate=st.sampled_from(["done", "failed", "cut short"]))
+    @rule(
+        what=st.sampled_from(DECISIONS),
+        fate=st.sampled_from(["done", "failed", "cut short"]),
+    )
     def an_alert_comes(self, what: Decision, fate: str) -> None:
         history = self.history.prune(self.wall).saw(what, self.wall, firing=True)
         if history.reason_against(what, self.wall, *self.limits):
@@ -137,14 +154,19 @@ TestHistoryRules = HistoryRules.TestCase
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(DECISIONS), st.floats(min_value=0, max_value=HOUR)), max_size=12),
+    st.lists(
+        st.tuples(st.sampled_from(DECISIONS), st.floats(min_value=0, max_value=HOUR)),
+        max_size=12,
+    ),
     st.sampled_from(DECISIONS),
 )
 def test_what_a_limit_holds_back_is_allowed_when_it_says(
     past: list[tuple[Decision, float]], what: Decision
 ) -> None:
     """The moment in the reason is the first whole second at which it may be done."""
-    limits, history, now = (600.0, 3), ActionHistory(), START
+    limits = (600.0, 3)
+    history = ActionHistory()
+    now = START
     for other, pause in past:
         now += pause
         history = history.prune(now)
@@ -155,7 +177,10 @@ def test_what_a_limit_holds_back_is_allowed_when_it_says(
         allowed = datetime.fromisoformat(why.rpartition(" ")[2]).timestamp()
         assert history.prune(allowed).reason_against(what, allowed, *limits) == ""
         before = allowed - 1.001
-        assert before < now or history.prune(before).reason_against(what, before, *limits) == why
+        assert (
+            before < now
+            or history.prune(before).reason_against(what, before, *limits) == why
+        )
 
 
 def test_a_limit_that_was_lowered_holds_for_what_was_done_before() -> None:
@@ -166,11 +191,16 @@ def test_a_limit_that_was_lowered_holds_for_what_was_done_before() -> None:
     last = START + 40 * 60
 
     why = history.reason_against(OTHER_K, last, 0.0, 1)
-    assert why == f"--limit.per-hour 1 is reached: allowed again at {format_time(math.ceil(last + HOUR))}"
+    assert why == (
+        "--limit.per-hour 1 is reached: allowed again at "
+        f"{format_time(math.ceil(last + HOUR))}"
+    )
 
 
 def test_a_failure_is_tried_again_at_once_and_given_up_in_the_end() -> None:
-    """The limit for a model does not hold back another try of the same; three failures do."""
+    """The limit for a model does not hold back another try of the same; three failures
+    do.
+    """
     history = ActionHistory()
     for _ in range(3):
         assert history.reason_against(ONE, START, HOUR, 100) == ""
@@ -178,9 +208,17 @@ def test_a_failure_is_tried_again_at_once_and_given_up_in_the_end() -> None:
 
     why = history.reason_against(ONE, START, HOUR, 100)
     assert why == "given up after 3 failures in a row, until the alert resolves"
-    assert history.saw(ONE, START, firing=True).reason_against(ONE, START, HOUR, 100) == why
-    assert history.saw(ONE, START, firing=False).reason_against(ONE, START, HOUR, 100) == ""
-    assert history.reason_against(OTHER_K, START, HOUR, 100).startswith("this model was acted upon")
+    assert (
+        history.saw(ONE, START, firing=True).reason_against(ONE, START, HOUR, 100)
+        == why
+    )
+    assert (
+        history.saw(ONE, START, firing=False).reason_against(ONE, START, HOUR, 100)
+        == ""
+    )
+    assert history.reason_against(OTHER_K, START, HOUR, 100).startswith(
+        "this model was acted upon"
+    )
     assert history.reason_against(ELSEWHERE, START, HOUR, 100) == ""
 
 
@@ -196,27 +234,48 @@ def test_a_failure_is_tried_again_at_once_and_given_up_in_the_end() -> None:
 def test_an_alert_requests_the_same_decision_if_it_began_before_the_end_or_soon_after(
     later: float, same: bool
 ) -> None:
-    """Then it is not acted upon again, however long it fires; a new decision has no failures of the old."""
+    """Then it is not acted upon again, however long it fires; a new decision has no
+    failures of the old.
+    """
     end = START + 5 * HOUR
     history = done(ActionHistory(), ONE, START).saw(ONE, end, firing=False)
-    again, now = decision(starts_at=end + later), end + max(later, 0.0)
-    assert history.reason_against(again, now, *FREE).startswith("already acted upon") is same
+    again = decision(starts_at=end + later)
+    now = end + max(later, 0.0)
+    assert (
+        history.reason_against(again, now, *FREE).startswith("already acted upon")
+        is same
+    )
     history = history.saw(again, now, firing=True)
-    assert history.reason_against(again, now + 9 * HOUR, *FREE).startswith("already acted upon") is same
+    assert (
+        history.reason_against(again, now + 9 * HOUR, *FREE).startswith(
+            "already acted upon"
+        )
+        is same
+    )
     # A new one of the same request is held back by the limit for its model.
-    assert same or history.reason_against(again, now, 9 * HOUR, 100).startswith("this model was acted upon")
-    failed = done(ActionHistory(), ONE, START, succeeded=False).saw(ONE, end, firing=True)
-    assert failed.begin(again, now).models[again.model]["disable"].failures == (2 if same else 1)
+    assert same or history.reason_against(again, now, 9 * HOUR, 100).startswith(
+        "this model was acted upon"
+    )
+    failed = done(ActionHistory(), ONE, START, succeeded=False).saw(
+        ONE, end, firing=True
+    )
+    assert failed.begin(again, now).models[again.model]["disable"].failures == (
+        2 if same else 1
+    )
 
 
 def test_a_begin_in_the_future_counts_as_now() -> None:
     """So it does not make a new decision."""
     history = done(ActionHistory(), ONE, START)
     future = decision(starts_at=START + 9 * HOUR)
-    assert history.reason_against(future, START + 60, *FREE).startswith("already acted upon")
+    assert history.reason_against(future, START + 60, *FREE).startswith(
+        "already acted upon"
+    )
     # Also if the clock here is behind that of Prometheus, and the alert repeats.
     history = done(ActionHistory(), future, START)
-    assert history.reason_against(future, START + 5 * HOUR, *FREE).startswith("already acted upon")
+    assert history.reason_against(future, START + 5 * HOUR, *FREE).startswith(
+        "already acted upon"
+    )
 
 
 def test_what_still_fires_is_not_forgotten_and_what_does_not_is() -> None:
@@ -224,7 +283,9 @@ def test_what_still_fires_is_not_forgotten_and_what_does_not_is() -> None:
     history = done(ActionHistory(), ONE, START)
     late = START + FORGET_AFTER
 
-    assert list(history.saw(ONE, late - 60, firing=True).prune(late + HOUR).models) == [ONE.model]
+    assert list(history.saw(ONE, late - 60, firing=True).prune(late + HOUR).models) == [
+        ONE.model
+    ]
     assert history.prune(late + HOUR).models == {}
 
 
@@ -240,12 +301,16 @@ def test_a_clock_that_was_set_back_holds_for_the_limit_and_no_longer() -> None:
     """Not until it has caught up."""
     history = done(ActionHistory(), ONE, START + 1000 * HOUR).prune(START)
     assert history.reason_against(OTHER_K, START, HOUR, 4) != ""
-    assert history.prune(START + HOUR).reason_against(OTHER_K, START + HOUR, HOUR, 1) == ""
+    assert (
+        history.prune(START + HOUR).reason_against(OTHER_K, START + HOUR, HOUR, 1) == ""
+    )
 
 
 # --- the state file
 
-KEPT = ActionHistory({decision("é\0").model: {"increase_k 5": Command(2, 4.0, 5.0, 3.0)}}, (4.0, 6.0))
+KEPT = ActionHistory(
+    {decision("é\0").model: {"increase_k 5": Command(2, 4.0, 5.0, 3.0)}}, (4.0, 6.0)
+)
 GOOD = msgspec.json.encode(KEPT).decode()
 REFUSED_FILES = [
     ("", "Input data was truncated"),
@@ -261,7 +326,9 @@ REFUSED_FILES = [
 
 
 def test_any_other_state_file_is_refused_in_one_line(tmp_path: Path) -> None:
-    """One in doubt is not overwritten; one that does not exist is empty, and one that was written is read."""
+    """One in doubt is not overwritten; one that does not exist is empty, and one that
+    was written is read.
+    """
     file = tmp_path / "state.json"
     assert load(file) == ActionHistory()
     save(file, KEPT)

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from act.webhook import decision_of
 from support.programs import eventually
 from vllm_specdec_exporter.commands.act.decision import EventKind
-from vllm_specdec_exporter.commands.act.runner import KEPT_OUTPUT, Outcome, arguments, run_command
+from vllm_specdec_exporter.commands.act.runner import (
+    KEPT_OUTPUT,
+    Outcome,
+    arguments,
+    run_command,
+)
 
 
 def test_the_arguments_of_a_script_are_those_of_the_contract() -> None:
@@ -22,23 +27,38 @@ def test_the_arguments_of_a_script_are_those_of_the_contract() -> None:
 
 
 @given(*[st.text(max_size=40)] * 3)
-def test_values_are_whole_arguments_or_nothing_is_run(model: str, namespace: str, cluster: str) -> None:
+def test_values_are_whole_arguments_or_nothing_is_run(
+    model: str, namespace: str, cluster: str
+) -> None:
     """No value is split, quoted or changed; none can be an option, or steer a terminal."""
     try:
-        decision = decision_of("measure", model_name=model, namespace=namespace, cluster=cluster)
+        decision = decision_of(
+            "measure", model_name=model, namespace=namespace, cluster=cluster
+        )
     except ValueError:  # lone surrogates are no JSON
         return
     values = (model, namespace, cluster)
-    plain = all(one.isprintable() and not one.startswith("-") and one.strip() == one for one in values)
+    plain = all(
+        one.isprintable() and not one.startswith("-") and one.strip() == one
+        for one in values
+    )
     valid = plain and model != ""
     assert (decision.no_action is None) == valid
-    assert not valid or arguments("/act", decision) == ("/act", "measure", model, "", namespace, cluster)
+    assert not valid or arguments("/act", decision) == (
+        "/act",
+        "measure",
+        model,
+        "",
+        namespace,
+        cluster,
+    )
     assert decision.why.isprintable()
 
 
 # --- running it
 
-FAILED, ACTED = EventKind.FAILED, EventKind.ACTED
+FAILED = EventKind.FAILED
+ACTED = EventKind.ACTED
 
 
 async def shell(script: str, seconds: float = 20.0, stdin: bytes = b"") -> Outcome:
@@ -51,7 +71,9 @@ async def shell(script: str, seconds: float = 20.0, stdin: bytes = b"") -> Outco
 def is_alive(pid: int) -> bool:
     """Tell whether a process runs; one that only waits to be reaped does not."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return (
+            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        )
     except FileNotFoundError:
         return False
 
@@ -61,12 +83,19 @@ async def test_what_it_prints_and_how_it_ends() -> None:
     done = Outcome(ACTED, "the command ended with 0", None, 0, "out\nerr\n")
     assert await shell("echo out; echo err >&2") == done
     assert await shell("exit 3") == Outcome(FAILED, "the command ended with 3", None, 3)
-    assert await shell("kill -9 $$") == Outcome(FAILED, "the command ended with -9", None, -9)
+    assert await shell("kill -9 $$") == Outcome(
+        FAILED, "the command ended with -9", None, -9
+    )
 
 
 async def test_only_the_end_of_the_output_is_kept() -> None:
-    """A command that talks without end, and reads nothing, neither fills the memory nor blocks."""
-    ending = await shell("head -c 5000000 /dev/zero | tr '\\0' x; printf '\\377end'", stdin=b"x" * 1_000_000)
+    """A command that talks without end, and reads nothing, neither fills the memory nor
+    blocks.
+    """
+    ending = await shell(
+        "head -c 5000000 /dev/zero | tr '\\0' x; printf '\\377end'",
+        stdin=b"x" * 1_000_000,
+    )
     assert len(ending.output) == KEPT_OUTPUT
     assert ending.output.endswith("x\N{REPLACEMENT CHARACTER}end")
 
@@ -78,24 +107,35 @@ async def test_what_cannot_be_run() -> None:
         (("/etc/passwd",), "Permission denied"),
         (("/bin/echo", "a\0b"), "embedded null byte"),
     ):
-        assert await run_command(argv, b"", 5.0) == Outcome(FAILED, f"it cannot be run: {why}", argv)
+        assert await run_command(argv, b"", 5.0) == Outcome(
+            FAILED, f"it cannot be run: {why}", argv
+        )
 
 
-async def test_a_command_that_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:
+async def test_a_command_that_takes_too_long_is_killed_with_its_children(
+    tmp_path: Path,
+) -> None:
     """Also those that do not want to end."""
     file = tmp_path / "pids"
     ending = await shell(
-        f"trap '' TERM; sh -c 'trap \"\" TERM; sleep 600' & echo $$ $! > {file}; echo begun; wait; sleep 600",
+        (
+            f"trap '' TERM; sh -c 'trap \"\" TERM; sleep 600' & echo $$ $! > {file}; "
+            "echo begun; wait; sleep 600"
+        ),
         2.0,
     )
-    assert ending == Outcome(FAILED, "it took longer than 2s and was killed", None, -9, "begun\n")
+    assert ending == Outcome(
+        FAILED, "it took longer than 2s and was killed", None, -9, "begun\n"
+    )
     pids = [int(pid) for pid in file.read_text().split()]
     assert len(pids) == 2
     await asyncio.to_thread(eventually, lambda: not any(map(is_alive, pids)))
 
 
 async def test_what_it_leaves_running_holds_nobody_up(tmp_path: Path) -> None:
-    """A child in the background keeps the output open; the command has ended all the same."""
+    """A child in the background keeps the output open; the command has ended all the
+    same.
+    """
     file = tmp_path / "pid"
     ending = await shell(f"sleep 600 & echo $! > {file}; echo done", 60.0)
     assert ending == Outcome(ACTED, "the command ended with 0", None, 0, "done\n")

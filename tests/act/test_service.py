@@ -24,7 +24,9 @@ from vllm_specdec_exporter.commands.act.history import ActionHistory
 
 FREE = ("--limit.per-model", "0s", "--limit.per-hour", "1000")
 DISABLE = body_of(alert_document("disable", namespace="prod"))
-DISABLE_RESOLVED = body_of(alert_document("disable", status="resolved", namespace="prod"))
+DISABLE_RESOLVED = body_of(
+    alert_document("disable", status="resolved", namespace="prod")
+)
 
 
 @pytest.fixture
@@ -77,7 +79,12 @@ def test_a_dry_run_tells_what_would_be_done_within_the_limits_and_does_nothing(
         "exit_code": None,
         "output": "",
     }
-    assert [other["event"] for other in others] == ["skipped", "skipped", "would_act", "skipped"]
+    assert [other["event"] for other in others] == [
+        "skipped",
+        "skipped",
+        "would_act",
+        "skipped",
+    ]
     assert others[0]["why"].startswith("already acted upon at ")
     assert "--limit.per-model ago: allowed again at" in others[1]["why"]
     assert "--limit.per-hour 2 is reached" in others[3]["why"]
@@ -87,14 +94,24 @@ def test_a_dry_run_tells_what_would_be_done_within_the_limits_and_does_nothing(
 # --- execution
 
 
-def test_the_program_is_run_once_however_often_the_alert_comes(program: str, record: Path) -> None:
-    """Also where it fires anew at once; every value arrives word for word, and no shell sees it.
+def test_the_program_is_run_once_however_often_the_alert_comes(
+    program: str, record: Path
+) -> None:
+    """Also where it fires anew at once; every value arrives word for word, and no shell
+    sees it.
 
     The exporter's variables, which may have passwords, do not.
     """
-    hostile = "$(touch owned) `touch owned`; touch owned | & > owned '\" \\ * ~ #é {a,b} %s !!"
+    hostile = (
+        "$(touch owned) `touch owned`; touch owned | & > owned '\" \\ * ~ #é {a,b} %s "
+        "!!"
+    )
     alert = alert_document("disable", model_name=hostile, namespace="prod")
-    environment = {"VLLM_SPECDEC_URL": "u", "VLLM_SPECDEC_EXPORTER_VLLM_URL": "s", "SECRET": "s"}
+    environment = {
+        "VLLM_SPECDEC_URL": "u",
+        "VLLM_SPECDEC_EXPORTER_VLLM_URL": "s",
+        "SECRET": "s",
+    }
     with act("--script", program, "--execute", *FREE, **environment) as running:
         for _ in range(3):
             running.post(body_of(alert))
@@ -103,7 +120,11 @@ def test_the_program_is_run_once_however_often_the_alert_comes(program: str, rec
         running.post(body_of({**alert, "startsAt": "2026-03-02T00:00:00Z"}))
         running.post(body_of({**alert, "labels": alert["labels"] | {"cluster": "eu"}}))
         assert running.kinds(6)[3:] == ["resolved", "skipped", "acted"]
-    assert (event["event"], event["exit_code"], event["output"]) == ("acted", 0, "recorded\n")
+    assert (event["event"], event["exit_code"], event["output"]) == (
+        "acted",
+        0,
+        "recorded\n",
+    )
     assert [other["event"] for other in others] == ["skipped", "skipped"]
     call, _ = calls_in(record)
     assert call["argv"] == ["disable", hostile, "0", "prod", ""]
@@ -116,11 +137,20 @@ def test_the_program_is_run_once_however_often_the_alert_comes(program: str, rec
 def test_what_several_alerts_ask_for_is_done_once_and_what_is_not_to_be_acted_upon_is_noted(
     program: str, record: Path
 ) -> None:
-    """Also when the one that it was done for resolves before the others; the metrics count all."""
+    """Also when the one that it was done for resolves before the others; the metrics
+    count all.
+    """
     first = alert_document("disable", reason="acceptance")
-    second = alert_document("disable", reason="speedup", starts_at="2026-03-01T13:00:00Z")
+    second = alert_document(
+        "disable", reason="speedup", starts_at="2026-03-01T13:00:00Z"
+    )
     with act("--script", program, "--execute", *FREE) as running:
-        for alerts in ([first], [first, second], [{**first, "status": "resolved"}, second], [second]):
+        for alerts in (
+            [first],
+            [first, second],
+            [{**first, "status": "resolved"}, second],
+            [second],
+        ):
             running.post(body_of(*alerts))
         events = running.events(6)
         noted = (
@@ -154,9 +184,14 @@ def test_a_failure_is_tried_again_and_given_up_and_a_program_that_hangs_is_kille
 ) -> None:
     """The answer is 200 all the same: only Alertmanager's next repeat tries again."""
     program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\necho >> {record}\ntest $2 = hangs && sleep 600\necho no >&2\nexit 3\n")
+    program.write_text(
+        f"#!/bin/sh\necho >> {record}\ntest $2 = hangs && sleep 600\necho no >&2\n"
+        "exit 3\n"
+    )
     program.chmod(0o755)
-    with act("--script", str(program), "--execute", *FREE, "--script.timeout", "6s") as running:
+    with act(
+        "--script", str(program), "--execute", *FREE, "--script.timeout", "6s"
+    ) as running:
         assert [running.post(DISABLE).status for _ in range(4)] == [200] * 4
         assert len(running.events(4)) == 4
         running.post(DISABLE_RESOLVED)
@@ -164,7 +199,15 @@ def test_a_failure_is_tried_again_and_given_up_and_a_program_that_hangs_is_kille
         running.post(body_of(alert_document("disable", model_name="hangs")))
         events = running.events(7)
     kinds = [event["event"] for event in events]
-    assert kinds == ["failed", "failed", "failed", "skipped", "resolved", "failed", "failed"]
+    assert kinds == [
+        "failed",
+        "failed",
+        "failed",
+        "skipped",
+        "resolved",
+        "failed",
+        "failed",
+    ]
     assert (events[0]["exit_code"], events[0]["output"]) == (3, "no\n")
     assert "given up after 3 failures" in events[3]["why"]
     assert events[6]["why"] == "it took longer than 6s and was killed"
@@ -177,7 +220,9 @@ def test_a_failure_is_tried_again_and_given_up_and_a_program_that_hangs_is_kille
 def test_what_was_done_is_known_after_a_restart_and_a_dry_run_saves_nothing(
     tmp_path: Path, program: str, record: Path
 ) -> None:
-    """With a state file, that no second process may use: each would forget what the other did."""
+    """With a state file, that no second process may use: each would forget what the
+    other did.
+    """
     state = str(tmp_path / "state.json")
     flags = ("--script", program, "--state.file", state)
     for more, result in (
@@ -191,15 +236,28 @@ def test_what_was_done_is_known_after_a_restart_and_a_dry_run_saves_nothing(
             assert running.kinds(1) == [result]
             other = run_here("act", "--state.file", state)
         why = f'--state.file "{state}": another process of act uses it'
-        assert (other.code, other.err) == (2, f"vllm-specdec-exporter act: error: {why}\n")
+        assert (other.code, other.err) == (
+            2,
+            f"vllm-specdec-exporter act: error: {why}\n",
+        )
     assert len(calls_in(record)) == 1
 
 
-def test_what_ran_when_the_process_died_counts_as_failed(tmp_path: Path, record: Path) -> None:
-    """Nobody knows what became of it: it is tried again, as often as other failures are."""
+def test_what_ran_when_the_process_died_counts_as_failed(
+    tmp_path: Path, record: Path
+) -> None:
+    """Nobody knows what became of it: it is tried again, as often as other failures
+    are.
+    """
     end = f"test $(wc -l < {record}) -lt 3 && exit 3; sleep 60"
     program = str(recorder(tmp_path / "program", record, end))
-    flags = ("--script", program, "--execute", "--state.file", str(tmp_path / "state.json"))
+    flags = (
+        "--script",
+        program,
+        "--execute",
+        "--state.file",
+        str(tmp_path / "state.json"),
+    )
     with act(*flags) as running:
         for _ in range(3):
             running.post(DISABLE)
@@ -221,7 +279,10 @@ def test_a_log_that_cannot_be_written_stops_nothing(
         monkeypatch.setattr(sys, "stdout", full)
         _log(labels, Counter(EVENTS, "", tuple(labels), registry=registry))
     said = capsys.readouterr().err
-    assert "standard output: cannot be written: No space left on device; the event was {" in said
+    assert (
+        "standard output: cannot be written: No space left on device; the event was {"
+        in said
+    )
     assert registry.get_sample_value(EVENTS, labels) == 1
 
 
@@ -229,9 +290,13 @@ def test_a_log_that_cannot_be_written_stops_nothing(
 
 
 def test_a_slow_program_never_holds_up_the_answer(tmp_path: Path, record: Path) -> None:
-    """A hundred alerts wait; more are refused with 503, so that Alertmanager sends them again."""
+    """A hundred alerts wait; more are refused with 503, so that Alertmanager sends them
+    again.
+    """
     program = str(recorder(tmp_path / "program", record, "sleep 120"))
-    with act("--script", program, "--execute", *FREE, "--script.timeout", "10m") as running:
+    with act(
+        "--script", program, "--execute", *FREE, "--script.timeout", "10m"
+    ) as running:
         running.post(DISABLE)
         wait_for(record, 1)
         models = [alert_document("disable", model_name=f"m{n}") for n in range(101)]
@@ -259,7 +324,9 @@ def test_what_resolves_while_it_waits_is_not_done_nor_what_waits_at_the_end(
             ("qwen", "firing"),
             ("yi", "firing"),
         ):
-            running.post(body_of(alert_document("disable", model_name=model, status=status)))
+            running.post(
+                body_of(alert_document("disable", model_name=model, status=status))
+            )
         (tmp_path / "go-llama").touch()
         wait_for(record, 2)
         running.process.send_signal(signal.SIGTERM)
@@ -268,7 +335,9 @@ def test_what_resolves_while_it_waits_is_not_done_nor_what_waits_at_the_end(
         assert running.stop() == 0
         events = running.events()
         assert not answers(running.url)
-    assert [(event["event"], event["model_name"], event["why"]) for event in events] == [
+    assert [
+        (event["event"], event["model_name"], event["why"]) for event in events
+    ] == [
         ("acted", "llama", "the command ended with 0"),
         ("skipped", "mistral", "the alert resolved while it waited"),
         ("resolved", "mistral", "the alert no longer fires"),
@@ -285,7 +354,8 @@ async def test_a_program_that_still_runs_at_the_end_is_killed(
     """After ten seconds, and noted as failed."""
     assert runner.MAX_SHUTDOWN_SECONDS == 10.0
     monkeypatch.setattr(runner, "MAX_SHUTDOWN_SECONDS", 0.1)
-    program, written = tmp_path / "program", tmp_path / "pid"
+    program = tmp_path / "program"
+    written = tmp_path / "pid"
     program.write_text(f"#!/bin/sh\necho $$ > {written}\nsleep 600\n")
     program.chmod(0o755)
     events: list[Mapping[str, object]] = []
@@ -293,11 +363,16 @@ async def test_a_program_that_still_runs_at_the_end_is_killed(
     tested = runner.Runner(settings, ActionHistory(), events.append, print)
     assert tested.offer((decision_of("disable"),))
     running = asyncio.ensure_future(tested.run())
-    pid = await asyncio.to_thread(eventually, lambda: written.exists() and written.read_text().strip())
+    pid = await asyncio.to_thread(
+        eventually, lambda: written.exists() and written.read_text().strip()
+    )
     await tested.stop(running)
     assert not tested.offer((decision_of("disable"),))
     (event,) = events
-    assert (event["event"], event["why"]) == ("failed", "it still ran when act was stopped, and was killed")
+    assert (event["event"], event["why"]) == (
+        "failed",
+        "it still ran when act was stopped, and was killed",
+    )
     assert not Path(f"/proc/{pid}").exists()  # noqa: ASYNC240
 
 
@@ -311,26 +386,48 @@ def running() -> Iterator[Act]:
         yield running
 
 
-def test_payloads_are_accepted_and_anything_else_is_refused_in_one_line(running: Act) -> None:
-    """Alertmanager logs the line, and compresses nothing; web pages must not reach what is on loopback."""
+def test_payloads_are_accepted_and_anything_else_is_refused_in_one_line(
+    running: Act,
+) -> None:
+    """Alertmanager logs the line, and compresses nothing; web pages must not reach what
+    is on loopback.
+    """
     bomb = gzip.compress(b" " * 50_000_000)
     rows: list[tuple[str, str, bytes, dict[str, str], int, str]] = [
         ("POST", "/", body_of(), {}, 200, "0 accepted\n"),
-        ("POST", "/alerts", body_of(), {"Content_Type": "application/json; charset=utf-8"}, 200, "0 acc"),
+        (
+            "POST",
+            "/alerts",
+            body_of(),
+            {"Content_Type": "application/json; charset=utf-8"},
+            200,
+            "0 acc",
+        ),
         ("GET", "/-/healthy", b"", {}, 200, "healthy\n"),
         ("GET", "/-/ready", b"", {}, 200, "ready\n"),
         ("GET", "/", b"", {}, 405, ""),
         ("PUT", "/alerts", body_of(), {}, 405, ""),
         ("GET", "/api/v1/snapshot", b"", {}, 404, ""),
         ("POST", "/", b"{]", {}, 400, "not a webhook payload of Alertmanager"),
-        ("POST", "/", b" " * (1024 * 1024 + 1), {}, 413, "Maximum request body size 1048576 exceeded"),
+        (
+            "POST",
+            "/",
+            b" " * (1024 * 1024 + 1),
+            {},
+            413,
+            "Maximum request body size 1048576 exceeded",
+        ),
         ("POST", "/", bomb, {"Content_Encoding": "gzip"}, 415, ""),
         ("POST", "/", body_of(), {"Origin": "http://evil.example"}, 403, ""),
         ("POST", "/", body_of(), {"Content_Type": "text/plain"}, 415, ""),
     ]
     for method, path, body, headers, status, why in rows:
         answer = running.post(body, path, method, **headers)
-        assert (answer.status, why in answer.text) == (status, True), (path, body[:30], answer)
+        assert (answer.status, why in answer.text) == (status, True), (
+            path,
+            body[:30],
+            answer,
+        )
         assert not why or answer.text.strip().count("\n") == 0
 
 
@@ -345,7 +442,10 @@ def test_clients_that_talk_nonsense_or_go_away_are_no_trouble(running: Act) -> N
         b"\0\r\n\r\n",
     ):
         with socket.create_connection((str(place.hostname), place.port or 0)) as client:
-            client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + sent)
+            client.sendall(
+                b"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                + sent
+            )
             client.settimeout(0.2)
             with contextlib.suppress(TimeoutError):
                 client.recv(1000)
@@ -357,44 +457,79 @@ def test_hostile_labels_are_one_line_of_ascii(running: Act) -> None:
     """Whoever reads the log in a terminal sees only what is there."""
     before = len(running.events())
     model = "a\n\x1b[31m\u202e\x9b"
-    running.post(body_of(alert_document("disable", model_name=model, alertname="é\u2028")))
+    running.post(
+        body_of(alert_document("disable", model_name=model, alertname="é\u2028"))
+    )
     (event,) = running.events(before + 1)[before:]
     assert (event["event"], event["model_name"]) == ("rejected", model)
     assert running.log().isascii()
 
 
-def test_a_payload_larger_than_the_queue_is_accepted_if_nothing_waits(running: Act) -> None:
-    """Otherwise it never could be. Without a program, there is an event all the same."""
+def test_a_payload_larger_than_the_queue_is_accepted_if_nothing_waits(
+    running: Act,
+) -> None:
+    """Otherwise it never could be.
+
+    Without a program, there is an event all the same.
+    """
     before = len(running.events())
     models = [alert_document("disable", model_name=f"m{n}") for n in range(150)]
     assert running.post(body_of(*models)).status == 200
     events = running.events(before + 150)[before:]
-    assert [(event["event"], event["action"], event["command"]) for event in events] == [
-        ("would_act", "disable", None)
-    ] * 150
+    assert [
+        (event["event"], event["action"], event["command"]) for event in events
+    ] == [("would_act", "disable", None)] * 150
 
 
 # --- the token
 
 
-def test_only_the_bearer_of_the_token_is_served_and_the_file_is_read_anew(tmp_path: Path) -> None:
-    """On any address; health and metrics are open. A file that holds none lets nobody in."""
+def test_only_the_bearer_of_the_token_is_served_and_the_file_is_read_anew(
+    tmp_path: Path,
+) -> None:
+    """On any address; health and metrics are open.
+
+    A file that holds none lets nobody in.
+    """
     file = tmp_path / "token"
     file.write_text("s3cret\n")
-    with act("--web.token-file", str(file), "--web.listen-address", "0.0.0.0:{port}") as running:
-        wrong = ("Bearer", "Bearer wrong", "Bearer s3cre", "Bearer s3crets", "Bearer s\xe9cret", "s3cret")
-        for one in ({}, *({"Authorization": one} for one in (*wrong, "Basic s3cret", "Basic YTpzM2NyZXQ="))):
+    with act(
+        "--web.token-file", str(file), "--web.listen-address", "0.0.0.0:{port}"
+    ) as running:
+        wrong = (
+            "Bearer",
+            "Bearer wrong",
+            "Bearer s3cre",
+            "Bearer s3crets",
+            "Bearer s\xe9cret",
+            "s3cret",
+        )
+        for one in (
+            {},
+            *(
+                {"Authorization": one}
+                for one in (*wrong, "Basic s3cret", "Basic YTpzM2NyZXQ=")
+            ),
+        ):
             refused = running.post(DISABLE, **one)
-            assert (refused.status, refused.headers["www-authenticate"][:7]) == (401, "Bearer "), one
+            assert (refused.status, refused.headers["www-authenticate"][:7]) == (
+                401,
+                "Bearer ",
+            ), one
         assert running.events() == []
-        assert (running.get("/-/healthy").status, running.get("/metrics").status) == (200, 200)
+        assert (running.get("/-/healthy").status, running.get("/metrics").status) == (
+            200,
+            200,
+        )
         assert running.post(DISABLE, Authorization="Bearer s3cret").status == 200
         assert running.post(DISABLE, Authorization="bearer s3cret").status == 200
         assert running.kinds(2) == ["would_act", "skipped"]
 
         # The refusal comes before the body.
         place = urlsplit(running.url)
-        with contextlib.closing(http.client.HTTPConnection(str(place.hostname), place.port)) as connection:
+        with contextlib.closing(
+            http.client.HTTPConnection(str(place.hostname), place.port)
+        ) as connection:
             connection.putrequest("POST", "/alerts")
             connection.putheader("Content-Type", "application/json")
             connection.putheader("Content-Length", "1000000")
@@ -426,6 +561,7 @@ def test_an_address_in_use() -> None:
         outcome = run("act", "--web.listen-address", address)
     assert (outcome.code, outcome.out) == (1, "")
     assert outcome.err == (
-        f'vllm-specdec-exporter act: error: --web.listen-address "{address}": cannot listen: '
+        f'vllm-specdec-exporter act: error: --web.listen-address "{address}": cannot '
+        "listen: "
         "Address already in use\n"
     )

@@ -1,4 +1,6 @@
-"""Webhook payloads as Alertmanager sends them, and programs that record how they were called."""
+"""Webhook payloads as Alertmanager sends them, and programs that record how they were
+called.
+"""
 
 import json
 from collections.abc import Mapping
@@ -20,9 +22,15 @@ _K = {"disable": "0", "enable": "3", "increase_k": "5", "decrease_k": "2"}
 
 
 def alert_document(
-    action: str = "disable", *, status: str = "firing", starts_at: str = STARTS_AT, **labels: str
+    action: str = "disable",
+    *,
+    status: str = "firing",
+    starts_at: str = STARTS_AT,
+    **labels: str,
 ) -> dict[str, Any]:
-    """One alert of a payload, with the labels that the shipped rules give it; an empty one is left out."""
+    """One alert of a payload, with the labels that the shipped rules give it; an empty
+    one is left out.
+    """
     all_labels = {
         "alertname": NAMES.get(action, "VLLMSpecDecodeOther"),
         "action": action,
@@ -67,7 +75,8 @@ def decision_of(action: str = "disable", **more: str) -> Decision:
 
 
 def recorder(path: Path, record: Path, end: str = "exit 0") -> Path:
-    """Write a program that appends its arguments and its standard input to `record`, and then ends so.
+    """Write a program that appends its arguments and its standard input to `record`,
+    and then ends so.
 
     Its end is a line of shell, with the arguments as $1 and so on.
     """
@@ -88,4 +97,6 @@ os.execv("/bin/sh", ["sh", "-c", {end!r}, *sys.argv])
 
 def calls_in(record: Path) -> list[dict[str, Any]]:
     """What a recorder has recorded."""
-    return [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
+    if record.exists():
+        return [json.loads(line) for line in record.read_text().splitlines()]
+    return []

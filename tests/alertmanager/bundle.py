@@ -17,7 +17,8 @@ ALERTS = Path(__file__).parents[2] / "alerts"
 CONFIG = ALERTS / "alertmanager.yml"
 SECRETS = "/etc/alertmanager/secrets/"
 
-#: Labels that an alert gets from its expression, where a route or an inhibition looks at them.
+#: Labels that an alert gets from its expression, where a route or an inhibition looks
+#: at them.
 FROM_EXPRESSION: Mapping[str, dict[str, str]] = {
     "KChangeAdvised": {"recommended_k": "5"},
     "Reenable": {"recommended_k": "3"},
@@ -30,9 +31,11 @@ class Rule:
 
     name: str  # without the prefix
     title: str  # the name, with what tells it from others of that name
-    labels: Mapping[str, str]  # its own, and those of its expression that routes and inhibitions look at
+    #: Its own, and those of its expression that routes and inhibitions look at.
+    labels: Mapping[str, str]
     annotations: Mapping[str, str] = field(repr=False)  # templates and all
-    #: The labels by which its alerts name what they are about, as far as Prometheus attaches them
+    #: The labels by which its alerts name what they are about, as far as Prometheus
+    #: attaches them
     target_labels: frozenset[str]
 
 
@@ -44,16 +47,23 @@ def rules() -> tuple[Rule, ...]:
     for rule in read_bundle().alerts:
         name = rule.name.removeprefix(PREFIX)
         labels = FROM_EXPRESSION.get(name, {}) | dict(rule.labels)
-        # That promtool shows, and two that no rule aggregates away and that few of its histories have.
-        target = {"cluster", "target"} | shown[rule.name, labels.get("level", "")] - labels.keys()
+        # That promtool shows, and two that no rule aggregates away and that few of its
+        # histories have.
+        target = {"cluster", "target"} | shown[
+            rule.name, labels.get("level", "")
+        ] - labels.keys()
         target |= {"model_name"} if labels.get("level") == "model" else set()
-        found.append(Rule(name, rule.title, labels, rule.annotations, frozenset(target)))
+        found.append(
+            Rule(name, rule.title, labels, rule.annotations, frozenset(target))
+        )
     return tuple(found)
 
 
 def rule(name: str, **labels: str) -> Rule:
     """Return the first rule of a name and these labels."""
-    return next(r for r in rules() if r.name == name and labels.items() <= r.labels.items())
+    return next(
+        r for r in rules() if r.name == name and labels.items() <= r.labels.items()
+    )
 
 
 _TIMES = ("group_wait", "group_interval", "repeat_interval")
@@ -69,8 +79,14 @@ WHERE = {
 
 
 def alert(found: Rule, **where: str) -> dict[str, Any]:
-    """Return an alert of a rule as Prometheus sends it; what is empty in `where` is not there."""
-    places = {name: value for name, value in (WHERE | where).items() if name in found.target_labels and value}
+    """Return an alert of a rule as Prometheus sends it; what is empty in `where` is not
+    there.
+    """
+    places = {
+        name: value
+        for name, value in (WHERE | where).items()
+        if name in found.target_labels and value
+    }
     return {"labels": {"alertname": PREFIX + found.name, **places, **found.labels}}
 
 
@@ -81,7 +97,9 @@ def config() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Addresses:
-    """What a test puts in the place of the folder of secrets and of the addresses of the configuration."""
+    """What a test puts in the place of the folder of secrets and of the addresses of
+    the configuration.
+    """
 
     secrets: Path
     http: str = "http://127.0.0.1:9"
@@ -89,7 +107,9 @@ class Addresses:
 
 
 def test_config(addresses: Addresses, **times: str) -> dict[str, Any]:
-    """Return the committed configuration with other addresses and times, and nothing else changed."""
+    """Return the committed configuration with other addresses and times, and nothing
+    else changed.
+    """
     found = copy.deepcopy(config())
     found["templates"] = [str(CONFIG.parent / "templates" / "*.tmpl")]
     found["global"] |= {
@@ -105,14 +125,20 @@ def test_config(addresses: Addresses, **times: str) -> dict[str, Any]:
         for webhook in receiver.get("webhook_configs", ()):
             webhook["url"] = f"{addresses.http}/{receiver['name']}"
             token = webhook["http_config"]["authorization"]
-            token["credentials_file"] = token["credentials_file"].replace(SECRETS, f"{addresses.secrets}/")
+            token["credentials_file"] = token["credentials_file"].replace(
+                SECRETS, f"{addresses.secrets}/"
+            )
         for page in receiver.get("pagerduty_configs", ()):
-            page["routing_key_file"] = page["routing_key_file"].replace(SECRETS, f"{addresses.secrets}/")
+            page["routing_key_file"] = page["routing_key_file"].replace(
+                SECRETS, f"{addresses.secrets}/"
+            )
     return found
 
 
 def write_secrets(folder: Path, http: str) -> None:
-    """Write the files that the configuration reads secrets from, beneath the address of a receiver."""
+    """Write the files that the configuration reads secrets from, beneath the address of
+    a receiver.
+    """
     for name, secret in {
         "slack-url": f"{http}/slack\n",
         "smtp-password": "of the mail server",
@@ -124,7 +150,9 @@ def write_secrets(folder: Path, http: str) -> None:
 
 
 def faster_config(addresses: Addresses, factor: float) -> dict[str, Any]:
-    """Return the committed configuration for a test in which time passes so many times as fast."""
+    """Return the committed configuration for a test in which time passes so many times
+    as fast.
+    """
     found = test_config(addresses)
     for route in routes(found["route"]):
         times = {key: faster(route[key], factor) for key in _TIMES if key in route}

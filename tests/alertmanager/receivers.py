@@ -1,4 +1,7 @@
-"""Receivers for what an Alertmanager sends: HTTP and SMTP on 127.0.0.1, both keep what they get."""
+"""Receivers for what an Alertmanager sends:
+
+HTTP and SMTP on 127.0.0.1, both keep what they get.
+"""
 
 import base64
 import contextlib
@@ -27,7 +30,9 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Mail:
-    """A mail that came in: the password of the login, the recipients of the envelope, the message."""
+    """A mail that came in: the password of the login, the recipients of the envelope,
+    the message.
+    """
 
     password: str
     recipients: tuple[str, ...]
@@ -73,7 +78,9 @@ def receivers() -> Iterator[Receivers]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             found.deliveries.append(
-                Delivery(self.path, self.headers.get("Authorization", ""), json.loads(body))
+                Delivery(
+                    self.path, self.headers.get("Authorization", ""), json.loads(body)
+                )
             )
             # What PagerDuty answers; the others take any 2xx, and Slack wants the word.
             self.send_response(202 if self.path == "/pagerduty" else 200)
@@ -92,7 +99,9 @@ def receivers() -> Iterator[Receivers]:
     ):
         smtp.daemon_threads = True
         for server in (http, smtp):
-            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+            threading.Thread(
+                target=server.serve_forever, args=(0.05,), daemon=True
+            ).start()
         found.http = f"http://127.0.0.1:{http.server_address[1]}"
         found.smtp = f"127.0.0.1:{smtp.server_address[1]}"
         try:
@@ -108,7 +117,8 @@ class _Smtp(socketserver.StreamRequestHandler):
     received: list[Mail]
 
     def handle(self) -> None:
-        password, recipients = "", []
+        password = ""
+        recipients = []
         self._say("220 test")
         while line := self.rfile.readline().decode().strip():
             verb, _, rest = line.partition(" ")
@@ -123,7 +133,9 @@ class _Smtp(socketserver.StreamRequestHandler):
                     self._say("250 ok")
                 case "DATA":
                     self._say("354 go on")
-                    message = email.message_from_bytes(self._data(), policy=email.policy.default)
+                    message = email.message_from_bytes(
+                        self._data(), policy=email.policy.default
+                    )
                     self.received.append(Mail(password, tuple(recipients), message))
                     self._say("250 ok")
                 case "QUIT":

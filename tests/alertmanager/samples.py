@@ -1,4 +1,6 @@
-"""Alerts as Prometheus would send them: labels of the rules, annotations as their templates come out."""
+"""Alerts as Prometheus would send them: labels of the rules, annotations as their
+templates come out.
+"""
 
 from typing import Any
 
@@ -11,7 +13,10 @@ GRAFANA = "https://grafana.example.com/d/vllm-specdec-"
 Alert = dict[str, Any]
 
 #: A model that tries to be more than a name, in every format.
-HOSTILE = "<b>bold</b> & \"quoted\" 'one' `code`\n<!channel> @channel <https://evil.example|here> +x%20|y"
+HOSTILE = (
+    "<b>bold</b> & \"quoted\" 'one' `code`\n<!channel> @channel "
+    "<https://evil.example|here> +x%20|y"
+)
 
 
 def sample(
@@ -23,13 +28,21 @@ def sample(
     reason: str = "",
     **where: str,
 ) -> Alert:
-    """An alert of the bundle with its annotations; the summary and action are the rule's own."""
+    """An alert of the bundle with its annotations; the summary and action are the
+    rule's own.
+    """
     labels = {"severity": severity, "reason": reason}
     found = rule(name, **{label: value for label, value in labels.items() if value})
-    own = {key: found.annotations[key] for key in ("summary", "action") if "{{" not in found.annotations[key]}
+    own = {
+        key: found.annotations[key]
+        for key in ("summary", "action")
+        if "{{" not in found.annotations[key]
+    }
     page = f"{GRAFANA}{dashboard}?from=now-6h&var-namespace=chat&var-model_name=llama"
     links = {"runbook_url": f"{RUNBOOKS}{name}.md", "dashboard_url": page}
-    texts = dict(zip(("value", "threshold", "sample", "context"), figures, strict=False))
+    texts = dict(
+        zip(("value", "threshold", "sample", "context"), figures, strict=False)
+    )
     if description:
         texts["description"] = description
     return {
@@ -44,11 +57,17 @@ def harmful(model: str = MODEL) -> Alert:
     return sample(
         "Harmful",
         "overview",
-        f"{model} in chat generates at 0.62x the speed that it would have without speculation.",
+        (
+            f"{model} in chat generates at 0.62x the speed that it would have without "
+            "speculation."
+        ),
         "0.62x",
         "0.90x",
         "18k drafts in 5m",
-        "31.4% of the draft tokens are accepted, mean acceptance length 1.94, 41.20 requests run per engine",
+        (
+            "31.4% of the draft tokens are accepted, mean acceptance length 1.94, "
+            "41.20 requests run per engine"
+        ),
         severity="critical",
         model_name=model,
     )
@@ -56,11 +75,13 @@ def harmful(model: str = MODEL) -> Alert:
 
 def outlier(number: int) -> Alert:
     """A ticket on one of many engines."""
-    engine, pod = number % 8, number // 8
+    engine = number % 8
+    pod = number // 8
     return sample(
         "EngineOutlier",
         "deep-dive",
-        f"{MODEL}, engine {engine} at vllm-{pod} has 0.8{number % 10} tokens accepted per draft over the "
+        f"{MODEL}, engine {engine} at vllm-{pod} has 0.8{number % 10} tokens "
+        "accepted per draft over the "
         "last hour, far fewer than the model's other engines.",
         f"0.8{number % 10} accepted per draft",
         "20% below its peers",
@@ -72,12 +93,13 @@ def outlier(number: int) -> Alert:
 
 
 def hostile(severity: str) -> Alert:
-    """An alert in which everything that comes from outside is hostile; both severities have one."""
-    found = (
-        harmful(HOSTILE)
-        if severity == "critical"
-        else sample("SpeedupRegressed", "overview", model_name=HOSTILE)
-    )
+    """An alert in which everything that comes from outside is hostile; both severities
+    have one.
+    """
+    if severity == "critical":
+        found = harmful(HOSTILE)
+    else:
+        found = sample("SpeedupRegressed", "overview", model_name=HOSTILE)
     found["labels"] |= {"namespace": "<i>&amp;\n*x*", "cluster": "<@U123>"}
     found["annotations"] |= {
         "description": f"{HOSTILE} is slow\r\nBcc: everybody@example.com",

@@ -1,4 +1,6 @@
-"""The committed configuration: it loads, routes every alert, and names nothing that is not there."""
+"""The committed configuration: it loads, routes every alert, and names nothing that is
+not there.
+"""
 
 import re
 from pathlib import Path
@@ -24,7 +26,11 @@ def check(folder: Path, document: dict[str, Any]) -> str:
 def receivers_of(labels: dict[str, str], path: Path = CONFIG) -> list[str]:
     """Return the receivers that an alert is routed to, by amtool."""
     pairs = [f"{name}={value}" for name, value in labels.items()]
-    return amtool("config", "routes", "test", f"--config.file={path}", *pairs).strip().split(",")
+    return (
+        amtool("config", "routes", "test", f"--config.file={path}", *pairs)
+        .strip()
+        .split(",")
+    )
 
 
 @pytest.mark.full
@@ -37,17 +43,24 @@ def test_it_loads_as_it_is() -> None:
 
 @pytest.mark.full
 def test_every_alert_goes_where_its_severity_says_and_others_are_left_alone() -> None:
-    """Decisions go to the webhook as well, or to it alone, the watchdog to its switch; nothing goes nowhere.
+    """Decisions go to the webhook as well, or to it alone, the watchdog to its switch;
+    nothing goes nowhere.
 
     Only the bundle's names are routed; of these also what somebody relabelled.
     """
-    by_severity = {"critical": ["page"], "warning": ["ticket"], "info": ["hints"], "none": []}
+    by_severity = {
+        "critical": ["page"],
+        "warning": ["ticket"],
+        "info": ["hints"],
+        "none": [],
+    }
     rows = [
         (
             alert(rule)["labels"],
             ["watchdog"]
             if rule.name == "Watchdog"
-            else ["actions"] * (rule.labels["subject"] == "decision") + by_severity[rule.labels["severity"]],
+            else ["actions"] * (rule.labels["subject"] == "decision")
+            + by_severity[rule.labels["severity"]],
         )
         for rule in RULES
     ] + [
@@ -56,14 +69,21 @@ def test_every_alert_goes_where_its_severity_says_and_others_are_left_alone() ->
         ({"alertname": "MyVLLMSpecDecodeRule", "severity": "critical"}, ["nobody"]),
         ({"alertname": f"{PREFIX}Own", "severity": "sev1"}, ["ticket"]),
         ({"alertname": f"{PREFIX}Own"}, ["ticket"]),
-        ({"alertname": f"{PREFIX}Own", "severity": "warning", "action": ""}, ["ticket"]),
+        (
+            {"alertname": f"{PREFIX}Own", "severity": "warning", "action": ""},
+            ["ticket"],
+        ),
     ]
-    wrong = [(labels, found) for labels, to in rows if (found := receivers_of(labels)) != to]
+    wrong = [
+        (labels, found) for labels, to in rows if (found := receivers_of(labels)) != to
+    ]
     assert wrong == []
 
 
 def test_notifications_are_by_model_and_repeats_are_looked_at_often_enough() -> None:
-    """A repeat happens at a multiple of group_interval, so that must be the shorter one."""
+    """A repeat happens at a multiple of group_interval, so that must be the shorter
+    one.
+    """
     bundle = config()["route"]["routes"]
     assert len(bundle) == 1
     assert bundle[0]["group_by"] == ["cluster", "namespace", "model_name"]
@@ -75,22 +95,32 @@ def test_notifications_are_by_model_and_repeats_are_looked_at_often_enough() -> 
             for name in ("group_wait", "group_interval", "repeat_interval")
         )
         assert wait <= interval < repeat
-        assert repeat < 120 * 3600, "Alertmanager forgets after 120 hours what it has sent"
+        assert repeat < 120 * 3600, (
+            "Alertmanager forgets after 120 hours what it has sent"
+        )
 
 
 @pytest.mark.full
-def test_the_example_of_a_muted_rollout_loads_once_it_is_taken_into_use(tmp_path: Path) -> None:
+def test_the_example_of_a_muted_rollout_loads_once_it_is_taken_into_use(
+    tmp_path: Path,
+) -> None:
     """It is a comment: nothing is muted as the file is."""
     text = CONFIG.read_text("utf-8")
-    assert not any("mute_time_intervals" in route for route in routes(config()["route"]))
-    used = yaml.safe_load(text.replace("# mute_time_intervals: [", "mute_time_intervals: ["))
+    assert not any(
+        "mute_time_intervals" in route for route in routes(config()["route"])
+    )
+    used = yaml.safe_load(
+        text.replace("# mute_time_intervals: [", "mute_time_intervals: [")
+    )
     (muted,) = (r for r in routes(used["route"]) if "mute_time_intervals" in r)
     assert muted["receiver"] == "ticket"
     assert "SUCCESS" in check(tmp_path, used)
 
 
 @pytest.mark.full
-def test_it_can_be_merged_into_another_configuration_as_its_comment_says(tmp_path: Path) -> None:
+def test_it_can_be_merged_into_another_configuration_as_its_comment_says(
+    tmp_path: Path,
+) -> None:
     """The other's alerts go where they went, the bundle's where they should."""
     own = config()
     merged = {
@@ -98,19 +128,32 @@ def test_it_can_be_merged_into_another_configuration_as_its_comment_says(tmp_pat
         "route": {
             "receiver": "other",
             "group_by": ["alertname"],
-            "routes": [*own["route"]["routes"], {"matchers": ['severity="critical"'], "receiver": "loud"}],
+            "routes": [
+                *own["route"]["routes"],
+                {"matchers": ['severity="critical"'], "receiver": "loud"},
+            ],
         },
         "receivers": [
             {"name": "other"},
             {"name": "loud"},
-            *(receiver for receiver in own["receivers"] if receiver["name"] != "nobody"),
+            *(
+                receiver
+                for receiver in own["receivers"]
+                if receiver["name"] != "nobody"
+            ),
         ],
     }
     assert "SUCCESS" in check(tmp_path, merged)
     path = tmp_path / "alertmanager.yml"
-    assert receivers_of({"alertname": "NodeDown", "severity": "critical"}, path) == ["loud"]
-    assert receivers_of({"alertname": "NodeDown", "severity": "warning"}, path) == ["other"]
-    assert receivers_of({"alertname": f"{PREFIX}Harmful", "severity": "critical"}, path) == ["page"]
+    assert receivers_of({"alertname": "NodeDown", "severity": "critical"}, path) == [
+        "loud"
+    ]
+    assert receivers_of({"alertname": "NodeDown", "severity": "warning"}, path) == [
+        "other"
+    ]
+    assert receivers_of(
+        {"alertname": f"{PREFIX}Harmful", "severity": "critical"}, path
+    ) == ["page"]
 
 
 def test_secrets_come_from_files() -> None:

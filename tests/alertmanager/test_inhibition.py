@@ -24,7 +24,9 @@ Scenario = list[tuple[Alert, bool]]
 
 
 def server(folder: Path) -> AlertmanagerServer:
-    """An Alertmanager with the committed configuration, that sends nothing while the test runs."""
+    """An Alertmanager with the committed configuration, that sends nothing while the
+    test runs.
+    """
     times = {"group_wait": "1h", "group_interval": "1h", "repeat_interval": "2h"}
     return AlertmanagerServer(test_config(Addresses(folder), **times))
 
@@ -46,19 +48,28 @@ def empty(tmp_path: Path) -> Iterator[AlertmanagerServer]:
 def silenced(manager: AlertmanagerServer, *alerts: Alert) -> list[bool]:
     """Let alerts fire together, and return for each whether another one silences it.
 
-    Sources are read in the order in which they came: once the last pair is silenced, all before it were read.
-    The states are asked for anew then, for an answer is put together while sources are still read.
+    Sources are read in the order in which they came: once the last pair is silenced,
+    all before it were read. The states are asked for anew then, for an answer is put
+    together while sources are still read.
     """
     last = f"barrier-{time.monotonic_ns()}"
-    barrier = [alert(rule(name, level="model"), model_name=last) for name in ("Collapsed", "AcceptanceLow")]
+    barrier = [
+        alert(rule(name, level="model"), model_name=last)
+        for name in ("Collapsed", "AcceptanceLow")
+    ]
     manager.post(*alerts, *barrier)
     eventually(lambda: _states(manager, f'model_name="{last}"')[_labels(barrier[1])])
     found = _states(manager)
     return [found[_labels(one)] for one in alerts]
 
 
-def _states(manager: AlertmanagerServer, *matchers: str) -> dict[frozenset[tuple[str, str]], bool]:
-    return {_labels(one): bool(one["status"]["inhibitedBy"]) for one in manager.alerts(*matchers)}
+def _states(
+    manager: AlertmanagerServer, *matchers: str
+) -> dict[frozenset[tuple[str, str]], bool]:
+    return {
+        _labels(one): bool(one["status"]["inhibitedBy"])
+        for one in manager.alerts(*matchers)
+    }
 
 
 def _labels(found: Alert) -> frozenset[tuple[str, str]]:
@@ -83,7 +94,11 @@ def _tap(reason: str, severity: str = "critical", **where: str) -> Alert:
 
 def changed(found: Alert, **labels: str) -> Alert:
     """An alert with other labels; one that is empty is taken away."""
-    return {"labels": {name: value for name, value in (found["labels"] | labels).items() if value}}
+    return {
+        "labels": {
+            name: value for name, value in (found["labels"] | labels).items() if value
+        }
+    }
 
 
 # --- every two alerts
@@ -91,7 +106,8 @@ def changed(found: Alert, **labels: str) -> Alert:
 
 def golden_pairs() -> list[tuple[str, str]]:
     """The pairs of the table."""
-    pairs, source = [], ""
+    pairs = []
+    source = ""
     for line in GOLDEN.read_text().splitlines():
         if line.startswith(" "):
             pairs.append((source, line.strip()))
@@ -103,7 +119,11 @@ def golden_pairs() -> list[tuple[str, str]]:
 def test_which_alert_of_the_bundle_silences_which(manager: AlertmanagerServer) -> None:
     """All pairs on one model, engine and exporter, as a table that a person has read."""
     pairs = list(itertools.combinations(RULES, 2))
-    alerts = [alert(each, cluster=f"pair-{number}") for number, pair in enumerate(pairs) for each in pair]
+    alerts = [
+        alert(each, cluster=f"pair-{number}")
+        for number, pair in enumerate(pairs)
+        for each in pair
+    ]
     states = silenced(manager, *alerts)
     found = []
     for (a, b), first, second in zip(pairs, states[::2], states[1::2], strict=True):
@@ -118,12 +138,15 @@ def test_which_alert_of_the_bundle_silences_which(manager: AlertmanagerServer) -
 
 
 def test_nothing_is_silenced_from_elsewhere(manager: AlertmanagerServer) -> None:
-    """Not from another cluster or namespace, nor from another model unless an exporter is lost for both.
+    """Not from another cluster or namespace, nor from another model unless an exporter
+    is lost for both.
 
-    The page for a whole cluster is about all of its namespaces. Alerts of other bundles are not silenced.
+    The page for a whole cluster is about all of its namespaces. Alerts of other bundles
+    are not silenced.
     """
     by_title = {each.title: each for each in RULES}
-    alerts, expected = [], {}
+    alerts = []
+    expected = {}
     for elsewhere in ("cluster", "namespace", "model_name", "alertname"):
         for number, (source, target) in enumerate(golden_pairs()):
             place = {"cluster": f"{elsewhere}-{number}"}
@@ -131,9 +154,16 @@ def test_nothing_is_silenced_from_elsewhere(manager: AlertmanagerServer) -> None
             if elsewhere in quiet["labels"]:
                 quiet["labels"][elsewhere] = f"other-{elsewhere}-{number}"
             alerts += [alert(by_title[source], **place), quiet]
-            of_exporters = any("model_name" not in by_title[one].target_labels for one in (source, target))
-            of_cluster = source == "MonitoringLost critical cluster" and elsewhere == "namespace"
-            expected[elsewhere, source, target] = of_cluster or (elsewhere == "model_name" and of_exporters)
+            of_exporters = any(
+                "model_name" not in by_title[one].target_labels
+                for one in (source, target)
+            )
+            of_cluster = (
+                source == "MonitoringLost critical cluster" and elsewhere == "namespace"
+            )
+            expected[elsewhere, source, target] = of_cluster or (
+                elsewhere == "model_name" and of_exporters
+            )
     states = silenced(manager, *alerts)
     assert dict(zip(expected, states[1::2], strict=True)) == expected
 
@@ -141,39 +171,67 @@ def test_nothing_is_silenced_from_elsewhere(manager: AlertmanagerServer) -> None
 def test_decisions_are_never_silenced_by_what_speculation_does() -> None:
     """By the table, but for acceptance that fell, which silences what follows from it.
 
-    The same decision for programs silences the ticket on disabling, and nothing silences that.
+    The same decision for programs silences the ticket on disabling, and nothing
+    silences that.
     """
     subjects = {each.title: each.labels["subject"] for each in RULES}
-    of_decisions = [(source, target) for source, target in golden_pairs() if subjects[target] == "decision"]
+    of_decisions = [
+        (source, target)
+        for source, target in golden_pairs()
+        if subjects[target] == "decision"
+    ]
     assert of_decisions
-    others = [(s, t) for s, t in of_decisions if subjects[s] not in ("monitoring", "decision")]
-    assert {source.split()[0] for source, _ in others} == {"AcceptanceDropped", "Collapsed"}
-    of_disable = {source for source, target in of_decisions if target == "Disable warning model disable"}
-    assert {source for source in of_disable if not source.startswith("MonitoringLost")} == {
-        "Disable none model disable"
+    others = [
+        (s, t) for s, t in of_decisions if subjects[s] not in ("monitoring", "decision")
+    ]
+    assert {source.split()[0] for source, _ in others} == {
+        "AcceptanceDropped",
+        "Collapsed",
     }
+    of_disable = {
+        source
+        for source, target in of_decisions
+        if target == "Disable warning model disable"
+    }
+    assert {
+        source for source in of_disable if not source.startswith("MonitoringLost")
+    } == {"Disable none model disable"}
     assert not any(
-        target.startswith(("Disable", "Reenable")) for source, target in others if source.startswith("Acc")
+        target.startswith(("Disable", "Reenable"))
+        for source, target in others
+        if source.startswith("Acc")
     )
 
 
 def test_the_watchdog_is_never_silenced(empty: AlertmanagerServer) -> None:
-    """Not even if everything else fires, in one place and without any labels of a place."""
-    alerts = [alert(each) for each in RULES] + [alert(each, namespace="", cluster="") for each in RULES]
+    """Not even if everything else fires, in one place and without any labels of a
+    place.
+    """
+    alerts = [alert(each) for each in RULES] + [
+        alert(each, namespace="", cluster="") for each in RULES
+    ]
     states = dict(zip(map(_labels, alerts), silenced(empty, *alerts), strict=True))
-    assert not any(state for labels, state in states.items() if ("alertname", f"{PREFIX}Watchdog") in labels)
+    assert not any(
+        state
+        for labels, state in states.items()
+        if ("alertname", f"{PREFIX}Watchdog") in labels
+    )
     assert sum(states.values()) > 10
 
 
 # --- scenarios
 
-_A, _B = {"target": "http://a:8000"}, {"target": "http://b:8000"}
+_A = {"target": "http://a:8000"}
+_B = {"target": "http://b:8000"}
 _2, _3, _9 = ({"instance": f"10.0.0.{number}:9850"} for number in (2, 3, 9))
-_FOREIGN = changed(one("Harmful", "critical"), alertname="SomethingElse", namespace="other")
+_FOREIGN = changed(
+    one("Harmful", "critical"), alertname="SomethingElse", namespace="other"
+)
 _FOREIGN_QUIET = changed(_FOREIGN, severity="warning", level="engine", subject="payoff")
 
 
-#: What pairs on one exporter do not tell, by what is said of it. Each has a cluster of its own.
+#: What pairs on one exporter do not tell, by what is said of it. Each has a cluster of
+#: its own.
 SCENARIOS: dict[str, Scenario] = {
     "the warning on one of several exporters does not silence the namespace": [
         (one("ExporterDown"), False),
@@ -182,7 +240,8 @@ SCENARIOS: dict[str, Scenario] = {
         (one("EngineOutlier", model_name="quiet", **_2), False),
         (one("ExporterDown", **_3), False),
     ],
-    # Alerts carry the target where an exporter watches several, and none where it watches one.
+    # Alerts carry the target where an exporter watches several, and none where it
+    # watches one.
     "an unreachable vLLM does not silence others that the same exporter watches": [
         (one("UpstreamUnreachable", "warning", **_A), False),
         (one("EngineOutlier", **_A), True),
@@ -191,7 +250,8 @@ SCENARIOS: dict[str, Scenario] = {
         (one("UpstreamUnreachable", "warning", **_9), False),
         (one("EngineOutlier", **_9), True),
     ],
-    # It names an exporter and no model: neither harm to a model nor another exporter is the same matter.
+    # It names an exporter and no model: neither harm to a model nor another exporter is
+    # the same matter.
     "the ticket on a tap is silent only with its own exporter": [
         (_tap("upstream", "warning"), False),
         (one("Harmful", "critical"), False),
@@ -216,7 +276,17 @@ SCENARIOS: dict[str, Scenario] = {
     ],
     "two alerts that lack the instance are not about the same one": [
         (changed(each, instance=""), False)
-        for each in (*map(one, ("ExporterDown", "UpstreamUnreachable", "EngineOutlier", "SidecarMissing")),)
+        for each in (
+            *map(
+                one,
+                (
+                    "ExporterDown",
+                    "UpstreamUnreachable",
+                    "EngineOutlier",
+                    "SidecarMissing",
+                ),
+            ),
+        )
     ],
     "alerts of other bundles neither silence nor are silenced": [
         (changed(_FOREIGN, namespace="chat"), False),
@@ -226,7 +296,8 @@ SCENARIOS: dict[str, Scenario] = {
         (changed(_FOREIGN_QUIET, alertname=f"{PREFIX}Own"), True),
     ],
 }
-#: Servers that are scraped by address: places without cluster and namespace are places too.
+#: Servers that are scraped by address: places without cluster and namespace are places
+#: too.
 _BARE = {"cluster": "", "namespace": ""}
 BARE: dict[str, Scenario] = {
     "the same model is silenced, others and labelled ones are not": [
@@ -252,7 +323,13 @@ BARE: dict[str, Scenario] = {
 def test_what_is_said_of_the_inhibitions_holds(manager: AlertmanagerServer) -> None:
     """Each scenario silences what it says, and nothing else."""
     rows = [
-        (said, changed(each, cluster=f"scenario-{number}-{each['labels'].get('cluster', '')}"), expected)
+        (
+            said,
+            changed(
+                each, cluster=f"scenario-{number}-{each['labels'].get('cluster', '')}"
+            ),
+            expected,
+        )
         for number, (said, scenario) in enumerate(SCENARIOS.items())
         for each, expected in scenario
     ]
@@ -266,7 +343,9 @@ def test_what_is_said_of_the_inhibitions_holds(manager: AlertmanagerServer) -> N
 
 
 @pytest.mark.parametrize("said", BARE)
-def test_places_without_cluster_and_namespace_are_places_too(empty: AlertmanagerServer, said: str) -> None:
+def test_places_without_cluster_and_namespace_are_places_too(
+    empty: AlertmanagerServer, said: str
+) -> None:
     """Servers that are scraped by address."""
     states = silenced(empty, *(each for each, _ in BARE[said]))
     assert states == [expected for _, expected in BARE[said]]

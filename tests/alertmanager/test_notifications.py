@@ -1,6 +1,8 @@
-"""What arrives at Slack, PagerDuty, a mail server and webhooks: real deliveries, as golden files.
+"""What arrives at Slack, PagerDuty, a mail server and webhooks: real deliveries, as
+golden files.
 
-UPDATE_GOLDEN=1 writes the files anew. Times are taken out of them; one test looks at these alone.
+UPDATE_GOLDEN=1 writes the files anew. Times are taken out of them; one test looks at
+these alone.
 """
 
 import contextlib
@@ -31,12 +33,18 @@ EXTERNAL = "https://alertmanager.example.com"
 
 
 @contextlib.contextmanager
-def running(folder: Path, wait: str = "1s") -> Iterator[tuple[AlertmanagerServer, Receivers]]:
-    """Run an Alertmanager with the committed configuration, that sends soon and only what is new."""
+def running(
+    folder: Path, wait: str = "1s"
+) -> Iterator[tuple[AlertmanagerServer, Receivers]]:
+    """Run an Alertmanager with the committed configuration, that sends soon and only
+    what is new.
+    """
     with receivers() as received:
         write_secrets(folder, received.http)
         addresses = Addresses(folder, received.http, received.smtp)
-        config = test_config(addresses, group_wait=wait, group_interval="1s", repeat_interval="1h")
+        config = test_config(
+            addresses, group_wait=wait, group_interval="1s", repeat_interval="1h"
+        )
         # As for people who want to read what has ended as well; hints are only read.
         for receiver in config["receivers"]:
             for kind in ("slack_configs", "email_configs"):
@@ -62,8 +70,9 @@ def now(**ago: float) -> str:
 def fire(manager: AlertmanagerServer, *alerts: Alert) -> None:
     """Let alerts begin to fire.
 
-    They begin a little ahead: a group with an alert that began longer ago than group_wait is sent at once,
-    which on a slow machine would be before all of them are there.
+    They begin a little ahead: a group with an alert that began longer ago than
+    group_wait is sent at once, which on a slow machine would be before all of them are
+    there.
     """
     begin = now(seconds=-20)
     manager.post(*({**each, "startsAt": begin} for each in alerts))
@@ -71,20 +80,32 @@ def fire(manager: AlertmanagerServer, *alerts: Alert) -> None:
 
 def resolve(manager: AlertmanagerServer, *alerts: Alert) -> None:
     """Let alerts end now."""
-    manager.post(*({**each, "startsAt": now(minutes=1), "endsAt": now()} for each in alerts))
+    manager.post(
+        *({**each, "startsAt": now(minutes=1), "endsAt": now()} for each in alerts)
+    )
 
 
 _TIMES = re.compile(r"20\d\d-\d\d-\d\d([ T])\d\d:\d\d(:\d\d\.\d+(Z|\+00:00))?")
 
 
 def golden(name: str, content: Any) -> None:
-    """Compare what arrived with a golden file; JSON is indented, times are all the same."""
-    text = content if isinstance(content, str) else json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    text = _TIMES.sub(lambda one: "2026-03-01 12:00" if one[1] == " " else "2026-03-01T12:00:00Z", text)
+    """Compare what arrived with a golden file; JSON is indented, times are all the
+    same.
+    """
+    if isinstance(content, str):
+        text = content
+    else:
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    text = _TIMES.sub(
+        lambda one: "2026-03-01 12:00" if one[1] == " " else "2026-03-01T12:00:00Z",
+        text,
+    )
     assert text == golden_text(GOLDEN / name, text)
     assert "<no value>" not in text
     assert "ZgotmplZ" not in text
-    assert not re.search(r"(?m)^[•\-*]?\s*[A-Z][a-z]+:\s*$", text.replace("Resolved:\n", "")), "an empty item"
+    assert not re.search(
+        r"(?m)^[•\-*]?\s*[A-Z][a-z]+:\s*$", text.replace("Resolved:\n", "")
+    ), "an empty item"
 
 
 def golden_page(name: str, page: Delivery) -> None:
@@ -96,7 +117,11 @@ def slack(received: Receivers, channel: str, least: int = 1) -> list[dict[str, A
     """The messages to a channel, once there are so many."""
     total = 1
     while True:
-        found = [one.body for one in received.to("/slack", total) if one.body["channel"] == channel]
+        found = [
+            one.body
+            for one in received.to("/slack", total)
+            if one.body["channel"] == channel
+        ]
         if len(found) >= least:
             return found
         total += 1
@@ -113,7 +138,9 @@ Sent = tuple[AlertmanagerServer, Receivers]
 
 
 def test_a_page_fires_changes_and_resolves(sent: Sent) -> None:
-    """One incident at PagerDuty for one model, and the same in Slack; the secret is that of the file."""
+    """One incident at PagerDuty for one model, and the same in Slack; the secret is
+    that of the file.
+    """
     manager, received = sent
     elsewhere = samples.harmful()
     elsewhere["labels"]["replica"] = "b"
@@ -132,11 +159,19 @@ def test_a_page_fires_changes_and_resolves(sent: Sent) -> None:
     pages = received.to("/pagerduty", 3)
     golden_page("page/pagerduty-resolved.json", pages[-1])
     assert len({page.body["dedup_key"] for page in pages}) == 1
-    assert [page.body["event_action"] for page in pages] == ["trigger", "trigger", "resolve"]
+    assert [page.body["event_action"] for page in pages] == [
+        "trigger",
+        "trigger",
+        "resolve",
+    ]
 
 
-def test_a_ticket_shows_the_model_first_and_the_first_five_of_many_engines(sent: Sent) -> None:
-    """In Slack and by mail, firing and resolved; the mail server got the password of the file."""
+def test_a_ticket_shows_the_model_first_and_the_first_five_of_many_engines(
+    sent: Sent,
+) -> None:
+    """In Slack and by mail, firing and resolved; the mail server got the password of
+    the file.
+    """
     manager, received = sent
     engines = [samples.outlier(number) for number in range(8)]
     said = f"Over 30 minutes few draft tokens of {samples.MODEL} in chat are accepted."
@@ -163,7 +198,12 @@ def test_lost_monitoring_names_the_namespace_or_nothing(sent: Sent) -> None:
     manager, received = sent
     down = "None of the exporters in chat has answered Prometheus for 5 minutes."
     absent = "Exporters were scraped within the last day, and none for an hour."
-    nowhere = {"severity": "warning", "reason": "absent", "cluster": "", "namespace": ""}
+    nowhere = {
+        "severity": "warning",
+        "reason": "absent",
+        "cluster": "",
+        "namespace": "",
+    }
     fire(
         manager,
         sample("MonitoringLost", "exporter", down, severity="critical", reason="down"),
@@ -178,9 +218,18 @@ def test_lost_monitoring_names_the_namespace_or_nothing(sent: Sent) -> None:
 def test_a_hint_is_a_message_and_nothing_when_it_ends(sent: Sent) -> None:
     """No page, no mail."""
     manager, received = sent
-    said = "The exporter at {} in chat has observed 180 requests, and no answer had a record."
+    said = (
+        "The exporter at {} in chat has observed 180 requests, and no answer had a "
+        "record."
+    )
     hints = [
-        sample("RequestsUnobserved", "requests", said.format(pod), reason="no_record", pod=pod)
+        sample(
+            "RequestsUnobserved",
+            "requests",
+            said.format(pod),
+            reason="no_record",
+            pod=pod,
+        )
         for pod in ("vllm-0", "vllm-1")
     ]
     fire(manager, *hints)
@@ -194,7 +243,10 @@ def test_a_hint_is_a_message_and_nothing_when_it_ends(sent: Sent) -> None:
 def test_a_decision_goes_to_the_webhook_and_becomes_a_ticket(sent: Sent) -> None:
     """With the token of the file, all labels and annotations, and resolved as well."""
     manager, received = sent
-    said = f"For 15 minutes {samples.MODEL} in chat has accepted too few draft tokens by the published rule."
+    said = (
+        f"For 15 minutes {samples.MODEL} in chat has accepted too few draft tokens by "
+        "the published rule."
+    )
     figures = ("31.4% accepted", "50% accepted", "18k drafts in 5m", "speedup 0.81x")
     decisions = [
         sample("Disable", "overview", said, *figures),
@@ -204,7 +256,9 @@ def test_a_decision_goes_to_the_webhook_and_becomes_a_ticket(sent: Sent) -> None
     golden("actions/webhook-firing.json", webhook(received, "/actions"))
     assert received.to("/actions")[-1].authorization == "Bearer of-act"
     understood = decide(json.dumps(received.to("/actions")[-1].body).encode())
-    assert all(each.label("action") == "disable" and not each.why for each in understood)
+    assert all(
+        each.label("action") == "disable" and not each.why for each in understood
+    )
     golden("actions/slack.json", slack(received, "#specdec-tickets")[-1])
     resolve(manager, decisions[0])
     received.to("/actions", 2)
@@ -218,7 +272,10 @@ def test_a_decision_goes_to_the_webhook_and_becomes_a_ticket(sent: Sent) -> None
 def test_the_watchdog_is_sent_at_once_to_its_own_webhook(tmp_path: Path) -> None:
     """And nowhere else."""
     with running(tmp_path, wait="0s") as (manager, received):
-        fire(manager, sample("Watchdog", "exporter", rule("Watchdog").annotations["description"]))
+        fire(
+            manager,
+            sample("Watchdog", "exporter", rule("Watchdog").annotations["description"]),
+        )
         golden("watchdog/webhook.json", webhook(received, "/watchdog"))
         assert received.to("/watchdog")[-1].authorization == "Bearer of-the-watchdog"
         assert {one.path for one in received.deliveries} == {"/watchdog"}
@@ -253,7 +310,9 @@ def test_hostile_values_are_text_in_every_format(sent: Sent) -> None:
     for text in texts:
         marked = re.findall(r"<([^>]*)>", text)
         assert all(
-            re.fullmatch(r"https://(grafana|alertmanager)\.example\.com/[^|]*\|[A-Z][a-z]+", one)
+            re.fullmatch(
+                r"https://(grafana|alertmanager)\.example\.com/[^|]*\|[A-Z][a-z]+", one
+            )
             for one in marked
         )
     assert not page.get("link_names")
@@ -266,11 +325,16 @@ def test_hostile_values_are_text_in_every_format(sent: Sent) -> None:
     links = _Links()
     links.feed(mail.part("html"))
     assert not {"b", "i", "script"} & links.tags
-    assert all(link.startswith(("https://grafana.example.com/", EXTERNAL)) for link in links.links)
+    assert all(
+        link.startswith(("https://grafana.example.com/", EXTERNAL))
+        for link in links.links
+    )
 
 
 def test_what_is_missing_is_not_shown(sent: Sent) -> None:
-    """An alert without annotations, summary and labels: no empty item, no `<no value>`, no empty link."""
+    """An alert without annotations, summary and labels: no empty item, no `<no value>`,
+    no empty link.
+    """
     manager, received = sent
     unnamed = {"labels": {"alertname": "VLLMSpecDecodeOwn"}}
     fire(manager, unnamed, alert(rule("Harmful", severity="critical")))
@@ -290,7 +354,10 @@ def test_times_are_those_of_the_alert(sent: Sent) -> None:
     manager, received = sent
     begun = {**samples.harmful(), "startsAt": "2026-03-01T13:05:00+01:00"}
     manager.post(begun)
-    assert "• Since: 2026-03-01 12:05 UTC\n" in slack(received, "#specdec-page")[-1]["attachments"][0]["text"]
+    assert (
+        "• Since: 2026-03-01 12:05 UTC\n"
+        in slack(received, "#specdec-page")[-1]["attachments"][0]["text"]
+    )
     assert (
         "  Since: 2026-03-01 12:05 UTC"
         in received.to("/pagerduty")[-1].body["payload"]["custom_details"]["firing"]
@@ -315,12 +382,18 @@ def silence_links(received: Receivers) -> set[str]:
 
 @pytest.mark.parametrize("model", [samples.MODEL, "a \"b\" 'c' + d & <e> \\ % é"])
 def test_the_link_to_a_silence_fits_its_alert_alone(sent: Sent, model: str) -> None:
-    """Its matchers, taken from the address, select the alert and not that of another engine or model."""
+    """Its matchers, taken from the address, select the alert and not that of another
+    engine or model.
+    """
     manager, received = sent
     found = alert(rule("EngineOutlier"), model_name=model, engine="3")
     fire(manager, found)
     addresses = silence_links(received)
-    fire(manager, alert(rule("EngineOutlier"), model_name=model, engine="4"), alert(rule("EngineOutlier")))
+    fire(
+        manager,
+        alert(rule("EngineOutlier"), model_name=model, engine="4"),
+        alert(rule("EngineOutlier")),
+    )
     for address in addresses:
         path, _, query = urllib.parse.urlsplit(address).fragment.partition("?")
         assert path == "/silences/new"

@@ -13,7 +13,9 @@ MUTE = Phase(20, unreachable=True, errors={"timeout": 12})
 
 
 def served(*lives: tuple[Phase, ...], minutes: int = 90) -> Callable[[], World]:
-    """Return what builds a pod for each life, whose vLLM is scraped and serves all the time."""
+    """Return what builds a pod for each life, whose vLLM is scraped and serves all the
+    time.
+    """
 
     def build() -> World:
         world = World()
@@ -42,17 +44,25 @@ def host_off() -> World:
 
 
 def whole_cluster() -> World:
-    """Scraping of all exporters of three clusters fails; vLLM is known to serve in one namespace of each."""
+    """Scraping of all exporters of three clusters fails; vLLM is known to serve in one
+    namespace of each.
+    """
     world = World()
     for cluster, namespaces in (("", 3), ("a", 2), ("b", 4)):
-        for index, namespace in enumerate(("chat", "code", "docs", "ask")[:namespaces], 1):
+        for index, namespace in enumerate(
+            ("chat", "code", "docs", "ask")[:namespaces], 1
+        ):
             place = {"namespace": namespace, "labels": {"cluster": cluster}}
             replica(world, index, WELL, GONE, WELL, server=60 * (index == 1), **place)
     return world
 
 
-def elsewhere(*life: Phase, namespace: str = "monitoring", server: int = 90) -> Callable[[], World]:
-    """Return what builds an exporter in a namespace of its own, and vLLM that serves in another."""
+def elsewhere(
+    *life: Phase, namespace: str = "monitoring", server: int = 90
+) -> Callable[[], World]:
+    """Return what builds an exporter in a namespace of its own, and vLLM that serves in
+    another.
+    """
 
     def build() -> World:
         world = World()
@@ -64,7 +74,9 @@ def elsewhere(*life: Phase, namespace: str = "monitoring", server: int = 90) -> 
 
 
 def staging_off() -> World:
-    """A host is off whose model also serves in another namespace, watched by an exporter there."""
+    """A host is off whose model also serves in another namespace, watched by an
+    exporter there.
+    """
     world = host_off()
     replica(world, 2, Phase(80), server=80, namespace="production")
     return world
@@ -78,7 +90,9 @@ def off_and_tried() -> World:
 
 
 def loads_beside_another() -> World:
-    """A pod loads its model, and another model, which nobody watches, serves in the same namespace."""
+    """A pod loads its model, and another model, which nobody watches, serves in the
+    same namespace.
+    """
     world = World()
     replica(world, 1, WELL, Phase(50, unreachable=True))
     world.server(80, instance="10.0.0.9:8000", model="other", labels={"pod": "other-1"})
@@ -88,13 +102,17 @@ def loads_beside_another() -> World:
 def bare_down() -> World:
     """The only exporter is gone; an operator named its job, and there is no namespace."""
     world = World()
-    world.engine(WELL, GONE, namespace="", labels={"job": "monitoring/vllm-specdec-exporter"})
+    world.engine(
+        WELL, GONE, namespace="", labels={"job": "monitoring/vllm-specdec-exporter"}
+    )
     world.server(40, namespace="")
     return world
 
 
 def vanished() -> World:
-    """The exporter is no target any more from minute 60 to 99; that of another namespace is."""
+    """The exporter is no target any more from minute 60 to 99; that of another
+    namespace is.
+    """
     world = World()
     replica(world, 1, Phase(60), server=120)
     replica(world, 1, WELL, start=100)
@@ -111,7 +129,9 @@ def never_watched() -> World:
 
 
 def scaled_to_nothing() -> World:
-    """The only pod ends at minute 10, with its exporter; there is one again from minute 100 on."""
+    """The only pod ends at minute 10, with its exporter; there is one again from minute
+    100 on.
+    """
     world = World()
     replica(world, 1, Phase(10), server=10)
     replica(world, 2, WELL, server=20, start=100)
@@ -122,13 +142,22 @@ def one_unreachable() -> World:
     """One of two exporters cannot read its vLLM from minute 20 to 59."""
     world = World()
     target = {"target": "localhost:8000"}
-    replica(world, 1, WELL, Phase(40, unreachable=True, errors={"tls": 12}), WELL, labels=target)
+    replica(
+        world,
+        1,
+        WELL,
+        Phase(40, unreachable=True, errors={"tls": 12}),
+        WELL,
+        labels=target,
+    )
     replica(world, 2, Phase(80))
     return world
 
 
 def unresolved() -> World:
-    """The name of one exporter's servers has no answer from minute 10 to 69; their series end with it."""
+    """The name of one exporter's servers has no answer from minute 10 to 69; their
+    series end with it.
+    """
     world = World()
     target = {"job": JOB, "instance": "10.0.0.1:9850", "namespace": "chat"}
     replica(world, 1, Phase(10))
@@ -163,7 +192,9 @@ def blind() -> World:
 
 def blind_to_requests() -> World:
     """The exporter publishes all thresholds but one of those of single requests."""
-    return _with_thresholds(40, lambda name: 40 if name == "unrecorded_requests_ratio" else 0)
+    return _with_thresholds(
+        40, lambda name: 40 if name == "unrecorded_requests_ratio" else 0
+    )
 
 
 def _with_thresholds(minutes: int, since: Callable[[str], int]) -> World:
@@ -171,27 +202,42 @@ def _with_thresholds(minutes: int, since: Callable[[str], int]) -> World:
     world = World(without=frozenset({"vllm_specdec_threshold"}))
     replica(world, 1, Phase(minutes))
     world.without = frozenset()
-    target = {"job": JOB, "instance": "10.0.0.1:9850", "namespace": "chat", "pod": "vllm-1"}
+    target = {
+        "job": JOB,
+        "instance": "10.0.0.1:9850",
+        "namespace": "chat",
+        "pod": "vllm-1",
+    }
     for name, value in world.thresholds.items():
         if (start := since(name)) < minutes:
             labels = {**target, "threshold": name}
-            world.put("vllm_specdec_threshold", labels, start, [value] * (minutes - start))
+            world.put(
+                "vllm_specdec_threshold", labels, start, [value] * (minutes - start)
+            )
     return world
 
 
 def nameless() -> World:
     """A pod whose vLLM names no model, either."""
-    world, pod = World(), {"pod": "vllm-1"}
+    world = World()
+    pod = {"pod": "vllm-1"}
     world.engine(Phase(40), model="", labels=pod)
     world.server(40, model="", labels=pod)
     return world
 
 
 def renamed() -> World:
-    """The target has a label `state`, so Prometheus renames the exporter's own, until minute 40."""
+    """The target has a label `state`, so Prometheus renames the exporter's own, until
+    minute 40.
+    """
     world = World()
     replica(world, 1, Phase(60))
-    own = {"job": JOB, "instance": "10.0.0.1:9850", "namespace": "chat", "exported_state": "active"}
+    own = {
+        "job": JOB,
+        "instance": "10.0.0.1:9850",
+        "namespace": "chat",
+        "exported_state": "active",
+    }
     world.put("vllm_specdec_activity", {**own, "state": "blue"}, 10, [1.0] * 30)
     return world
 
@@ -207,7 +253,8 @@ UNREAD = "warning instance reason=no_answer target=localhost:8000 @1"
 NAMELESS = "warning instance reason=refused target=dns+http://vllm.chat.svc:8000 @1"
 FLAPS = "warning instance reason=flapping @1"
 CLUSTER, LOST, GONE_AWAY, MUTED = (
-    f"critical reason={reason}" for reason in ("cluster", "down", "absent", "unreachable")
+    f"critical reason={reason}"
+    for reason in ("cluster", "down", "absent", "unreachable")
 )
 
 MONITORING_LOST_CASES: Table = {
@@ -219,31 +266,54 @@ MONITORING_LOST_CASES: Table = {
     ),
     # Off, or scaled to nothing: nobody can be harmed, and ExporterDown is a ticket.
     "a-host-that-is-off-does-not-page": (host_off, {30: "", 50: "", 75: ""}),
-    "nor-does-it-while-its-model-serves-elsewhere": (staging_off, {30: "", 50: "", 75: ""}),
+    "nor-does-it-while-its-model-serves-elsewhere": (
+        staging_off,
+        {30: "", 50: "", 75: ""},
+    ),
     "nor-where-nobody-watches-it": (off_and_tried, {30: "", 50: "", 75: ""}),
-    "exporters-in-another-namespace-die": (elsewhere(WELL, Phase(60, gone=True)), {24: "", 26: LOST}),
+    "exporters-in-another-namespace-die": (
+        elsewhere(WELL, Phase(60, gone=True)),
+        {24: "", 26: LOST},
+    ),
     "exporters-in-another-namespace-are-gone": (
         elsewhere(WELL, server=1700),
         {30: "", 40: GONE_AWAY, 1600: GONE_AWAY},
     ),
     # Its start is not an outage.
-    "a-new-exporter-is-down-for-4-minutes": (served((Phase(4, gone=True), WELL)), silent(0, 23)),
+    "a-new-exporter-is-down-for-4-minutes": (
+        served((Phase(4, gone=True), WELL)),
+        silent(0, 23),
+    ),
     "all-polls-are-refused-though-vllm-serves": (
         served(*[(WELL, Phase(30, unreachable=True))] * 2),
         {28: "", 35: MUTED},
     ),
-    "a-model-loads-beside-one-that-nobody-watches": (loads_beside_another, {35: "", 45: ""}),
-    "an-exporter-without-a-namespace-cannot-read": (elsewhere(WELL, MUTE, MUTE, namespace=""), {35: MUTED}),
+    "a-model-loads-beside-one-that-nobody-watches": (
+        loads_beside_another,
+        {35: "", 45: ""},
+    ),
+    "an-exporter-without-a-namespace-cannot-read": (
+        elsewhere(WELL, MUTE, MUTE, namespace=""),
+        {35: MUTED},
+    ),
     "an-exporter-elsewhere-is-refused-though-vllm-serves": (
         elsewhere(WELL, Phase(30, unreachable=True)),
         {35: MUTED},
     ),
     "scraping-of-a-whole-cluster-fails": (
         whole_cluster,
-        {24: "", 26: [CLUSTER, LOST] + [f"{one} cluster={name}" for name in "ab" for one in (CLUSTER, LOST)]},
+        {
+            24: "",
+            26: [CLUSTER, LOST]
+            + [f"{one} cluster={name}" for name in "ab" for one in (CLUSTER, LOST)],
+        },
     ),
-    "all-exporters-down-for-4-minutes": (served(*[(WELL, Phase(4, gone=True), WELL)] * 2), {27: ""}),
-    # Out of memory again and again: five of six minutes down, so that `up` resets every `for`.
+    "all-exporters-down-for-4-minutes": (
+        served(*[(WELL, Phase(4, gone=True), WELL)] * 2),
+        {27: ""},
+    ),
+    # Out of memory again and again: five of six minutes down, so that `up` resets every
+    # `for`.
     "an-exporter-that-restarts-again-and-again": (restarting, {19: "", 60: LOST}),
     "exporters-there-again": (
         vanished,
@@ -255,7 +325,10 @@ MONITORING_LOST_CASES: Table = {
         {60: "", 80: "warning reason=absent", 103: "warning reason=absent", 110: ""},
     ),
     "no-exporter-reads-while-a-pod-ends": (
-        pods(*[(WELL, MUTE, MUTE)] * 2, (WELL, Phase(7, unreachable=True, errors={"timeout": 12}))),
+        pods(
+            *[(WELL, MUTE, MUTE)] * 2,
+            (WELL, Phase(7, unreachable=True, errors={"timeout": 12})),
+        ),
         {35: MUTED},
     ),
     # The other may load a model, but this one serves.
@@ -277,7 +350,10 @@ MONITORING_LOST_CASES: Table = {
         {19: "", 29: "", 39: "", 59: ""},
     ),
     "a-large-model-loads": (pods(*[(Phase(25, unreachable=True), WELL)] * 2), {24: ""}),
-    "one-exporter-down-does-not-page": (pods((WELL, GONE, WELL), (Phase(60),)), {39: ""}),
+    "one-exporter-down-does-not-page": (
+        pods((WELL, GONE, WELL), (Phase(60),)),
+        {39: ""},
+    ),
 }
 EXPORTER_DOWN_CASES: Table = {
     "one-exporter-down-and-back": (
@@ -288,7 +364,10 @@ EXPORTER_DOWN_CASES: Table = {
     "pods-scaled-to-nothing-are-not-down": (scaled_to_nothing, {60: ""}),
 }
 UPSTREAM_UNREACHABLE_CASES: Table = {
-    "one-exporter-that-cannot-read": (one_unreachable, {28: "", 30: UNREAD, 63: UNREAD, 70: ""}),
+    "one-exporter-that-cannot-read": (
+        one_unreachable,
+        {28: "", 30: UNREAD, 63: UNREAD, 70: ""},
+    ),
     "old-data-though-it-is-up": (
         pods((Phase(10), Phase(45, stale=True), WELL)),
         {20: "", 26: "warning instance reason=no_answer @1", 70: ""},
@@ -301,8 +380,14 @@ UPSTREAM_UNREACHABLE_CASES: Table = {
         unresolved,
         {54: "", 60: NAMELESS, 72: NAMELESS, 82: ""},
     ),
-    "it-polls-every-ten-minutes": (pods((Phase(60, polled_every=10),)), {39: "", 59: ""}),
-    "while-a-model-loads": (pods((Phase(42, unreachable=True), Phase(40))), silent(10, 80)),
+    "it-polls-every-ten-minutes": (
+        pods((Phase(60, polled_every=10),)),
+        {39: "", 59: ""},
+    ),
+    "while-a-model-loads": (
+        pods((Phase(42, unreachable=True), Phase(40))),
+        silent(10, 80),
+    ),
     "refused-for-an-hour": (
         pods((WELL, Phase(60, unreachable=True), Phase(20))),
         {64: "", 75: "warning instance reason=refused @1", 98: ""},
@@ -310,15 +395,24 @@ UPSTREAM_UNREACHABLE_CASES: Table = {
     "a-server-in-a-crash-loop": (crash_loop, {30: "", 60: FLAPS, 79: FLAPS}),
 }
 SIDECAR_MISSING_CASES: Table = {
-    "a-pod-that-got-its-sidecar": (no_sidecar, {13: "", 20: "warning", 42: "warning", 50: ""}),
+    "a-pod-that-got-its-sidecar": (
+        no_sidecar,
+        {13: "", 20: "warning", 42: "warning", 50: ""},
+    ),
     "servers-without-pods": (outside_of_kubernetes, {59: ""}),
     "a-namespace-without-exporters": (never_watched, {100: ""}),
 }
 RULES_BLIND_CASES: Table = {
     "no-info": (no_info, {20: "warning instance @1"}),
     "a-label-is-renamed": (renamed, {9: "", 21: "warning instance @1", 54: ""}),
-    "thresholds-again": (blind, {3: "", 12: "warning instance @1", 42: "warning instance @1", 50: ""}),
-    "a-threshold-of-single-requests-is-missing": (blind_to_requests, {20: "warning instance @1"}),
+    "thresholds-again": (
+        blind,
+        {3: "", 12: "warning instance @1", 42: "warning instance @1", 50: ""},
+    ),
+    "a-threshold-of-single-requests-is-missing": (
+        blind_to_requests,
+        {20: "warning instance @1"},
+    ),
     "vllm-names-no-model-either": (nameless, {39: ""}),
     "an-exporter-that-is-down-has-none": (all_down, {39: ""}),
 }

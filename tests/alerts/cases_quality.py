@@ -11,18 +11,29 @@ HOUR = 60
 
 # --- it is worse than before
 
-#: From 2.75 to 1.9 in three days, a little every six hours, after a day as it should be; of three drafters.
+#: From 2.75 to 1.9 in three days, a little every six hours, after a day as it should
+#: be; of three drafters.
 DECAYS = tuple(
     tuple(
-        Phase(6 * HOUR, acceptance=tuple(p * (1 - max(step, 0) / 12 * 0.85 / 1.75) for p in positions))
+        Phase(
+            6 * HOUR,
+            acceptance=tuple(
+                p * (1 - max(step, 0) / 12 * 0.85 / 1.75) for p in positions
+            ),
+        )
         for step in range(-4, 13)
     )
     for positions in ((0.8, 0.6, 0.35), (0.7, 0.5), (0.95, 0.9, 0.85))
 )
 DECAYED, AGED = (f"warning model against={against}" for against in ("days", "uptime"))
-#: The exporter looks once an hour: an engine on the verge of 5 %, healed by a restart in the end.
+#: The exporter looks once an hour: an engine on the verge of 5 %, healed by a restart
+#: in the end.
 DECAYING, NOT_DECAYING = (Phase(HOUR, uptime_decay=ratio) for ratio in (0.051, 0.0))
-VERGE = (NOT_DECAYING, *(DECAYING, NOT_DECAYING) * 2, replace(NOT_DECAYING, minutes=7 * HOUR, restart=True))
+VERGE = (
+    NOT_DECAYING,
+    *(DECAYING, NOT_DECAYING) * 2,
+    replace(NOT_DECAYING, minutes=7 * HOUR, restart=True),
+)
 
 ACCEPTANCE_DROPPED_CASES: Table = {
     "decayed-over-three-days": (
@@ -39,7 +50,10 @@ ACCEPTANCE_DROPPED_CASES: Table = {
     "decays-with-uptime-and-is-restarted": (
         models(
             *(
-                tuple(replace(one, uptime_decay=n * (one.uptime_decay or 0.0)) for one in VERGE)
+                tuple(
+                    replace(one, uptime_decay=n * (one.uptime_decay or 0.0))
+                    for one in VERGE
+                )
                 for n in (1, 2, 5)
             )
         ),
@@ -55,13 +69,20 @@ ACCEPTANCE_DROPPED_CASES: Table = {
 
 
 def rolled_out(acceptance: tuple[float, ...], until: int) -> Callable[[], World]:
-    """Return what builds two pods that go, at a minute, and two equal ones that accept otherwise."""
+    """Return what builds two pods that go, at a minute, and two equal ones that accept
+    otherwise.
+    """
 
     def build() -> World:
         world = World()
         for index in (1, 2):
             replica(world, index, Phase(until))
-            replica(world, 10 + index, Phase(220 - until, acceptance=acceptance), start=until)
+            replica(
+                world,
+                10 + index,
+                Phase(220 - until, acceptance=acceptance),
+                start=until,
+            )
         return world
 
     return build
@@ -78,7 +99,10 @@ def one_goes() -> World:
 
 ENGINE_OUTLIER_CASES: Table = {
     # Both live pods are equal; only those that are gone were better.
-    "equal-engines-after-a-rollout": (rolled_out((0.3, 0.1, 0.05), 70), silent(100, 180)),
+    "equal-engines-after-a-rollout": (
+        rolled_out((0.3, 0.1, 0.05), 70),
+        silent(100, 180),
+    ),
     "an-outlier-that-is-gone": (one_goes, {90: "warning engine @1", 118: ""}),
 }
 
@@ -90,7 +114,9 @@ BEFORE = Phase(3 * HOUR)
 
 
 def step_with_new_pods() -> World:
-    """New pods take the place of the old ones at minute 180, and accept 8.7 points less."""
+    """New pods take the place of the old ones at minute 180, and accept 8.7 points
+    less.
+    """
     world = World()
     for index in (1, 2):
         replica(world, index, BEFORE)
@@ -99,19 +125,30 @@ def step_with_new_pods() -> World:
 
 
 def autoscaled() -> World:
-    """A pod is replaced every 90 minutes, and from minute 540 on it is Saturday: 8.7 points less."""
+    """A pod is replaced every 90 minutes, and from minute 540 on it is Saturday: 8.7
+    points less.
+    """
     world = World()
     for index in range(8):
-        start, saturday = 90 * index, 540
+        start = 90 * index
+        saturday = 540
         before = max(0, min(180, saturday - start))
-        life = (replace(BEFORE, minutes=before), replace(QUANTIZED, minutes=180 - before))
-        replica(world, index + 1, *(phase for phase in life if phase.minutes), start=start)
+        life = (
+            replace(BEFORE, minutes=before),
+            replace(QUANTIZED, minutes=180 - before),
+        )
+        replica(
+            world, index + 1, *(phase for phase in life if phase.minutes), start=start
+        )
     return world
 
 
 STEP_CASES: Table = {
     "saturday-under-an-autoscaler": (autoscaled, {580: "", 620: "", 660: "", 700: ""}),
-    "a-step-with-new-pods": (step_with_new_pods, {260: "warning model against=restart"}),
+    "a-step-with-new-pods": (
+        step_with_new_pods,
+        {260: "warning model against=restart"},
+    ),
 }
 
 CASES = (

@@ -1,4 +1,7 @@
-"""Cases of requests.yml: do single requests lose, and what is known of them? `cases_tap` has the tap's."""
+"""Cases of requests.yml: do single requests lose, and what is known of them?
+
+`cases_tap` has the tap's.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,20 +20,29 @@ ENGINE = Phase(HOUR, acceptance=(0.8, 0.65, 0.5))
 WELL = RequestPhase(HOUR, {"chat": {0.8: 5.7, 0.35: 0.3}})
 #: Three of twenty lose.
 SOME = RequestPhase(HOUR, {"chat": {0.8: 5.1, 0.35: 0.9}})
-LOSING, GAINING = RequestPhase(HOUR, {"chat": {0.2: 6.0}}), RequestPhase(HOUR, {"chat": {0.8: 6.0}})
+LOSING = RequestPhase(HOUR, {"chat": {0.2: 6.0}})
+GAINING = RequestPhase(HOUR, {"chat": {0.8: 6.0}})
 
 
 def built(
-    *lives: Sequence[RequestPhase], thresholds: Thresholds | None = None, model: str = MODEL
+    *lives: Sequence[RequestPhase],
+    thresholds: Thresholds | None = None,
+    model: str = MODEL,
 ) -> Callable[[], World]:
     """Return what builds a replica for the requests that each sees, one after another."""
 
     def build() -> World:
         world = World(thresholds or Thresholds())
         for index, life in enumerate(lives, 1):
-            replica(world, index, replace(ENGINE, minutes=sum(phase.minutes for phase in life)))
+            replica(
+                world,
+                index,
+                replace(ENGINE, minutes=sum(phase.minutes for phase in life)),
+            )
             pod = {"pod": f"vllm-{index}"}
-            observe(world, *life, instance=f"10.0.0.{index}:9850", labels=pod, model=model)
+            observe(
+                world, *life, instance=f"10.0.0.{index}:9850", labels=pod, model=model
+            )
         return world
 
     return build
@@ -41,25 +53,37 @@ def both(*life: RequestPhase, model: str = MODEL) -> Callable[[], World]:
     return built(life, life, model=model)
 
 
-def one_exporter(*phases: RequestPhase, engine: Sequence[Phase] = ()) -> Callable[[], World]:
+def one_exporter(
+    *phases: RequestPhase, engine: Sequence[Phase] = ()
+) -> Callable[[], World]:
     """Return what builds one replica."""
 
     def build() -> World:
         world = World()
         minutes = sum(phase.minutes for phase in phases)
-        replica(world, 1, *(engine or (replace(ENGINE, minutes=minutes),)), requests=phases)
+        replica(
+            world, 1, *(engine or (replace(ENGINE, minutes=minutes),)), requests=phases
+        )
         return world
 
     return build
 
 
 def new_pods() -> World:
-    """New pods take the place of the old ones at minute 30, and as many requests lose as before."""
+    """New pods take the place of the old ones at minute 30, and as many requests lose
+    as before.
+    """
     world = World()
     for index in (1, 2):
         for number, minutes, start in ((index, 30, 0), (10 + index, 40, 30)):
             requests = (replace(SOME, minutes=minutes),)
-            replica(world, number, replace(ENGINE, minutes=minutes), requests=requests, start=start)
+            replica(
+                world,
+                number,
+                replace(ENGINE, minutes=minutes),
+                requests=requests,
+                start=start,
+            )
     return world
 
 
@@ -72,18 +96,37 @@ FOR_TWO_MINUTES = (
     RequestPhase(2, {"chat": {0.2: 3.0}}),
     replace(WELL, minutes=20),
 )
-#: Of two exporters only one has a tenth of requests below the threshold on poor requests.
+#: Of two exporters only one has a tenth of requests below the threshold on poor
+#: requests.
 LOWER = Thresholds(poor_request_acceptance_ratio=0.3)
 BELOW_LOWER = RequestPhase(HOUR, {"chat": {0.8: 4.8, 0.2: 1.2}})
 NOT_BELOW = RequestPhase(HOUR, {"chat": {0.8: 5.4, 0.35: 0.6}})
 
 REQUESTS_LOSE_CASES: Table = {
-    "requests-lose-no-more": (both(SOME, replace(WELL, minutes=80)), {15: "", 55: "warning model", 125: ""}),
-    "requests-lose-until-nobody-asks": (both(SOME, NOBODY_ASKS), {55: "warning model", 125: ""}),
-    "requests-lose-though-exporters-restart": (both(*RESTARTING), {58: "warning model"}),
-    "requests-lose-though-pods-are-new": (new_pods, {45: "warning model", 68: "warning model"}),
-    "requests-of-an-adapter-lose": (both(SOME, model="poet"), {55: "warning model model_name=poet"}),
-    "requests-lose-for-two-minutes": (both(*FOR_TWO_MINUTES), {45: "", 50: "", 55: "", 60: ""}),
+    "requests-lose-no-more": (
+        both(SOME, replace(WELL, minutes=80)),
+        {15: "", 55: "warning model", 125: ""},
+    ),
+    "requests-lose-until-nobody-asks": (
+        both(SOME, NOBODY_ASKS),
+        {55: "warning model", 125: ""},
+    ),
+    "requests-lose-though-exporters-restart": (
+        both(*RESTARTING),
+        {58: "warning model"},
+    ),
+    "requests-lose-though-pods-are-new": (
+        new_pods,
+        {45: "warning model", 68: "warning model"},
+    ),
+    "requests-of-an-adapter-lose": (
+        both(SOME, model="poet"),
+        {55: "warning model model_name=poet"},
+    ),
+    "requests-lose-for-two-minutes": (
+        both(*FOR_TWO_MINUTES),
+        {45: "", 50: "", 55: "", 60: ""},
+    ),
     "one-exporter-has-requests-below-a-lower-threshold": (
         built((BELOW_LOWER,), (NOT_BELOW,), thresholds=LOWER),
         {55: "warning model"},
@@ -93,7 +136,9 @@ REQUESTS_LOSE_NEVER: Worlds = {
     "one-request-of-twenty-loses": both(WELL),
     "all-of-a-few-requests-lose": both(RequestPhase(HOUR, {"chat": {0.2: 0.8}})),
     "all-requests-of-one-replica-of-twelve-lose": built((LOSING,), *[(GAINING,)] * 11),
-    "answers-without-a-record-do-not-lose": both(RequestPhase(HOUR, observed={"none": 6.0})),
+    "answers-without-a-record-do-not-lose": both(
+        RequestPhase(HOUR, observed={"none": 6.0})
+    ),
 }
 
 # --- RequestsUnobserved
@@ -113,12 +158,16 @@ REQUESTS_UNOBSERVED_CASES: Table = {
     ),
 }
 REQUESTS_UNOBSERVED_NEVER: Worlds = {
-    "some-answers-have-records": one_exporter(replace(UNRECORDED, requests={"chat": {0.8: 0.1}})),
+    "some-answers-have-records": one_exporter(
+        replace(UNRECORDED, requests={"chat": {0.8: 0.1}})
+    ),
     "nothing-was-drafted-for-them": one_exporter(
         replace(UNRECORDED, observed={"none": 2.0, "not_drafted": 1.0})
     ),
     "no-record-without-speculation": one_exporter(UNRECORDED, engine=(OFF,)),
-    "a-few-answers-without-a-record": one_exporter(replace(UNRECORDED, observed={"none": 0.5})),
+    "a-few-answers-without-a-record": one_exporter(
+        replace(UNRECORDED, observed={"none": 0.5})
+    ),
     "no-request-at-all": one_exporter(RequestPhase(2 * HOUR), engine=(idle(2 * HOUR),)),
 }
 
@@ -126,7 +175,9 @@ REQUESTS_UNOBSERVED_NEVER: Worlds = {
 
 REQUESTS_UNOBSERVED_CASES_REJECTIONS: Table = {
     "pushed-requests-are-rejected-and-taken-again": (
-        one_exporter(RequestPhase(HOUR), RequestPhase(90, rejected=2), RequestPhase(HOUR)),
+        one_exporter(
+            RequestPhase(HOUR), RequestPhase(90, rejected=2), RequestPhase(HOUR)
+        ),
         {80: "", 130: "info instance reason=push_rejected @1", 200: ""},
     ),
     "pushed-requests-are-taken": (one_exporter(replace(WELL, minutes=90)), {85: ""}),

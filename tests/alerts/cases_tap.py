@@ -1,4 +1,6 @@
-"""Cases of the tap, of requests.yml: can clients connect, does it reach vLLM, does it see what passes?"""
+"""Cases of the tap, of requests.yml: can clients connect, does it reach vLLM, does it
+see what passes?
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,12 +13,15 @@ from .world import JOB, Phase, World
 
 HOUR = 60
 DEAF_PAGE, DOWN, FAILED = (
-    f"critical model reason={reason}" for reason in ("not_listening", "down", "upstream")
+    f"critical model reason={reason}"
+    for reason in ("not_listening", "down", "upstream")
 )
 DEAF_TICKET, FAILED_TICKET = (
     f"warning instance reason={reason} @1" for reason in ("not_listening", "upstream")
 )
-UNREAD, DEFECT = (f"warning instance reason={reason} @1" for reason in ("not_read", "defect"))
+UNREAD, DEFECT = (
+    f"warning instance reason={reason} @1" for reason in ("not_read", "defect")
+)
 
 # --- TapFailing: the port
 
@@ -37,15 +42,23 @@ TAP_FAILING_CASES: Table = {
 # --- TapFailing: the exporter is down
 
 
-def dead(*phases: tuple[int, bool], tap: bool = True, others: int = 1) -> Callable[[], World]:
-    """Return what builds an exporter that is there in some phases of minutes, and others without a tap."""
+def dead(
+    *phases: tuple[int, bool], tap: bool = True, others: int = 1
+) -> Callable[[], World]:
+    """Return what builds an exporter that is there in some phases of minutes, and
+    others without a tap.
+    """
 
     def build() -> World:
         world = World()
-        engine = [replace(ENGINE, minutes=minutes, gone=not there) for minutes, there in phases]
+        engine = [
+            replace(ENGINE, minutes=minutes, gone=not there)
+            for minutes, there in phases
+        ]
         passed = 20 if tap else None
         requests = [
-            RequestPhase(minutes, passed=passed, gone=not there, restart=True) for minutes, there in phases
+            RequestPhase(minutes, passed=passed, gone=not there, restart=True)
+            for minutes, there in phases
         ]
         replica(world, 1, *engine, requests=requests)
         for index in range(2, 2 + others):
@@ -64,16 +77,30 @@ def fleet(dead: int, of: int, **end: object) -> Callable[[], World]:
             after = end if index <= dead else {}
             engine = replace(ENGINE, minutes=20, gone=bool(after.get("gone")))
             later = replace(PASSING, minutes=20, **after)  # type: ignore[arg-type]
-            replica(world, index, replace(engine, minutes=30, gone=False), engine, requests=(PASSING, later))
+            replica(
+                world,
+                index,
+                replace(engine, minutes=30, gone=False),
+                engine,
+                requests=(PASSING, later),
+            )
         return world
 
     return build
 
 
 def removed() -> World:
-    """A node is lost with a tap that had failed for four minutes, and the target is removed."""
+    """A node is lost with a tap that had failed for four minutes, and the target is
+    removed.
+    """
     world = World()
-    replica(world, 1, replace(ENGINE, minutes=30), replace(ENGINE, minutes=4, gone=True), requests=(PASSING,))
+    replica(
+        world,
+        1,
+        replace(ENGINE, minutes=30),
+        replace(ENGINE, minutes=4, gone=True),
+        requests=(PASSING,),
+    )
     replica(world, 2, Phase(60))
     return world
 
@@ -82,12 +109,16 @@ def rollout() -> World:
     """A new pod takes the place of the old one, whose target is gone with it."""
     world = World()
     for index, start in ((1, 0), (2, 30)):
-        replica(world, index, replace(ENGINE, minutes=30), requests=(PASSING,), start=start)
+        replica(
+            world, index, replace(ENGINE, minutes=30), requests=(PASSING,), start=start
+        )
     return world
 
 
 def tap_taken_away() -> World:
-    """The tap was taken out of the configuration more than six hours before the exporter died."""
+    """The tap was taken out of the configuration more than six hours before the
+    exporter died.
+    """
     world = World()
     engine = (replace(ENGINE, minutes=400), replace(ENGINE, minutes=30, gone=True))
     replica(world, 1, *engine, requests=(replace(PASSING, minutes=20),))
@@ -100,24 +131,45 @@ TAP_FAILING_CASES_DEAD: Table = {
         dead((30, True), (7 * HOUR, False)),
         {32: "", 34: DOWN, 385: DOWN, 400: ""},
     ),
-    "the-only-exporter-dies-with-its-tap": (dead((30, True), (30, False), others=0), {50: DOWN}),
-    "a-dead-tap-is-back": (dead((30, True), (2 * HOUR, False), (30, True)), {140: DOWN, 170: ""}),
+    "the-only-exporter-dies-with-its-tap": (
+        dead((30, True), (30, False), others=0),
+        {50: DOWN},
+    ),
+    "a-dead-tap-is-back": (
+        dead((30, True), (2 * HOUR, False), (30, True)),
+        {140: DOWN, 170: ""},
+    ),
     "most-taps-die": (fleet(3, 5, gone=True), {32: "", 34: DOWN}),
     "most-taps-do-not-listen": (fleet(2, 3, listening=False), {38: DEAF_PAGE}),
     "half-of-the-taps-do-not-listen": (fleet(2, 4, listening=False), {38: DEAF_PAGE}),
     "half-of-the-taps-die": (fleet(2, 4, gone=True), {34: DOWN}),
-    "half-of-the-taps-fail-to-connect": (fleet(2, 4, failed={"refused": 12}), {37: FAILED}),
+    "half-of-the-taps-fail-to-connect": (
+        fleet(2, 4, failed={"refused": 12}),
+        {37: FAILED},
+    ),
     "most-taps-fail-to-connect": (fleet(4, 5, failed={"timeout": 2}), {39: FAILED}),
-    "one-tap-of-three-fails-to-connect": (fleet(1, 3, failed={"refused": 30}), {48: FAILED_TICKET}),
+    "one-tap-of-three-fails-to-connect": (
+        fleet(1, 3, failed={"refused": 30}),
+        {48: FAILED_TICKET},
+    ),
     "one-tap-of-four-fails-to-connect-now-and-then": (
         fleet(1, 4, failed={"reset": 2}),
         {48: FAILED_TICKET},
     ),
     "one-tap-of-twenty-dies": (fleet(1, 20, gone=True), silent(30, 49)),
-    "one-tap-of-three-does-not-listen": (fleet(1, 3, listening=False), {40: "", 45: DEAF_TICKET}),
+    "one-tap-of-three-does-not-listen": (
+        fleet(1, 3, listening=False),
+        {40: "", 45: DEAF_TICKET},
+    ),
     "a-target-that-was-removed-nine-minutes-ago": (removed, {33: DOWN, 43: ""}),
-    "an-exporter-without-a-tap-dies": (dead((30, True), (30, False), tap=False), {55: ""}),
-    "an-exporter-with-a-tap-restarts": (dead((30, True), (3, False), (20, True)), {**silent(30, 39), 50: ""}),
+    "an-exporter-without-a-tap-dies": (
+        dead((30, True), (30, False), tap=False),
+        {55: ""},
+    ),
+    "an-exporter-with-a-tap-restarts": (
+        dead((30, True), (3, False), (20, True)),
+        {**silent(30, 39), 50: ""},
+    ),
     "a-pod-with-a-tap-ends": (rollout, {**silent(30, 44), 55: ""}),
     "the-tap-was-taken-away-before": (tap_taken_away, {425: ""}),
 }
@@ -134,7 +186,9 @@ ONE = RequestPhase(1, passed=1, failed={"refused": 1})
 
 
 def another_target_is_down() -> World:
-    """One exporter watches two servers, of which one is down: it may be the one behind the tap."""
+    """One exporter watches two servers, of which one is down: it may be the one behind
+    the tap.
+    """
     world = World()
     target = {"job": JOB, "instance": "10.0.0.1:9850", "namespace": "chat"}
     world.engine(Phase(HOUR), labels={"target": "http://a:8000"})
@@ -153,11 +207,18 @@ TAP_FAILING_CASES_TAP: Table = {
         {**silent(31, 60)},
     ),
     "the-tap-fails-a-minute-before-vllm-is-known-to-be-gone": (
-        one_exporter(PASSING, replace(LOADING, minutes=40), engine=(Phase(31), Phase(39, unreachable=True))),
+        one_exporter(
+            PASSING,
+            replace(LOADING, minutes=40),
+            engine=(Phase(31), Phase(39, unreachable=True)),
+        ),
         {**silent(31, 49), 60: ""},
     ),
     "one-connection-of-fifty-fails": (one_exporter(SELDOM), {28: ""}),
-    "one-connection-fails": (one_exporter(replace(PASSING, passed=1), ONE, PASSING), {**silent(31, 37)}),
+    "one-connection-fails": (
+        one_exporter(replace(PASSING, passed=1), ONE, PASSING),
+        {**silent(31, 37)},
+    ),
     "the-tap-fails-and-one-of-two-servers-is-down": (another_target_is_down, {55: ""}),
 }
 
@@ -173,7 +234,9 @@ UNOBSERVED = RequestPhase(
 OBSERVED = RequestPhase(2 * HOUR, {"chat": {0.8: 6.0}}, passed=6)
 FOR_TEN_MINUTES = (
     replace(OBSERVED, minutes=40),
-    RequestPhase(10, passed=6, unobserved={"encoded": 3.0}, requests={"chat": {0.8: 3.0}}),
+    RequestPhase(
+        10, passed=6, unobserved={"encoded": 3.0}, requests={"chat": {0.8: 3.0}}
+    ),
     replace(OBSERVED, minutes=70),
 )
 
@@ -195,11 +258,15 @@ REQUESTS_UNOBSERVED_NEVER: Worlds = {
     "most-requests-are-aborted-or-refused": one_exporter(
         replace(OBSERVED, unobserved={"aborted": 20.0, "refused": 20.0})
     ),
-    "one-request-of-ten-is-unobserved": one_exporter(replace(OBSERVED, unobserved={"busy": 0.6})),
+    "one-request-of-ten-is-unobserved": one_exporter(
+        replace(OBSERVED, unobserved={"busy": 0.6})
+    ),
     "a-few-requests-are-unobserved": one_exporter(
         RequestPhase(2 * HOUR, passed=1, unobserved={"malformed": 1.0})
     ),
-    "pushed-requests-need-no-tap": one_exporter(RequestPhase(2 * HOUR, {"chat": {0.8: 6.0}})),
+    "pushed-requests-need-no-tap": one_exporter(
+        RequestPhase(2 * HOUR, {"chat": {0.8: 6.0}})
+    ),
 }
 
 # --- RequestsUnobserved by a defect
@@ -211,7 +278,10 @@ ONCE = (
 )
 
 REQUESTS_UNOBSERVED_CASES_DEFECTS: Table = {
-    "no-request-meets-the-defect-again": (one_exporter(*ONCE), {30: "", 70: DEFECT, 170: ""}),
+    "no-request-meets-the-defect-again": (
+        one_exporter(*ONCE),
+        {30: "", 70: DEFECT, 170: ""},
+    ),
     "many-requests-meet-the-defect": (
         one_exporter(replace(OBSERVED, unobserved={"internal": 2.0})),
         {40: [DEFECT, UNREAD], 100: [DEFECT, UNREAD]},

@@ -1,4 +1,6 @@
-"""What recording rules must make of the fleet: arithmetic on its phases, which knows nothing of PromQL."""
+"""What recording rules must make of the fleet: arithmetic on its phases, which knows
+nothing of PromQL.
+"""
 
 import math
 import statistics
@@ -16,8 +18,15 @@ from .per_request import outcome
 Key = tuple[tuple[str, str], ...]
 Values = dict[Key, float]
 
-#: In minutes, and how many of them rates have seen: long windows are sums of half hours up to minute 90.
-WINDOWS = {"5m": (5, 5), "30m": (30, 30), "1h": (60, 60), "6h": (360, 90), "1d": (1440, 90)}
+#: In minutes, and how many of them rates have seen: long windows are sums of half hours
+#: up to minute 90.
+WINDOWS = {
+    "5m": (5, 5),
+    "30m": (30, 30),
+    "1h": (60, 60),
+    "6h": (360, 90),
+    "1d": (1440, 90),
+}
 MODEL = ("cluster", "namespace", "model_name")
 INSTANCE = ("cluster", "namespace", "job", "instance", "pod")
 LIMITS = Thresholds()
@@ -26,21 +35,32 @@ NAME = "vllm_specdec"
 JUDGED = tuple(engine for engine in ENGINES if engine.phase.speedup is not None)
 
 
-def _key(labels: Mapping[str, str], names: Iterable[str] | None = None, **more: str) -> Key:
-    kept = labels if names is None else {name: labels[name] for name in names if name in labels}
+def _key(
+    labels: Mapping[str, str], names: Iterable[str] | None = None, **more: str
+) -> Key:
+    if names is None:
+        kept = labels
+    else:
+        kept = {name: labels[name] for name in names if name in labels}
     return tuple(sorted({**kept, **more}.items()))
 
 
 def _at(level: str, labels: Mapping[str, str], **more: str) -> Key:
     """Return what is left of an engine's labels at a level."""
-    names = {"engine": None, "instance": (*INSTANCE, "model_name"), "model": MODEL}[level]
+    names = {"engine": None, "instance": (*INSTANCE, "model_name"), "model": MODEL}[
+        level
+    ]
     return _key(labels, names, **more)
 
 
 def _by(
-    level: str, formula: Callable[[list[Engine]], float | None], of: Sequence[Engine] = ENGINES
+    level: str,
+    formula: Callable[[list[Engine]], float | None],
+    of: Sequence[Engine] = ENGINES,
 ) -> Values:
-    """Return what a formula makes of the engines that are one series at a level, where it makes anything."""
+    """Return what a formula makes of the engines that are one series at a level, where
+    it makes anything.
+    """
     groups: dict[Key, list[Engine]] = defaultdict(list)
     for engine in of:
         groups[_at(level, engine.labels)].append(engine)
@@ -53,7 +73,9 @@ def _total(engines: Iterable[Engine], name: str) -> float:
 
 
 def _over(upper: float, lower: float) -> float | None:
-    return upper / lower if lower > 0 else None
+    if lower > 0:
+        return upper / lower
+    return None
 
 
 # --- rates and ratios
@@ -72,12 +94,19 @@ def _length(engines: list[Engine]) -> float | None:
 
 
 def _coverage(engines: list[Engine]) -> float | None:
-    found = _over(_total(engines, "accepted") + _total(engines, "drafts"), _total(engines, "generated"))
-    return None if found is None else min(found, 1.0)
+    found = _over(
+        _total(engines, "accepted") + _total(engines, "drafts"),
+        _total(engines, "generated"),
+    )
+    if found is None:
+        return None
+    return min(found, 1.0)
 
 
 RATIOS = {
-    "acceptance": lambda engines: _over(_total(engines, "accepted"), _total(engines, "drafted")),
+    "acceptance": lambda engines: _over(
+        _total(engines, "accepted"), _total(engines, "drafted")
+    ),
     "mean_acceptance_length": _length,
     "coverage": _coverage,
 }
@@ -88,7 +117,8 @@ def rates() -> dict[str, Values]:
     found = {}
     for level in ("engine", "instance", "model"):
         counted = {
-            name: _by(level, lambda engines, what=what: _total(engines, what)) for name, what in RATES.items()
+            name: _by(level, lambda engines, what=what: _total(engines, what))
+            for name, what in RATES.items()
         }
         positions: Values = defaultdict(float)
         shares: Values = defaultdict(float)
@@ -101,7 +131,10 @@ def rates() -> dict[str, Values]:
                     shares[key] += engine.phase.drafts * ratio / drafts
         ratios = {name: _by(level, formula) for name, formula in RATIOS.items()}
         for window, (minutes, seen) in WINDOWS.items():
-            for name, values in {**counted, "accepted_tokens_per_position": positions}.items():
+            for name, values in {
+                **counted,
+                "accepted_tokens_per_position": positions,
+            }.items():
                 found[f"{level}:{NAME}_{name}:rate{window}"] = {
                     key: value * seen / (60 * minutes) for key, value in values.items()
                 }
@@ -116,19 +149,32 @@ def rates() -> dict[str, Values]:
 def _decay(engines: list[Engine]) -> float | None:
     """Return the geometric mean of the conditional acceptance behind position 0."""
     depth = len(engines[0].phase.acceptance)
-    accepted = [sum(one.phase.drafts * one.phase.acceptance[at] for one in engines) for at in range(depth)]
+    accepted = [
+        sum(one.phase.drafts * one.phase.acceptance[at] for one in engines)
+        for at in range(depth)
+    ]
     conditional = [later / earlier for earlier, later in pairwise(accepted)]
-    return math.prod(conditional) ** (1 / len(conditional)) if conditional else None
+    if conditional:
+        return math.prod(conditional) ** (1 / len(conditional))
+    return None
 
 
 def _advised(engines: list[Engine]) -> list[int]:
-    return [one.phase.recommended_k for one in engines if one.phase.recommended_k is not None]
+    return [
+        one.phase.recommended_k
+        for one in engines
+        if one.phase.recommended_k is not None
+    ]
 
 
 def _gain(engines: list[Engine]) -> float | None:
     phases = [one.phase for one in engines if one.phase.recommended_k is not None]
-    gains = [1 + one.gain * (one.recommended_k != len(one.acceptance)) for one in phases]
-    return statistics.mean(gains) if gains else None
+    gains = [
+        1 + one.gain * (one.recommended_k != len(one.acceptance)) for one in phases
+    ]
+    if gains:
+        return statistics.mean(gains)
+    return None
 
 
 def _running(engines: list[Engine]) -> float:
@@ -136,8 +182,12 @@ def _running(engines: list[Engine]) -> float:
 
 
 OF_MODELS: Mapping[str, Callable[[list[Engine]], float | None]] = {
-    "num_speculative_tokens:max": lambda engines: max(len(one.phase.acceptance) for one in engines),
-    "num_speculative_tokens:min": lambda engines: min(len(one.phase.acceptance) for one in engines),
+    "num_speculative_tokens:max": lambda engines: max(
+        len(one.phase.acceptance) for one in engines
+    ),
+    "num_speculative_tokens:min": lambda engines: min(
+        len(one.phase.acceptance) for one in engines
+    ),
     "requests_running:avg5m": _running,
     "requests_running:avg1h": _running,
     "position_decay:ratio_rate30m": _decay,
@@ -156,19 +206,37 @@ def engines() -> dict[str, Values]:
     per_draft: dict[str, Values] = {"": {}, "peers_": {}}
     for engine in ENGINES:
         if engine.phase.action in ("disable", "switch_method"):
-            same = [one for one in ENGINES if _key(one.labels, MODEL) == _key(engine.labels, MODEL)]
-            actions[_key(engine.labels, MODEL, action=engine.phase.action)] += 1 / len(_advised(same))
+            same = [
+                one
+                for one in ENGINES
+                if _key(one.labels, MODEL) == _key(engine.labels, MODEL)
+            ]
+            actions[_key(engine.labels, MODEL, action=engine.phase.action)] += 1 / len(
+                _advised(same)
+            )
         profiles[_key(engine.labels, MODEL, **engine.phase.info)] += 1
         if engine.phase.speedup is not None:
             bases[_key(engine.labels, MODEL, basis=engine.phase.basis)] += 1
         own = _key(engine.labels, MODEL)
-        others = [one for one in ENGINES if one is not engine and _key(one.labels, MODEL) == own]
+        others = [
+            one
+            for one in ENGINES
+            if one is not engine and _key(one.labels, MODEL) == own
+        ]
         for who, judged in (("", [engine]), ("peers_", others)):
             if 60 * _total(judged, "drafts") >= LIMITS.comparison_minimum_drafts:
-                per_draft[who][_key(engine.labels)] = _total(judged, "accepted") / _total(judged, "drafts")
+                per_draft[who][_key(engine.labels)] = _total(
+                    judged, "accepted"
+                ) / _total(judged, "drafts")
     return {
-        **{f"model:{NAME}_{name}": _by("model", formula) for name, formula in OF_MODELS.items()},
-        **{f"engine:{NAME}_{who}accepted_per_draft:rate1h": found for who, found in per_draft.items()},
+        **{
+            f"model:{NAME}_{name}": _by("model", formula)
+            for name, formula in OF_MODELS.items()
+        },
+        **{
+            f"engine:{NAME}_{who}accepted_per_draft:rate1h": found
+            for who, found in per_draft.items()
+        },
         f"model:{NAME}_advice:ratio": actions,
         f"model:{NAME}_cost_profile:engines": profiles,
         f"model:{NAME}_basis:engines": bases,
@@ -179,7 +247,9 @@ def engines() -> dict[str, Values]:
 
 
 def speedups() -> dict[str, Values]:
-    """Return speedups: of engines together, all their tokens over all the time that those take."""
+    """Return speedups: of engines together, all their tokens over all the time that
+    those take.
+    """
     parts: dict[str, Callable[[Engine], float]] = {
         "judged_tokens": lambda one: one.phase.generated,
         "plain_token_times": lambda one: one.phase.generated / (one.speedup or 1),
@@ -190,23 +260,40 @@ def speedups() -> dict[str, Values]:
         name: _by("model", lambda group, part=part: sum(map(part, group)) / 60, JUDGED)
         for name, part in parts.items()
     }
-    ratio = {key: tokens / sums["plain_token_times"][key] for key, tokens in sums["judged_tokens"].items()}
+    ratio = {
+        key: tokens / sums["plain_token_times"][key]
+        for key, tokens in sums["judged_tokens"].items()
+    }
     drafts = _by("model", lambda group: _total(group, "drafts"), JUDGED)
-    certain = {k: value for k, value in ratio.items() if 5 * drafts[k] >= LIMITS.advice_minimum_drafts}
+    certain = {
+        k: value
+        for k, value in ratio.items()
+        if 5 * drafts[k] >= LIMITS.advice_minimum_drafts
+    }
     guesses = [
-        one for one in JUDGED if one.phase.basis in ("observed", "modelled") and not one.phase.step_seconds
+        one
+        for one in JUDGED
+        if one.phase.basis in ("observed", "modelled") and not one.phase.step_seconds
     ]
-    guessed = _by("model", lambda group: min(one.speedup or 0 for one in group), guesses)
+    guessed = _by(
+        "model", lambda group: min(one.speedup or 0 for one in group), guesses
+    )
     replicas = [one for one in JUDGED if one.phase.step_seconds]
     # At what load and K speculation was beneficial, and at what load it lost.
-    enough = {k: value for k, value in ratio.items() if 5 * drafts[k] >= LIMITS.advice_minimum_drafts}
+    enough = {
+        k: value
+        for k, value in ratio.items()
+        if 5 * drafts[k] >= LIMITS.advice_minimum_drafts
+    }
     beneficial = [key for key, value in enough.items() if value >= 1.2]
     losing = [key for key, value in enough.items() if value < 1]
     load = _by("model", _running)
     k = _by("model", OF_MODELS["num_speculative_tokens:max"])
     of_models = {
         **{f"{name}:rate5m": values for name, values in sums.items()},
-        **{f"speedup:ratio_rate{window}": ratio for window in ("5m", "30m", "1h", "1d")},
+        **{
+            f"speedup:ratio_rate{window}": ratio for window in ("5m", "30m", "1h", "1d")
+        },
         "speedup_of_enough_drafts:ratio_rate5m": certain,
         "guessed_speedup:min": guessed,
         "speedup_without_guesses:ratio_rate5m": {
@@ -217,8 +304,12 @@ def speedups() -> dict[str, Values]:
         "losing_requests_running:avg5m": {key: load[key] for key in losing},
     }
     return {
-        "engine:vllm_specdec_speedup:last3m": _by("engine", lambda group: group[0].speedup, JUDGED),
-        "engine:vllm_specdec_replica_speedup:last3m": _by("engine", lambda group: group[0].speedup, replicas),
+        "engine:vllm_specdec_speedup:last3m": _by(
+            "engine", lambda group: group[0].speedup, JUDGED
+        ),
+        "engine:vllm_specdec_replica_speedup:last3m": _by(
+            "engine", lambda group: group[0].speedup, replicas
+        ),
         "engine:vllm_specdec_replica_estimate:last3m": _by(
             "engine", lambda group: group[0].speedup, replicas
         ),
@@ -227,13 +318,22 @@ def speedups() -> dict[str, Values]:
 
 
 def objective() -> dict[str, Values]:
-    """Return the share of losing drafts, the same over all windows, and what is left of the error budget."""
+    """Return the share of losing drafts, the same over all windows, and what is left of
+    the error budget.
+    """
     known = speedups()
-    losing, judged = (known[f"model:{NAME}_{name}_drafts:rate5m"] for name in ("losing", "judged"))
+    losing, judged = (
+        known[f"model:{NAME}_{name}_drafts:rate5m"] for name in ("losing", "judged")
+    )
     share = {key: losing[key] / judged[key] for key in judged}
     return {
-        **{f"model:{NAME}_losing_drafts:ratio_rate{window}": share for window in ("30m", "6h", "3d")},
-        f"model:{NAME}_worth_it_error_budget:remaining30d": {k: 1 - v / 0.05 for k, v in share.items()},
+        **{
+            f"model:{NAME}_losing_drafts:ratio_rate{window}": share
+            for window in ("30m", "6h", "3d")
+        },
+        f"model:{NAME}_worth_it_error_budget:remaining30d": {
+            k: 1 - v / 0.05 for k, v in share.items()
+        },
         # These are divided by the number of their samples below.
         f"model:{NAME}_losing_drafts:sum1h": losing,
         f"model:{NAME}_judged_drafts:sum1h": judged,
@@ -244,23 +344,35 @@ def objective() -> dict[str, Values]:
 
 
 def requests() -> dict[str, Values]:
-    """Return requests by outcome and by type, shares of them, and what taps could not look at."""
+    """Return requests by outcome and by type, shares of them, and what taps could not
+    look at.
+    """
     outcomes: Values = defaultdict(float)
     totals: Values = defaultdict(float)
-    tapped, unobserved, text_requests = {}, {}, {}
+    tapped = {}
+    unobserved = {}
+    text_requests = {}
     for labels, phase in REQUESTS:
         # Outcomes that no request has are there all the same.
         for one in Outcome:
             outcomes[_key(labels, MODEL, outcome=one)] += 0
         seen = sum(phase.observed.values())
-        for ratio, number in (pair for ratios in phase.requests.values() for pair in ratios.items()):
+        for ratio, number in (
+            pair for ratios in phase.requests.values() for pair in ratios.items()
+        ):
             outcomes[_key(labels, MODEL, outcome=outcome(ratio, LIMITS))] += number
             totals[_key(labels, MODEL)] += number
             seen += number
         if phase.passed is not None:
             tap = _key(labels, INSTANCE)
-            lost = sum(n for why, n in phase.unobserved.items() if why not in ("aborted", "refused"))
-            tapped[_key(labels, ("cluster", "namespace", "job", "instance", "model_name"))] = 1.0
+            lost = sum(
+                n
+                for why, n in phase.unobserved.items()
+                if why not in ("aborted", "refused")
+            )
+            tapped[
+                _key(labels, ("cluster", "namespace", "job", "instance", "model_name"))
+            ] = 1.0
             unobserved[tap], text_requests[tap] = 30 * lost, 30 * (lost + seen)
     losing = {
         _key(dict(key), MODEL): number / totals[_key(dict(key), MODEL)]
@@ -268,7 +380,9 @@ def requests() -> dict[str, Values]:
         if ("outcome", Outcome.LOSES) in key
     }
     return {
-        f"model:{NAME}_request_outcomes:rate30m": {key: number / 60 for key, number in outcomes.items()},
+        f"model:{NAME}_request_outcomes:rate30m": {
+            key: number / 60 for key, number in outcomes.items()
+        },
         f"instance:{NAME}_tap:info": tapped,
         f"instance:{NAME}_tap:last6h": tapped,
         f"model:{NAME}_losing_requests:ratio_rate30m": losing,
@@ -282,8 +396,13 @@ def thresholds() -> dict[str, Values]:
     found = {}
     for name, value in LIMITS.items():
         of_requests = name in ("minimum_requests", "poor_request_acceptance_ratio")
-        labels = [one for one, _ in REQUESTS] if of_requests else [LLAMA_1, QWEN_1, TINY]
-        found[f"model:{NAME}_{name}:threshold"] = {_key(one, MODEL): value for one in labels}
+        if of_requests:
+            labels = [one for one, _ in REQUESTS]
+        else:
+            labels = [LLAMA_1, QWEN_1, TINY]
+        found[f"model:{NAME}_{name}:threshold"] = {
+            _key(one, MODEL): value for one in labels
+        }
     return found
 
 
@@ -296,7 +415,9 @@ def _exporters() -> Values:
 
 
 def all_values() -> dict[str, Values]:
-    """Return what every record must hold at the end, by name; thresholds include those that no rule uses."""
+    """Return what every record must hold at the end, by name; thresholds include those
+    that no rule uses.
+    """
     return {
         **rates(),
         **engines(),

@@ -1,4 +1,6 @@
-"""The worlds of most cases: pods of one model, or a single engine outside of Kubernetes."""
+"""The worlds of most cases: pods of one model, or a single engine outside of
+Kubernetes.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -21,13 +23,34 @@ def replica(
     start: int = 0,
     namespace: str = "chat",
 ) -> None:
-    """Add a pod: its exporter, what it sees of requests, and vLLM if it is scraped for some minutes."""
+    """Add a pod: its exporter, what it sees of requests, and vLLM if it is scraped for
+    some minutes.
+    """
     pod = {"pod": f"vllm-{index}", **(labels or {})}
     address = f"10.0.0.{index}"
-    world.engine(*phases, instance=f"{address}:9850", labels=pod, start=start, namespace=namespace)
+    world.engine(
+        *phases,
+        instance=f"{address}:9850",
+        labels=pod,
+        start=start,
+        namespace=namespace,
+    )
     if server:
-        world.server(server, instance=f"{address}:8000", labels=pod, start=start, namespace=namespace)
-    observe(world, *requests, instance=f"{address}:9850", labels=pod, start=start, namespace=namespace)
+        world.server(
+            server,
+            instance=f"{address}:8000",
+            labels=pod,
+            start=start,
+            namespace=namespace,
+        )
+    observe(
+        world,
+        *requests,
+        instance=f"{address}:9850",
+        labels=pod,
+        start=start,
+        namespace=namespace,
+    )
 
 
 def pods(*lives: Life) -> Callable[[], World]:
@@ -43,7 +66,9 @@ def pods(*lives: Life) -> Callable[[], World]:
 
 
 def models(*lives: Life) -> Callable[[], World]:
-    """Return what builds an engine and its exporter for each life, of up to three models."""
+    """Return what builds an engine and its exporter for each life, of up to three
+    models.
+    """
     return named(dict(zip((MODEL, "poet", "judge"), lives, strict=False)))
 
 
@@ -60,7 +85,9 @@ def engines(*lives: Life, thresholds: Thresholds | None = None) -> Callable[[], 
 
 
 def named(lives: Mapping[str, Life]) -> Callable[[], World]:
-    """Return what builds an engine and its exporter for each life, of the model of that name."""
+    """Return what builds an engine and its exporter for each life, of the model of that
+    name.
+    """
 
     def build() -> World:
         world = World()

@@ -1,4 +1,6 @@
-"""Series of single requests, as an exporter with a tap or a push has them, beside those of `World.engine`."""
+"""Series of single requests, as an exporter with a tap or a push has them, beside those
+of `World.engine`.
+"""
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
@@ -30,7 +32,8 @@ class RequestPhase:
     #: Further requests a minute by what their answers told; those above have a summary.
     observed: Mapping[str, float] = field(default_factory=dict)
     rejected: float = 0  # pushed requests a minute that could not be used
-    passed: float | None = None  # requests a minute that went through the tap; None, and there is no tap
+    #: Requests a minute that went through the tap; None, and there is no tap.
+    passed: float | None = None
     #: Connections a minute that the tap did not get, by reason.
     failed: Mapping[str, float] = field(default_factory=dict)
     #: Requests for text a minute that passed the tap without an observation, by reason.
@@ -44,7 +47,9 @@ def outcome(ratio: float, thresholds: Thresholds) -> Outcome:
     """Return what speculation does to a request of this acceptance ratio."""
     if ratio < thresholds.disable_acceptance_ratio:
         return Outcome.LOSES
-    return Outcome.GAINS if ratio > thresholds.break_even_acceptance_ratio else Outcome.BREAK_EVEN
+    if ratio > thresholds.break_even_acceptance_ratio:
+        return Outcome.GAINS
+    return Outcome.BREAK_EVEN
 
 
 def observe(
@@ -56,8 +61,15 @@ def observe(
     labels: Mapping[str, str] | None = None,
     start: int = 0,
 ) -> None:
-    """Add what an exporter says of the requests of a model; the exporter itself comes with its engine."""
-    target = {"job": JOB, "instance": instance, "namespace": namespace, **(labels or {})}
+    """Add what an exporter says of the requests of a model; the exporter itself comes
+    with its engine.
+    """
+    target = {
+        "job": JOB,
+        "instance": instance,
+        "namespace": namespace,
+        **(labels or {}),
+    }
     totals: dict[Series, float] = {}
     recent: deque[Counter[float]] = deque(maxlen=WINDOW)
     minute = start
@@ -65,7 +77,9 @@ def observe(
         if phase.restart:
             totals.clear()
             recent.clear()
-        for counter, step in () if phase.gone else _counters(phase, model, world.thresholds):
+        for counter, step in (
+            () if phase.gone else _counters(phase, model, world.thresholds)
+        ):
             name, own = counter
             before = totals.get(counter, 0.0)
             samples = [before + step * i for i in range(phase.minutes)]
@@ -75,14 +89,23 @@ def observe(
             listening = [float(phase.listening)] * phase.minutes
             world.put("vllm_specdec_tap_listening", target, minute, listening)
         if phase.requests and not phase.gone:
-            own = {**target, "model_name": model, "percentile": "10", "window": f"{WINDOW}m"}
+            own = {
+                **target,
+                "model_name": model,
+                "percentile": "10",
+                "window": f"{WINDOW}m",
+            }
             tenths = [_tenth(phase, recent) for _ in range(phase.minutes)]
-            world.put("vllm_specdec_request_acceptance_ratio_percentile", own, minute, tenths)
+            world.put(
+                "vllm_specdec_request_acceptance_ratio_percentile", own, minute, tenths
+            )
         minute += phase.minutes
 
 
 def _tenth(phase: RequestPhase, recent: deque[Counter[float]]) -> float | str:
-    """Return the acceptance ratio that a tenth of the window's requests does not exceed, a minute later."""
+    """Return the acceptance ratio that a tenth of the window's requests does not
+    exceed, a minute later.
+    """
     minute: Counter[float] = Counter()
     for ratios in phase.requests.values():
         minute.update(ratios)
@@ -90,25 +113,41 @@ def _tenth(phase: RequestPhase, recent: deque[Counter[float]]) -> float | str:
     window: Counter[float] = sum(recent, Counter())
     below = accumulate(window[ratio] for ratio in sorted(window))
     tenth = window.total() / 10
-    return next((ratio for ratio, n in zip(sorted(window), below, strict=True) if n >= tenth), MISSING)
+    return next(
+        (ratio for ratio, n in zip(sorted(window), below, strict=True) if n >= tenth),
+        MISSING,
+    )
 
 
-def _counters(phase: RequestPhase, model: str, thresholds: Thresholds) -> Iterator[tuple[Series, float]]:
+def _counters(
+    phase: RequestPhase, model: str, thresholds: Thresholds
+) -> Iterator[tuple[Series, float]]:
     """Yield every counter with what it grows by in a minute."""
     seen = dict.fromkeys(RECORDS, 0.0) | dict(phase.observed)
     for name, ratios in phase.requests.items():
         own = (("model_name", model), ("request_type", name), ("temperature", "0"))
         for one in Outcome:
-            number = sum(n for ratio, n in ratios.items() if outcome(ratio, thresholds) is one)
+            number = sum(
+                n for ratio, n in ratios.items() if outcome(ratio, thresholds) is one
+            )
             yield ("request_outcomes_total", (*own, ("outcome", one.value))), number
         seen["summary"] += sum(ratios.values())
     source = "push" if phase.passed is None else "tap"
     for record, number in seen.items():
-        yield ("request_observations_total", (("source", source), ("record", record))), number
+        yield (
+            ("request_observations_total", (("source", source), ("record", record))),
+            number,
+        )
     yield ("push_rejected_total", ()), phase.rejected
     if phase.passed is not None:
         yield ("tap_requests_total", ()), phase.passed
         for reason in REASONS:
-            yield ("tap_upstream_errors_total", (("reason", reason),)), phase.failed.get(reason, 0.0)
+            yield (
+                ("tap_upstream_errors_total", (("reason", reason),)),
+                phase.failed.get(reason, 0.0),
+            )
         for reason in UNOBSERVED:
-            yield ("tap_unobserved_total", (("reason", reason),)), phase.unobserved.get(reason, 0.0)
+            yield (
+                ("tap_unobserved_total", (("reason", reason),)),
+                phase.unobserved.get(reason, 0.0),
+            )

@@ -1,7 +1,7 @@
 """Rule tests by the real `promtool test rules`, over the rules of all files together.
 
-Where only some rules are asked for, only they and what they are made of are evaluated: the outcome is the
-same, several times sooner.
+Where only some rules are asked for, only they and what they are made of are evaluated:
+the outcome is the same, several times sooner.
 """
 
 import json
@@ -26,7 +26,9 @@ from .world import World
 
 @dataclass(frozen=True)
 class Query:
-    """At a minute, an expression yields exactly these samples, by series as promtool writes them."""
+    """At a minute, an expression yields exactly these samples, by series as promtool
+    writes them.
+    """
 
     minute: int
     expr: str
@@ -40,17 +42,21 @@ class History:
     name: str  # what promtool calls it when it complains
     world: World  # what Prometheus has scraped
     queries: Iterable[Query] = ()  # what queries must give
-    #: What fires under a name at a minute, with all labels and annotations, as promtool has it.
+    #: What fires under a name at a minute, with all labels and annotations, as promtool
+    #: has it.
     texts: Iterable[Mapping[str, Any]] = ()
 
     def test(self, rules: str) -> dict[str, Any]:
         """Return it as promtool has it, with those series that rules or queries name."""
-        names = set(re.findall(r"[\w:]+", rules + "".join(query.expr for query in self.queries)))
+        names = set(
+            re.findall(r"[\w:]+", rules + "".join(query.expr for query in self.queries))
+        )
         return {
             "name": self.name,
             "interval": "1m",
             "input_series": [
-                {"series": name, "values": values} for name, values in self.world.series(names).items()
+                {"series": name, "values": values}
+                for name, values in self.world.series(names).items()
             ],
             "alert_rule_test": list(self.texts),
             "promql_expr_test": [
@@ -59,7 +65,8 @@ class History:
                     "expr": f"# {self.name}\n{query.expr}",
                     "eval_time": f"{query.minute}m",
                     "exp_samples": [
-                        {"labels": name, "value": value} for name, value in query.samples.items()
+                        {"labels": name, "value": value}
+                        for name, value in query.samples.items()
                     ],
                 }
                 for query in self.queries
@@ -68,9 +75,15 @@ class History:
 
 
 def verify(
-    folder: Path, *histories: History, rules: Iterable[str], interval: str = "1m", texts: bool = True
+    folder: Path,
+    *histories: History,
+    rules: Iterable[str],
+    interval: str = "1m",
+    texts: bool = True,
 ) -> str:
-    """Run promtool over histories with these rules and what they are made of; return its complaints."""
+    """Run promtool over histories with these rules and what they are made of; return
+    its complaints.
+    """
     groups = needed_groups(rules, texts=texts)
     _write(folder / "rules.yml", {"groups": groups})
     document = {
@@ -84,30 +97,45 @@ def verify(
 
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(document), encoding="utf-8")  # JSON is YAML, and quickly written
+    # JSON is YAML, and quickly written
+    path.write_text(json.dumps(document), encoding="utf-8")
 
 
 def run_tests(path: Path) -> str:
-    """Run promtool over a file of tests; return an empty string, or what it has to complain of."""
+    """Run promtool over a file of tests; return an empty string, or what it has to
+    complain of.
+    """
     program = find_program("promtool", "prometheus")
-    # With its defaults Go spends a third of the time on collecting garbage: the heap is small.
+    # With its defaults Go spends a third of the time on collecting garbage: the heap is
+    # small.
     environment = {**os.environ, "GOGC": "800", "GOMEMLIMIT": "1GiB"}
     done = subprocess.run(
-        [program, "test", "rules", str(path)], capture_output=True, text=True, env=environment
+        [program, "test", "rules", str(path)],
+        capture_output=True,
+        text=True,
+        env=environment,
     )
-    return "" if done.returncode == 0 else done.stdout + done.stderr
+    if done.returncode == 0:
+        return ""
+    return done.stdout + done.stderr
 
 
 @cache
 def _all_groups() -> tuple[dict[str, Any], ...]:
-    paths = sorted(RULES.glob("*.yml"), key=lambda path: (path.stem != "recording", path.stem))
+    paths = sorted(
+        RULES.glob("*.yml"), key=lambda path: (path.stem != "recording", path.stem)
+    )
     texts = (path.read_text("utf-8") for path in paths)
     return tuple(group for text in texts for group in yaml.safe_load(text)["groups"])
 
 
 def order_of(groups: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the names of groups, what alerts are made of first; promtool's own order is one of chance."""
-    ordered = sorted(groups, key=lambda group: any("alert" in rule for rule in group["rules"]))
+    """Return the names of groups, what alerts are made of first; promtool's own order
+    is one of chance.
+    """
+    ordered = sorted(
+        groups, key=lambda group: any("alert" in rule for rule in group["rules"])
+    )
     return [group["name"] for group in ordered]
 
 
@@ -120,14 +148,19 @@ def _name(rule: Mapping[str, Any]) -> str:
     return str(rule.get("record") or rule["alert"])
 
 
-def needed_groups(wanted_rules: Iterable[str], *, texts: bool = True) -> list[dict[str, Any]]:
-    """Return the groups with these rules, and all that they are made of or that their texts query."""
+def needed_groups(
+    wanted_rules: Iterable[str], *, texts: bool = True
+) -> list[dict[str, Any]]:
+    """Return the groups with these rules, and all that they are made of or that their
+    texts query.
+    """
     groups = deepcopy(_all_groups())
     rules = [rule for group in groups for rule in group["rules"]]
     if not texts:
         for rule in rules:
             rule.pop("annotations", None)
-    names, wanted = {_name(rule) for rule in rules}, set(wanted_rules)
+    names = {_name(rule) for rule in rules}
+    wanted = set(wanted_rules)
     while True:
         source = "".join(str(rule) for rule in rules if _name(rule) in wanted)
         more = {name for name in names if name in source} - wanted

@@ -15,7 +15,9 @@ _SECONDS = 30.0
 
 
 def _requests() -> bytes:
-    """Return requests of one type that gains and of one that loses, as a gateway pushes them."""
+    """Return requests of one type that gains and of one that loses, as a gateway pushes
+    them.
+    """
     requests = [
         {
             "model": "MODEL",
@@ -38,13 +40,16 @@ def _requests() -> bytes:
 
 @contextlib.contextmanager
 def pushing(address: str) -> Iterator[None]:
-    """Push requests to an exporter that takes `TOKEN`, again and again; a rejection is an error.
+    """Push requests to an exporter that takes `TOKEN`, again and again; a rejection is
+    an error.
 
     They are known to it once this is entered.
     """
     done = threading.Event()
     push = urllib.request.Request(
-        f"http://{address}/api/v1/requests", _requests(), {"Authorization": f"Bearer {TOKEN}"}
+        f"http://{address}/api/v1/requests",
+        _requests(),
+        {"Authorization": f"Bearer {TOKEN}"},
     )
 
     def go_on() -> None:
@@ -54,7 +59,11 @@ def pushing(address: str) -> Iterator[None]:
     with ThreadPoolExecutor(1) as pool:
         pushes = pool.submit(go_on)
         try:
-            eventually(lambda: _document(f"http://{address}/api/v1/snapshot")["requests"]["models"])
+            eventually(
+                lambda: _document(f"http://{address}/api/v1/snapshot")["requests"][
+                    "models"
+                ]
+            )
             yield
         finally:
             done.set()

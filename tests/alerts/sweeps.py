@@ -1,7 +1,8 @@
-"""Worlds in which hardly an alert of the whole bundle may fire, at any minute: one run checks many of them.
+"""Worlds in which hardly an alert of the whole bundle may fire, at any minute: one run
+checks many of them.
 
-Idle nights, crashes, lost scrapes and deployments are in the healthy days of `tests/replay`, rollouts with
-another K and schedules in its histories of readers.
+Idle nights, crashes, lost scrapes and deployments are in the healthy days of
+`tests/replay`, rollouts with another K and schedules in its histories of readers.
 
 Each world is a namespace, in the cluster of its sweep.
 """
@@ -20,7 +21,8 @@ Part = Callable[[World, str], None]
 
 HOUR = 60
 
-#: As bad as can be: hardly anything accepted, far slower than without, and the exporter says so.
+#: As bad as can be: hardly anything accepted, far slower than without, and the exporter
+#: says so.
 TERRIBLE = Phase(
     HOUR,
     acceptance=(0.02, 0.001, 0.0),
@@ -39,7 +41,8 @@ TERRIBLE_REQUESTS = RequestPhase(
     failed={"refused": 10, "timeout": 2},
     unobserved={"connection": 5.0, "encoded": 15.0},
 )
-#: A few requests lose, and all get through; some are ended early or refused, and one is too large to look at.
+#: A few requests lose, and all get through; some are ended early or refused, and one is
+#: too large to look at.
 GOOD_REQUESTS = RequestPhase(
     HOUR,
     {"chat": {0.8: 9.6, 0.3: 0.4}, "summary": {0.7: 5.0}},
@@ -50,8 +53,12 @@ GOOD_REQUESTS = RequestPhase(
 GAUGES = frozenset(
     f"vllm_specdec_{name}"
     for name in (
-        "activity", "kv_cache_usage_ratio", "num_speculative_tokens", "payoff", "recommendation",
-        "recommended_num_speculative_tokens", "requests_running", "requests_waiting", "speedup",
+        "activity", "kv_cache_usage_ratio", "num_speculative_tokens", "payoff", (
+            "recommendation"
+        ),
+        "recommended_num_speculative_tokens", "requests_running", "requests_waiting", (
+            "speedup"
+        ),
     )
 )  # fmt: skip
 
@@ -63,7 +70,8 @@ class Sweep:
     name: str  # what is stated, in kebab-case
     minutes: int  # how long it is watched, from its beginning on
     parts: Mapping[str, Part]  # what builds each namespace
-    #: Alerts that fire at some minute, by namespace, each with its level; the watchdog does besides.
+    #: Alerts that fire at some minute, by namespace, each with its level; the watchdog
+    #: does besides.
     fires: Mapping[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
 
     def world(self) -> World:
@@ -74,15 +82,24 @@ class Sweep:
         return world
 
     def query(self) -> Query:
-        """Return the query for what has fired at any minute, but for what its cluster a deserves."""
+        """Return the query for what has fired at any minute, but for what its cluster a
+        deserves.
+        """
         firing = f'ALERTS{{alertstate="firing", cluster=~"|{self.name}(/b)?"}}'
         ever = f"count_over_time({firing}[{self.minutes}m])"
         samples = {'{alertname="VLLMSpecDecodeWatchdog"}': 1.0}
         for namespace, alerts in self.fires.items():
             for alert, level in alerts:
-                labels = f'alertname="VLLMSpecDecode{alert}", level="{level}", namespace="{namespace}"'
+                labels = (
+                    f'alertname="VLLMSpecDecode{alert}", level="{level}", '
+                    f'namespace="{namespace}"'
+                )
                 samples[f"{{{labels}}}"] = 1.0
-        return Query(self.minutes - 1, f"group by (alertname, level, namespace) ({ever})", samples)
+        return Query(
+            self.minutes - 1,
+            f"group by (alertname, level, namespace) ({ever})",
+            samples,
+        )
 
 
 def pair(*phases: Phase, requests: tuple[RequestPhase, ...] = ()) -> Part:
@@ -91,7 +108,14 @@ def pair(*phases: Phase, requests: tuple[RequestPhase, ...] = ()) -> Part:
     def add(world: World, namespace: str) -> None:
         server = sum(phase.minutes for phase in phases)
         for index in (1, 2):
-            replica(world, index, *phases, server=server, requests=requests, namespace=namespace)
+            replica(
+                world,
+                index,
+                *phases,
+                server=server,
+                requests=requests,
+                namespace=namespace,
+            )
 
     return add
 
@@ -112,10 +136,15 @@ def without(names: frozenset[str], part: Part) -> Part:
 #: As bad as can be, on a few drafts and a few requests.
 LOW_TRAFFIC = pair(
     replace(TERRIBLE, minutes=3 * HOUR, drafts=4),
-    requests=(RequestPhase(3 * HOUR, {"chat": {0.8: 0.4}, "summary": {0.1: 0.4}}, {"none": 0.1}),),
+    requests=(
+        RequestPhase(
+            3 * HOUR, {"chat": {0.8: 0.4}, "summary": {0.1: 0.4}}, {"none": 0.1}
+        ),
+    ),
 )
 
-#: A model that has just started: few drafts, badly accepted, and nothing that judges them.
+#: A model that has just started: few drafts, badly accepted, and nothing that judges
+#: them.
 WARMING_UP = pair(
     Phase(
         20,
@@ -136,7 +165,8 @@ BLIP = pair(
     *(replace(TERRIBLE, minutes=1), Phase(29)) * 2,
     requests=(
         GOOD_REQUESTS,
-        *(replace(TERRIBLE_REQUESTS, minutes=1), replace(GOOD_REQUESTS, minutes=29)) * 2,
+        *(replace(TERRIBLE_REQUESTS, minutes=1), replace(GOOD_REQUESTS, minutes=29))
+        * 2,
     ),
 )
 
@@ -149,9 +179,14 @@ def central_exporter(world: World, namespace: str) -> None:
     for index in (1, 2, 3):
         labels = {"pod": "watcher", "target": f"vllm-{index}:8000"}
         world.engine(
-            Phase(HOUR), instance="10.0.0.9:9850", labels=labels, exporter=index == 1, namespace=namespace
+            Phase(HOUR),
+            instance="10.0.0.9:9850",
+            labels=labels,
+            exporter=index == 1,
+            namespace=namespace,
         )
-        address, pod = f"10.0.0.{index}:8000", {"pod": f"vllm-{index}"}
+        address = f"10.0.0.{index}:8000"
+        pod = {"pod": f"vllm-{index}"}
         world.server(HOUR, instance=address, labels=pod, namespace=namespace)
 
 
@@ -167,13 +202,18 @@ def llamacpp(world: World, namespace: str) -> None:
 
 
 ALL_TERRIBLE = pair(
-    replace(TERRIBLE, minutes=2 * HOUR), requests=(replace(TERRIBLE_REQUESTS, minutes=2 * HOUR, rejected=0),)
+    replace(TERRIBLE, minutes=2 * HOUR),
+    requests=(replace(TERRIBLE_REQUESTS, minutes=2 * HOUR, rejected=0),),
 )
 NO_INFO = without(frozenset({"vllm_specdec_info"}), pair(replace(TERRIBLE, minutes=90)))
 COUNTERS = frozenset(
     f"vllm_specdec_{name}_total"
     for name in (
-        *("drafts", "draft_tokens", "accepted_tokens", "accepted_tokens_per_position", "generation_tokens"),
+        "drafts",
+        "draft_tokens",
+        "accepted_tokens",
+        "accepted_tokens_per_position",
+        "generation_tokens",
     )
 )
 
@@ -184,15 +224,24 @@ def one_of_ten(world: World, namespace: str) -> None:
     """One replica of ten is as bad as can be."""
     bad = replace(TERRIBLE, minutes=150, waiting=0, kv_cache=0.4)
     for index in range(1, 11):
-        replica(world, index, bad if index == 1 else Phase(150), server=150, namespace=namespace)
+        replica(
+            world,
+            index,
+            bad if index == 1 else Phase(150),
+            server=150,
+            namespace=namespace,
+        )
 
 
 def two_clusters(world: World, namespace: str) -> None:
-    """Cluster a is as bad as can be and then gone, cluster b is well; the addresses are the same."""
+    """Cluster a is as bad as can be and then gone, cluster b is well; the addresses are
+    the same.
+    """
     replica(
         world,
         1,
-        *(replace(TERRIBLE, minutes=100), Phase(30, gone=True)),
+        replace(TERRIBLE, minutes=100),
+        Phase(30, gone=True),
         server=100,
         requests=(replace(TERRIBLE_REQUESTS, minutes=100),),
         labels={"cluster": "a"},
@@ -214,7 +263,9 @@ BLIND = frozenset({("RulesBlind", "instance")})
 BAD_REPLICA = frozenset({("EngineOutlier", "engine"), ("ObjectiveBurning", "model")})
 
 LONG: tuple[Sweep, ...] = (
-    Sweep("quiet-hours", 3 * HOUR, {"few-drafts": LOW_TRAFFIC, "new-model": WARMING_UP}),
+    Sweep(
+        "quiet-hours", 3 * HOUR, {"few-drafts": LOW_TRAFFIC, "new-model": WARMING_UP}
+    ),
     Sweep(
         "unusual-targets",
         2 * HOUR,
@@ -224,7 +275,9 @@ LONG: tuple[Sweep, ...] = (
         "missing-series",
         2 * HOUR,
         {
-            "no-thresholds": without(frozenset({"vllm_specdec_threshold"}), ALL_TERRIBLE),
+            "no-thresholds": without(
+                frozenset({"vllm_specdec_threshold"}), ALL_TERRIBLE
+            ),
             "no-info": NO_INFO,
             "no-gauges": without(GAUGES, pair(Phase(2 * HOUR))),
             "no-counters": without(COUNTERS, pair(replace(TERRIBLE, minutes=2 * HOUR))),

@@ -1,4 +1,6 @@
-"""The bundle in `alerts/`: its rules pass the linter, its files are current, its runbooks are there."""
+"""The bundle in `alerts/`: its rules pass the linter, its files are current, its
+runbooks are there.
+"""
 
 import re
 import shutil
@@ -31,10 +33,15 @@ def generate(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 #: What an engineer can review: kubernetes-mixin's longest alert has four operators.
-MAX_ALERTS, MAX_RECORDS = 24, 140
-#: Of an alert's expression, and of one condition in it: a longer condition is a record with a name.
-MAX_SET_OPERATORS, MAX_CHARACTERS, MAX_OPERATORS_OF_A_CONDITION = 8, 600, 4
-#: Queries of all annotations of an alert: each is evaluated for each series that fires, at every evaluation.
+MAX_ALERTS = 24
+MAX_RECORDS = 140
+#: Of an alert's expression, and of one condition in it: a longer condition is a record
+#: with a name.
+MAX_SET_OPERATORS = 8
+MAX_CHARACTERS = 600
+MAX_OPERATORS_OF_A_CONDITION = 4
+#: Queries of all annotations of an alert: each is evaluated for each series that fires,
+#: at every evaluation.
 MAX_QUERIES = 3
 SETS = frozenset({"and", "or", "unless"})
 
@@ -61,7 +68,12 @@ def test_an_alert_is_as_short_as_people_write_them() -> None:
         most = max(len(operators(each)) for each in conditions(rule.tree))
         queries = sum(text.count("| query }}") for text in rule.annotations.values())
         sizes = (sets, len(rule.body["expr"]), most, queries)
-        limits = (MAX_SET_OPERATORS, MAX_CHARACTERS, MAX_OPERATORS_OF_A_CONDITION, MAX_QUERIES)
+        limits = (
+            MAX_SET_OPERATORS,
+            MAX_CHARACTERS,
+            MAX_OPERATORS_OF_A_CONDITION,
+            MAX_QUERIES,
+        )
         if any(size > limit for size, limit in zip(sizes, limits, strict=True)):
             long[rule.title] = sizes
     assert long == {}
@@ -69,13 +81,18 @@ def test_an_alert_is_as_short_as_people_write_them() -> None:
 
 def test_a_long_condition_stands_in_one_place() -> None:
     found = Counter(
-        str(each) for rule in BUNDLE.alerts for each in conditions(rule.tree) if len(operators(each)) > 1
+        str(each)
+        for rule in BUNDLE.alerts
+        for each in conditions(rule.tree)
+        if len(operators(each)) > 1
     )
     assert [condition for condition, number in found.items() if number > 1] == []
 
 
 def test_a_condition_is_recorded_before_its_alert() -> None:
-    """In its group, so that the alert sees it at once, or in one of recording rules; or in itself."""
+    """In its group, so that the alert sees it at once, or in one of recording rules; or
+    in itself.
+    """
     late = []
     for group in BUNDLE.groups:
         rules = [lint.Rule(body) for body in group["rules"]]
@@ -92,11 +109,22 @@ def test_a_condition_is_recorded_before_its_alert() -> None:
 def test_there_are_few_rules_and_few_that_page() -> None:
     assert len({rule.name for rule in BUNDLE.alerts}) <= MAX_ALERTS
     assert len(BUNDLE.rules) - len(BUNDLE.alerts) <= MAX_RECORDS
-    assert len({rule.name for rule in BUNDLE.alerts if rule.labels["severity"] == "critical"}) <= 5
+    assert (
+        len(
+            {
+                rule.name
+                for rule in BUNDLE.alerts
+                if rule.labels["severity"] == "critical"
+            }
+        )
+        <= 5
+    )
 
 
 def test_every_rule_passes_the_linter() -> None:
-    assert [words for rule in BUNDLE.rules for words in lint.complaints(rule, BUNDLE)] == []
+    assert [
+        words for rule in BUNDLE.rules for words in lint.complaints(rule, BUNDLE)
+    ] == []
 
 
 DRAFTS = "vllm_specdec_drafts_total"
@@ -105,7 +133,10 @@ GOOD = {
     "for": "5m",
     "keep_firing_for": "5m",
     "labels": {"severity": "warning", "subject": "acceptance"},
-    "annotations": {"summary": "Something is wrong.", "value": "{{ $value | humanize }}"},
+    "annotations": {
+        "summary": "Something is wrong.",
+        "value": "{{ $value | humanize }}",
+    },
 }
 
 
@@ -115,35 +146,60 @@ GOOD = {
         ({"expr": f"rate({DRAFTS}[3m])"}, "less than 4 minutes"),
         ({"expr": "rate(vllm_specdec_requests_running[5m])"}, "no counter"),
         ({"expr": f"rate(sum({DRAFTS})[5m:1m])"}, "of an expression"),
-        ({"expr": "vllm_specdec_up == 0"}, "vllm_specdec_up without a function over time"),
-        ({"expr": "last_over_time(vllm_specdec_nothing[3m])"}, "unknown metric vllm_specdec_nothing"),
-        ({"expr": 'last_over_time(vllm_specdec_up{colour="red"}[3m])'}, "no label colour"),
+        (
+            {"expr": "vllm_specdec_up == 0"},
+            "vllm_specdec_up without a function over time",
+        ),
+        (
+            {"expr": "last_over_time(vllm_specdec_nothing[3m])"},
+            "unknown metric vllm_specdec_nothing",
+        ),
+        (
+            {"expr": 'last_over_time(vllm_specdec_up{colour="red"}[3m])'},
+            "no label colour",
+        ),
         ({"record": "model:vllm_specdec_example:rate5m"}, "used by nothing"),
         ({"labels": {"severity": "critical", "subject": "acceptance"}}, "may not page"),
         ({"labels": {"k": "{{ $value }}"}}, "k is a template"),
         ({"for": None}, "no for"),
         ({"keep_firing_for": None}, "dead band"),
         ({"annotations": {"summary": "Something is wrong"}}, "no one sentence"),
-        ({"annotations": {"summary": "Wrong.", "value": "{{ $value | toTime }}"}}, "toTime"),
+        (
+            {"annotations": {"summary": "Wrong.", "value": "{{ $value | toTime }}"}},
+            "toTime",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_linter_complains_of_one_fault_alone(wrong: dict[str, Any], words: str) -> None:
+def test_the_linter_complains_of_one_fault_alone(
+    wrong: dict[str, Any], words: str
+) -> None:
     name = {} if "record" in wrong else {"alert": "VLLMSpecDecodeExample"}
     (complaint,) = lint.complaints(lint.Rule({**name, **GOOD, **wrong}), BUNDLE)
     assert words in complaint
 
 
 def test_the_linter_has_nothing_to_say_of_a_good_alert() -> None:
-    assert lint.complaints(lint.Rule({"alert": "VLLMSpecDecodeExample", **GOOD}), BUNDLE) == []
+    assert (
+        lint.complaints(lint.Rule({"alert": "VLLMSpecDecodeExample", **GOOD}), BUNDLE)
+        == []
+    )
 
 
-def test_every_group_has_a_name_of_its_own_and_is_evaluated_within_the_look_back() -> None:
+def test_every_group_has_a_name_of_its_own_and_is_evaluated_within_the_look_back() -> (
+    None
+):
     names = [group["name"] for group in BUNDLE.groups]
     assert len(set(names)) == len(names)
     assert [name for name in names if not name.startswith("vllm-specdec.")] == []
     # With five minutes and more, series would vanish between two evaluations.
-    assert {group.get("interval", "1m") for group in BUNDLE.groups} <= {"30s", "1m", "2m", "3m", "4m"}
+    assert {group.get("interval", "1m") for group in BUNDLE.groups} <= {
+        "30s",
+        "1m",
+        "2m",
+        "3m",
+        "4m",
+    }
 
 
 def test_every_threshold_for_alerts_is_used_by_one() -> None:
@@ -151,16 +207,30 @@ def test_every_threshold_for_alerts_is_used_by_one() -> None:
 
 
 def test_the_actions_are_those_that_act_takes() -> None:
-    requested = {(rule.name, rule.labels["action"]) for rule in BUNDLE.alerts if "action" in rule.labels}
-    assert requested == {(name, action) for name, actions in ALERT_ACTIONS.items() for action in actions}
+    requested = {
+        (rule.name, rule.labels["action"])
+        for rule in BUNDLE.alerts
+        if "action" in rule.labels
+    }
+    assert requested == {
+        (name, action) for name, actions in ALERT_ACTIONS.items() for action in actions
+    }
 
 
 def test_promtool_has_nothing_to_say() -> None:
-    command = [find_program("promtool", "prometheus"), "check", "rules", "--lint=all", "--lint-fatal"]
+    command = [
+        find_program("promtool", "prometheus"),
+        "check",
+        "rules",
+        "--lint=all",
+        "--lint-fatal",
+    ]
     files = sorted(map(str, lint.RULES.glob("*.yml")))
     done = subprocess.run([*command, *files], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-    counts = [int(count) for count in re.findall(r"SUCCESS: (\d+) rules found", done.stdout)]
+    counts = [
+        int(count) for count in re.findall(r"SUCCESS: (\d+) rules found", done.stdout)
+    ]
     assert (len(counts), sum(counts)) == (len(files), len(BUNDLE.rules))
 
 

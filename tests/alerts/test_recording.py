@@ -18,11 +18,22 @@ from vllm_specdec_exporter.economics.cost import Basis
 RECORDED = tuple(records(read_bundle()))
 EXPECTED = {name: values for name, values in all_values().items() if name in RECORDED}
 DECIDING = (
-    *(":bool", "_rule:ratio", "_decisive:", "_lack:", "_cause:", "_judged_speedup:", "_judged_acceptance:"),
-    *("_poor_acceptance:", "_allowed_loss:", "_usual_", "_step:", "_of_best_day:"),
+    ":bool",
+    "_rule:ratio",
+    "_decisive:",
+    "_lack:",
+    "_cause:",
+    "_judged_speedup:",
+    "_judged_acceptance:",
+    "_poor_acceptance:",
+    "_allowed_loss:",
+    "_usual_",
+    "_step:",
+    "_of_best_day:",
 )
 VERDICT = "model:vllm_specdec_verdict:info"
-#: Looked at below, what only an A/B test has; in `cases_quality` and `cases_tap`, what takes hours or fails.
+#: Looked at below, what only an A/B test has; in `cases_quality` and `cases_tap`, what
+#: takes hours or fails.
 BY_HAND = {
     "method:vllm_specdec_acceptance_of_enough_drafts:ratio_rate5m",
     "engine:vllm_specdec_method:info",
@@ -42,26 +53,40 @@ BY_HAND = {
         for rule in group["rules"]
     ),
 }
-WITHOUT = Phase(20, drafts=0, acceptance=(), speedup=None, activity="off", step_fit=(0.01, 0.0005))
+WITHOUT = Phase(
+    20, drafts=0, acceptance=(), speedup=None, activity="off", step_fit=(0.01, 0.0005)
+)
 LLAMA = f'{{model_name="{MODEL}", namespace="chat"}}'
 
 
 def _query(minute: int, expr: str, values: Mapping[str, float]) -> Query:
-    """Return a query for values that are equal to nine decimals: promtool knows no tolerance."""
-    counted = {labels: math.floor(value * 1e9 + 0.5) for labels, value in values.items()}
+    """Return a query for values that are equal to nine decimals: promtool knows no
+    tolerance.
+    """
+    counted = {
+        labels: math.floor(value * 1e9 + 0.5) for labels, value in values.items()
+    }
     return Query(minute, f"round(1e9 * ({expr}))", counted)
 
 
 def _expr(name: str) -> str:
-    """Return what is asked for: a sum of samples by the number of samples, which depends on who looks."""
+    """Return what is asked for: a sum of samples by the number of samples, which
+    depends on who looks.
+    """
     series, _, window = name.rpartition(":sum")
-    return f"{name} / count_over_time({series}:rate5m[{window}])" if series else name
+    if series:
+        return f"{name} / count_over_time({series}:rate5m[{window}])"
+    return name
 
 
 def _verify(folder: Path, world: World, *queries: Query, interval: str = "1m") -> None:
-    """Assert that promtool agrees, with the rules alone that are asked for, evaluated so often."""
+    """Assert that promtool agrees, with the rules alone that are asked for, evaluated
+    so often.
+    """
     rules = {name for name in RECORDED for query in queries if name in query.expr}
-    complaint = verify(folder, History("recorded", world, queries), rules=rules, interval=interval)
+    complaint = verify(
+        folder, History("recorded", world, queries), rules=rules, interval=interval
+    )
     assert complaint == "", complaint
 
 
@@ -74,7 +99,9 @@ def _recorded(folder: Path, world: World, minute: int, **values: float) -> None:
     _verify(folder, world, *queries)
 
 
-def test_every_recorded_series_has_the_value_that_its_formula_gives(tmp_path: Path) -> None:
+def test_every_recorded_series_has_the_value_that_its_formula_gives(
+    tmp_path: Path,
+) -> None:
     queries = [
         _query(END, _expr(name), {text(key): value for key, value in values.items()})
         for name, values in EXPECTED.items()
@@ -90,18 +117,35 @@ def test_every_recorded_series_is_looked_at() -> None:
 # --- by hand
 
 
-def test_the_speedup_of_half_an_hour_is_all_its_tokens_over_all_its_time(tmp_path: Path) -> None:
+def test_the_speedup_of_half_an_hour_is_all_its_tokens_over_all_its_time(
+    tmp_path: Path,
+) -> None:
     world = World()
-    # Ten minutes of each: 20 for every 10 / 0.8 + 10 / 1.6 = 18.75; the mean of the speedups is 1.2.
-    world.engine(Phase(10, speedup=None), Phase(10, speedup=0.8), Phase(20, speedup=1.6))
-    _recorded(tmp_path, world, 29, speedup__ratio_rate30m=20 / 18.75, speedup__ratio_rate1h=20 / 18.75)
+    # Ten minutes of each: 20 for every 10 / 0.8 + 10 / 1.6 = 18.75; the mean of the
+    # speedups is 1.2.
+    world.engine(
+        Phase(10, speedup=None), Phase(10, speedup=0.8), Phase(20, speedup=1.6)
+    )
+    _recorded(
+        tmp_path,
+        world,
+        29,
+        speedup__ratio_rate30m=20 / 18.75,
+        speedup__ratio_rate1h=20 / 18.75,
+    )
 
 
 def test_a_model_with_several_methods_is_judged_by_method(tmp_path: Path) -> None:
-    """Each by its own sums, while it has enough drafts; a model with one method has no such series."""
+    """Each by its own sums, while it has enough drafts; a model with one method has no
+    such series.
+    """
     world = World()
-    for index, (method, accepted, speedup) in enumerate((("eagle3", 0.1, 0.8), ("ngram", 0.9, 1.5))):
-        one = Phase(20, acceptance=(accepted,), speedup=speedup, info={"method": method})
+    for index, (method, accepted, speedup) in enumerate(
+        (("eagle3", 0.1, 0.8), ("ngram", 0.9, 1.5))
+    ):
+        one = Phase(
+            20, acceptance=(accepted,), speedup=speedup, info={"method": method}
+        )
         world.engine(one, instance=f"10.0.0.{index}:9850")
     few = Phase(20, drafts=20, info={"method": "medusa"})
     world.engine(few, instance="10.0.0.9:9850")
@@ -114,7 +158,9 @@ def test_a_model_with_several_methods_is_judged_by_method(tmp_path: Path) -> Non
         for ratio, eagle, ngram in (("acceptance", 0.1, 0.9), ("speedup", 0.8, 1.5))
     ]  # fmt: skip
     known = Query(
-        18, "count by (model_name) (engine:vllm_specdec_method:info)", {f'{{model_name="{MODEL}"}}': 3}
+        18,
+        "count by (model_name) (engine:vllm_specdec_method:info)",
+        {f'{{model_name="{MODEL}"}}': 3},
     )
     _verify(tmp_path, world, *queries, known)
 
@@ -125,7 +171,9 @@ def test_a_speedup_whose_interval_includes_1_is_a_guess_whatever_its_basis(
 ) -> None:
     world = World()
     world.engine(Phase(20, speedup=None, guess=1.24, basis=basis))
-    world.engine(Phase(20, speedup=None, guess=1.3, basis=basis), instance="10.0.0.2:9850")
+    world.engine(
+        Phase(20, speedup=None, guess=1.3, basis=basis), instance="10.0.0.2:9850"
+    )
     _recorded(tmp_path, world, 18, guessed_speedup__min=1.24)
 
 
@@ -137,8 +185,14 @@ def test_an_observed_speedup_is_a_guess_and_a_calibrated_one_is_not(
     world.engine(Phase(20, speedup=1.5, basis=basis))
     known = {LLAMA: 1.5}
     queries = [
-        _query(18, "model:vllm_specdec_guessed_speedup:min", {} if guess is None else known),
-        _query(18, "model:vllm_specdec_speedup_without_guesses:ratio_rate5m", known if guess is None else {}),
+        _query(
+            18, "model:vllm_specdec_guessed_speedup:min", {} if guess is None else known
+        ),
+        _query(
+            18,
+            "model:vllm_specdec_speedup_without_guesses:ratio_rate5m",
+            known if guess is None else {},
+        ),
     ]
     _verify(tmp_path, world, *queries)
 
@@ -147,31 +201,61 @@ def test_an_observed_speedup_is_a_guess_and_a_calibrated_one_is_not(
 def test_an_unknown_speedup_that_probably_loses_counts_as_the_middle_of_its_interval(
     loss: float, counts: bool, tmp_path: Path
 ) -> None:
-    """Nor does it leave the gain of an hour ago, as thin traffic does: nothing is said of now."""
+    """Nor does it leave the gain of an hour ago, as thin traffic does: nothing is said
+    of now.
+    """
     world = World()
-    world.engine(Phase(20), Phase(20, speedup=None, guess=0.8, interval=(0.6, 1.08), loss=loss))
-    world.engine(Phase(20), Phase(20, drafts=2, speedup=None), model="thin", instance="10.0.0.2:9850")
+    world.engine(
+        Phase(20), Phase(20, speedup=None, guess=0.8, interval=(0.6, 1.08), loss=loss)
+    )
+    world.engine(
+        Phase(20),
+        Phase(20, drafts=2, speedup=None),
+        model="thin",
+        instance="10.0.0.2:9850",
+    )
     found = {LLAMA: math.sqrt(0.6 * 1.08)} if counts else {}
     thin = {LLAMA.replace(MODEL, "thin"): 1.6}
     queries = [
         _query(38, "model:vllm_specdec_speedup:ratio_rate5m", found),
         _query(38, "model:vllm_specdec_known_speedup:last1d", {**found, **thin}),
-        Query(38, "count(engine:vllm_specdec_probable_loss:last3m)", {"{}": 1.0} if counts else {}),
+        Query(
+            38,
+            "count(engine:vllm_specdec_probable_loss:last3m)",
+            {"{}": 1.0} if counts else {},
+        ),
     ]
     _verify(tmp_path, world, *queries)
 
 
-@pytest.mark.parametrize(("basis", "decides"), [("measured", False), ("calibrated", True)])
+@pytest.mark.parametrize(
+    ("basis", "decides"), [("measured", False), ("calibrated", True)]
+)
 def test_replicas_without_speculation_decide_no_measurement_that_is_open(
     basis: str, decides: bool, tmp_path: Path
 ) -> None:
     world = World()
-    # A plain step of 8 requests takes 0.028 s; a step with drafts as long, for 2 tokens.
+    # A plain step of 8 requests takes 0.028 s; a step with drafts as long, for 2
+    # tokens.
     world.engine(
-        Phase(20, acceptance=(0.6, 0.4), speedup=None, guess=1.05, basis=basis, step_seconds=0.028, running=8)
+        Phase(
+            20,
+            acceptance=(0.6, 0.4),
+            speedup=None,
+            guess=1.05,
+            basis=basis,
+            step_seconds=0.028,
+            running=8,
+        )
     )
-    world.engine(idle(20, activity="off", step_fit=(0.02, 0.001)), instance="10.0.0.2:9850")
-    speedup = Query(18, "round(model:vllm_specdec_speedup:ratio_rate5m)", {LLAMA: 2.0} if decides else {})
+    world.engine(
+        idle(20, activity="off", step_fit=(0.02, 0.001)), instance="10.0.0.2:9850"
+    )
+    speedup = Query(
+        18,
+        "round(model:vllm_specdec_speedup:ratio_rate5m)",
+        {LLAMA: 2.0} if decides else {},
+    )
     _verify(tmp_path, world, speedup)
 
 
@@ -183,7 +267,14 @@ def test_a_replica_counts_where_the_error_of_its_line_leaves_out_1(
     world = World()
     # For 2 tokens a step with drafts takes 2.5 times as long as a plain one: 0.8.
     world.engine(
-        Phase(20, acceptance=(0.6, 0.4), speedup=1.5, basis="calibrated", step_seconds=0.07, running=8)
+        Phase(
+            20,
+            acceptance=(0.6, 0.4),
+            speedup=1.5,
+            basis="calibrated",
+            step_seconds=0.07,
+            running=8,
+        )
     )
     other = idle(20, activity="off", step_fit=(0.02, 0.001), step_fit_error=error)
     world.engine(other, instance="10.0.0.2:9850")
@@ -196,7 +287,9 @@ def test_boards_say_off_where_the_schedule_has_no_drafts_and_bypassed_where_it_h
 ) -> None:
     world = World()
     world.engine(idle(20, activity="bypassed", scheduled_k=k))
-    _verify(tmp_path, world, _query(18, "model:vllm_specdec_state:code", {LLAMA: state}))
+    _verify(
+        tmp_path, world, _query(18, "model:vllm_specdec_state:code", {LLAMA: state})
+    )
 
 
 @pytest.mark.parametrize(("error", "ends", "state"), [(0.3, 2.0, 3.0), (0.1, 0.0, 2.0)])
@@ -204,13 +297,24 @@ def test_where_replicas_decide_boards_say_harmful_without_the_exporters_interval
     error: float, ends: float, state: float, tmp_path: Path
 ) -> None:
     """Else a loss is likely, with the interval."""
-    life = Phase(20, acceptance=(0.6, 0.4), speedup=None, basis="calibrated", step_seconds=0.07)
+    life = Phase(
+        20, acceptance=(0.6, 0.4), speedup=None, basis="calibrated", step_seconds=0.07
+    )
     world = World()
     world.engine(replace(life, guess=0.9, interval=(0.7, 1.1), loss=0.8))
     other = idle(20, activity="off", step_fit=(0.02, 0.001), step_fit_error=error)
     world.engine(other, instance="10.0.0.2:9850")
-    interval = Query(18, "count(model:vllm_specdec_speedup_interval:ratio) or vector(0)", {"{}": ends})
-    _verify(tmp_path, world, interval, _query(18, "model:vllm_specdec_state:code", {LLAMA: state}))
+    interval = Query(
+        18,
+        "count(model:vllm_specdec_speedup_interval:ratio) or vector(0)",
+        {"{}": ends},
+    )
+    _verify(
+        tmp_path,
+        world,
+        interval,
+        _query(18, "model:vllm_specdec_state:code", {LLAMA: state}),
+    )
 
 
 @pytest.mark.parametrize(
@@ -222,33 +326,56 @@ def test_where_replicas_decide_boards_say_harmful_without_the_exporters_interval
         ([Phase(20, speedup=None, guess=1.1)], "unknown"),
         # The published rule says that it does not pay, and a guess that it does.
         ([Phase(20, speedup=1.6, acceptance=(0.1, 0.02, 0.01))], "unknown"),
-        ([Phase(20, speedup=1.6, acceptance=(0.1, 0.02, 0.01), basis="measured")], "beneficial"),
+        (
+            [Phase(20, speedup=1.6, acceptance=(0.1, 0.02, 0.01), basis="measured")],
+            "beneficial",
+        ),
         # Its only speedup is that against a replica without speculation.
         ([Phase(20, speedup=None, step_seconds=0.06), WITHOUT], "harmful"),
         # One engine is unknown, the other gains.
-        ([Phase(20, speedup=None, guess=1.1), Phase(20, speedup=1.3, basis="measured")], "beneficial"),
+        (
+            [
+                Phase(20, speedup=None, guess=1.1),
+                Phase(20, speedup=1.3, basis="measured"),
+            ],
+            "beneficial",
+        ),
         ([idle(20)], None),
     ],
 )
-def test_a_model_has_one_verdict(lives: list[Phase], verdict: str | None, tmp_path: Path) -> None:
+def test_a_model_has_one_verdict(
+    lives: list[Phase], verdict: str | None, tmp_path: Path
+) -> None:
     world = World()
     for index, life in enumerate(lives):
         world.engine(life, instance=f"10.0.0.{index}:9850")
-    samples = {} if verdict is None else {f'{VERDICT}{LLAMA[:-1]}, verdict="{verdict}"}}': 1.0}
+    if verdict is None:
+        samples = {}
+    else:
+        samples = {f'{VERDICT}{LLAMA[:-1]}, verdict="{verdict}"}}': 1.0}
     _verify(tmp_path, world, Query(18, VERDICT, samples), interval="3m")
 
 
 def test_the_objective_weighs_times_by_their_drafts(tmp_path: Path) -> None:
     world = World()
-    # 7200 drafts that gain, and after an idle hour 60000 within ten minutes that lose: 89 %. Hour by hour it
-    # would be 98 %. Rates over five minutes blur the edges a little.
-    gain, lose = Phase(120, drafts=60), Phase(10, drafts=6000, speedup=0.8)
+    # 7200 drafts that gain, and after an idle hour 60000 within ten minutes that lose:
+    # 89 %. Hour by hour it would be 98 %. Rates over five minutes blur the edges a
+    # little.
+    gain = Phase(120, drafts=60)
+    lose = Phase(10, drafts=6000, speedup=0.8)
     world.engine(gain, idle(60), lose, idle(60))
-    shares = [f"model:vllm_specdec_losing_drafts:ratio_rate{window}" for window in ("6h", "3d")]
+    shares = [
+        f"model:vllm_specdec_losing_drafts:ratio_rate{window}"
+        for window in ("6h", "3d")
+    ]
     # Of the objective's 95 %.
     shares.append("0.05 * (1 - model:vllm_specdec_worth_it_error_budget:remaining30d)")
     queries = [
-        Query(246, f"count by (model_name, namespace) ({share} > 0.86 < 0.92)", {LLAMA: 1.0})
+        Query(
+            246,
+            f"count by (model_name, namespace) ({share} > 0.86 < 0.92)",
+            {LLAMA: 1.0},
+        )
         for share in shares
     ]
     _verify(tmp_path, world, *queries, interval="3m")
@@ -263,14 +390,23 @@ def test_measured_beats_estimated(tmp_path: Path) -> None:
         "namespace": "chat",
         "model_name": MODEL,
     }
-    world.put("vllm_specdec_speedup", {**own, "engine": "0", "basis": "measured"}, 0, [0.9] * 20)
+    world.put(
+        "vllm_specdec_speedup",
+        {**own, "engine": "0", "basis": "measured"},
+        0,
+        [0.9] * 20,
+    )
     _recorded(tmp_path, world, 18, speedup__ratio_rate5m=0.9)
 
 
 def test_of_exporters_that_disagree_the_lowest_threshold_counts(tmp_path: Path) -> None:
-    world = World(Thresholds(disable_acceptance_ratio=0.3, poor_mean_acceptance_length=1.4))
+    world = World(
+        Thresholds(disable_acceptance_ratio=0.3, poor_mean_acceptance_length=1.4)
+    )
     world.engine(Phase(10))
-    world.thresholds = Thresholds(disable_acceptance_ratio=0.4, poor_mean_acceptance_length=1.25)
+    world.thresholds = Thresholds(
+        disable_acceptance_ratio=0.4, poor_mean_acceptance_length=1.25
+    )
     world.engine(Phase(10), instance="10.0.0.2:9850")
     _recorded(
         tmp_path,
@@ -298,4 +434,6 @@ def test_a_restart_takes_nothing_away(tmp_path: Path) -> None:
     world = World()
     # The minute before the restart was not seen; a full 5 minutes would be 3000.
     world.engine(Phase(20), Phase(20, restart=True))
-    _recorded(tmp_path, world, 22, drafts__rate5m=2400 / 300, acceptance__ratio_rate5m=0.7)
+    _recorded(
+        tmp_path, world, 22, drafts__rate5m=2400 / 300, acceptance__ratio_rate5m=0.7
+    )

@@ -1,4 +1,5 @@
-"""The alerts on single requests in VictoriaMetrics: they fire when they do in Prometheus.
+"""The alerts on single requests in VictoriaMetrics: they fire when they do in
+Prometheus.
 
 All cases are one history there, each in a cluster of its own.
 """
@@ -22,13 +23,16 @@ MINUTES = 235
 CASES = (*OF_REQUESTS, *OF_TAP)
 pytestmark = pytest.mark.full
 
-#: Long enough ago for all cases to have ended; VictoriaMetrics takes no samples of the future.
+#: Long enough ago for all cases to have ended; VictoriaMetrics takes no samples of the
+#: future.
 START = time.time() // 86400 * 86400 - 2 * 86400
 
 
 def _key(series: str, cluster: str) -> Key:
     name, _, labels = series.partition("{")
-    return name, tuple(sorted([("cluster", cluster), *re.findall(r'(\w+)="([^"]*)"', labels)]))
+    return name, tuple(
+        sorted([("cluster", cluster), *re.findall(r'(\w+)="([^"]*)"', labels)])
+    )
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +42,10 @@ def found() -> Storage:
     for case in CASES:
         for series, samples in case.world().samples().items():
             rows = np.full(MINUTES, np.nan)
-            values = [np.nan if sample == MISSING else float(sample) for sample in samples[:MINUTES]]
+            values = [
+                np.nan if sample == MISSING else float(sample)
+                for sample in samples[:MINUTES]
+            ]
             rows[: len(values)] = values
             scraped.series[_key(series, case.name)] = rows
     return evaluate(scraped, scraped.times)
@@ -47,10 +54,19 @@ def found() -> Storage:
 def test_the_alerts_fire_when_they_do_in_prometheus(found: Storage) -> None:
     different = []
     for case in CASES:
-        wanted = {"alertname": full_name(case.alert), "alertstate": "firing", "cluster": case.name}
-        firing = [({**labels, "cluster": ""}, rows) for labels, rows in found.select("ALERTS", **wanted)]
+        wanted = {
+            "alertname": full_name(case.alert),
+            "alertstate": "firing",
+            "cluster": case.name,
+        }
+        firing = [
+            ({**labels, "cluster": ""}, rows)
+            for labels, rows in found.select("ALERTS", **wanted)
+        ]
         for minute in (minute for minute in case.fires if minute < MINUTES):
-            now = sorted(brief(labels) for labels, rows in firing if not np.isnan(rows[minute]))
+            now = sorted(
+                brief(labels) for labels, rows in firing if not np.isnan(rows[minute])
+            )
             if now != sorted(case.firing(minute)):
                 different.append((case.name, minute, now))
     assert different == []

@@ -1,4 +1,6 @@
-"""The alerts of the bundle: each fires as it should, is silent where it must be, and ends."""
+"""The alerts of the bundle: each fires as it should, is silent where it must be, and
+ends.
+"""
 
 import re
 from collections import Counter
@@ -17,12 +19,16 @@ from alerts.world import World
 from replay.faults import FAULTS
 
 CASES = all_cases()
-ALERTS: tuple[dict[str, Any], ...] = tuple(dict(rule.body) for rule in read_bundle().alerts)
+ALERTS: tuple[dict[str, Any], ...] = tuple(
+    dict(rule.body) for rule in read_bundle().alerts
+)
 #: Cases of more minutes take a second or more each.
 LONG = 120
-#: Where they take more than a day, rules are evaluated as seldom as the minutes that they ask for allow.
+#: Where they take more than a day, rules are evaluated as seldom as the minutes that
+#: they ask for allow.
 DAY = 1440
-#: Alerts all of whose rules production evaluates every three minutes, and so does promtool.
+#: Alerts all of whose rules production evaluates every three minutes, and so does
+#: promtool.
 SLOW = {rule["alert"] for rule in ALERTS} - {
     rule["alert"]
     for group in read_bundle().groups
@@ -30,7 +36,9 @@ SLOW = {rule["alert"] for rule in ALERTS} - {
     if "alert" in rule and group.get("interval") != "3m"
 }
 #: How a link to a dashboard hands on a label.
-_HANDED_ON = re.compile(r"\{\{ with \$labels\.(\w+) \}\}(&var-\w+=[\w%]*)\{\{ urlquery \. \}\}\{\{ end \}\}")
+_HANDED_ON = re.compile(
+    r"\{\{ with \$labels\.(\w+) \}\}(&var-\w+=[\w%]*)\{\{ urlquery \. \}\}\{\{ end \}\}"
+)
 
 
 #: What makes a text another in another situation.
@@ -43,17 +51,24 @@ def _identity(rule: Mapping[str, Any]) -> str:
 
 def _rule(alert: str, labels: Mapping[str, str]) -> dict[str, Any]:
     (found,) = (
-        rule for rule in ALERTS if rule["alert"] == alert and rule["labels"].items() <= labels.items()
+        rule
+        for rule in ALERTS
+        if rule["alert"] == alert and rule["labels"].items() <= labels.items()
     )
     return found
 
 
 def _annotations(rule: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, str]:
-    """Return all annotations: those that are shown, the rule's own that are no templates, and the link."""
-    own, labels = rule["annotations"], shown["labels"]
+    """Return all annotations: those that are shown, the rule's own that are no
+    templates, and the link.
+    """
+    own = rule["annotations"]
+    labels = shown["labels"]
 
     def hand_on(match: re.Match[str]) -> str:
-        return match[2] + quote_plus(labels[match[1]]) if match[1] in labels else ""
+        if match[1] in labels:
+            return match[2] + quote_plus(labels[match[1]])
+        return ""
 
     return {
         **{name: text for name, text in own.items() if "{{" not in text},
@@ -72,7 +87,9 @@ def _texts(case: Case) -> list[dict[str, Any]]:
             "exp_alerts": [
                 {
                     "exp_labels": shown["labels"],
-                    "exp_annotations": _annotations(_rule(alert, shown["labels"]), shown),
+                    "exp_annotations": _annotations(
+                        _rule(alert, shown["labels"]), shown
+                    ),
                 }
                 for shown in text["alerts"]
             ],
@@ -87,26 +104,42 @@ def _is_long(case: Case) -> bool:
 
 
 def _interval(case: Case) -> str:
-    """Return how often rules are evaluated: in hours as most are in production, but where minutes count."""
+    """Return how often rules are evaluated: in hours as most are in production, but
+    where minutes count.
+    """
     if max(case.fires) > DAY and not any(minute % 15 for minute in case.fires):
         return "15m"
     hours = _is_long(case) and case.alert != "ObjectiveBurning"
-    return "3m" if hours or full_name(case.alert) in SLOW else "1m"
+    if hours or full_name(case.alert) in SLOW:
+        return "3m"
+    return "1m"
 
 
 @pytest.mark.parametrize(
     ("alert", "long"),
     [
-        pytest.param(alert, long, id=f"{alert}-long" if long else alert, marks=[pytest.mark.full] * long)
+        pytest.param(
+            alert,
+            long,
+            id=f"{alert}-long" if long else alert,
+            marks=[pytest.mark.full] * long,
+        )
         for alert, long in sorted({(case.alert, _is_long(case)) for case in CASES})
     ],
 )
-def test_an_alert_fires_and_ends_when_its_cases_say(alert: str, long: bool, tmp_path: Path) -> None:
-    """All of them in one history, each in a cluster of its own; what is read is of one history alone."""
+def test_an_alert_fires_and_ends_when_its_cases_say(
+    alert: str, long: bool, tmp_path: Path
+) -> None:
+    """All of them in one history, each in a cluster of its own; what is read is of one
+    history alone.
+    """
     cases = [case for case in CASES if case.alert == alert and _is_long(case) is long]
-    rules, complaint = {full_name(alert)}, ""
+    rules = {full_name(alert)}
+    complaint = ""
     for interval in sorted(set(map(_interval, cases))):
-        world, queries, read = World(), [], []
+        world = World()
+        queries = []
+        read = []
         for case in (case for case in cases if _interval(case) == interval):
             one = case.world()
             world.add(case.name, one)
@@ -114,7 +147,11 @@ def test_an_alert_fires_and_ends_when_its_cases_say(alert: str, long: bool, tmp_
             if texts := _texts(case):
                 read.append(History(case.name, one, texts=texts))
         complaint += verify(
-            tmp_path, History(alert, world, queries), rules=rules, interval=interval, texts=False
+            tmp_path,
+            History(alert, world, queries),
+            rules=rules,
+            interval=interval,
+            texts=False,
         )
         complaint += verify(tmp_path, *read, rules=rules, interval=interval)
     assert complaint == "", complaint
@@ -127,7 +164,9 @@ def test_nothing_else_fires_at_any_minute(interval: str, tmp_path: Path) -> None
     for sweep in SWEEPS[interval]:
         world.add(sweep.name, sweep.world())
     history = History("sweeps", world, [sweep.query() for sweep in SWEEPS[interval]])
-    complaint = verify(tmp_path, history, rules=alert_names(), interval=interval, texts=False)
+    complaint = verify(
+        tmp_path, history, rules=alert_names(), interval=interval, texts=False
+    )
     assert complaint == "", complaint
 
 
@@ -140,18 +179,31 @@ def test_names_of_cases_are_unique() -> None:
 
 
 def test_all_that_a_person_reads_of_every_rule_is_shown_in_three_histories() -> None:
-    """Three that differ; one where a text has no values, but names only what it is about."""
+    """Three that differ; one where a text has no values, but names only what it is
+    about.
+    """
     shown: dict[str, set[str]] = {_identity(rule): set() for rule in ALERTS}
     for text in all_texts():
         for one in text["alerts"]:
             read = {name: part for name, part in one.items() if name != "labels"}
-            shown[_identity(_rule(full_name(text["alert"]), one["labels"]))].add(str(sorted(read.items())))
-    wanted = {_identity(rule): 3 if _VALUES.search(str(rule["annotations"])) else 1 for rule in ALERTS}
-    assert {rule: len(read) for rule, read in shown.items() if len(read) < wanted[rule]} == {}
+            shown[_identity(_rule(full_name(text["alert"]), one["labels"]))].add(
+                str(sorted(read.items()))
+            )
+    wanted = {
+        _identity(rule): 3 if _VALUES.search(str(rule["annotations"])) else 1
+        for rule in ALERTS
+    }
+    assert {
+        rule: len(read) for rule, read in shown.items() if len(read) < wanted[rule]
+    } == {}
 
 
 def test_every_alert_that_lasts_is_shown_to_end() -> None:
-    lasting = {rule["alert"] for rule in ALERTS if "keep_firing_for" in rule or "ALERTS{" in rule["expr"]}
+    lasting = {
+        rule["alert"]
+        for rule in ALERTS
+        if "keep_firing_for" in rule or "ALERTS{" in rule["expr"]
+    }
     ending = {
         full_name(case.alert)
         for case in CASES
@@ -163,10 +215,20 @@ def test_every_alert_that_lasts_is_shown_to_end() -> None:
 def test_what_alerts_promise_are_histories_that_are_run() -> None:
     """A fault of the replay, whose tests run every fault, or a case of this module."""
     fires = {(full_name(fault.alert), fault.name) for fault in FAULTS}
-    fires |= {(full_name(case.alert), case.name) for case in CASES if any(case.fires.values())}
-    quiet = {(full_name(case.alert), case.name) for case in CASES if not any(case.fires.values())}
+    fires |= {
+        (full_name(case.alert), case.name) for case in CASES if any(case.fires.values())
+    }
+    quiet = {
+        (full_name(case.alert), case.name)
+        for case in CASES
+        if not any(case.fires.values())
+    }
     quiet |= {(f"{PREFIX}Watchdog", "")}
     promised = promises()
     assert promised.keys() == {rule["alert"] for rule in ALERTS}
-    assert {(alert, found) for alert, (found, _, _) in promised.items()} - fires == set()
-    assert {(alert, missed) for alert, (_, missed, _) in promised.items()} - quiet == set()
+    assert {
+        (alert, found) for alert, (found, _, _) in promised.items()
+    } - fires == set()
+    assert {
+        (alert, missed) for alert, (_, missed, _) in promised.items()
+    } - quiet == set()

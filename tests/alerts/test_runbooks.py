@@ -1,9 +1,10 @@
 """Runbooks: complete, true to the rules, and their queries and commands work.
 
-The queries run as they stand, placeholders included: a simulated server of the model `MODEL` and its
-exporter, to which requests of two types are pushed, are scraped under the labels that the runbooks name. They
-must yield something there, so that a wrong label or a misspelt series is found. Where a query is empty in
-good times, a comment in it says so.
+The queries run as they stand, placeholders included: a simulated server of the model
+`MODEL` and its exporter, to which requests of two types are pushed, are scraped under
+the labels that the runbooks name. They must yield something there, so that a wrong
+label or a misspelt series is found. Where a query is empty in good times, a comment in
+it says so.
 """
 
 import contextlib
@@ -34,7 +35,11 @@ HEADINGS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
 #: What a query says of itself that yields something in trouble only.
 EMPTY = "# Empty "
 SCHEDULE = json.dumps(
-    {"method": "eagle3", "num_speculative_tokens": 2, "num_speculative_tokens_per_batch_size": [[1, 512, 2]]}
+    {
+        "method": "eagle3",
+        "num_speculative_tokens": 2,
+        "num_speculative_tokens_per_batch_size": [[1, 512, 2]],
+    }
 )
 
 #: Seconds in which everything must have been scraped, recorded and judged.
@@ -60,7 +65,9 @@ class Runbook:
     def fences(self, language: str, text: str | None = None) -> list[str]:
         """The fenced blocks of a language, with their indentation taken off."""
         blocks = blocks_of(text or self.text, self.name)
-        return [block.text.rstrip("\n") for block in blocks if block.language == language]
+        return [
+            block.text.rstrip("\n") for block in blocks if block.language == language
+        ]
 
 
 @cache
@@ -85,31 +92,40 @@ def runbooks() -> dict[str, Runbook]:
 @cache
 def queries() -> frozenset[str]:
     """Every query of every page."""
-    return frozenset(query for page in runbooks().values() for query in page.fences("promql"))
+    return frozenset(
+        query for page in runbooks().values() for query in page.fences("promql")
+    )
 
 
 def spoken(duration: str) -> str:
     """A duration of a rule as the pages write it: `1 hour`, `15 minutes`."""
-    number, unit = int(duration[:-1]), {"m": "minute", "h": "hour"}[duration[-1]]
+    number = int(duration[:-1])
+    unit = {"m": "minute", "h": "hour"}[duration[-1]]
     return f"{number} {unit}{'' if number == 1 else 's'}"
 
 
 # --- complete
 
 
-def test_every_page_has_sections_in_order_and_a_numbered_diagnosis_with_a_query() -> None:
+def test_every_page_has_sections_in_order_and_a_numbered_diagnosis_with_a_query() -> (
+    None
+):
     for name, page in runbooks().items():
         sections = page.sections
         assert page.text.startswith(f"# {name}\n\n## Meaning\n")
         assert list(sections) == HEADINGS, name
         steps = re.findall(r"^(\d+)\. ", sections["Diagnosis"], re.MULTILINE)
-        assert steps == [str(number) for number in range(1, max(3, len(steps)) + 1)], name
+        assert steps == [str(number) for number in range(1, max(3, len(steps)) + 1)], (
+            name
+        )
         assert page.fences("promql", sections["Diagnosis"]), name
 
 
 def test_index_lists_every_alert_with_its_severities() -> None:
     text = (lint.RUNBOOKS / "README.md").read_text("utf-8")
-    rows = re.findall(r"^\| \[(\w+)\]\((\w+)\.md\) \| ([\w, ]+) \| .+ \|$", text, re.MULTILINE)
+    rows = re.findall(
+        r"^\| \[(\w+)\]\((\w+)\.md\) \| ([\w, ]+) \| .+ \|$", text, re.MULTILINE
+    )
     assert all(name == file for name, file, _ in rows)
     listed = {name: severities for name, _, severities in rows}
     assert len(rows) == len(listed)
@@ -122,7 +138,9 @@ def test_index_lists_every_alert_with_its_severities() -> None:
 # --- true to the rules
 
 
-def test_meaning_names_thresholds_durations_and_what_tells_rules_of_one_name_apart() -> None:
+def test_meaning_names_thresholds_durations_and_what_tells_rules_of_one_name_apart() -> (
+    None
+):
     missing = []
     for name, found in rules().items():
         meaning = " ".join(runbooks()[name].sections["Meaning"].split())
@@ -133,7 +151,12 @@ def test_meaning_names_thresholds_durations_and_what_tells_rules_of_one_name_apa
             if name != "VLLMSpecDecodeRulesBlind"
             for limit in re.findall(r"model:vllm_specdec_(\w+):threshold", rule["expr"])
         }
-        wanted |= {spoken(rule[key]) for rule in found for key in ("for", "keep_firing_for") if key in rule}
+        wanted |= {
+            spoken(rule[key])
+            for rule in found
+            for key in ("for", "keep_firing_for")
+            if key in rule
+        }
         for label in ("severity", "level", "reason", "against"):
             values = {rule["labels"].get(label, "") for rule in found} - {""}
             wanted |= values if len(values) > 1 else set()
@@ -156,10 +179,18 @@ def test_every_silence_is_of_its_alert_by_labels_that_it_has() -> None:
     for name, words in silences:
         flags = dict(word.split("=", 1) for word in words[3:] if word.startswith("--"))
         assert set(flags) == {"--duration", "--comment"}, name
-        matchers = dict(re.split("=~|=", word, maxsplit=1) for word in words[3:] if not word.startswith("--"))
+        matchers = dict(
+            re.split("=~|=", word, maxsplit=1)
+            for word in words[3:]
+            if not word.startswith("--")
+        )
         assert matchers.pop("alertname") == name
         for label, value in matchers.items():
-            own = [rule["labels"][label] for rule in rules()[name] if label in rule["labels"]]
+            own = [
+                rule["labels"][label]
+                for rule in rules()[name]
+                if label in rule["labels"]
+            ]
             if own:
                 assert any(re.fullmatch(value, one) for one in own), (name, label)
             else:
@@ -170,12 +201,19 @@ def test_every_silence_is_of_its_alert_by_labels_that_it_has() -> None:
 
 
 def rule_files() -> dict[str, str]:
-    """The rule files with every group evaluated each second, and days made of seconds rather than hours."""
+    """The rule files with every group evaluated each second, and days made of seconds
+    rather than hours.
+    """
     return {
         path.name: re.sub(
             r"\[\d+[dh]:\d+[mh]\]",
             "[1m:1s]",
-            re.sub(r"^( +)interval: \w+$", r"\1interval: 1s", path.read_text("utf-8"), flags=re.MULTILINE),
+            re.sub(
+                r"^( +)interval: \w+$",
+                r"\1interval: 1s",
+                path.read_text("utf-8"),
+                flags=re.MULTILINE,
+            ),
         )
         for path in sorted(lint.RULES.glob("*.yml"))
     }
@@ -187,46 +225,82 @@ POD = {"namespace": "NAMESPACE", "pod": "POD"}
 
 def job(name: str, address: str, **labels: str) -> dict[str, Any]:
     """A scrape job of one target."""
-    return {"job_name": name, "static_configs": [{"targets": [address], "labels": labels}]}
+    return {
+        "job_name": name,
+        "static_configs": [{"targets": [address], "labels": labels}],
+    }
 
 
 @contextlib.contextmanager
 def simulated(folder: Path, k: int, *clients: int) -> Iterator[str]:
-    """Run two engines that answer in few tokens, so that times per token fill several buckets."""
-    phases = [{"phase": "healthy", "seconds": 20, "clients": n, "output_tokens": 6} for n in clients]
+    """Run two engines that answer in few tokens, so that times per token fill several
+    buckets.
+    """
+    phases = [
+        {"phase": "healthy", "seconds": 20, "clients": n, "output_tokens": 6}
+        for n in clients
+    ]
     scenario = folder / f"scenario-{k}.yaml"
     scenario.write_text(yaml.safe_dump({"phases": phases}), encoding="utf-8")
     flags = ("--speed", "20", "--engines", "2", "--model", "MODEL", "--seed", "1")
-    with simulator("--scenario.file", str(scenario), *flags, "--num-speculative-tokens", str(k)) as url:
+    with simulator(
+        "--scenario.file", str(scenario), *flags, "--num-speculative-tokens", str(k)
+    ) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
 def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `baseline` records of a simulated server without speculation, at several loads."""
+    """What `baseline` records of a simulated server without speculation, at several
+    loads.
+    """
     folder = tmp_path_factory.mktemp("baseline")
     file = folder / "baseline.json"
     with simulated(folder, 0, 6, 12, 24) as url:
-        done = run("baseline", url, "--for", "8s", "--interval", "250ms", "--out", str(file))
+        done = run(
+            "baseline", url, "--for", "8s", "--interval", "250ms", "--out", str(file)
+        )
     assert done.code == 0, done.err
     return file
 
 
 @pytest.fixture(scope="module")
-def live(baseline: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusServer]:
-    """Two engines of a speculating server, its exporter, to which requests are pushed, and a Prometheus."""
+def live(
+    baseline: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PrometheusServer]:
+    """Two engines of a speculating server, its exporter, to which requests are pushed,
+    and a Prometheus.
+    """
     files = rule_files()
     folder = tmp_path_factory.mktemp("prometheus")
-    itself, token = folder / "itself.json", folder / "token"
+    itself = folder / "itself.json"
+    token = folder / "token"
     token.write_text(TOKEN, encoding="utf-8")
     with (
         simulated(folder, 2, 24) as url,
         running_exporter(
-            *("--vllm.url", url, "--poll.interval", "1s", "--poll.timeout", "900ms"),
-            *("--window", "10s", "--window", "5m", "--judgement.window", "10s"),
-            *("--spec.config", SCHEDULE, "--baseline.file", str(baseline)),
-            *("--tap.listen-address", f"127.0.0.1:{free_port()}"),
-            *("--push.bearer-token-file", str(token), "--requests.window", "60s"),
+            "--vllm.url",
+            url,
+            "--poll.interval",
+            "1s",
+            "--poll.timeout",
+            "900ms",
+            "--window",
+            "10s",
+            "--window",
+            "5m",
+            "--judgement.window",
+            "10s",
+            "--spec.config",
+            SCHEDULE,
+            "--baseline.file",
+            str(baseline),
+            "--tap.listen-address",
+            f"127.0.0.1:{free_port()}",
+            "--push.bearer-token-file",
+            str(token),
+            "--requests.window",
+            "60s",
             fast=False,
         ) as running,
         pushing(running.address),
@@ -244,7 +318,9 @@ def live(baseline: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
                 job("vllm", url.removeprefix("http://"), **POD),
                 {
                     "job_name": "prometheus",
-                    "file_sd_configs": [{"files": [str(itself)], "refresh_interval": "1s"}],
+                    "file_sd_configs": [
+                        {"files": [str(itself)], "refresh_interval": "1s"}
+                    ],
                 },
             ],
         }
@@ -256,12 +332,17 @@ def live(baseline: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 
 def test_every_query_asks_for_what_exists() -> None:
     bundle = lint.read_bundle()
-    said = {query: lint.query_complaints(query, bundle, lint.PROMETHEUS) for query in queries()}
+    said = {
+        query: lint.query_complaints(query, bundle, lint.PROMETHEUS)
+        for query in queries()
+    }
     assert {query: words for query, words in said.items() if words} == {}
 
 
 def yields(prometheus: PrometheusServer, query: str) -> bool:
-    """Tell whether a query has a series with a number, with a past of some seconds in place of a day's."""
+    """Tell whether a query has a series with a number, with a past of some seconds in
+    place of a day's.
+    """
     for one in dict.fromkeys((query, query.replace("offset 1d", "offset 3s"))):
         if any(not math.isnan(value) for value in prometheus.query(one).values()):
             return True

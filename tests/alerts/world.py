@@ -1,10 +1,12 @@
-"""What Prometheus has scraped, written down as phases: the input of rule tests, one sample a minute.
+"""What Prometheus has scraped, written down as phases: the input of rule tests, one
+sample a minute.
 
-    world = World()
-    world.engine(Phase(60), Phase(30, acceptance=(0.02, 0.0, 0.0), speedup=0.7))
-    world.series({'vllm_specdec_drafts_total'})  # {'vllm_specdec_drafts_total{...}': '0+600x59 ...'}
+    world = World() world.engine(Phase(60), Phase(30, acceptance=(0.02, 0.0, 0.0),
+    speedup=0.7)) world.series({'vllm_specdec_drafts_total'})  #
+    {'vllm_specdec_drafts_total{...}': '0+600x59 ...'}
 
-An engine's counters go on from phase to phase; gauges jump. What a phase sets to None is not there.
+An engine's counters go on from phase to phase; gauges jump. What a phase sets to None
+is not there.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ class Phase:
     #: The speedup whose interval includes 1, so that `speedup` is not known.
     guess: float | None = None
     loss: float | None = None  # the probability that the speedup is below 1
-    interval: tuple[float, float] | None = None  # low and high end of the interval of the speedup
+    #: Low and high end of the interval of the speedup.
+    interval: tuple[float, float] | None = None
     activity: str = "active"  # the engine's state
     action: str = "keep"  # what the exporter advises
     recommended_k: int | None = 3  # the K that it advises
@@ -56,20 +59,28 @@ class Phase:
     waiting: float = 0  # requests in the queue
     kv_cache: float = 0.4  # used share of the KV cache
     step_seconds: float | None = None  # mean time of an engine step
-    step_fit: tuple[float, float] | None = None  # its learned line: fixed, and for each request
+    #: Its learned line: fixed, and for each request.
+    step_fit: tuple[float, float] | None = None
     step_fit_error: float = 0.05  # the relative error of that line
-    uptime_decay: float | None = None  # the share of the acceptance length that the engine lost with uptime
+    #: The share of the acceptance length that the engine lost with uptime.
+    uptime_decay: float | None = None
     restart: bool = False  # whether the counters begin anew
-    #: Whether the server has no counters of speculation, as one that was started without it.
+    #: Whether the server has no counters of speculation, as one that was started
+    #: without it.
     uncounted: bool = False
     gone: bool = False  # whether neither exporter nor engine can be scraped
-    unreachable: bool = False  # whether the exporter is there and cannot read the server
+    #: Whether the exporter is there and cannot read the server.
+    unreachable: bool = False
     #: Failed polls per minute by reason; unless given, refused ones while unreachable.
     errors: Mapping[str, float] | None = None
-    stale: bool = False  # whether the time of the last successful poll stands still though the server is up
+    #: Whether the time of the last successful poll stands still though the server is
+    #: up.
+    stale: bool = False
     polled_every: int = 1  # minutes between two polls, one at the least
-    reload_failed: bool = False  # whether the exporter could not read its newest configuration
-    info: Mapping[str, str] = field(default_factory=dict)  # further labels of info, such as a version
+    #: Whether the exporter could not read its newest configuration.
+    reload_failed: bool = False
+    #: Further labels of info, such as a version.
+    info: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def accepted(self) -> float:
@@ -89,13 +100,21 @@ class Phase:
     @property
     def drafted(self) -> float:
         """Draft tokens per minute."""
-        length = len(self.acceptance) if self.draft_length is None else self.draft_length
+        if self.draft_length is None:
+            length = len(self.acceptance)
+        else:
+            length = self.draft_length
         return self.drafts * length
 
 
 def idle(minutes: int, **changes: object) -> Phase:
     """Return a phase in which nothing is asked of the engine."""
-    values = {"drafts": 0, "speedup": None, "activity": "idle", "action": "insufficient_data"}
+    values = {
+        "drafts": 0,
+        "speedup": None,
+        "activity": "idle",
+        "action": "insufficient_data",
+    }
     return Phase(minutes, **{**values, "recommended_k": None, "running": 0, **changes})
 
 
@@ -103,21 +122,33 @@ def idle(minutes: int, **changes: object) -> Phase:
 class World:
     """Series by name and labels, each a list of samples, one a minute."""
 
-    thresholds: Thresholds = field(default_factory=Thresholds)  # what the exporters publish
-    without: frozenset[str] = frozenset()  # metrics that Prometheus does not have, by name
+    #: What the exporters publish.
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    #: Metrics that Prometheus does not have, by name.
+    without: frozenset[str] = frozenset()
     _samples: dict[str, list[str]] = field(default_factory=dict)
 
-    def put(self, name: str, labels: Mapping[str, str], minute: int, values: Iterable[float | str]) -> None:
+    def put(
+        self,
+        name: str,
+        labels: Mapping[str, str],
+        minute: int,
+        values: Iterable[float | str],
+    ) -> None:
         """Append samples from a minute on."""
         if name in self.without:
             return
         inner = ",".join(f'{k}="{v}"' for k, v in sorted(labels.items()) if v)
         samples = self._samples.setdefault(f"{name}{{{inner}}}", [])
         samples.extend([MISSING] * (minute - len(samples)))
-        samples.extend(value if isinstance(value, str) else _number(value) for value in values)
+        samples.extend(
+            value if isinstance(value, str) else _number(value) for value in values
+        )
 
     def add(self, cluster: str, other: World) -> None:
-        """Add another world as a cluster; one that it has itself, such as `a`, is then `cluster/a`."""
+        """Add another world as a cluster; one that it has itself, such as `a`, is then
+        `cluster/a`.
+        """
         for series, samples in other._samples.items():
             if own := re.search(r'(?<=cluster=)"(\w+)"', series):
                 named = series.replace(own[0], f'"{cluster}/{own[1]}"')
@@ -126,11 +157,15 @@ class World:
             self._samples[named] = samples
 
     def samples(self) -> dict[str, tuple[str, ...]]:
-        """Return every series with its samples, one a minute; `MISSING` where there is none."""
+        """Return every series with its samples, one a minute; `MISSING` where there is
+        none.
+        """
         return {name: tuple(samples) for name, samples in self._samples.items()}
 
     def series(self, names: Container[str]) -> dict[str, str]:
-        """Return the series of these names in promtool's notation, runs of equal steps shortened."""
+        """Return the series of these names in promtool's notation, runs of equal steps
+        shortened.
+        """
         return {
             series: " ".join(_shortened(samples))
             for series, samples in self._samples.items()
@@ -148,8 +183,15 @@ class World:
         exporter: bool = True,
         start: int = 0,
     ) -> None:
-        """Add an engine, from a minute on, and the exporter at `instance` unless it is there already."""
-        target = {"job": JOB, "instance": instance, "namespace": namespace, **(labels or {})}
+        """Add an engine, from a minute on, and the exporter at `instance` unless it is
+        there already.
+        """
+        target = {
+            "job": JOB,
+            "instance": instance,
+            "namespace": namespace,
+            **(labels or {}),
+        }
         own = {**target, "model_name": model, "engine": engine}
         totals: dict[tuple[str, str], float] = {}
         minute = start
@@ -166,11 +208,23 @@ class World:
         labels: Mapping[str, str] | None = None,
         start: int = 0,
     ) -> None:
-        """Add what the rules use of vLLM's own series, where Prometheus scrapes vLLM as well."""
-        target = {"job": "vllm", "instance": instance, "namespace": namespace, **(labels or {})}
+        """Add what the rules use of vLLM's own series, where Prometheus scrapes vLLM as
+        well.
+        """
+        target = {
+            "job": "vllm",
+            "instance": instance,
+            "namespace": namespace,
+            **(labels or {}),
+        }
         self.put("up", target, start, [1.0] * minutes)
         for position, step in enumerate((540, 420, 300)):
-            own = {**target, "model_name": model, "engine": "0", "position": str(position)}
+            own = {
+                **target,
+                "model_name": model,
+                "engine": "0",
+                "position": str(position),
+            }
             name = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
             self.put(name, own, start, [step * minute for minute in range(minutes)])
 
@@ -204,40 +258,75 @@ class World:
             ("generation_tokens_total", ""): phase.generated,
         }
         for index, ratio in enumerate(phase.acceptance):
-            counters["accepted_tokens_per_position_total", str(index)] = phase.drafts * ratio
+            counters["accepted_tokens_per_position_total", str(index)] = (
+                phase.drafts * ratio
+            )
         for (name, position), step in counters.items():
             if phase.uncounted and ("draft" in name or "accepted" in name):
                 continue
             start = totals.get((name, position), 0.0)
             labels = {**own, "position": position}
-            self.put(f"vllm_specdec_{name}", labels, minute, [start + step * i for i in range(n)])
+            self.put(
+                f"vllm_specdec_{name}",
+                labels,
+                minute,
+                [start + step * i for i in range(n)],
+            )
             totals[name, position] = start + step * n
         self._gauges(phase, minute, own)
 
     def _exporter(
-        self, phase: Phase, minute: int, target: Labels, totals: dict[tuple[str, str], float]
+        self,
+        phase: Phase,
+        minute: int,
+        target: Labels,
+        totals: dict[tuple[str, str], float],
     ) -> None:
-        n, up = phase.minutes, not phase.unreachable
+        n = phase.minutes
+        up = not phase.unreachable
         self.put("vllm_specdec_up", target, minute, [float(up)] * n)
         step = 60.0 if up and not phase.stale else 0.0
         every = phase.polled_every
         times = [START + 60.0 * minute + step * (i // every * every) for i in range(n)]
         self.put("vllm_specdec_last_success_timestamp_seconds", target, minute, times)
         reloaded = float(not phase.reload_failed)
-        self.put("vllm_specdec_config_last_reload_successful", target, minute, [reloaded] * n)
-        errors = phase.errors if phase.errors is not None else {} if up else {"refused": 12.0}
+        self.put(
+            "vllm_specdec_config_last_reload_successful", target, minute, [reloaded] * n
+        )
+        if phase.errors is not None:
+            errors = phase.errors
+        elif up:
+            errors = {}
+        else:
+            errors = {"refused": 12.0}
         for reason in REASONS:
-            start, step = totals.get(("poll_errors_total", reason), 0.0), errors.get(reason, 0.0)
+            start = totals.get(("poll_errors_total", reason), 0.0)
+            step = errors.get(reason, 0.0)
             own = {**target, "reason": reason}
-            self.put("vllm_specdec_poll_errors_total", own, minute, [start + step * i for i in range(n)])
+            self.put(
+                "vllm_specdec_poll_errors_total",
+                own,
+                minute,
+                [start + step * i for i in range(n)],
+            )
             totals["poll_errors_total", reason] = start + step * n
         for name, value in self.thresholds.items():
-            self.put("vllm_specdec_threshold", {**target, "threshold": name}, minute, [value] * n)
+            self.put(
+                "vllm_specdec_threshold",
+                {**target, "threshold": name},
+                minute,
+                [value] * n,
+            )
 
     def _gauges(self, phase: Phase, minute: int, own: Labels) -> None:
         def gauge(name: str, value: float | None, **more: str) -> None:
             if value is not None:
-                self.put(f"vllm_specdec_{name}", {**own, **more}, minute, [value] * phase.minutes)
+                self.put(
+                    f"vllm_specdec_{name}",
+                    {**own, **more},
+                    minute,
+                    [value] * phase.minutes,
+                )
 
         gauge("info", 1, **{"method": "eagle3", "dialect": "vllm-v1", **phase.info})
         if phase.basis == "measured":
@@ -247,7 +336,10 @@ class World:
         gauge("loss_probability", phase.loss)
         for bound, value in zip(("low", "high"), phase.interval or (), strict=False):
             gauge("speedup_interval", value, bound=bound)
-        gauge("num_speculative_tokens", None if phase.activity == "off" else len(phase.acceptance))
+        gauge(
+            "num_speculative_tokens",
+            None if phase.activity == "off" else len(phase.acceptance),
+        )
         gauge("scheduled_num_speculative_tokens", phase.scheduled_k)
         gauge("requests_running", phase.running)
         gauge("requests_waiting", phase.waiting)
@@ -258,20 +350,32 @@ class World:
             gauge("mean_batch_size", phase.running, window="5m")
             gauge("mean_acceptance_length", 1 + sum(phase.acceptance), window="5m")
             gauge("coverage_ratio", phase.coverage, window="5m")
-        for term, seconds in zip(("fixed", "per_request"), phase.step_fit or (), strict=False):
+        for term, seconds in zip(
+            ("fixed", "per_request"), phase.step_fit or (), strict=False
+        ):
             gauge("step_fit_seconds", seconds, term=term)
         gauge("step_fit_error_ratio", phase.step_fit_error if phase.step_fit else None)
         gauge("uptime_decay_ratio", phase.uptime_decay)
         gauge("recommended_num_speculative_tokens", phase.recommended_k)
         if phase.recommended_k is not None:
-            advised = {phase.recommended_k: 1.5 * (1 + phase.gain), len(phase.acceptance): 1.5}
+            advised = {
+                phase.recommended_k: 1.5 * (1 + phase.gain),
+                len(phase.acceptance): 1.5,
+            }
             for k, speedup in advised.items():
                 gauge("estimated_speedup_at", speedup, num_speculative_tokens=str(k))
         for state in ActivityState:
             gauge("activity", float(state.value == phase.activity), state=state.value)
         for action in Action:
-            gauge("recommendation", float(action.value == phase.action), action=action.value)
-        verdict = PayoffVerdict.UNKNOWN if phase.guess else _verdict(phase.speedup, self.thresholds)
+            gauge(
+                "recommendation",
+                float(action.value == phase.action),
+                action=action.value,
+            )
+        if phase.guess:
+            verdict = PayoffVerdict.UNKNOWN
+        else:
+            verdict = _verdict(phase.speedup, self.thresholds)
         for one in PayoffVerdict:
             gauge("payoff", float(one is verdict), verdict=one.value)
 
@@ -281,7 +385,9 @@ def _verdict(speedup: float | None, thresholds: Thresholds) -> PayoffVerdict | N
         return None
     if speedup < thresholds.harmful_speedup:
         return PayoffVerdict.HARMFUL
-    return PayoffVerdict.BENEFICIAL if speedup > thresholds.beneficial_speedup else PayoffVerdict.MARGINAL
+    if speedup > thresholds.beneficial_speedup:
+        return PayoffVerdict.BENEFICIAL
+    return PayoffVerdict.MARGINAL
 
 
 def _number(value: float) -> str:
@@ -300,7 +406,10 @@ def _shortened(samples: list[str]) -> Iterable[str]:
             first = float(values[at])
             step = float(values[at + 1]) - first if at + 1 < len(values) else 0.0
             end = at + 1
-            while end < len(values) and abs(float(values[end]) - (first + step * (end - at))) <= 1e-6:
+            while (
+                end < len(values)
+                and abs(float(values[end]) - (first + step * (end - at))) <= 1e-6
+            ):
                 end += 1
             more = f"+{_number(step)}x{end - at - 1}" if end > at + 1 else ""
             yield values[at] + more.replace("+-", "-")

@@ -24,15 +24,19 @@ def test_a_payload_of_many_repeats_is_saved_once(tmp_path: Path) -> None:
     state = tmp_path / "state.json"
     script = recorder(tmp_path / "script", tmp_path / "record")
     alerts = [
-        alert_document("disable", starts_at=f"2026-03-01T12:{n // 60:02}:{n % 60:02}Z") for n in range(400)
+        alert_document("disable", starts_at=f"2026-03-01T12:{n // 60:02}:{n % 60:02}Z")
+        for n in range(400)
     ]
-    with act("--script", str(script), "--execute", "--state.file", str(state)) as running:
+    with act(
+        "--script", str(script), "--execute", "--state.file", str(state)
+    ) as running:
         running.post(body_of(*alerts))
         running.events(400)
         counts = Path(f"/proc/{running.process.pid}/io").read_text("ascii")
         assert running.stop() == 0
     written = int(re.findall(r"wchar: (\d+)", counts)[0])
-    assert written < 4_000_000, "bytes"  # the events are 300 kB, the state 100 kB; saved each time, 20 MB
+    # the events are 300 kB, the state 100 kB; saved each time, 20 MB
+    assert written < 4_000_000, "bytes"
     assert stat.S_IMODE(state.stat().st_mode) == 0o600
     assert len(calls_in(tmp_path / "record")) == 1
 
@@ -42,7 +46,9 @@ def test_the_lock_does_not_empty_what_a_link_points_to(tmp_path: Path) -> None:
     victim.write_text("precious")
     (tmp_path / "state.json.lock").symlink_to(victim)
     script = recorder(tmp_path / "script", tmp_path / "record")
-    refused = run("act", "--script", str(script), "--state.file", str(tmp_path / "state.json"))
+    refused = run(
+        "act", "--script", str(script), "--state.file", str(tmp_path / "state.json")
+    )
     assert refused.code != 0
     assert "state.json.lock cannot be made" in refused.err
     assert victim.read_text() == "precious"
@@ -64,21 +70,36 @@ def test_clients_that_leave_do_not_fill_the_log() -> None:
 
 @pytest.mark.parametrize("hours", [1, -1, 30 * 24])
 def test_a_clock_that_jumps(tmp_path: Path, hours: int) -> None:
-    """It neither shortens a limit nor prolongs it, and nothing that was done is done again."""
+    """It neither shortens a limit nor prolongs it, and nothing that was done is done
+    again.
+    """
     script = recorder(tmp_path / "script", tmp_path / "record")
     (folder := tmp_path / "surroundings").mkdir()
     surroundings = Surroundings(folder)
-    flags = ("--script", str(script), "--execute", "--limit.per-hour", "1", "--state.file")
+    flags = (
+        "--script",
+        str(script),
+        "--execute",
+        "--limit.per-hour",
+        "1",
+        "--state.file",
+    )
     with act(*flags, str(tmp_path / "state.json"), **surroundings.env) as running:
         begin = time.time()
         running.post(body_of(alert_document("disable")))
         running.events(1)
         surroundings.shift_clock(hours * HOUR + 1)
-        running.post(body_of(alert_document("disable"), alert_document("disable", model_name="other")))
+        running.post(
+            body_of(
+                alert_document("disable"), alert_document("disable", model_name="other")
+            )
+        )
         _, again, other = running.events(3)
     assert again["why"].startswith("already acted upon")
     reason, _, moment = other["why"].partition(": allowed again at ")
     assert reason == "--limit.per-hour 1 is reached"
     allowed = datetime.fromisoformat(moment).timestamp() - hours * HOUR
     assert begin + HOUR <= allowed <= time.time() + HOUR + 2
-    assert load(tmp_path / "state.json").starts[0] == pytest.approx(begin + hours * HOUR, abs=60)
+    assert load(tmp_path / "state.json").starts[0] == pytest.approx(
+        begin + hours * HOUR, abs=60
+    )

@@ -1,8 +1,10 @@
-"""Attacks on the listeners: none makes the process large or slow, or keeps probes from their answers.
+"""Attacks on the listeners: none makes the process large or slow, or keeps probes from
+their answers.
 
-Each asserts the memory limits of the chart, that probes are answered, that the stream of another client goes
-on, and that no connection is left behind. Limits are those that tell right from wrong on a busy machine:
-without protection, each attack takes ten times as much.
+Each asserts the memory limits of the chart, that probes are answered, that the stream
+of another client goes on, and that no connection is left behind. Limits are those that
+tell right from wrong on a busy machine: without protection, each attack takes ten times
+as much.
 """
 
 import contextlib
@@ -26,10 +28,18 @@ import pytest
 from faults.rig import connect, counted, cpu_seconds, get, limited, read_answer, vllm
 from support.commands import run_here
 from support.exporter import RunningExporter, request, running_exporter
-from support.faulty_server import FaultyServer, answer, flood, head, replay, sequence, status
+from support.faulty_server import (
+    FaultyServer,
+    answer,
+    flood,
+    head,
+    replay,
+    sequence,
+    status,
+)
 from support.ports import free_port
 from support.programs import eventually
-from vllm_specdec_exporter.serve.connection_limits import MAX_CONNECTIONS
+from vllm_specdec_exporter.listener.connection_limits import MAX_CONNECTIONS
 from webconfig.https import TLS, address_of, client_context, guarded
 from webconfig.pki import Pki
 
@@ -37,7 +47,9 @@ pytestmark = pytest.mark.full
 
 MIB = 1024 * 1024
 #: The limits of the chart, and memory that one attack may add.
-LIMIT, LIMIT_WITH_TAP, MOST = 128 * MIB, 256 * MIB, 60 * MIB
+LIMIT = 128 * MIB
+LIMIT_WITH_TAP = 256 * MIB
+MOST = 60 * MIB
 TOKEN = "a-token-for-tests"
 #: The body of a request whose answer goes on until the attack is over.
 STREAMED = b"streamed"
@@ -64,7 +76,10 @@ class _Handler(socketserver.StreamRequestHandler):
                 if line.startswith(b"Content-Length:"):
                     length = int(line.split(b":")[1])
             if self.rfile.read(length) == STREAMED:
-                self.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
+                self.wfile.write(
+                    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n"
+                    b"first\r\n"
+                )
                 self.server.goes_on.wait()
                 self.wfile.write(b"4\r\nlast\r\n0\r\n\r\n")
                 return
@@ -76,7 +91,9 @@ class _Handler(socketserver.StreamRequestHandler):
 
 def peak(exporter: RunningExporter) -> int:
     """The most memory that the process ever had, in bytes."""
-    [line] = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{exporter.pid}/status").read_text())
+    [line] = re.findall(
+        r"VmHWM:\s+(\d+) kB", Path(f"/proc/{exporter.pid}/status").read_text()
+    )
     return int(line) * 1024
 
 
@@ -91,7 +108,8 @@ class Attacked:
     cpu: float = 0.0
 
     def __post_init__(self) -> None:
-        self.memory, self.cpu = peak(self.exporter), cpu_seconds(self.exporter)
+        self.memory = peak(self.exporter)
+        self.cpu = cpu_seconds(self.exporter)
 
     def assert_small(self, *, cpu: float, most: int = MOST) -> None:
         """It took no more memory than allowed, and so many seconds of processor time."""
@@ -105,9 +123,19 @@ def attacked(tmp_path: Path) -> Iterator[Attacked]:
     with _Server() as server, FaultyServer(replay()) as vllm:
         tap = f"127.0.0.1:{free_port()}"
         behind = f"http://127.0.0.1:{server.server_address[1]}"
-        flags = ("--tap.listen-address", tap, "--tap.upstream", behind, "--vllm.url", vllm.url)
+        flags = (
+            "--tap.listen-address",
+            tap,
+            "--tap.upstream",
+            behind,
+            "--vllm.url",
+            vllm.url,
+        )
         flags += ("--push.bearer-token-file", str(tmp_path / "token"))
-        with running_exporter(*flags) as exporter, connect(f"http://{tap}") as bystander:
+        with (
+            running_exporter(*flags) as exporter,
+            connect(f"http://{tap}") as bystander,
+        ):
             exporter.wait_until_up()
             bystander.sendall(post(STREAMED))
             assert bystander.recv(MIB).startswith(b"HTTP/1.1 200")
@@ -117,7 +145,9 @@ def attacked(tmp_path: Path) -> Iterator[Attacked]:
             eventually(lambda: descriptors(exporter) <= before)
             assert peak(exporter) < LIMIT_WITH_TAP
             server.goes_on.set()
-            assert bystander.recv(MIB) == b"4\r\nlast\r\n0\r\n\r\n", "the stream of another client was cut"
+            assert bystander.recv(MIB) == b"4\r\nlast\r\n0\r\n\r\n", (
+                "the stream of another client was cut"
+            )
             assert "Traceback" not in exporter.log()
         server.shutdown()
 
@@ -129,10 +159,12 @@ def descriptors(exporter: RunningExporter) -> int:
 
 @contextlib.contextmanager
 def probed(exporter: RunningExporter) -> Iterator[None]:
-    """Send probes from another address: 99 of 100 are answered within 200 ms of the processor time used.
+    """Send probes from another address: 99 of 100 are answered within 200 ms of the
+    processor time used.
 
-    That is what a probe waits for where nothing else runs, and it does not grow where others take the
-    machine. Time in which the process only waits counts in the other bound, which grows with the load.
+    That is what a probe waits for where nothing else runs, and it does not grow where
+    others take the machine. Time in which the process only waits counts in the other
+    bound, which grows with the load.
     """
     took: list[tuple[float, float]] = []
     end = threading.Event()
@@ -140,8 +172,11 @@ def probed(exporter: RunningExporter) -> Iterator[None]:
 
     def probe() -> None:
         while not end.is_set():
-            begin, used = time.monotonic(), time.clock_gettime(clock)
-            assert request(f"{exporter.url}/-/healthy", source="127.0.0.9").status == 200
+            begin = time.monotonic()
+            used = time.clock_gettime(clock)
+            assert (
+                request(f"{exporter.url}/-/healthy", source="127.0.0.9").status == 200
+            )
             took.append((time.clock_gettime(clock) - used, time.monotonic() - begin))
             end.wait(0.02)
 
@@ -160,7 +195,12 @@ def probed(exporter: RunningExporter) -> Iterator[None]:
 
 def post(body: bytes, *headers: str, path: str = "/v1/chat/completions") -> bytes:
     """A request with a body as bytes."""
-    lines = [f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", *headers]
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "Host: x",
+        "Content-Type: application/json",
+        *headers,
+    ]
     return "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode() + body
 
 
@@ -181,15 +221,18 @@ def exchange(attacked: Attacked, body: bytes, *answer: bytes) -> None:
     """Send a request through the tap, and read the answer of these pieces."""
     whole = b"".join(answer)
     head = (
-        f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(whole)}\r\n\r\n".encode()
-    )
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
+        f"{len(whole)}\r\n\r\n"
+    ).encode()
     attacked.server.pieces = (head, *answer)
     before = attacked.exporter.metrics().values("request_observations_total")
     with connect(attacked.tap) as client:
         client.settimeout(120)
         client.sendall(post(body))
         assert read_answer(client).endswith(whole)
-    attacked.exporter.wait_for(lambda m: m.values("request_observations_total") != before)
+    attacked.exporter.wait_for(
+        lambda m: m.values("request_observations_total") != before
+    )
 
 
 ANSWER = b'{"model":"m","choices":[{"index":0}]}'
@@ -208,18 +251,28 @@ def test_answer_with_many_objects(attacked: Attacked) -> None:
     exchange(attacked, b'{"model":"m"}', b'{"model":"m","choices":[' + many + b"]}")
     names = b",".join(b'"%d":0' % number for number in range(700_000))
     record = b'"metrics":{"speculative_decoding":{' + names + b"}}"
-    exchange(attacked, b'{"model":"m"}', b'{"model":"m","choices":[{"index":0}],' + record + b"}")
+    exchange(
+        attacked,
+        b'{"model":"m"}',
+        b'{"model":"m","choices":[{"index":0}],' + record + b"}",
+    )
     attacked.assert_small(cpu=4.0)
 
 
 def chunked(pieces: Iterable[bytes]) -> bytes:
     """A chunk of its own for each piece, so that the pieces stay apart on their way."""
-    return b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+    return (
+        b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
+        + b"0\r\n\r\n"
+    )
 
 
 def stream(attacked: Attacked, body: bytes) -> None:
     """Send a request through the tap, and read this chunked stream of events."""
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: "
+        b"chunked\r\n\r\n"
+    )
     attacked.server.pieces = (head, body)
     with connect(attacked.tap) as client:
         client.settimeout(120)
@@ -231,11 +284,15 @@ def stream(attacked: Attacked, body: bytes) -> None:
 
 
 def test_event_in_small_pieces(attacked: Attacked) -> None:
-    """An event of nearly the largest size that is read, of which each piece is sent by itself."""
+    """An event of nearly the largest size that is read, of which each piece is sent by
+    itself.
+    """
     event = b'data: {"model":"m","choices":[{"text":"' + b"a" * 3_900_000 + b'"}]}\n\n'
     pieces = [event[at : at + 100] for at in range(0, len(event), 100)]
     stream(attacked, chunked([*pieces, b"data: [DONE]\n\n"]))
-    attacked.exporter.wait_for(lambda m: sum(m.values("request_observations_total").values()) == 1)
+    attacked.exporter.wait_for(
+        lambda m: sum(m.values("request_observations_total").values()) == 1
+    )
     attacked.assert_small(cpu=4.0)
 
 
@@ -249,7 +306,9 @@ def test_event_in_small_pieces(attacked: Attacked) -> None:
     ],
     ids=["chunks", "events", "CR", "both"],
 )
-def test_streams_of_tiny_pieces(attacked: Attacked, event: bytes, in_a_chunk: int, chunks: int) -> None:
+def test_streams_of_tiny_pieces(
+    attacked: Attacked, event: bytes, in_a_chunk: int, chunks: int
+) -> None:
     """After ten thousand of them, a stream is not observed any more."""
     stream(attacked, chunked([event * in_a_chunk] * chunks))
     attacked.assert_small(cpu=1.5)
@@ -259,14 +318,20 @@ def test_request_in_tiny_chunks(attacked: Attacked) -> None:
     """It passes, and is not observed."""
     with connect(attacked.tap) as client:
         client.settimeout(120)
-        head, _, _ = post(b"", "Transfer-Encoding: chunked").rpartition(b"Content-Length")
+        head, _, _ = post(b"", "Transfer-Encoding: chunked").rpartition(
+            b"Content-Length"
+        )
         client.sendall(head + b"\r\n" + chunked([b"a"] * 1_300_000))
-    attacked.exporter.wait_for(lambda m: m.value("tap_unobserved_total", reason="connection") == 1)
+    attacked.exporter.wait_for(
+        lambda m: m.value("tap_unobserved_total", reason="connection") == 1
+    )
     attacked.assert_small(cpu=1.5)
 
 
 def test_heads_of_many_names(attacked: Attacked) -> None:
-    """Of the headers of a request, those that are needed are kept, and as long as they are needed."""
+    """Of the headers of a request, those that are needed are kept, and as long as they
+    are needed.
+    """
     lines = (f"{number:x}:" for number in range(9000))
     head = "\r\n".join(["GET / HTTP/1.1", *lines, "", ""]).encode()
     with contextlib.ExitStack() as stack:
@@ -277,16 +342,28 @@ def test_heads_of_many_names(attacked: Attacked) -> None:
 
 
 def test_connections_that_take_all_descriptors(attacked: Attacked) -> None:
-    """Half of them, or some hundreds, are left for polls and for the other port; the rest wait."""
-    with limited(attacked.exporter.pid, resource.RLIMIT_NOFILE, 200), contextlib.ExitStack() as stack:
+    """Half of them, or some hundreds, are left for polls and for the other port; the
+    rest wait.
+    """
+    with (
+        limited(attacked.exporter.pid, resource.RLIMIT_NOFILE, 200),
+        contextlib.ExitStack() as stack,
+    ):
         for _ in range(300):
             stack.enter_context(connect(attacked.tap))
-        attacked.exporter.wait_for(lambda m: (m.value("tap_open_connections") or 0) >= 40)
+        attacked.exporter.wait_for(
+            lambda m: (m.value("tap_open_connections") or 0) >= 40
+        )
         assert attacked.exporter.get("/-/healthy").status == 200
-        polls = attacked.exporter.metrics().value("last_success_timestamp_seconds") or 0.0
-        attacked.exporter.wait_for(lambda m: (m.value("last_success_timestamp_seconds") or 0.0) > polls)
+        polls = (
+            attacked.exporter.metrics().value("last_success_timestamp_seconds") or 0.0
+        )
+        attacked.exporter.wait_for(
+            lambda m: (m.value("last_success_timestamp_seconds") or 0.0) > polls
+        )
         assert (attacked.exporter.metrics().value("tap_open_connections") or 0) <= 60
-    attacked.exporter.wait_for(lambda m: m.value("tap_open_connections") == 1)  # the bystander
+    # the bystander
+    attacked.exporter.wait_for(lambda m: m.value("tap_open_connections") == 1)
 
 
 # --- port 9850
@@ -309,7 +386,9 @@ def test_compressed_bodies(attacked: Attacked) -> None:
 
 
 def test_many_requests_at_a_time(attacked: Attacked) -> None:
-    """Probes come first where many connections ask again and again, also many requests ahead of an answer."""
+    """Probes come first where many connections ask again and again, also many requests
+    ahead of an answer.
+    """
     for path, addresses, ahead in (
         ("/", 1, 1),
         ("/config", 1, 1),
@@ -319,7 +398,9 @@ def test_many_requests_at_a_time(attacked: Attacked) -> None:
     ):
         with contextlib.ExitStack() as stack:
             crowd = [
-                stack.enter_context(connect(attacked.exporter.url, source=f"127.0.0.{number}"))
+                stack.enter_context(
+                    connect(attacked.exporter.url, source=f"127.0.0.{number}")
+                )
                 for number in range(1, addresses + 1)
                 for _ in range(12)
             ]
@@ -330,17 +411,23 @@ def test_many_requests_at_a_time(attacked: Attacked) -> None:
                 for client in crowd:
                     answers = b""
                     while answers.count(b"HTTP/1.1 ") < ahead:
-                        answers += client.recv(MIB) if ahead > 1 else read_answer(client)
+                        answers += (
+                            client.recv(MIB) if ahead > 1 else read_answer(client)
+                        )
 
 
 @contextlib.contextmanager
 def throttled(pid: int) -> Iterator[None]:
-    """Give a process a fifth of a core, as a limit in Kubernetes does: stop it in each 100 ms."""
-    end, clock = threading.Event(), ~pid << 3 | 2
+    """Give a process a fifth of a core, as a limit in Kubernetes does: stop it in each
+    100 ms.
+    """
+    end = threading.Event()
+    clock = ~pid << 3 | 2
 
     def throttle() -> None:
         while not end.is_set():
-            period, used = time.monotonic() + 0.1, time.clock_gettime(clock)
+            period = time.monotonic() + 0.1
+            used = time.clock_gettime(clock)
             while (left := period - time.monotonic()) > 0:
                 if time.clock_gettime(clock) - used >= 0.02:
                     os.kill(pid, signal.SIGSTOP)
@@ -359,8 +446,12 @@ def throttled(pid: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("linger", [(1, 0), (0, 0)], ids=["reset", "closed"])
-def test_connections_that_end_at_once(attacked: Attacked, linger: tuple[int, int]) -> None:
-    """From four addresses, each with a request: what the chart gives in processor time is enough."""
+def test_connections_that_end_at_once(
+    attacked: Attacked, linger: tuple[int, int]
+) -> None:
+    """From four addresses, each with a request: what the chart gives in processor time
+    is enough.
+    """
     begin = time.monotonic()
 
     def reset(source: str) -> None:
@@ -368,7 +459,9 @@ def test_connections_that_end_at_once(attacked: Attacked, linger: tuple[int, int
         while (passed := time.monotonic() - begin) < 6:
             with connect(attacked.exporter.url, source=source) as client:
                 client.sendall(get("/metrics"))
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", *linger))
+                client.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", *linger)
+                )
             opened += 1
             time.sleep(max(0.0, opened / 300 - passed))
 
@@ -377,23 +470,44 @@ def test_connections_that_end_at_once(attacked: Attacked, linger: tuple[int, int
 
 
 def leave(url: str, *requests: bytes) -> None:
-    """Send each request on connections that are reset at once: an answer, also an interim one, meets that."""
+    """Send each request on connections that are reset at once: an answer, also an
+    interim one, meets that.
+    """
     for each in requests:
         for _ in range(100):
             with connect(url) as client:
                 client.sendall(each)
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )
 
 
 def test_requests_that_would_fill_the_log(attacked: Attacked) -> None:
-    """Not a line for each: none of clients that leave, and one of reloads that all have the same result."""
-    before, expect = len(attacked.exporter.log_lines()), "Expect: 100-continue"
+    """Not a line for each: none of clients that leave, and one of reloads that all have
+    the same result.
+    """
+    before = len(attacked.exporter.log_lines())
+    expect = "Expect: 100-continue"
     for path in ("/-/healthy", "/metrics", "/nothing"):
-        leave(attacked.exporter.url, get(path, expect), get(path, "Expect: x"), get(path, "a" * 9000))
+        leave(
+            attacked.exporter.url,
+            get(path, expect),
+            get(path, "Expect: x"),
+            get(path, "a" * 9000),
+        )
     leave(attacked.exporter.url, post(b"{}", expect, path="/api/v1/requests"))
     for _ in range(4):
-        assert request(f"{attacked.exporter.url}/-/reload", "POST", source="127.0.0.9").status == 200
-    lines = [line["msg"] for line in attacked.exporter.log_lines()[before:] if "target" not in line]
+        assert (
+            request(
+                f"{attacked.exporter.url}/-/reload", "POST", source="127.0.0.9"
+            ).status
+            == 200
+        )
+    lines = [
+        line["msg"]
+        for line in attacked.exporter.log_lines()[before:]
+        if "target" not in line
+    ]
     assert lines == ["configuration reloaded"]
 
 
@@ -410,18 +524,27 @@ def test_long_lists_of_encodings(attacked: Attacked) -> None:
     attacked.assert_small(cpu=2.0)
 
 
-@pytest.mark.parametrize("ahead", [b"", get("/-/ready")], ids=["first", "behind a request"])
+@pytest.mark.parametrize(
+    "ahead", [b"", get("/-/ready")], ids=["first", "behind a request"]
+)
 def test_heads_that_never_end(attacked: Attacked, ahead: bytes) -> None:
     """Of many connections, on which headers come without an end; all are closed."""
     with contextlib.ExitStack() as stack:
         crowd = [
-            stack.enter_context(connect(attacked.exporter.url, source=f"127.0.0.{number % 2 + 2}"))
+            stack.enter_context(
+                connect(attacked.exporter.url, source=f"127.0.0.{number % 2 + 2}")
+            )
             for number in range(400)
         ]
         for client in crowd:
             client.setblocking(False)
-            with contextlib.suppress(OSError):  # closed: one address has a fifth of the connections
-                client.sendall(ahead + b"GET / HTTP/1.1\r\n" + (b"Y: " + b"a" * 8100 + b"\r\n") * 119)
+            # closed: one address has a fifth of the connections
+            with contextlib.suppress(OSError):
+                client.sendall(
+                    ahead
+                    + b"GET / HTTP/1.1\r\n"
+                    + (b"Y: " + b"a" * 8100 + b"\r\n") * 119
+                )
             client.settimeout(60)
         attacked.assert_small(cpu=10.0)
         for client in crowd:
@@ -434,13 +557,20 @@ def test_heads_that_never_end(attacked: Attacked, ahead: bytes) -> None:
 def test_silent_connections_over_tls(tmp_path: Path) -> None:
     """With as many as there may be, the chart's limit holds."""
     pki = Pki(tmp_path)
-    with guarded(pki, {"tls_server_config": TLS}) as exporter, contextlib.ExitStack() as stack:
-        context, before, [host, port] = client_context(pki), peak(exporter), address_of(exporter)
+    with (
+        guarded(pki, {"tls_server_config": TLS}) as exporter,
+        contextlib.ExitStack() as stack,
+    ):
+        context = client_context(pki)
+        before = peak(exporter)
+        [host, port] = address_of(exporter)
         for number in range(MAX_CONNECTIONS):
             client = stack.enter_context(
                 connect(f"https://{host}:{port}", source=f"127.0.0.{number % 4 + 1}")
             )
-            stack.enter_context(context.wrap_socket(client, server_hostname="localhost"))
+            stack.enter_context(
+                context.wrap_socket(client, server_hostname="localhost")
+            )
         assert peak(exporter) - before < 30 * MIB
         assert peak(exporter) < LIMIT
 
@@ -451,14 +581,19 @@ SLOW = ("--poll.interval", "3s", "--poll.timeout", "2900ms")
 
 
 def test_server_with_many_positions() -> None:
-    """They are left out with a finding, so that metrics and page stay small, and probes are answered."""
+    """They are left out with a finding, so that metrics and page stay small, and probes
+    are answered.
+    """
     positions = range(1000, 260, -10)
     bodies = [vllm(counted(times, positions), engines=240) for times in (1, 2, 3)]
     with (
         FaultyServer(sequence(bodies)) as server,
         running_exporter("--vllm.url", server.url, *SLOW) as exporter,
     ):
-        exporter.wait_for(lambda m: len(m.values("window_drafts", window="30s")) == 240, "window_drafts")
+        exporter.wait_for(
+            lambda m: len(m.values("window_drafts", window="30s")) == 240,
+            "window_drafts",
+        )
         with probed(exporter):
             bodies = [
                 request(exporter.url + path, timeout=60).body
@@ -470,7 +605,9 @@ def test_server_with_many_positions() -> None:
 
 
 def test_server_whose_names_are_long() -> None:
-    """What they would make of `/metrics` is refused if it is too much; up to that, memory is enough."""
+    """What they would make of `/metrics` is refused if it is too much; up to that,
+    memory is enough.
+    """
     with (
         FaultyServer(answer(vllm(model="m" * 1000, engines=250))) as server,
         running_exporter("--vllm.url", server.url, *SLOW) as exporter,
@@ -486,9 +623,17 @@ def test_server_whose_names_are_long() -> None:
 
 
 def test_scrapes_of_a_thousand_servers() -> None:
-    """A plain scrape holds up no probe, and fits into memory: it is nowhere in one piece."""
-    with FaultyServer(answer(vllm()), host="0.0.0.0") as server, contextlib.ExitStack() as stack:
-        urls = [f"--vllm.url=http://127.0.{n // 250}.{n % 250 + 1}:{server.port}" for n in range(1000)]
+    """A plain scrape holds up no probe, and fits into memory: it is nowhere in one
+    piece.
+    """
+    with (
+        FaultyServer(answer(vllm()), host="0.0.0.0") as server,
+        contextlib.ExitStack() as stack,
+    ):
+        urls = [
+            f"--vllm.url=http://127.0.{n // 250}.{n % 250 + 1}:{server.port}"
+            for n in range(1000)
+        ]
         exporter = stack.enter_context(
             running_exporter(*urls, "--poll.interval", "25s", "--poll.timeout", "9s")
         )
@@ -501,7 +646,9 @@ def test_scrapes_of_a_thousand_servers() -> None:
 
 
 def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
-    """In a reason phrase, a redirect or a malformed line: masked on pages, in the log and by commands."""
+    """In a reason phrase, a redirect or a malformed line: masked on pages, in the log
+    and by commands.
+    """
     token = "eyJhbGciOi.J9-secret-token" * 8
     (tmp_path / "token").write_text(token)
     flags = (
@@ -513,7 +660,10 @@ def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
     behaviours = (
         status(f"403 no {token} another-secret-key"),
         status(f"403 {'x' * 200} {token}"),
-        status("302 Found", Location=f"http://elsewhere/?pwd=hidden%20word&x={token}&hidden word, two parts"),
+        status(
+            "302 Found",
+            Location=f"http://elsewhere/?pwd=hidden%20word&x={token}&hidden word, two parts",
+        ),
         answer(b"", Content_Encoding=token),
         answer(f"vllm:x{{{token}".encode()),
         answer(f'vllm:spec_decode_num_drafts_total{{engine="{token}"}} -1\n'.encode()),
@@ -527,10 +677,16 @@ def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
                 failed = sum(exporter.metrics().errors().values())
                 server.behaviour = behaviour
                 exporter.wait_for(lambda m: sum(m.errors().values()) >= failed + 2)  # noqa: B023
-                texts = [exporter.get(path).text for path in ("/", "/api/v1/snapshot", "/metrics", "/config")]
+                texts = [
+                    exporter.get(path).text
+                    for path in ("/", "/api/v1/snapshot", "/metrics", "/config")
+                ]
                 assert any("secret" in text for text in texts), "nothing is quoted"
                 out = str(tmp_path / "baseline.json")
-                said = run_here("check", url, *flags), run_here("baseline", url, *flags, "--out", out)
+                said = (
+                    run_here("check", url, *flags),
+                    run_here("baseline", url, *flags, "--out", out),
+                )
                 texts += [outcome.out + outcome.err for outcome in said]
                 for text in (*texts, exporter.log()):
                     for secret in (
@@ -553,14 +709,22 @@ def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
     ids=["interim answers", "chunks of a byte", "chunk extensions"],
 )
 @pytest.mark.parametrize("unix", [False, True], ids=["TCP", "Unix socket"])
-def test_server_that_sends_no_body(tmp_path: Path, before: bytes, block: bytes, unix: bool) -> None:
-    """What it sends beside a body has a limit, so that a poll does not take all the time it has."""
+def test_server_that_sends_no_body(
+    tmp_path: Path, before: bytes, block: bytes, unix: bool
+) -> None:
+    """What it sends beside a body has a limit, so that a poll does not take all the
+    time it has.
+    """
     with (
-        FaultyServer(flood(before, block), unix=tmp_path / "vllm.sock" if unix else None) as server,
+        FaultyServer(
+            flood(before, block), unix=tmp_path / "vllm.sock" if unix else None
+        ) as server,
         running_exporter("--vllm.url", server.url, *SLOW) as exporter,
     ):
         exporter.wait_for(lambda m: sum(m.errors().values()) >= 1)
         used = cpu_seconds(exporter)
-        errors = exporter.wait_for(lambda m: m.errors() if sum(m.errors().values()) >= 4 else None)
+        errors = exporter.wait_for(
+            lambda m: m.errors() if sum(m.errors().values()) >= 4 else None
+        )
         assert cpu_seconds(exporter) - used < 0.5 * 3
         assert errors.keys() == {"malformed"}

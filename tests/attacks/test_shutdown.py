@@ -1,4 +1,6 @@
-"""Files that hang, and clients that have gone: the process goes on, and SIGTERM ends it."""
+"""Files that hang, and clients that have gone: the process goes on, and SIGTERM ends
+it.
+"""
 
 import os
 import signal
@@ -40,14 +42,24 @@ def authority(tmp_path: Path) -> Authority:
 
 
 @pytest.mark.parametrize("hanging", ["config.file", "vllm.ca-file", "tap.cert-file"])
-def test_files_that_hang(surroundings: Surroundings, authority: Authority, hanging: str) -> None:
+def test_files_that_hang(
+    surroundings: Surroundings, authority: Authority, hanging: str
+) -> None:
     """Probes, scrapes, polls and the tap go on with what was read before."""
-    port, [cert, key] = free_port(), authority.issue("127.0.0.1")
+    port = free_port()
+    [cert, key] = authority.issue("127.0.0.1")
     with FaultyServer(replay(), tls=server_side((cert, key))) as server:
-        flags = ("--vllm.ca-file", str(authority.file), "--tap.listen-address", f"127.0.0.1:{port}")
+        flags = (
+            "--vllm.ca-file",
+            str(authority.file),
+            "--tap.listen-address",
+            f"127.0.0.1:{port}",
+        )
         flags += ("--tap.cert-file", cert, "--tap.key-file", key)
         settings = {"vllm": {"url": server.url}}
-        with running_exporter(*flags, *STEADY, config=settings, env=surroundings.env) as exporter:
+        with running_exporter(
+            *flags, *STEADY, config=settings, env=surroundings.env
+        ) as exporter:
             exporter.wait_until_up()
             files = {"config.file": exporter.config_file, "tap.cert-file": cert}
             surroundings.hang(files.get(hanging, authority.file))
@@ -59,18 +71,24 @@ def test_files_that_hang(surroundings: Surroundings, authority: Authority, hangi
                     client.sendall(ASKED)
                     assert client.recv(13) == b"HTTP/1.1 200 "
             assert surroundings.hangs
-            exporter.wait_for(lambda m: (m.value("last_success_timestamp_seconds") or 0.0) > polls + 1)
+            exporter.wait_for(
+                lambda m: (m.value("last_success_timestamp_seconds") or 0.0) > polls + 1
+            )
             assert_alive(exporter)
             assert_ends(exporter)
 
 
 def test_a_token_file_that_hangs(tmp_path: Path) -> None:
-    """Polls fail and pushes are refused, each with the reason, and no thread is left behind for each."""
+    """Polls fail and pushes are refused, each with the reason, and no thread is left
+    behind for each.
+    """
     token = tmp_path / "token"
     token.write_text("token")
     with FaultyServer(replay()) as server:
         flags = ("--vllm.url", server.url, "--vllm.bearer-token-file", str(token))
-        with running_exporter(*flags, "--push.bearer-token-file", str(token)) as exporter:
+        with running_exporter(
+            *flags, "--push.bearer-token-file", str(token)
+        ) as exporter:
             exporter.wait_until_up()
             token.unlink()
             os.mkfifo(token)  # opening it hangs until there is a writer
@@ -100,7 +118,9 @@ def test_a_configuration_that_hangs_at_the_start(
 
 
 def test_clients_that_have_gone_do_not_delay_the_end() -> None:
-    """A client closed its connection, and what the server sent after that was answered with a reset."""
+    """A client closed its connection, and what the server sent after that was answered
+    with a reset.
+    """
     tap = f"127.0.0.1:{free_port()}"
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     with FaultyServer(raw(head, 1.0, b"1\r\na\r\n", 3600.0)) as server:

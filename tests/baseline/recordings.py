@@ -1,4 +1,6 @@
-"""Baselines: small ones made by hand, and the one of the recorded server without speculation."""
+"""Baselines: small ones made by hand, and the one of the recorded server without
+speculation.
+"""
 
 from support.builders import series
 from vllm_specdec_exporter.commands.baseline.recorder import Recorder
@@ -13,12 +15,16 @@ BOUNDS = (0.1, 0.2, 0.4, 0.8)
 
 def histogram(*observations: float) -> Histogram:
     """What a server counts of these observations, in seconds."""
-    counts = tuple(float(sum(value <= bound for value in observations)) for bound in BOUNDS)
+    counts = tuple(
+        float(sum(value <= bound for value in observations)) for bound in BOUNDS
+    )
     return Histogram(BOUNDS, counts, float(len(observations)), float(sum(observations)))
 
 
 def bucket(load: float, *seconds_per_token: float, rate: float = 100.0) -> LoadBucket:
-    """A load bucket of ten seconds with these times per output token, at `rate` tokens per second."""
+    """A load bucket of ten seconds with these times per output token, at `rate` tokens
+    per second.
+    """
     return LoadBucket(
         requests_running=load,
         seconds=10.0,
@@ -28,7 +34,9 @@ def bucket(load: float, *seconds_per_token: float, rate: float = 100.0) -> LoadB
     )
 
 
-def baseline(*buckets: LoadBucket, model: str = "m", version: str = "0.32.0") -> Baseline:
+def baseline(
+    *buckets: LoadBucket, model: str = "m", version: str = "0.32.0"
+) -> Baseline:
     """A baseline of these buckets."""
     return Baseline(FORMAT, model, version, "vllm-v1", "2026-11-20T12:00:00Z", buckets)
 
@@ -38,7 +46,14 @@ def samples(scenario: str) -> list[Sample]:
     found = []
     for time, body in series(scenario):
         (engine,) = read(body, latencies=True).engines
-        found.append(Sample(time, engine.counters, engine.load.requests_running, latencies=engine.latencies))
+        found.append(
+            Sample(
+                time,
+                engine.counters,
+                engine.load.requests_running,
+                latencies=engine.latencies,
+            )
+        )
     return found
 
 

@@ -1,4 +1,6 @@
-"""Intervals of measured speedups against a known truth, where requests share slow steps and load changes."""
+"""Intervals of measured speedups against a known truth, where requests share slow steps
+and load changes.
+"""
 
 import math
 import random
@@ -11,35 +13,54 @@ from compare.sides import engine, snapshot_of
 from vllm_specdec_exporter.commands.compare import compare, side_of
 from vllm_specdec_exporter.commands.compare.verdict import SpeedComparison
 from vllm_specdec_exporter.economics.baseline import LoadBucket, decode, encode
-from vllm_specdec_exporter.economics.baseline_match import BaselineComparison, Measured, measured_speedup
+from vllm_specdec_exporter.economics.baseline_match import (
+    BaselineComparison,
+    Measured,
+    measured_speedup,
+)
 from vllm_specdec_exporter.economics.statistics import Uncertainty, over_time
 from vllm_specdec_exporter.engines.reading import Counters, Latencies
 from vllm_specdec_exporter.exposition.histogram import Histogram
-from vllm_specdec_exporter.measures.history import History, Sample, Window, running_between, window_delta
+from vllm_specdec_exporter.measures.history import (
+    History,
+    Sample,
+    Window,
+    running_between,
+    window_delta,
+)
 from vllm_specdec_exporter.measures.measures import Measures, derive
 
 #: Of vLLM's own histograms.
 BOUNDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 POLL, TICK = 5.0, 0.5  # seconds
 #: Steps are slow or fast for so many seconds, and by such a factor.
-MEMORY, SWING = 10.0, 0.25
+MEMORY = 10.0
+SWING = 0.25
 WINDOW = 300.0
 
 
-def served(rng: random.Random, seconds: float, factor: float, slots: int = 8) -> Iterator[Sample]:
-    """Samples of a server whose tokens take 20 ms times `factor`, and its slow and fast times.
+def served(
+    rng: random.Random, seconds: float, factor: float, slots: int = 8
+) -> Iterator[Sample]:
+    """Samples of a server whose tokens take 20 ms times `factor`, and its slow and fast
+    times.
 
     Half of the slots have no request at times, so that the load changes as well.
     """
     keep = math.exp(-TICK / MEMORY)
-    pace, time, generated = rng.gauss(0, SWING), 0.0, 0.0
+    pace = rng.gauss(0, SWING)
+    time = 0.0
+    generated = 0.0
     left, taken, size = ([0.0] * slots for _ in range(3))
-    counts, sums, requests = [0.0] * len(BOUNDS), 0.0, 0.0
+    counts = [0.0] * len(BOUNDS)
+    sums = 0.0
+    requests = 0.0
     idle = 0
     while time <= seconds:
         if time % POLL == 0:
             per_token = Histogram(BOUNDS, tuple(counts), requests, sums)
-            latencies, counted = Latencies(None, per_token), Counters(generation_tokens=generated)
+            latencies = Latencies(None, per_token)
+            counted = Counters(generation_tokens=generated)
             yield Sample(time, counted, float(slots - idle), latencies=latencies)
         if time % 20 == 0:
             idle = rng.randint(0, slots // 2)
@@ -49,8 +70,12 @@ def served(rng: random.Random, seconds: float, factor: float, slots: int = 8) ->
             if left[slot] <= 0:
                 if taken[slot]:
                     mean = taken[slot] / size[slot]
-                    counts = [n + (mean <= bound) for n, bound in zip(counts, BOUNDS, strict=True)]
-                    sums, requests = sums + mean, requests + 1
+                    counts = [
+                        n + (mean <= bound)
+                        for n, bound in zip(counts, BOUNDS, strict=True)
+                    ]
+                    sums = sums + mean
+                    requests = requests + 1
                 taken[slot] = 0.0
                 if slot < idle:
                     continue
@@ -67,14 +92,22 @@ def recorded(samples: Iterator[Sample]) -> tuple[LoadBucket, ...]:
 
 def measures(samples: Iterator[Sample], buckets: tuple[LoadBucket, ...]) -> Measures:
     """The measures of the last minutes, against a baseline of these buckets."""
-    known, history = baseline(*buckets), History()
+    known = baseline(*buckets)
+    history = History()
     previous: Sample | None = None
     for found in samples:
         match = (previous and previous.match) or BaselineComparison(baseline=known)
         load = running_between(previous, found) if previous else None
         if previous is not None and load is not None:
             match = match.add(previous.latencies, found.latencies, load, POLL, known)
-        previous = Sample(found.time, found.counters, found.requests_running, 0.0, found.latencies, match)
+        previous = Sample(
+            found.time,
+            found.counters,
+            found.requests_running,
+            0.0,
+            found.latencies,
+            match,
+        )
         history = history.add(previous, WINDOW)
     delta = window_delta(history, Window(WINDOW), 0.0)
     assert delta is not None
@@ -91,19 +124,26 @@ def width(found: Measured) -> float:
 
 
 def test_a_measured_speedup_lies_in_its_interval_in_95_percent() -> None:
-    """Both samples count: of baselines of three and of thirty minutes, against a window of five."""
-    tries, held = 100, [0, 0]
+    """Both samples count: of baselines of three and of thirty minutes, against a window
+    of five.
+    """
+    tries = 100
+    held = [0, 0]
     for seed in range(tries):
         for number, minutes in enumerate((3, 30)):
             rng = random.Random(seed)
-            found = measures(served(rng, WINDOW, 0.8), recorded(served(rng, 60.0 * minutes, 1.0))).measured
+            found = measures(
+                served(rng, WINDOW, 0.8), recorded(served(rng, 60.0 * minutes, 1.0))
+            ).measured
             held[number] += abs(math.log(found.speedup / 1.25)) <= width(found)
             assert width(found) < 1
     assert all(0.92 <= count / tries <= 0.99 for count in held), held
 
 
 def test_one_wave_of_requests_decides_nothing() -> None:
-    """32 requests that ran together went through the same steps, so a fourth less is one observation."""
+    """32 requests that ran together went through the same steps, so a fourth less is
+    one observation.
+    """
     sides = []
     for name, tokens in (("plain", (0.22, 0.3)), ("drafting", (0.16, 0.23))):
         found = histogram(*tokens * 16)
@@ -111,7 +151,9 @@ def test_one_wave_of_requests_decides_nothing() -> None:
         for time, weight in ((0.0, 0.0), (5.0, 0.0), (10.0, 1.0)):
             counters = Counters(generation_tokens=100 * time)
             latencies = Latencies(None, Histogram().plus(found, weight))
-            history = history.add(Sample(time, counters, 32.0, latencies=latencies), 60.0)
+            history = history.add(
+                Sample(time, counters, 32.0, latencies=latencies), 60.0
+            )
         delta = window_delta(history, Window(60.0), 0.0)
         assert delta is not None
         sides.append(side_of(snapshot_of(engine(derive("1m", delta))), name))
@@ -123,19 +165,29 @@ def test_one_wave_of_requests_decides_nothing() -> None:
 
 @pytest.mark.parametrize("old", [False, True])
 def test_the_sample_of_the_baseline_counts(old: bool) -> None:
-    """Of 1, 10 and 1,000 requests, against 200 now that are twice as fast; one shows nothing at all.
+    """Of 1, 10 and 1,000 requests, against 200 now that are twice as fast; one shows
+    nothing at all.
 
     In older files without blocks too.
     """
     widths = []
     for requests in (1, 10, 1000):
         per_token = histogram(*[0.1, 0.3] * 500)
-        few = Latencies(time_per_output_token=Histogram().plus(per_token, requests / 1000))
-        blocks = () if old or requests < 10 else ((requests / 10, requests * 0.02),) * 10
+        few = Latencies(
+            time_per_output_token=Histogram().plus(per_token, requests / 1000)
+        )
+        if old or requests < 10:
+            blocks = ()
+        else:
+            blocks = ((requests / 10, requests * 0.02),) * 10
         known = baseline(LoadBucket(2.0, 10.0, 1000.0, requests, few, blocks))
-        now = Histogram(per_token.bounds, tuple(0.2 * n for n in per_token.counts), 200.0, 20.0)
+        now = Histogram(
+            per_token.bounds, tuple(0.2 * n for n in per_token.counts), 200.0, 20.0
+        )
         empty = Latencies(time_per_output_token=Histogram().plus(per_token, 0.0))
-        match = BaselineComparison().add(empty, Latencies(time_per_output_token=now), 2.0, 60.0, known)
+        match = BaselineComparison().add(
+            empty, Latencies(time_per_output_token=now), 2.0, 60.0, known
+        )
         found = measured_speedup(BaselineComparison(), match, 20)
         assert found.speedup == pytest.approx(2.0)
         widths.append(width(found))
@@ -143,14 +195,22 @@ def test_the_sample_of_the_baseline_counts(old: bool) -> None:
 
 
 def test_few_blocks_or_long_requests_leave_requests_that_ran_together_as_one() -> None:
-    """40 requests, 10 at a time, are four blocks; 20 of them are two observations without blocks."""
+    """40 requests, 10 at a time, are four blocks; 20 of them are two observations
+    without blocks.
+    """
     even = [(10.0, 10.0), (12.0, 10.0)] * 4
-    assert over_time(even, 40.0, 10.0, 0.2) == Uncertainty(pytest.approx(0.2**2 / 40), 3.0)
-    assert over_time(even, 20.0, 10.0, 0.2) == Uncertainty(pytest.approx(0.2**2 / 2), 1.0)
+    assert over_time(even, 40.0, 10.0, 0.2) == Uncertainty(
+        pytest.approx(0.2**2 / 40), 3.0
+    )
+    assert over_time(even, 20.0, 10.0, 0.2) == Uncertainty(
+        pytest.approx(0.2**2 / 2), 1.0
+    )
     assert over_time([], 5.0, 10.0, None) == Uncertainty(2.0, 1.0)
     slow = [(10.0, 10.0)] * 4 + [(14.0, 10.0)] * 4
     pairs = 4 / 3 * 4 * 4.0**2 / 96**2
-    assert over_time(slow, 800.0, 10.0, 0.2) == Uncertainty(pytest.approx(pairs), 3.0), "pairs vary by more"
+    assert over_time(slow, 800.0, 10.0, 0.2) == Uncertainty(
+        pytest.approx(pairs), 3.0
+    ), "pairs vary by more"
 
 
 def test_a_recording_of_any_length_has_some_blocks() -> None:
@@ -159,6 +219,8 @@ def test_a_recording_of_any_length_has_some_blocks() -> None:
         rng = random.Random(minutes)
         found = recorded(served(rng, 60.0 * minutes, 1.0))
         for part in found:
-            assert sum(requests for requests, _ in part.blocks) == pytest.approx(part.requests)
+            assert sum(requests for requests, _ in part.blocks) == pytest.approx(
+                part.requests
+            )
         assert 8 <= len(found[-1].blocks) <= 16
         assert decode(encode(baseline(*found))).buckets == found

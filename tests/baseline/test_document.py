@@ -1,4 +1,6 @@
-"""The baseline file: what is written is read again, and what cannot be used is refused in one line."""
+"""The baseline file: what is written is read again, and what cannot be used is refused
+in one line.
+"""
 
 import json
 from collections.abc import Callable
@@ -10,7 +12,12 @@ from hypothesis import strategies as st
 
 from baseline.recordings import baseline, bucket, histogram
 from support.builders import refusal
-from vllm_specdec_exporter.economics.baseline import BaselineError, LoadBucket, decode, encode
+from vllm_specdec_exporter.economics.baseline import (
+    BaselineError,
+    LoadBucket,
+    decode,
+    encode,
+)
 from vllm_specdec_exporter.engines.reading import Latencies
 
 GOOD = baseline(bucket(1.0, 0.05, 0.15), bucket(3.5, 0.15, 0.3))
@@ -29,7 +36,9 @@ def changed(change: Callable[[Any], None]) -> bytes:
 )
 def test_any_baseline(observations: list[list[float]], model: str) -> None:
     """Whatever was recorded comes back, names with any letters included."""
-    found = baseline(*(bucket(i + 1.5, *row) for i, row in enumerate(observations)), model=model)
+    found = baseline(
+        *(bucket(i + 1.5, *row) for i, row in enumerate(observations)), model=model
+    )
 
     assert decode(encode(found)) == found
 
@@ -52,33 +61,51 @@ def with_loads(*loads: float) -> bytes:
 
 def with_histogram(**parts: Any) -> bytes:
     """The good file with other parts in the histogram of its second bucket."""
-    return changed(lambda d: d["buckets"][1]["latencies"]["time_per_output_token"].update(parts))
+    return changed(
+        lambda d: d["buckets"][1]["latencies"]["time_per_output_token"].update(parts)
+    )
 
 
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
+INF = float("inf")
 KEYS = ("model_name", "upstream_version", "dialect", "recorded_at", "buckets")
 NOTHING = LoadBucket(1.0, 10.0, 100.0, 0.0, Latencies(end_to_end=histogram(0.3)))
 #: Files that are refused, and the beginning of the reason.
 REFUSED: dict[str, tuple[bytes, ...]] = {
     "not JSON: ": (b"", b"\xff\xff", b"# HELP x\n", b"[" * 100_000),
-    "its format is null, and this exporter reads vllm-specdec-baseline/1: record it anew": (
-        *(b"[]", b"{}", b"5"),
+    (
+        "its format is null, and this exporter reads vllm-specdec-baseline/1: record "
+        "it anew"
+    ): (
+        b"[]",
+        b"{}",
+        b"5",
     ),
-    'its format is "vllm-specdec-baseline/2", and this exporter': (b'{"format": "vllm-specdec-baseline/2"}',),
+    'its format is "vllm-specdec-baseline/2", and this exporter': (
+        b'{"format": "vllm-specdec-baseline/2"}',
+    ),
     "its format is 1, and this exporter": (b'{"format": 1}',),
     **{
-        f"not a baseline: Object missing required field `{key}`": (changed(lambda d, key=key: d.pop(key)),)  # type: ignore[misc]
+        f"not a baseline: Object missing required field `{key}`": (
+            changed(lambda d, key=key: d.pop(key)),
+        )  # type: ignore[misc]
         for key in KEYS
     },
     "not a baseline: Expected `": (
-        *(changed(lambda d, new=new: d.update(new)) for new in ({"model_name": 5}, {"recorded_at": None})),  # type: ignore[misc]
+        *(
+            changed(lambda d, new=new: d.update(new))
+            for new in ({"model_name": 5}, {"recorded_at": None})
+        ),  # type: ignore[misc]
         *(changed(lambda d, new=new: d.update(buckets=new)) for new in ({}, [5])),  # type: ignore[misc]
     ),
     "no load bucket holds a time per output token: nothing was recorded": (
         *(encode(empty) for empty in (baseline(), baseline(NOTHING))),
     ),
     "its loads do not rise from 1 up: ": (
-        *(with_loads(*pair) for pair in ((0.5, 2.0), (2.0, 1.0), (2.0, 2.0), (0.0, 1.0))),
+        *(
+            with_loads(*pair)
+            for pair in ((0.5, 2.0), (2.0, 1.0), (2.0, 2.0), (0.0, 1.0))
+        ),
         *(with_loads(*loads) for loads in ((NAN,), (1.0, INF))),
     ),
     "impossible values at 3.5 running requests": (
@@ -88,13 +115,21 @@ REFUSED: dict[str, tuple[bytes, ...]] = {
         with_bucket(blocks=[[1, -0.1]]),
     ),
     "time_per_output_token at 3.5 running requests is no histogram": (
-        *(with_histogram(counts=bad) for bad in ([1, 2, 2], [2, 1, 2, 2], [-1, 1, 2, 2], [0, 1, 2, 9])),
-        *(with_histogram(bounds=bad) for bad in ([0.1, 0.4, 0.2, 0.8], [0.1, 0.1, 0.2, 0.8])),
+        *(
+            with_histogram(counts=bad)
+            for bad in ([1, 2, 2], [2, 1, 2, 2], [-1, 1, 2, 2], [0, 1, 2, 9])
+        ),
+        *(
+            with_histogram(bounds=bad)
+            for bad in ([0.1, 0.4, 0.2, 0.8], [0.1, 0.1, 0.2, 0.8])
+        ),
         *(with_histogram(sum=bad) for bad in (-1, NAN, INF)),
         *(with_histogram(bounds=[bad], counts=[2]) for bad in (NAN, INF)),
         with_histogram(count=INF),
     ),
-    "the buckets of time_per_output_token have different bounds": (with_histogram(bounds=[1, 2, 3, 4]),),
+    "the buckets of time_per_output_token have different bounds": (
+        with_histogram(bounds=[1, 2, 3, 4]),
+    ),
 }
 
 
@@ -106,13 +141,23 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_line(why: str) -> None:
 
 
 def test_a_file_of_an_older_version_has_no_blocks() -> None:
-    assert decode(changed(lambda d: [one.pop("blocks") for one in d["buckets"]])) == GOOD
+    assert (
+        decode(changed(lambda d: [one.pop("blocks") for one in d["buckets"]])) == GOOD
+    )
 
 
 class TestFit:
     def test_of_the_same_release(self) -> None:
-        """Patch releases and builds may differ, and what is not known is no reason to refuse."""
-        same = [("0.32.0", "0.32.9"), ("0.32.1+cpu", "0.32.0.dev5"), ("", "0.32.0"), ("0.32.0", ""), ("", "")]
+        """Patch releases and builds may differ, and what is not known is no reason to
+        refuse.
+        """
+        same = [
+            ("0.32.0", "0.32.9"),
+            ("0.32.1+cpu", "0.32.0.dev5"),
+            ("", "0.32.0"),
+            ("0.32.0", ""),
+            ("", ""),
+        ]
         for mine, theirs in same:
             assert baseline(bucket(1, 0.1), version=mine).why_not("m", theirs) == ""
 
@@ -121,7 +166,8 @@ class TestFit:
         found = baseline(bucket(1, 0.1))
         for theirs in ("0.33.0", "1.32.0"):
             assert found.why_not("m", theirs) == (
-                f"the baseline is of version 0.32.0, and this server has {theirs}: record a new one"
+                f"the baseline is of version 0.32.0, and this server has {theirs}: "
+                "record a new one"
             )
         assert found.why_not("other", "0.32.0") == (
             "the baseline is of model 'm', and this server serves 'other': "
@@ -133,7 +179,9 @@ FOUND = baseline(bucket(1.0, 0.1), bucket(3.0, 0.1), bucket(40.0, 0.1))
 
 
 def test_what_to_compare_with() -> None:
-    """Between two near loads both count; near one of them it alone; elsewhere nothing is guessed."""
+    """Between two near loads both count; near one of them it alone; elsewhere nothing
+    is guessed.
+    """
     expected = {
         1.0: [(1.0, 1.0), (0.0, 3.0)],
         1.5: [(0.75, 1.0), (0.25, 3.0)],
@@ -149,9 +197,13 @@ def test_what_to_compare_with() -> None:
         50.1: [],
         1000.0: [],
     }
-    found = {load: [(w, b.requests_running) for w, b in FOUND.at(load)] for load in expected}
+    found = {
+        load: [(w, b.requests_running) for w, b in FOUND.at(load)] for load in expected
+    }
 
-    assert found == {load: [(pytest.approx(w), r) for w, r in row] for load, row in expected.items()}
+    assert found == {
+        load: [(pytest.approx(w), r) for w, r in row] for load, row in expected.items()
+    }
 
 
 def test_a_load_that_it_lacks_is_told_with_those_that_it_has() -> None:

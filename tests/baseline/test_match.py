@@ -1,4 +1,6 @@
-"""What a server does now beside what the baseline does at the same load, and how a baseline is recorded."""
+"""What a server does now beside what the baseline does at the same load, and how a
+baseline is recorded.
+"""
 
 import math
 from dataclasses import replace
@@ -22,12 +24,23 @@ from vllm_specdec_exporter.economics.baseline_match import (
 )
 from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.economics.profiles import BUILTIN
-from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Latencies, Load, Reading
+from vllm_specdec_exporter.engines.reading import (
+    Counters,
+    EngineKey,
+    EngineReading,
+    Latencies,
+    Load,
+    Reading,
+)
 from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 from vllm_specdec_exporter.measures.history import Sample
-from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, process_reading
+from vllm_specdec_exporter.observe.pipeline import (
+    EngineState,
+    Settings,
+    process_reading,
+)
 from vllm_specdec_exporter.observe.result import EngineResult
 
 
@@ -39,7 +52,11 @@ NOTHING = finished()
 
 
 def compared(
-    known: Baseline, now: Latencies, load: float = 1.0, seconds: float = 1.0, minimum: int = 1
+    known: Baseline,
+    now: Latencies,
+    load: float = 1.0,
+    seconds: float = 1.0,
+    minimum: int = 1,
 ) -> Measured:
     """What is told of a server that did this at one load since the window began."""
     match = BaselineComparison().add(NOTHING, now, load, seconds, known)
@@ -48,7 +65,9 @@ def compared(
 
 class TestCompare:
     def test_by_hand(self) -> None:
-        """Four requests at a mean of 0.1 s a token against a baseline of 0.3 s: three times as fast."""
+        """Four requests at a mean of 0.1 s a token against a baseline of 0.3 s: three
+        times as fast.
+        """
         known = baseline(bucket(2.0, 0.1, 0.3, 0.3, 0.5, rate=50.0))
         found = compared(known, finished(0.05, 0.05, 0.15, 0.15), 2.0, 5.0, 4)
 
@@ -56,24 +75,40 @@ class TestCompare:
         assert found.requests == 4
         assert found.baseline_tokens_per_second == pytest.approx(50.0)
         # Now: the end of (0, 0.1]; then: the middle of (0.2, 0.4].
-        assert found.latency_ratios[0] == LatencyRatio("time_per_output_token", 0.5, pytest.approx(0.1 / 0.3))
+        assert found.latency_ratios[0] == LatencyRatio(
+            "time_per_output_token", 0.5, pytest.approx(0.1 / 0.3)
+        )
         assert [ratio.quantile for ratio in found.latency_ratios] == [0.5, 0.95, 0.99]
         assert found.speedup_low < 3.0 < found.speedup_high
 
     def test_a_load_that_moves(self) -> None:
-        """Each interval is compared at its own load: 3 requests at 0.1 and 1 at 0.3, all twice as fast."""
+        """Each interval is compared at its own load: 3 requests at 0.1 and 1 at 0.3,
+        all twice as fast.
+        """
         known = baseline(bucket(1.0, 0.1, rate=20.0), bucket(4.0, 0.3, rate=60.0))
-        match = BaselineComparison().add(NOTHING, finished(0.05, 0.05, 0.05), 1.0, 10.0, known)
-        match = match.add(finished(0.05, 0.05, 0.05), finished(0.05, 0.05, 0.05, 0.15), 4.0, 30.0, known)
+        match = BaselineComparison().add(
+            NOTHING, finished(0.05, 0.05, 0.05), 1.0, 10.0, known
+        )
+        match = match.add(
+            finished(0.05, 0.05, 0.05),
+            finished(0.05, 0.05, 0.05, 0.15),
+            4.0,
+            30.0,
+            known,
+        )
         found = measured_speedup(BaselineComparison(), match, 1)
 
         assert found.speedup == pytest.approx((3 * 0.1 + 0.3) / (3 * 0.05 + 0.15))
-        assert found.baseline_tokens_per_second == pytest.approx((20 * 10 + 60 * 30) / 40)
+        assert found.baseline_tokens_per_second == pytest.approx(
+            (20 * 10 + 60 * 30) / 40
+        )
 
     def test_too_few_requests(self) -> None:
         """Below the minimum nothing is told, not even a quantile."""
         for requests, told in ((19, False), (20, True)):
-            found = compared(baseline(bucket(1.0, 0.3)), finished(*[0.1] * requests), minimum=20)
+            found = compared(
+                baseline(bucket(1.0, 0.3)), finished(*[0.1] * requests), minimum=20
+            )
             assert (found != Measured()) is told
 
     def test_a_load_that_the_baseline_never_saw(self) -> None:
@@ -81,34 +116,49 @@ class TestCompare:
         known = baseline(bucket(1.0, 0.3))
         match = BaselineComparison().add(NOTHING, finished(0.1), 50.0, 10.0, known)
 
-        assert (match.latencies, match.baseline_latencies, match.seconds) == (Latencies(), Latencies(), 0.0)
+        assert (match.latencies, match.baseline_latencies, match.seconds) == (
+            Latencies(),
+            Latencies(),
+            0.0,
+        )
         assert measured_speedup(BaselineComparison(), match, 1) == Measured()
 
     def test_a_quantile_in_a_bucket_that_holds_most_is_not_compared(self) -> None:
-        """Within a wide bucket a quantile is a guess: three of four requests in one give no median."""
+        """Within a wide bucket a quantile is a guess: three of four requests in one
+        give no median.
+        """
         known = baseline(bucket(2.0, 0.1, 0.3, 0.3, 0.5))
         found = compared(known, finished(0.05, 0.05, 0.05, 0.15), 2.0)
 
         assert [ratio.quantile for ratio in found.latency_ratios] == [0.95, 0.99]
 
     def test_another_baseline_begins_anew(self) -> None:
-        """Sums against one baseline are never gone on with against another, nor compared with it."""
-        one, other = baseline(bucket(1.0, 0.3)), baseline(bucket(1.0, 0.6))
+        """Sums against one baseline are never gone on with against another, nor
+        compared with it.
+        """
+        one = baseline(bucket(1.0, 0.3))
+        other = baseline(bucket(1.0, 0.6))
         first = BaselineComparison().add(NOTHING, finished(0.1), 1.0, 1.0, one)
         last = first.add(finished(0.1), finished(0.1, 0.1), 1.0, 1.0, other)
 
         assert measured_speedup(first, last, 1) == Measured()
-        assert measured_speedup(BaselineComparison(), last, 1).speedup == pytest.approx(6.0)
+        assert measured_speedup(BaselineComparison(), last, 1).speedup == pytest.approx(
+            6.0
+        )
 
     def test_other_buckets_after_a_restart_begin_anew(self) -> None:
-        """A server that comes back with other histogram buckets is compared from there on."""
+        """A server that comes back with other histogram buckets is compared from there
+        on.
+        """
         known = baseline(bucket(1.0, 0.3))
         first = BaselineComparison().add(NOTHING, finished(0.1), 1.0, 1.0, known)
         empty = Latencies(time_per_output_token=Histogram((0.15,), (0.0,), 0.0, 0.0))
         full = Latencies(time_per_output_token=Histogram((0.15,), (10.0,), 10.0, 1.0))
         last = first.add(empty, full, 1.0, 1.0, known)
 
-        assert measured_speedup(BaselineComparison(), last, 1).speedup == pytest.approx(3.0)
+        assert measured_speedup(BaselineComparison(), last, 1).speedup == pytest.approx(
+            3.0
+        )
 
     def test_a_restart_between_two_samples(self) -> None:
         """Histograms that fell are of two lives, and add nothing."""
@@ -120,16 +170,26 @@ class TestCompare:
         assert before.add(finished(0.1), None, 1.0, 1.0, known) == before
 
     def test_a_bucket_without_weight_needs_nothing(self) -> None:
-        """At just the load of one bucket, its neighbour is not asked, and may lack a latency."""
+        """At just the load of one bucket, its neighbour is not asked, and may lack a
+        latency.
+        """
         for missing in (None, histogram()):
-            neighbour = LoadBucket(3.0, 10.0, 500.0, 2.0, Latencies(time_per_output_token=missing))
+            neighbour = LoadBucket(
+                3.0, 10.0, 500.0, 2.0, Latencies(time_per_output_token=missing)
+            )
             known = baseline(bucket(1.0, 0.3), neighbour)
             assert compared(known, finished(0.1)).speedup == pytest.approx(3.0)
 
     def test_all_kinds_of_latency(self) -> None:
-        """Every latency that both have is compared; the speedup is that per output token."""
-        slow = Latencies(histogram(0.15, 0.4), histogram(0.15, 0.45), histogram(0.4, 0.8))
-        fast = Latencies(histogram(0.05, 0.2), histogram(0.05, 0.15), histogram(0.4, 0.8))
+        """Every latency that both have is compared; the speedup is that per output
+        token.
+        """
+        slow = Latencies(
+            histogram(0.15, 0.4), histogram(0.15, 0.45), histogram(0.4, 0.8)
+        )
+        fast = Latencies(
+            histogram(0.05, 0.2), histogram(0.05, 0.15), histogram(0.4, 0.8)
+        )
         known = baseline(LoadBucket(1.0, 1.0, 10.0, 2.0, slow))
         match = BaselineComparison().add(
             Latencies(histogram(), histogram(), histogram()), fast, 1.0, 1.0, known
@@ -137,9 +197,17 @@ class TestCompare:
         found = measured_speedup(BaselineComparison(), match, 1)
 
         assert found.speedup == pytest.approx(3.0)
-        medians = {ratio.latency: ratio.ratio for ratio in found.latency_ratios if ratio.quantile == 0.5}
+        medians = {
+            ratio.latency: ratio.ratio
+            for ratio in found.latency_ratios
+            if ratio.quantile == 0.5
+        }
         assert medians == pytest.approx(
-            {"time_to_first_token": 0.1 / 0.2, "time_per_output_token": 0.1 / 0.2, "end_to_end": 1.0}
+            {
+                "time_to_first_token": 0.1 / 0.2,
+                "time_per_output_token": 0.1 / 0.2,
+                "end_to_end": 1.0,
+            }
         )
 
     @given(
@@ -150,7 +218,9 @@ class TestCompare:
     def test_a_server_is_as_fast_as_its_own_baseline(
         self, low: list[float], high: list[float], load: float
     ) -> None:
-        """A server that does what the baseline does is as fast, at any load between its buckets."""
+        """A server that does what the baseline does is as fast, at any load between its
+        buckets.
+        """
         known = baseline(bucket(1.0, *low), bucket(4.0, *high))
         total = Histogram()
         for weight, part in known.at(load):
@@ -164,8 +234,11 @@ class TestCompare:
         assert 0 <= told.speedup_low <= 1.0 + 1e-9
 
     def test_another_load_widens_the_interval(self) -> None:
-        """A step grows at most with its batch, so a load a fifth off counts for a fifth either way."""
-        known, now = baseline(bucket(10.0, *[0.3] * 1000)), finished(*[0.3] * 1000)
+        """A step grows at most with its batch, so a load a fifth off counts for a fifth
+        either way.
+        """
+        known = baseline(bucket(10.0, *[0.3] * 1000))
+        now = finished(*[0.3] * 1000)
         same, off = (compared(known, now, load) for load in (10.0, 12.0))
 
         assert same.speedup == off.speedup == pytest.approx(1.0)
@@ -173,20 +246,30 @@ class TestCompare:
         assert off.speedup_high == pytest.approx(same.speedup_high * 1.2, rel=0.02)
 
 
-#: How many times as long a token takes without speculation, in the made-up servers below.
-FASTER, SLOWER = 2.5, 0.6
+#: How many times as long a token takes without speculation, in the made-up servers
+#: below.
+FASTER = 2.5
+SLOWER = 0.6
 
 
 def results(speedup: float, *, polls: int = 30) -> list[EngineResult]:
-    """A server at load 4 that was recorded at 0.2 s a token, and now takes that over `speedup`."""
+    """A server at load 4 that was recorded at 0.2 s a token, and now takes that over
+    `speedup`.
+    """
     known = baseline(bucket(4.0, *[0.2] * 50, rate=200.0))
     settings = settings_for(BUILTIN["eagle"], "eagle", 3, baseline=known)
-    life = [(100.0 * poll, 5.0 * poll, 5.0 * poll * 0.2 / speedup) for poll in range(polls)]
+    life = [
+        (100.0 * poll, 5.0 * poll, 5.0 * poll * 0.2 / speedup) for poll in range(polls)
+    ]
     return served(settings, life, running=4)
 
 
-def served(settings: Settings, life: list[tuple[float, float, float]], running: float) -> list[EngineResult]:
-    """The results, every half minute, after so many drafts, and requests with their times in all."""
+def served(
+    settings: Settings, life: list[tuple[float, float, float]], running: float
+) -> list[EngineResult]:
+    """The results, every half minute, after so many drafts, and requests with their
+    times in all.
+    """
     states: dict[EngineKey, EngineState] = {}
     found = []
     for poll, (drafts, requests, seconds) in enumerate(life):
@@ -199,27 +282,36 @@ def served(settings: Settings, life: list[tuple[float, float, float]], running: 
             latencies=Latencies(time_per_output_token=per_token),
         )
         reading = Reading("vllm-v1", (engine,))
-        states, (result,) = process_reading(states, reading, 30.0 * poll, settings, "0.32.0")
+        states, (result,) = process_reading(
+            states, reading, 30.0 * poll, settings, "0.32.0"
+        )
         found.append(result)
     return found
 
 
 class TestInThePipeline:
     def test_what_is_measured_decides(self) -> None:
-        """With enough finished requests payoff goes by the measured speedup, and says by how many."""
+        """With enough finished requests payoff goes by the measured speedup, and says
+        by how many.
+        """
         result = results(FASTER)[-1]
         window = result.window("5m")
 
         assert window.measured.speedup == pytest.approx(FASTER)
         assert window.measured.requests == 50
         assert window.measured.baseline_tokens_per_second == pytest.approx(200.0)
-        assert (result.payoff.verdict, result.payoff.basis) == (PayoffVerdict.BENEFICIAL, Basis.MEASURED)
+        assert (result.payoff.verdict, result.payoff.basis) == (
+            PayoffVerdict.BENEFICIAL,
+            Basis.MEASURED,
+        )
         assert result.payoff.speedup == pytest.approx(FASTER)
         assert "measured 2.50 times as fast" in result.payoff.reasons[0]
         assert "50 requests" in result.payoff.reasons[0]
 
     def test_advice_is_corrected_by_what_is_measured(self) -> None:
-        """A profile that is too cheap is scaled until the present K has the measured speedup."""
+        """A profile that is too cheap is scaled until the present K has the measured
+        speedup.
+        """
         result = results(SLOWER, polls=60)[-1]
         present = result.advice.options[3]
 
@@ -231,23 +323,33 @@ class TestInThePipeline:
         """It is not compared with, and a hint says why; payoff is estimated instead."""
         known = baseline(bucket(4.0, *[0.2] * 50, rate=200.0), model="other")
         settings = settings_for(BUILTIN["eagle"], "eagle", 3, baseline=known)
-        result = served(settings, [(100.0 * n, 5.0 * n, 0.4 * n) for n in range(30)], running=4)[-1]
+        result = served(
+            settings, [(100.0 * n, 5.0 * n, 0.4 * n) for n in range(30)], running=4
+        )[-1]
         window = result.window("5m")
 
         assert (window.measured, result.payoff.basis) == (Measured(), Basis.CALIBRATED)
-        assert [f.action for f in result.findings if "is of model 'other'" in f.text] == [
-            "Until then, speedup is estimated instead of measured."
-        ]
+        assert [
+            f.action for f in result.findings if "is of model 'other'" in f.text
+        ] == ["Until then, speedup is estimated instead of measured."]
 
     def test_a_restart_is_not_measured_across(self) -> None:
         """Behind a restart the requests of the old life count in no window."""
         known = baseline(bucket(1.0, *[0.2] * 50))
         settings = replace(
             settings_for(BUILTIN["eagle"], "eagle", 3, baseline=known),
-            thresholds=replace(settings_for(BUILTIN["eagle"]).thresholds, measurement_minimum_requests=1),
+            thresholds=replace(
+                settings_for(BUILTIN["eagle"]).thresholds,
+                measurement_minimum_requests=1,
+            ),
         )
         # Before: 100 requests at 0.4 s; the new process: 10 more at 0.1 s.
-        life = [(500.0, 100.0, 40.0), (900.0, 200.0, 80.0), (10.0, 5.0, 0.5), (400.0, 15.0, 1.5)]
+        life = [
+            (500.0, 100.0, 40.0),
+            (900.0, 200.0, 80.0),
+            (10.0, 5.0, 0.5),
+            (400.0, 15.0, 1.5),
+        ]
         result = served(settings, life, running=1)[-1]
         window = result.window("5m")
 
@@ -256,13 +358,16 @@ class TestInThePipeline:
         assert window.measured.speedup == pytest.approx(0.2 / 0.1)
 
     def test_nobody_is_told_to_measure_what_is_measured(self) -> None:
-        """Where harm was measured against a baseline, no finding asks for one to be recorded."""
+        """Where harm was measured against a baseline, no finding asks for one to be
+        recorded.
+        """
         asked = [
             finding.action
             for result in (*results(SLOWER, polls=60), *results(0.5, polls=60))
             if result.payoff.basis is Basis.MEASURED
             for finding in result.findings
-            if "record a server" in finding.action or "compare with a server without" in finding.action
+            if "record a server" in finding.action
+            or "compare with a server without" in finding.action
         ]
         assert asked == []
 
@@ -271,16 +376,24 @@ class TestInThePipeline:
 
 
 def sample(
-    time: float, running: float | None, tokens: float, *seconds_per_token: float, drafts: float | None = None
+    time: float,
+    running: float | None,
+    tokens: float,
+    *seconds_per_token: float,
+    drafts: float | None = None,
 ) -> Sample:
-    """A server that generated so many tokens, and finished requests with these times per output token."""
-    found = (
-        Counters(generation_tokens=tokens)
-        if drafts is None
-        else counters(drafts, [drafts], generation=tokens)
-    )
+    """A server that generated so many tokens, and finished requests with these times
+    per output token.
+    """
+    if drafts is None:
+        found = Counters(generation_tokens=tokens)
+    else:
+        found = counters(drafts, [drafts], generation=tokens)
     return Sample(
-        time, found, running, latencies=Latencies(time_per_output_token=histogram(*seconds_per_token))
+        time,
+        found,
+        running,
+        latencies=Latencies(time_per_output_token=histogram(*seconds_per_token)),
     )
 
 
@@ -292,39 +405,54 @@ def test_a_server_without_speculation() -> None:
     busy = [
         (before, now)
         for before, now in pairwise(found)
-        if (now.counters.generation_tokens or 0) > (before.counters.generation_tokens or 0)
+        if (now.counters.generation_tokens or 0)
+        > (before.counters.generation_tokens or 0)
     ]
 
     assert recorder.requests == len(recorded_requests("nospec")) == 127
     assert sum(b.requests for b in buckets) == 127
-    assert sum(b.generation_tokens for b in buckets) == found[-1].counters.generation_tokens
-    assert sum(b.seconds for b in buckets) == pytest.approx(sum(now.time - b.time for b, now in busy))
+    assert (
+        sum(b.generation_tokens for b in buckets)
+        == found[-1].counters.generation_tokens
+    )
+    assert sum(b.seconds for b in buckets) == pytest.approx(
+        sum(now.time - b.time for b, now in busy)
+    )
     assert recorder.speculating_seconds == 0
     assert recorder.idle_seconds == pytest.approx(
         found[-1].time - found[0].time - sum(b.seconds for b in buckets)
     )
     total = math.fsum(
-        b.latencies.time_per_output_token.sum for b in buckets if b.latencies.time_per_output_token
+        b.latencies.time_per_output_token.sum
+        for b in buckets
+        if b.latencies.time_per_output_token
     )
     assert total == pytest.approx(found[-1].latencies.time_per_output_token.sum)
 
 
 class TestPhases:
     def test_a_phase_without_drafts(self) -> None:
-        """Of a server with a K schedule only the time well behind the last draft counts."""
+        """Of a server with a K schedule only the time well behind the last draft
+        counts.
+        """
         found = [sample(0, 4, 0, drafts=0), sample(10, 4, 100, 0.1, drafts=50)]
-        found += [sample(10 * n, 4, 100 * n, *[0.1] * n, drafts=50) for n in range(2, 12)]
+        found += [
+            sample(10 * n, 4, 100 * n, *[0.1] * n, drafts=50) for n in range(2, 12)
+        ]
         recorder = record(found, settle=30)
         (recorded,) = recorder.buckets()
 
-        assert recorder.speculating_seconds == 40  # the drafts themselves, and what was begun meanwhile
+        # the drafts themselves, and what was begun meanwhile
+        assert recorder.speculating_seconds == 40
         assert recorded.seconds == 70
         assert recorded.requests == 7
         assert recorded.generation_tokens == 700
         assert recorded.generation_tokens_per_second == 10
 
     def test_loads_are_kept_apart(self) -> None:
-        """One request and sixty-four at a time have a bucket each, with their own times."""
+        """One request and sixty-four at a time have a bucket each, with their own
+        times.
+        """
         found = [
             sample(0, 1, 0),
             sample(10, 1, 100, 0.1),
@@ -333,7 +461,10 @@ class TestPhases:
         ]
         buckets = record(found).buckets()
 
-        assert [(b.requests_running, b.seconds, b.generation_tokens, b.requests) for b in buckets] == [
+        assert [
+            (b.requests_running, b.seconds, b.generation_tokens, b.requests)
+            for b in buckets
+        ] == [
             (1, 10, 100, 1),
             (64, 10, 800, 1),
         ]
@@ -343,7 +474,9 @@ class TestPhases:
         ]
 
     def test_nothing_to_record(self) -> None:
-        """Where answers were too long to end, or without traffic, or with one sample, the message says so."""
+        """Where answers were too long to end, or without traffic, or with one sample,
+        the message says so.
+        """
         unfinished = r"^no request finished: record for longer$"
         idle = r"^nothing was generated: send it the usual traffic meanwhile$"
         for found, message in (
@@ -358,7 +491,9 @@ class TestPhases:
 
 class TestDisturbances:
     def test_a_restart(self) -> None:
-        """What lies between two lives is left out, and recording goes on in the new one."""
+        """What lies between two lives is left out, and recording goes on in the new
+        one.
+        """
         found = [
             sample(0, 1, 0),
             sample(10, 1, 100, 0.1),
@@ -367,13 +502,25 @@ class TestDisturbances:
         ]
         (recorded,) = record(found).buckets()
 
-        assert (recorded.seconds, recorded.generation_tokens, recorded.requests) == (20, 160, 2)
+        assert (recorded.seconds, recorded.generation_tokens, recorded.requests) == (
+            20,
+            160,
+            2,
+        )
         assert recorded.latencies.time_per_output_token.sum == pytest.approx(0.3)
 
     def test_samples_without_a_rate_or_a_load(self) -> None:
-        """A clock that does not advance gives no rate, and without the gauge nothing belongs anywhere."""
+        """A clock that does not advance gives no rate, and without the gauge nothing
+        belongs anywhere.
+        """
         for time in (10.0, 5.0):
-            recorder = record([sample(0, 1, 0), sample(10, 1, 100, 0.1), sample(time, 1, 200, 0.1, 0.1)])
+            recorder = record(
+                [
+                    sample(0, 1, 0),
+                    sample(10, 1, 100, 0.1),
+                    sample(time, 1, 200, 0.1, 0.1),
+                ]
+            )
             assert recorder.requests == 1
         assert record([sample(0, None, 0), sample(10, None, 100, 0.1)]).requests == 0
 

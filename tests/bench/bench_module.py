@@ -1,4 +1,6 @@
-"""The benchmark's modules, which stand beside one another in a folder that is no package."""
+"""The benchmark's modules, which stand beside one another in a folder that is no
+package.
+"""
 
 import importlib
 import sys

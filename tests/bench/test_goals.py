@@ -1,4 +1,6 @@
-"""What is promised, and when it is not judged: scrapes, rules, the tap, the spread of polls."""
+"""What is promised, and when it is not judged: scrapes, rules, the tap, the spread of
+polls.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -7,18 +9,26 @@ import pytest
 
 from bench.bench_module import load
 
-load_section, rules, tap, targets = load("load"), load("rules"), load("tap_section"), load("targets")
+load_section = load("load")
+rules = load("rules")
+tap = load("tap_section")
+targets = load("targets")
 
 
 def test_a_percentile_of_few_probes_is_not_judged() -> None:
-    """Of two dozen the 99th percentile is the longest; one that fails is one too many in any case."""
+    """Of two dozen the 99th percentile is the longest; one that fails is one too many
+    in any case.
+    """
     for answers, p99, failures, met in (
         (240, 0.049, 0, True),
         (240, 0.051, 0, False),
         (24, 0.001, 0, None),
         (24, 0.001, 1, False),
     ):
-        assert load_section.in_time({"answers": answers, "p99": p99, "failures": failures}) is met
+        assert (
+            load_section.in_time({"answers": answers, "p99": p99, "failures": failures})
+            is met
+        )
 
 
 def test_rules_may_take_3_percent_of_a_core_for_the_fleet_that_is_promised() -> None:
@@ -31,10 +41,14 @@ def test_rules_may_take_3_percent_of_a_core_for_the_fleet_that_is_promised() -> 
         costs = (rules.Cost(core, 200.0, 300.0) for core in (quiet, collapse))
         section = rules.judged(engines, *costs)
         assert [goal.met for goal in section.goals] == met
-        assert section.ratios == {"rules.series": 1.5, "rules.core": None if met[0] is None else quiet}
+        assert section.ratios == {
+            "rules.series": 1.5,
+            "rules.core": None if met[0] is None else quiet,
+        }
 
 
-#: What each way adds to an event and to the first bytes, at the median and the 99th percentile, in ms.
+#: What each way adds to an event and to the first bytes, at the median and the 99th
+#: percentile, in ms.
 ADDED = {
     tap.DIRECT: ((0.10, 0.20), (0.20, 0.30)),
     tap.TAP: ((0.06, 0.18), (0.34, 0.90)),
@@ -43,7 +57,9 @@ ADDED = {
 
 
 def passing(**changes: Any) -> list[Any]:
-    """How streams pass every way, in step and not; in step the tap differs by these changes."""
+    """How streams pass every way, in step and not; in step the tap differs by these
+    changes.
+    """
     return [
         replace(
             tap.Passing(way, step, event, first, 5e-5, 8000, 320),
@@ -66,15 +82,30 @@ def passing(**changes: Any) -> list[Any]:
         ({"events": 99, "firsts": 0}, None, None),
     ],
 )
-def test_what_the_tap_may_add(changes: dict[str, Any], event: bool | None, first: bool | None) -> None:
-    """Below 1 ms and 5 ms, for events and for first bytes; few values or a busy machine say nothing."""
-    assert [goal.met for goal in tap.goals(passing(**changes), quiet=True)] == [event, first]
-    assert [goal.met for goal in tap.goals(passing(**changes), quiet=False)] == [None, None]
+def test_what_the_tap_may_add(
+    changes: dict[str, Any], event: bool | None, first: bool | None
+) -> None:
+    """Below 1 ms and 5 ms, for events and for first bytes; few values or a busy machine
+    say nothing.
+    """
+    assert [goal.met for goal in tap.goals(passing(**changes), quiet=True)] == [
+        event,
+        first,
+    ]
+    assert [goal.met for goal in tap.goals(passing(**changes), quiet=False)] == [
+        None,
+        None,
+    ]
 
 
 def test_the_tap_is_compared_with_nginx_of_the_same_run() -> None:
-    """Times of a busy machine make no ratio, and neither does a difference that is noise; memory does."""
-    memory = {tap.TAP: tap.Memory(100.0, 50.0, 51.0), tap.NGINX: tap.Memory(200.0, 1.0, 1.0)}
+    """Times of a busy machine make no ratio, and neither does a difference that is
+    noise; memory does.
+    """
+    memory = {
+        tap.TAP: tap.Memory(100.0, 50.0, 51.0),
+        tap.NGINX: tap.Memory(200.0, 1.0, 1.0),
+    }
     always = {"tap.memory_stream": 0.5, "tap.memory_growth": 1.02}
     ratios = tap.ratios(passing(event_ms=(0.1, 0.2)), memory, quiet=True)
     assert ratios == pytest.approx(
@@ -82,7 +113,10 @@ def test_the_tap_is_compared_with_nginx_of_the_same_run() -> None:
     )
     times = dict.fromkeys(("tap.event", "tap.event_in_step", "tap.cpu_event"))
     assert tap.ratios(passing(), memory, quiet=False) == {**times, **always}
-    noise = [replace(one, event_ms=(0.004, 0.1)) if one.way == tap.NGINX else one for one in passing()]
+    noise = [
+        replace(one, event_ms=(0.004, 0.1)) if one.way == tap.NGINX else one
+        for one in passing()
+    ]
     assert tap.ratios(noise, memory, quiet=True)["tap.event"] is None
 
 
@@ -96,13 +130,17 @@ def test_what_a_way_adds_is_compared_within_each_round() -> None:
 
 def arrivals(shift: float) -> list[list[float]]:
     """Polls of 100 servers, four each, whose first ones lie so far apart."""
-    return [[n * shift + turn * targets.INTERVAL for turn in range(4)] for n in range(100)]
+    return [
+        [n * shift + turn * targets.INTERVAL for turn in range(4)] for n in range(100)
+    ]
 
 
 def test_even_polls_are_even_clumps_and_missed_polls_are_not() -> None:
-    """Of even polls three lie in a tenth of a second; all at one moment are fifty times as many.
+    """Of even polls three lie in a tenth of a second; all at one moment are fifty times
+    as many.
 
-    A server that was polled twice less than the time allows, but for one at the ends, has missed one.
+    A server that was polled twice less than the time allows, but for one at the ends,
+    has missed one.
     """
     even = arrivals(0.05)
     assert targets.clump(even) <= 1.5

@@ -1,4 +1,6 @@
-"""The benchmark's comparison: what became worse is flagged, and what is expected changes on purpose alone."""
+"""The benchmark's comparison: what became worse is flagged, and what is expected
+changes on purpose alone.
+"""
 
 import json
 import math
@@ -19,7 +21,9 @@ EXPECTED = regression.parse(TABLE)
 
 
 def test_a_ratio_is_judged_by_its_tolerance() -> None:
-    """Above it by more it is a regression, below an improvement; what is no number is a regression."""
+    """Above it by more it is a regression, below an improvement; what is no number is a
+    regression.
+    """
     for name, ratio, status in (
         ("poll.cost", 0.0439, Status.AS_EXPECTED),
         ("poll.cost", 0.0441, Status.REGRESSION),
@@ -32,7 +36,11 @@ def test_a_ratio_is_judged_by_its_tolerance() -> None:
     ):
         (row,) = regression.compare({name: ratio}, EXPECTED, [])
         assert row.status is status, (name, ratio)
-    assert {status.name for status in Status if status.fails} == {"REGRESSION", "MISSING", "UNKNOWN"}
+    assert {status.name for status in Status if status.fails} == {
+        "REGRESSION",
+        "MISSING",
+        "UNKNOWN",
+    }
 
 
 def test_a_ratio_that_is_no_longer_given_or_that_nobody_expects_is_flagged() -> None:
@@ -47,7 +55,9 @@ def test_a_ratio_that_is_no_longer_given_or_that_nobody_expects_is_flagged() -> 
 
 
 def test_a_table_against_which_nothing_can_fail_is_refused() -> None:
-    """Without a tolerance every run fails, with all of it none does, and nothing is relative to 0."""
+    """Without a tolerance every run fails, with all of it none does, and nothing is
+    relative to 0.
+    """
     for change in ({"tolerance": 0.0}, {"tolerance": 1.0}, {"value": 0.0}):
         with pytest.raises(ValueError, match=r"poll\.cost"):
             regression.parse({"poll.cost": {**TABLE["poll.cost"], **change}})
@@ -63,16 +73,20 @@ def test_a_ratio_that_a_run_cannot_tell_is_neither_expected_nor_a_failure() -> N
 def test_every_committed_section_has_a_goal_and_ratios_that_can_fail() -> None:
     """Nothing is measured that no run is held to."""
     results, expected = (
-        json.loads((FOLDER / f"{name}.json").read_text("utf-8")) for name in ("results", "expected")
+        json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
+        for name in ("results", "expected")
     )
     sections = {name.partition(".")[0] for name in regression.parse(expected)}
     assert set(results) == sections == set(load("run").ORDER)
-    assert [name for name, one in results.items() if not one["goals"] or not one["ratios"]] == []
+    assert [
+        name for name, one in results.items() if not one["goals"] or not one["ratios"]
+    ] == []
 
 
 def test_the_committed_page_is_that_of_the_committed_record() -> None:
     """A section that is edited in one of them alone is noticed."""
-    run, page = load("run"), load("page")
+    run = load("run")
+    page = load("page")
     committed = run.PAGE.read_text("utf-8")
     machine = committed.partition("measured (")[2].partition(")")[0]
     assert page.page(run._read(), machine) == committed

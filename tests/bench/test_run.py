@@ -1,4 +1,6 @@
-"""The benchmark's command: its exit code, and what it writes, with made-up measurements."""
+"""The benchmark's command: its exit code, and what it writes, with made-up
+measurements.
+"""
 
 import json
 import sys
@@ -22,19 +24,30 @@ class Bench:
     """The command in a folder of its own."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
-        self._folder, self._patch = folder, patch
-        self.found: dict[str, dict[str, float]] = {}  # ratios that it is going to measure, by section
-        self.met: dict[str, bool | None] = {}  # whether a section keeps its goal; else it does
+        self._folder = folder
+        self._patch = patch
+        # ratios that it is going to measure, by section
+        self.found: dict[str, dict[str, float]] = {}
+        # whether a section keeps its goal; else it does
+        self.met: dict[str, bool | None] = {}
         for name in ("results", "expected"):
             patch.setattr(run, name.upper(), folder / f"{name}.json")
         patch.setattr(run, "PAGE", folder / "page.md")
-        patch.setattr(run, "measures", lambda *, quick: {name: self._measure(name) for name in run.ORDER})
+        patch.setattr(
+            run,
+            "measures",
+            lambda *, quick: {name: self._measure(name) for name in run.ORDER},
+        )
         (folder / "expected.json").write_text(json.dumps(EXPECTED))
 
     def _measure(self, name: str) -> Any:
         def measured() -> Any:
-            goal = section.Goal(f"goal of {name}", "below 2", "3", met=self.met.get(name, True))
-            return section.Section(f"Title of {name}", (f"text of {name}",), self.found[name], (goal,))
+            goal = section.Goal(
+                f"goal of {name}", "below 2", "3", met=self.met.get(name, True)
+            )
+            return section.Section(
+                f"Title of {name}", (f"text of {name}",), self.found[name], (goal,)
+            )
 
         return measured
 
@@ -57,9 +70,14 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 def test_a_run_as_expected_passes_and_writes_the_page(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The goal is met, or not judged, and the ratio within its tolerance: nothing is an error."""
+    """The goal is met, or not judged, and the ratio within its tolerance: nothing is an
+    error.
+    """
     bench.found = {"poll": {"poll.cost": 0.039}}
-    for met, said, cell in ((True, "met         ", "met"), (None, "not judged  ", "not judged")):
+    for met, said, cell in (
+        (True, "met         ", "met"),
+        (None, "not judged  ", "not judged"),
+    ):
         bench.met = {"poll": met}
         assert bench("--only", "poll") == 0
         told = capsys.readouterr()
@@ -74,7 +92,8 @@ def test_a_missed_goal_and_a_regression_fail_the_run(
 ) -> None:
     """The exit code is 1, and the error has section, goal and value, or the ratio.
 
-    A quick look does compare, but writes nothing: its numbers are too rough for the page.
+    A quick look does compare, but writes nothing: its numbers are too rough for the
+    page.
     """
     bench.found = {"poll": {"poll.cost": 0.08}, "start": {"start.memory": 1.2}}
     bench.met = {"start": False}

@@ -17,16 +17,18 @@ from support.ports import free_port
 from support.programs import eventually, simulator
 from vllm_specdec_exporter.commands import baseline as command
 from vllm_specdec_exporter.economics import baseline
-from vllm_specdec_exporter.serve.configuration import load_baseline
+from vllm_specdec_exporter.settings.configuration import load_baseline
 
-PHASES, NOSPEC = series("ngram-phases"), series("nospec")
+PHASES = series("ngram-phases")
+NOSPEC = series("nospec")
 #: From here on the recorded server without speculation is busy.
 BUSY = NOSPEC[5:]
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 BEAT = ("--interval", "100ms")
 SHORT = ("--for", "1s", *BEAT)
 LOOKUP = (*SHORT, "--method", "ngram")
-#: Tokens of 93.8 ms, where a server without speculation takes 77.2 ms (vLLM's issue 49548).
+#: Tokens of 93.8 ms, where a server without speculation takes 77.2 ms (vLLM's issue
+#: 49548).
 K0_OF_A_SCHEDULE = b"""vllm:num_requests_running{engine="0",model_name="gemma"} 189
 vllm:generation_tokens_total{engine="0",model_name="gemma"} 100000
 vllm:spec_decode_num_drafts_total{engine="0",model_name="gemma"} 1000
@@ -43,33 +45,50 @@ vllm:request_time_per_output_token_seconds_sum{engine="0",model_name="gemma"} 1.
 # --- a server without speculation
 
 
-def test_a_server_without_speculation_is_recorded_and_the_exporter_takes_the_file(tmp_path: Path) -> None:
-    """The file says of what it is, and holds requests at the load that the server had; a row shows each.
+def test_a_server_without_speculation_is_recorded_and_the_exporter_takes_the_file(
+    tmp_path: Path,
+) -> None:
+    """The file says of what it is, and holds requests at the load that the server had;
+    a row shows each.
 
     `--append` adds another load and keeps the first.
     """
-    path, calm = tmp_path / "baseline.json", tmp_path / "calm.yml"
+    path = tmp_path / "baseline.json"
+    calm = tmp_path / "calm.yml"
     flags = ("--out", str(path), "--for", "2s", "--interval", "200ms")
-    calm.write_text("phases: [{phase: healthy, seconds: 3600, clients: 3, think_seconds: 0}]")
+    calm.write_text(
+        "phases: [{phase: healthy, seconds: 3600, clients: 3, think_seconds: 0}]"
+    )
     none = ("--num-speculative-tokens", "0", "--speed", "20", "--seed", "1")
-    with simulator(*none) as busy_one, simulator(*none, "--scenario.file", str(calm)) as calm_one:
+    with (
+        simulator(*none) as busy_one,
+        simulator(*none, "--scenario.file", str(calm)) as calm_one,
+    ):
         first = run_here("baseline", busy_one, *flags)
         once = load_baseline(str(path))
         second = run_here("baseline", calm_one, "--append", *flags)
     twice = load_baseline(str(path))
     assert [(one.code, one.err) for one in (first, second)] == [(0, "")] * 2
-    assert (once.model_name, once.dialect, once.upstream_version[:2]) == (MODEL, "vllm-v1", "0.")
+    assert (once.model_name, once.dialect, once.upstream_version[:2]) == (
+        MODEL,
+        "vllm-v1",
+        "0.",
+    )
     for bucket in once.buckets:
         assert bucket.requests > 0
         assert 8 < bucket.requests_running < 40
         assert bucket.latencies.time_per_output_token is not None
-        # A plain step takes 7 to 8 ms on the simulated GPU; prefills of others come on top.
+        # A plain step takes 7 to 8 ms on the simulated GPU; prefills of others come on
+        # top.
         assert 0.007 < (bucket.latencies.time_per_output_token.mean or 0) < 0.015
     lines = first.out.splitlines()
     assert lines[0] == f"{MODEL} without speculation, by running requests:"
     rows = [float(line.split()[0]) for line in lines if re.match(r" +\d+\.\d ", line)]
     assert rows == [round(bucket.requests_running, 1) for bucket in once.buckets]
-    assert lines[-1] == f"written to {path}; give it to the exporter with --baseline.file {path}"
+    assert (
+        lines[-1]
+        == f"written to {path}; give it to the exporter with --baseline.file {path}"
+    )
     kept = twice.buckets[-len(once.buckets) :]
     assert [(b.requests, b.seconds) for b in kept] == [
         (pytest.approx(b.requests), pytest.approx(b.seconds)) for b in once.buckets
@@ -84,12 +103,18 @@ def test_a_server_without_speculation_is_recorded_and_the_exporter_takes_the_fil
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_recording_keeps_what_there_is(number: signal.Signals, tmp_path: Path) -> None:
-    """Ctrl-C is how a recording without a fixed length ends: the file is written, and the code is 0."""
+def test_an_interrupted_recording_keeps_what_there_is(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    """Ctrl-C is how a recording without a fixed length ends: the file is written, and
+    the code is 0.
+    """
     out = tmp_path / "baseline.json"
     with (
         ReplayServer(BUSY) as server,
-        started("baseline", server.url, "--out", str(out), "--for", "1h", *BEAT) as process,
+        started(
+            "baseline", server.url, "--out", str(out), "--for", "1h", *BEAT
+        ) as process,
     ):
         eventually(lambda: server.replies_given >= 12)
         process.send_signal(number)
@@ -106,7 +131,8 @@ def test_an_interrupted_recording_keeps_what_there_is(number: signal.Signals, tm
 class Case:
     """A server, flags, and how the command ends."""
 
-    replies: tuple[Reply | bytes, ...]  # what the server answers; without any nothing listens
+    #: What the server answers; without any nothing listens.
+    replies: tuple[Reply | bytes, ...]
     code: int  # the exit code
     says: str  # what the line on standard error holds
     flags: tuple[str, ...] = SHORT  # beside the URL
@@ -116,12 +142,17 @@ class Case:
 def _twins(bodies: tuple[bytes, ...]) -> tuple[bytes, ...]:
     """The recorded server, with another model beside it."""
     own = re.compile(rb'^vllm:.*model_name="tiny-llama".*\n', re.MULTILINE)
-    return tuple(body + b"".join(own.findall(body)).replace(b'"tiny-llama"', b'"other"') for body in bodies)
+    return tuple(
+        body + b"".join(own.findall(body)).replace(b'"tiny-llama"', b'"other"')
+        for body in bodies
+    )
 
 
 def _without_latencies() -> tuple[bytes, ...]:
     """An older vLLM, which does not count the time per output token of a request."""
-    lines = re.compile(rb"^(?:# \w+ )?vllm:request_time_per_output_token_seconds.*\n", re.MULTILINE)
+    lines = re.compile(
+        rb"^(?:# \w+ )?vllm:request_time_per_output_token_seconds.*\n", re.MULTILINE
+    )
     return tuple(lines.sub(b"", body) for body in BUSY[:3])
 
 
@@ -141,29 +172,54 @@ APPEND = (*SHORT, "--append")
 _OTHER_MODEL = "the baseline is of model 'other', and this server serves 'tiny-llama'"
 _OTHER_RELEASE = "the baseline is of version 0.9.1, and this server has 0.32.0"
 _OTHER_BUCKETS = "recorded with other histogram buckets, so it cannot be added to"
-_OTHER_FORMAT = 'its format is "something/2", and this exporter reads vllm-specdec-baseline/1'
+_OTHER_FORMAT = (
+    'its format is "something/2", and this exporter reads vllm-specdec-baseline/1'
+)
 CASES = {
     # Of servers.
     "nothing listens": Case((), 4, "refused: nothing listens at the address"),
     "an error": Case((Reply(b"", 503),), 4, "http_status: HTTP 503"),
-    "speculates all the time": Case(PHASES[3:], 1, "the server speculated nearly all the time", LOOKUP),
+    "speculates all the time": Case(
+        PHASES[3:], 1, "the server speculated nearly all the time", LOOKUP
+    ),
     "a draft model, K=0 by a schedule": Case(
-        (K0_OF_A_SCHEDULE,), 1, "with a draft model even steps without drafts (K=0 of a schedule) cost a pass"
+        (K0_OF_A_SCHEDULE,),
+        1,
+        "with a draft model even steps without drafts (K=0 of a schedule) cost a pass",
     ),
     "SGLang with a draft model": Case(
-        (upstream("sglang-k3.txt"),), 1, "record a server without --speculative-algorithm, or give --method"
+        (upstream("sglang-k3.txt"),),
+        1,
+        "record a server without --speculative-algorithm, or give --method",
     ),
-    "idle": Case((PHASES[68],), 1, "nothing was generated: send it the usual traffic", LOOKUP),
-    "no latencies": Case(_without_latencies(), 1, "needs vLLM 0.11 or later, SGLang 0.5.23 or later, or "),
+    "idle": Case(
+        (PHASES[68],), 1, "nothing was generated: send it the usual traffic", LOOKUP
+    ),
+    "no latencies": Case(
+        _without_latencies(), 1, "needs vLLM 0.11 or later, SGLang 0.5.23 or later, or "
+    ),
     "several models": Case(
-        _twins(BUSY[:3]), 1, "the server has several models, choose one with --model: other, tiny-llama"
+        _twins(BUSY[:3]),
+        1,
+        "the server has several models, choose one with --model: other, tiny-llama",
     ),
-    "another model": Case(BUSY, 1, "no model 'huge'; the server has tiny-llama", (*SHORT, "--model", "huge")),
-    "append to another model": Case(BUSY, 1, _OTHER_MODEL, APPEND, _earlier(model_name="other")),
-    "append to another release": Case(BUSY, 1, _OTHER_RELEASE, APPEND, _earlier(upstream_version="0.9.1")),
+    "another model": Case(
+        BUSY,
+        1,
+        "no model 'huge'; the server has tiny-llama",
+        (*SHORT, "--model", "huge"),
+    ),
+    "append to another model": Case(
+        BUSY, 1, _OTHER_MODEL, APPEND, _earlier(model_name="other")
+    ),
+    "append to another release": Case(
+        BUSY, 1, _OTHER_RELEASE, APPEND, _earlier(upstream_version="0.9.1")
+    ),
     "append to other buckets": Case(BUSY, 1, _OTHER_BUCKETS, APPEND, _other_buckets()),
     # Of flags: tests/service/usage.yml.
-    "append to another format": Case((), 2, _OTHER_FORMAT, APPEND, _earlier(format="something/2")),
+    "append to another format": Case(
+        (), 2, _OTHER_FORMAT, APPEND, _earlier(format="something/2")
+    ),
 }
 #: The notice of a server that drafts: once, not at every sample.
 DRAFTS = "the server drafts: nothing is recorded until it stops\n"
@@ -173,16 +229,21 @@ DRAFTS = "the server drafts: nothing is recorded until it stops\n"
 def test_what_cannot_be_recorded_is_told_in_one_line_and_leaves_the_file_as_it_was(
     name: str, tmp_path: Path
 ) -> None:
-    """1 nothing could be recorded, 2 bad usage, 4 no server; neither half a file nor an emptied one is left.
+    """1 nothing could be recorded, 2 bad usage, 4 no server; neither half a file nor an
+    emptied one is left.
 
     Whoever watches a server that drafts learns at once that nothing is recorded.
     """
-    case, file = CASES[name], tmp_path / "baseline.json"
+    case = CASES[name]
+    file = tmp_path / "baseline.json"
     if case.earlier:
         file.write_text(case.earlier)
     out = () if "--out" in case.flags else ("--out", str(file))
     with ReplayServer(case.replies or [b""]) as server, without_waiting(command):
-        url = server.url if case.replies else f"http://127.0.0.1:{free_port()}"
+        if case.replies:
+            url = server.url
+        else:
+            url = f"http://127.0.0.1:{free_port()}"
         outcome = run_here("baseline", url, *out, *case.flags)
     notice = DRAFTS if name == "speculates all the time" else ""
     assert (outcome.code, outcome.out) == (case.code, "")
@@ -197,16 +258,33 @@ def test_one_of_several_models_can_be_chosen(tmp_path: Path) -> None:
     """Only its own engines are recorded."""
     out = tmp_path / "baseline.json"
     with ReplayServer(_twins(BUSY[:25])) as server, without_waiting(command):
-        outcome = run_here("baseline", server.url, "--model", "other", "--out", str(out), *SHORT)
+        outcome = run_here(
+            "baseline", server.url, "--model", "other", "--out", str(out), *SHORT
+        )
     assert (outcome.code, outcome.err) == (0, "")
     assert load_baseline(str(out)).model_name == "other"
 
 
 def test_phases_without_drafts_are_enough(tmp_path: Path) -> None:
-    """A server that speculates at times is recorded at the others, once its last draft has settled."""
+    """A server that speculates at times is recorded at the others, once its last draft
+    has settled.
+    """
     out = tmp_path / "baseline.json"
-    words = ("--out", str(out), "--for", "2s", "--settle", "300ms", "--method", "ngram", *BEAT)
-    with ReplayServer((*PHASES[3:6], *_without_drafts())) as server, without_waiting(command):
+    words = (
+        "--out",
+        str(out),
+        "--for",
+        "2s",
+        "--settle",
+        "300ms",
+        "--method",
+        "ngram",
+        *BEAT,
+    )
+    with (
+        ReplayServer((*PHASES[3:6], *_without_drafts())) as server,
+        without_waiting(command),
+    ):
         outcome = run_here("baseline", server.url, *words)
     assert (outcome.code, outcome.err) == (0, DRAFTS)
     assert sum(bucket.requests for bucket in load_baseline(str(out)).buckets) > 0
@@ -223,12 +301,16 @@ def _without_drafts() -> Iterator[bytes]:
 
 def test_a_model_name_cannot_steer_the_terminal(tmp_path: Path) -> None:
     """Neither in the table nor in the error, which stays one line."""
-    hostile = tuple(body.replace(b'"tiny-llama"', b'"tiny\x1b[31m\\nllama"') for body in BUSY[:25])
+    hostile = tuple(
+        body.replace(b'"tiny-llama"', b'"tiny\x1b[31m\\nllama"') for body in BUSY[:25]
+    )
     shown = "tiny\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}llama"
     out = str(tmp_path / "baseline.json")
     with ReplayServer(hostile) as server, without_waiting(command):
         done = run_here("baseline", server.url, "--out", out, *SHORT)
-        refused = run_here("baseline", server.url, "--model", "x", "--out", out + "2", *SHORT)
+        refused = run_here(
+            "baseline", server.url, "--model", "x", "--out", out + "2", *SHORT
+        )
     assert (done.code, done.err) == (0, "")
     assert f"{shown} without speculation" in done.out
     assert (refused.code, refused.err.count("\n")) == (1, 1)

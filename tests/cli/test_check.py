@@ -16,7 +16,14 @@ from golden.cases import drafted, recorded_baseline
 from prometheus.replay import ReplayServer, Reply, series
 from statuspage.examples import HEALTHY, PAGES, POOR, engine, page_of, target
 from support.builders import upstream
-from support.commands import Outcome, run, run_here, run_in_terminal, without_waiting, wrong_refusals
+from support.commands import (
+    Outcome,
+    run,
+    run_here,
+    run_in_terminal,
+    without_waiting,
+    wrong_refusals,
+)
 from support.copies import replace
 from support.exporter import running_exporter
 from support.golden import golden_text
@@ -32,8 +39,10 @@ from vllm_specdec_exporter.publish import snapshot
 from vllm_specdec_exporter.publish import terminal_report as report
 from vllm_specdec_exporter.publish.wording import RED, YELLOW
 
-PHASES, NOSPEC = series("ngram-phases"), series("nospec")
-FAIR, POOR_PHASE = (PHASES[3], PHASES[27]), (PHASES[30], PHASES[60])
+PHASES = series("ngram-phases")
+NOSPEC = series("nospec")
+FAIR = (PHASES[3], PHASES[27])
+POOR_PHASE = (PHASES[30], PHASES[60])
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -43,20 +52,26 @@ class Case:
 
     replies: tuple[Reply | bytes, ...]
     code: int
-    verdicts: tuple[str, ...]  # how the lines on top begin; without any the server cannot be judged
+    #: How the lines on top begin; without any the server cannot be judged.
+    verdicts: tuple[str, ...]
     says: tuple[str, ...] = ()  # what else stands in the report
     flags: tuple[str, ...] = ()  # beside the URL
 
 
 def _one_of_two_poor() -> tuple[bytes, bytes]:
     """Two engines, of which one has all its drafts rejected."""
-    first, last = series("dp2")[3].decode(), series("dp2")[25].decode()
-    accepted = re.compile(r'^vllm:spec_decode_num_accepted\w+\{engine="1".*\n', re.MULTILINE)
+    first = series("dp2")[3].decode()
+    last = series("dp2")[25].decode()
+    accepted = re.compile(
+        r'^vllm:spec_decode_num_accepted\w+\{engine="1".*\n', re.MULTILINE
+    )
     stuck = iter(accepted.findall(first))
     return first.encode(), accepted.sub(lambda _: next(stuck), last).encode()
 
 
-_CONFIG = json.dumps({"method": "eagle3", "model": "a/draft", "num_speculative_tokens": 3})
+_CONFIG = json.dumps(
+    {"method": "eagle3", "model": "a/draft", "num_speculative_tokens": 3}
+)
 _FEW = (PHASES[60], PHASES[64])
 
 #: A profile of one kind of machine, so that there is a verdict.
@@ -67,7 +82,10 @@ CASES = {
         FAIR,
         0,
         ("LIKELY BENEFICIAL (0.",),
-        ("hint: speculation is likely beneficial, but that is not certain: ", "Give --cost.hardware, run"),
+        (
+            "hint: speculation is likely beneficial, but that is not certain: ",
+            "Give --cost.hardware, run",
+        ),
         ("--cost.profile", "auto"),
     ),
     "fair": Case(
@@ -92,17 +110,34 @@ CASES = {
     "off": Case(
         (NOSPEC[2], NOSPEC[10]),
         3,
-        ("OFF  tiny-llama, engine 0: the server shows no sign of speculation being configured",),
-        ("activity off (", "hint: speculation is off: ", "--speculative-config", "--spec.config"),
+        (
+            (
+                "OFF  tiny-llama, engine 0: the server shows no sign of speculation "
+                "being configured"
+            ),
+        ),
+        (
+            "activity off (",
+            "hint: speculation is off: ",
+            "--speculative-config",
+            "--spec.config",
+        ),
     ),
     "few-drafts": Case(
         _FEW,
         3,
         ("WARMING_UP  tiny-llama, engine 0: 3 drafts in the last 1s, 100 are needed",),
-        ("activity warming_up (", "hint: too little to judge by: 3 drafts in the last 1s"),
+        (
+            "activity warming_up (",
+            "hint: too little to judge by: 3 drafts in the last 1s",
+        ),
     ),
     "few-are-enough": Case(
-        _FEW, 1, ("HARMFUL  ",), ("problem: ",), ("--threshold", "minimum_drafts=2", *MACHINE)
+        _FEW,
+        1,
+        ("HARMFUL  ",),
+        ("problem: ",),
+        ("--threshold", "minimum_drafts=2", *MACHINE),
     ),
     "within-a-request": Case(
         (upstream("llamacpp-k4.txt"),),
@@ -116,10 +151,15 @@ CASES = {
         ("BENEFICIAL  tiny-llama, engine 0: ", "HARMFUL  tiny-llama, engine 1: 0."),
         ("quality poor",),
     ),
-    "cut": Case((Reply(PHASES[3][:-20]),), 4, (), ("malformed: the text ends within a line",)),
+    "cut": Case(
+        (Reply(PHASES[3][:-20]),), 4, (), ("malformed: the text ends within a line",)
+    ),
     "goes-down": Case((PHASES[3], Reply(b"", 500)), 4, (), ("http_status: HTTP 500",)),
     "hostile": Case(
-        tuple(phase.replace(b'"tiny-llama"', b'"tiny\x1b[31m\\nllama"') for phase in POOR_PHASE),
+        tuple(
+            phase.replace(b'"tiny-llama"', b'"tiny\x1b[31m\\nllama"')
+            for phase in POOR_PHASE
+        ),
         1,
         ("HARMFUL  tiny\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}llama",),
     ),
@@ -130,8 +170,8 @@ CASES = {
 def test_exit_code_and_report_tell_how_it_stands(name: str) -> None:
     """0 active and not losing, 1 losing or bypassed, 3 not to be judged, 4 no metrics.
 
-    Each engine has its verdict on top; a problem is called one, only what is active has a quality, and
-    nothing out of the server's labels steers the terminal.
+    Each engine has its verdict on top; a problem is called one, only what is active has
+    a quality, and nothing out of the server's labels steers the terminal.
     """
     case = CASES[name]
     with ReplayServer(case.replies, version="0.32.0") as server, without_waiting(check):
@@ -153,7 +193,9 @@ def test_exit_code_and_report_tell_how_it_stands(name: str) -> None:
 
 def test_a_server_that_does_not_listen_ends_with_4_at_once() -> None:
     """Nobody waits for the whole watch when the first poll already failed."""
-    outcome = run_here("check", f"http://127.0.0.1:{free_port()}", "--for", "59m", "--json")
+    outcome = run_here(
+        "check", f"http://127.0.0.1:{free_port()}", "--for", "59m", "--json"
+    )
     assert outcome.code == 4
     (target,) = snapshot.decode(outcome.out.encode()).targets
     assert target.failure is not None
@@ -164,17 +206,24 @@ def test_a_server_that_does_not_listen_ends_with_4_at_once() -> None:
 
 
 _SIZED = ("--cost.hardware", "4xh100", "--spec.config", _CONFIG)
-_GOOD, _FAIR, _BAD = (0.9, 0.7, 0.4), (0.5, 0.2, 0.05), (0.1, 0.01, 0.001)
+_GOOD = (0.9, 0.7, 0.4)
+_FAIR = (0.5, 0.2, 0.05)
+_BAD = (0.1, 0.01, 0.001)
 #: As `calibrate` writes it.
 _PROFILE = """
 profiles:
   mine: {unit: milliseconds, basis: calibrated, batches: [1, 16], contexts: [500, 2000], uncertainty: 0.09,
          target: {fixed: 12, per_request: 0.1}, draft: {fixed: 2, per_position: 3}}
 """
-#: By golden report: what the server answers, the flags, and a file that the last of them names.
+#: By golden report: what the server answers, the flags, and a file that the last of
+#: them names.
 BASES: dict[str, tuple[Sequence[Reply | bytes], tuple[str, ...], str]] = {
     "modelled": ((drafted(1e3, 8, _GOOD), drafted(2e4, 8, _GOOD)), _SIZED, ""),
-    "observed": ((drafted(1e3, 8, _FAIR, 75.0), drafted(2e4, 8, _FAIR, 1500.0)), _SIZED, ""),
+    "observed": (
+        (drafted(1e3, 8, _FAIR, 75.0), drafted(2e4, 8, _FAIR, 1500.0)),
+        _SIZED,
+        "",
+    ),
     "likely-harmful": ((drafted(1e3, 8, _BAD), drafted(2e4, 8, _BAD)), _SIZED, ""),
     "calibrated": (
         (drafted(1e3, 8, _GOOD), drafted(2e4, 8, _GOOD)),
@@ -191,7 +240,9 @@ BASES: dict[str, tuple[Sequence[Reply | bytes], tuple[str, ...], str]] = {
 
 @pytest.mark.parametrize("name", BASES)
 def test_a_report_for_each_basis(name: str, tmp_path: Path) -> None:
-    """`UPDATE_GOLDEN=1 pytest tests/cli` writes the files anew; read them as somebody who is on call."""
+    """`UPDATE_GOLDEN=1 pytest tests/cli` writes the files anew; read them as somebody
+    who is on call.
+    """
     replies, flags, text = BASES[name]
     if text:
         (tmp_path / "file").write_text(text)
@@ -215,10 +266,15 @@ CODES = {
 }
 
 
-def test_the_exit_code_goes_by_payoff_and_by_quality_where_payoff_is_not_known() -> None:
-    """Whether it loses counts, not what the rubric calls it: poor acceptance that pays is no problem."""
+def test_the_exit_code_goes_by_payoff_and_by_quality_where_payoff_is_not_known() -> (
+    None
+):
+    """Whether it loses counts, not what the rubric calls it: poor acceptance that pays
+    is no problem.
+    """
     found = {
-        code: tuple(name for name in names if exit_code(PAGES[name]) == code) for code, names in CODES.items()
+        code: tuple(name for name in names if exit_code(PAGES[name]) == code)
+        for code, names in CODES.items()
     }
     assert found == CODES
     (paying,) = PAGES["decrease"].targets[0].engines
@@ -228,29 +284,47 @@ def test_the_exit_code_goes_by_payoff_and_by_quality_where_payoff_is_not_known()
         only = engine(shares, running=None)
         assert only.payoff.verdict is None
         assert exit_code(page_of(target(only))) == code
-        likely = replace(only, payoff=Payoff(PayoffVerdict.UNKNOWN, likely=PayoffVerdict.HARMFUL))
+        likely = replace(
+            only, payoff=Payoff(PayoffVerdict.UNKNOWN, likely=PayoffVerdict.HARMFUL)
+        )
         assert exit_code(page_of(target(likely))) == 1
-    # Nothing is drafted, and a K schedule says so: no problem, neither in the code nor in the colour.
+    # Nothing is drafted, and a K schedule says so: no problem, neither in the code nor
+    # in the colour.
     (bypassed,) = PAGES["bypassed"].targets[0].engines
     scheduled = replace(bypassed, activity=replace(bypassed.activity, scheduled=True))
     for one, code, colour in ((bypassed, 1, RED), (scheduled, 3, YELLOW)):
         page = page_of(target(one))
         assert exit_code(page) == code
-        assert report.render(page, colour=True).splitlines()[1].startswith(f"  \x1b[{colour}mBYPASSED")
+        assert (
+            report.render(page, colour=True)
+            .splitlines()[1]
+            .startswith(f"  \x1b[{colour}mBYPASSED")
+        )
 
 
 # --- usage
 
 
 def test_an_address_that_cannot_be_used_is_one_line() -> None:
-    """The line names the variable and the value, and says what is allowed. Flags: tests/service/usage.yml."""
-    named = (["dns+http://vllm:8000"], '"dns+http://vllm:8000": only serve finds servers by a name\n')
+    """The line names the variable and the value, and says what is allowed.
+
+    Flags: tests/service/usage.yml.
+    """
+    named = (
+        ["dns+http://vllm:8000"],
+        '"dns+http://vllm:8000": only serve finds servers by a name\n',
+    )
     assert wrong_refusals("check", [named]) == []
     variable = "VLLM_SPECDEC_EXPORTER_VLLM_URL"
     bad = f'{variable} "ftp://x": not an address; allowed: http://host:port'
     several = {variable: "http://a,http://b"}
     assert wrong_refusals("check", [((), bad)], **{variable: "ftp://x"}) == []
-    assert wrong_refusals("check", [((), "check looks at one server; give one URL")], **several) == []
+    assert (
+        wrong_refusals(
+            "check", [((), "check looks at one server; give one URL")], **several
+        )
+        == []
+    )
 
 
 def test_the_address_may_come_from_the_environment() -> None:
@@ -258,7 +332,9 @@ def test_the_address_may_come_from_the_environment() -> None:
     here, there = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
     variable = {"VLLM_SPECDEC_EXPORTER_VLLM_URL": there}
     assert run_here("check", **variable).out.startswith(f"{there} cannot be judged\n")
-    assert run_here("check", here, **variable).out.startswith(f"{here} cannot be judged\n")
+    assert run_here("check", here, **variable).out.startswith(
+        f"{here} cannot be judged\n"
+    )
 
 
 # --- JSON
@@ -267,19 +343,29 @@ def test_the_address_may_come_from_the_environment() -> None:
 def known(result: ExporterResult) -> list[object]:
     """What is known of each engine, whatever the length of the watch."""
     return [
-        (engine.key, engine.deployment, engine.counters, engine.load, engine.accepted_tokens_per_draft)
+        (
+            engine.key,
+            engine.deployment,
+            engine.counters,
+            engine.load,
+            engine.accepted_tokens_per_draft,
+        )
         for target in result.targets
         for engine in target.engines
     ]
 
 
 def test_json_is_the_snapshot() -> None:
-    """One line of valid JSON, which says of the server what the exporter's own snapshot says of it."""
+    """One line of valid JSON, which says of the server what the exporter's own snapshot
+    says of it.
+    """
     with ReplayServer([PHASES[-1]]) as server:
         with without_waiting(check):
             outcome = run_here("check", server.url, "--for", "1s", "--json")
         with running_exporter("--vllm.url", server.url) as exporter:
-            served = eventually(lambda: (one := get_metrics(exporter.url)).targets[0].engines and one)
+            served = eventually(
+                lambda: (one := get_metrics(exporter.url)).targets[0].engines and one
+            )
     assert (outcome.code, outcome.err, outcome.out.count("\n")) == (3, "", 1)
     jsonschema.validate(json.loads(outcome.out), snapshot.schema())
     found = snapshot.decode(outcome.out.encode())
@@ -309,9 +395,15 @@ def fixed(text: str) -> list[str]:
     ],
 )
 def test_colours_are_for_terminals(
-    monkeypatch: pytest.MonkeyPatch, flag: str, terminal: bool, no_color: str | None, coloured: bool
+    monkeypatch: pytest.MonkeyPatch,
+    flag: str,
+    terminal: bool,
+    no_color: str | None,
+    coloured: bool,
 ) -> None:
-    """As https://no-color.org has it: an empty NO_COLOR does not count, and a flag outranks it."""
+    """As https://no-color.org has it: an empty NO_COLOR does not count, and a flag
+    outranks it.
+    """
     monkeypatch.delenv("NO_COLOR", raising=False)
     if no_color is not None:
         monkeypatch.setenv("NO_COLOR", no_color)
@@ -320,15 +412,19 @@ def test_colours_are_for_terminals(
 
 
 def test_the_report_has_the_same_words_everywhere() -> None:
-    """Without its colours, out of its JSON, and with a question mark for what ASCII does not have.
+    """Without its colours, out of its JSON, and with a question mark for what ASCII
+    does not have.
 
-    A terminal is told before what is being watched, and for how long; nobody is told the password.
+    A terminal is told before what is being watched, and for how long; nobody is told
+    the password.
     """
 
     def shown(start: Callable[..., Outcome], *flags: str, **environment: str) -> str:
         with ReplayServer(POOR_PHASE, version="0.32.0") as server:
             url = server.url.replace("//", "//somebody:hunter2@")
-            outcome = start("check", url, "--for", "1s", *MACHINE, *flags, **environment)
+            outcome = start(
+                "check", url, "--for", "1s", *MACHINE, *flags, **environment
+            )
         assert (outcome.code, outcome.err) == (1, "")
         assert "hunter2" not in outcome.out
         return outcome.out
@@ -344,12 +440,18 @@ def test_the_report_has_the_same_words_everywhere() -> None:
     document = as_json.result().partition("\n")[2]
     assert "\x1b" not in document
     assert fixed(report.render(snapshot.decode(document.encode()))) == plain
-    assert fixed(in_ascii.result()) == [re.sub("[^\x00-\x7f]", "?", line) for line in plain]
+    assert fixed(in_ascii.result()) == [
+        re.sub("[^\x00-\x7f]", "?", line) for line in plain
+    ]
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    """`check | head -1` ends without a traceback, with the code of a program that wrote to a closed pipe."""
+    """`check | head -1` ends without a traceback, with the code of a program that wrote
+    to a closed pipe.
+    """
     with ReplayServer(FAIR) as server:
-        script = f"'{COMMAND}' check {server.url} --for 1s | true; exit ${{PIPESTATUS[0]}}"
+        script = (
+            f"'{COMMAND}' check {server.url} --for 1s | true; exit ${{PIPESTATUS[0]}}"
+        )
         outcome = run("-c", script, command=("bash",))
     assert outcome == Outcome(141, "", "")

@@ -21,17 +21,27 @@ VERSION = f"vllm-specdec-exporter {vllm_specdec_exporter.__version__}\n"
 
 @pytest.mark.parametrize("command", [(COMMAND,), MODULE], ids=["script", "module"])
 def test_the_version_is_shown(command: tuple[str, ...]) -> None:
-    """The script and `python -m` are the same program; the flag may stand behind others."""
-    assert run("--log.level", "debug", "--version", command=command) == Outcome(0, VERSION)
+    """The script and `python -m` are the same program; the flag may stand behind
+    others.
+    """
+    assert run("--log.level", "debug", "--version", command=command) == Outcome(
+        0, VERSION
+    )
 
 
 @pytest.mark.parametrize(
-    "words", ["--help", "plan --help", "--version", "dashboards", "check http://127.0.0.1:1"]
+    "words",
+    ["--help", "plan --help", "--version", "dashboards", "check http://127.0.0.1:1"],
 )
 def test_a_full_disk_is_no_verdict(words: str) -> None:
-    """It has its own exit code, and one line: 1 of `check` means that speculation loses."""
+    """It has its own exit code, and one line: 1 of `check` means that speculation
+    loses.
+    """
     outcome = run("-c", f"'{COMMAND}' {words} > /dev/full", command=("bash",))
-    error = "vllm-specdec-exporter: error: the output cannot be written: No space left on device\n"
+    error = (
+        "vllm-specdec-exporter: error: the output cannot be written: No space left on "
+        "device\n"
+    )
     assert outcome == Outcome(74, "", error)
 
 
@@ -45,7 +55,8 @@ def test_help_shows_every_command_on_one_screen() -> None:
     names = re.findall(r"^  (\w+)", outcome.out, re.MULTILINE)
     assert names == list(cli.COMMANDS)
     assert " ".join(names) == (
-        "serve demo health dashboards act check compare history requests baseline calibrate "
+        "serve demo health dashboards act check compare history requests baseline "
+        "calibrate "
         "plan sweep simulate"
     )
 
@@ -53,11 +64,18 @@ def test_help_shows_every_command_on_one_screen() -> None:
 def test_a_mistyped_command_or_flag_is_told_which_was_likely_meant() -> None:
     """Where nothing is alike, the commands that there are."""
     start = "vllm-specdec-exporter: error: unknown command"
-    assert run_here("chekc") == Outcome(2, "", f"{start} 'chekc'; did you mean check?\n")
-    assert run_here("xyz") == Outcome(2, "", f"{start} 'xyz'; known: {', '.join(cli.COMMANDS)}\n")
+    assert run_here("chekc") == Outcome(
+        2, "", f"{start} 'chekc'; did you mean check?\n"
+    )
+    assert run_here("xyz") == Outcome(
+        2, "", f"{start} 'xyz'; known: {', '.join(cli.COMMANDS)}\n"
+    )
     error = run_here("--vlm.url", "x").err
     assert "did you mean --vllm.url? (see vllm-specdec-exporter serve --help)" in error
-    assert "did you mean --json? (see vllm-specdec-exporter check --help)" in run_here("check", "--jsn").err
+    assert (
+        "did you mean --json? (see vllm-specdec-exporter check --help)"
+        in run_here("check", "--jsn").err
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -75,22 +93,39 @@ def test_check_can_be_interrupted(number: signal.Signals) -> None:
 
 
 def test_every_command_that_reads_a_server_takes_a_deadline_and_its_access() -> None:
-    """A vLLM under load answers in 6 to 24 seconds, and some need a header, a token or certificates."""
+    """A vLLM under load answers in 6 to 24 seconds, and some need a header, a token or
+    certificates.
+    """
     slow = raw(0.5, head(Content_Type=CLASSIC) + capture())
     with FaultyServer(slow) as server:
         for words in (
             ("check", server.url, "--for", "1s"),
             ("compare", server.url, f"{server.url}/metrics/", "--for", "1s"),
             ("baseline", server.url, "--for", "2s", "--out", "/dev/null"),
-            ("calibrate", server.url, "--plain-url", server.url, "--quiet", "--out", "/dev/null"),
+            (
+                "calibrate",
+                server.url,
+                "--plain-url",
+                server.url,
+                "--quiet",
+                "--out",
+                "/dev/null",
+            ),
         ):
-            outcome = run_here(*words, "--poll.timeout", "100ms", "--vllm.header", "X-Tenant: blue")
-            assert (outcome.code, "within 0.1 s" in outcome.out + outcome.err) == (4, True), outcome
+            outcome = run_here(
+                *words, "--poll.timeout", "100ms", "--vllm.header", "X-Tenant: blue"
+            )
+            assert (outcome.code, "within 0.1 s" in outcome.out + outcome.err) == (
+                4,
+                True,
+            ), outcome
             assert server.requests[-1].headers["x-tenant"] == "blue"
 
 
 @pytest.mark.full
 def test_two_answers_that_take_twice_the_time_are_enough() -> None:
     with FaultyServer(raw(2.2, head(Content_Type=CLASSIC) + capture())) as server:
-        outcome = run_here("check", server.url, "--for", "1s", "--json", "--poll.timeout", "9s")
+        outcome = run_here(
+            "check", server.url, "--for", "1s", "--json", "--poll.timeout", "9s"
+        )
     assert json.loads(outcome.out)["targets"][0]["engines"][0]["windows"]

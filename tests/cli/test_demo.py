@@ -18,18 +18,28 @@ from pathlib import Path
 import pytest
 
 from support.commands import run
-from support.programs import COMMAND, answers, clean_environment, eventually, find_program
+from support.programs import (
+    COMMAND,
+    answers,
+    clean_environment,
+    eventually,
+    find_program,
+)
 
 SECONDS = 180.0
 PROGRAMS = ("simulated vLLM", "exporter", "Prometheus", "Alertmanager")
 USUAL_PORTS = (8000, 9850, 9090, 9093)
 #: What the suggested check is told, as the exporter of the demo is.
-SPECULATION = re.escape(""" --spec.config '{"method": "eagle3"}' --cost.hardware h100 --cost.model 8B""")
+SPECULATION = re.escape(
+    """ --spec.config '{"method": "eagle3"}' --cost.hardware h100 --cost.model 8B"""
+)
 
 
 @dataclass
 class Demo:
-    """A demo that runs, what it has said so far, and the folder for its temporary files."""
+    """A demo that runs, what it has said so far, and the folder for its temporary
+    files.
+    """
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -42,13 +52,17 @@ class Demo:
     @property
     def pages(self) -> dict[str, str]:
         """The address of each program, as printed."""
-        return dict(re.findall(r"^  (\w[\w ]*?) +(http://\S+)$", self.said, re.MULTILINE))
+        return dict(
+            re.findall(r"^  (\w[\w ]*?) +(http://\S+)$", self.said, re.MULTILINE)
+        )
 
     @property
     def children(self) -> set[int]:
         """The processes that it started."""
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return {int(pid) for pid in path.read_text().split()} if path.exists() else set()
+        if path.exists():
+            return {int(pid) for pid in path.read_text().split()}
+        return set()
 
     @property
     def summaries(self) -> list[str]:
@@ -65,7 +79,9 @@ class Demo:
         eventually(holds, SECONDS)
 
     def ends(self, *signals: int) -> int:
-        """Stop it, see that neither a process, a file nor a traceback is left, and return its code."""
+        """Stop it, see that neither a process, a file nor a traceback is left, and
+        return its code.
+        """
         children = self.children
         for number in signals:
             self.process.send_signal(number)
@@ -79,12 +95,16 @@ class Demo:
 
 @contextlib.contextmanager
 def demo(
-    folder: Path, *flags: str, command: Sequence[str] = (COMMAND,), introduced: bool = True
+    folder: Path,
+    *flags: str,
+    command: Sequence[str] = (COMMAND,),
+    introduced: bool = True,
 ) -> Iterator[Demo]:
     """Run a demo whose temporary files go to `folder`, once it has introduced itself."""
     for program in ("prometheus", "prometheus-alertmanager"):
         find_program(program, program)
-    temporary, log = folder / "tmp", folder / "log"
+    temporary = folder / "tmp"
+    log = folder / "log"
     temporary.mkdir()
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -111,11 +131,15 @@ def demo(
 
 
 @pytest.mark.full
-def test_every_program_has_a_free_port_and_prometheus_has_the_series(tmp_path: Path) -> None:
-    """Where the usual ports are in use, by whomever, the demo finds others and says which.
+def test_every_program_has_a_free_port_and_prometheus_has_the_series(
+    tmp_path: Path,
+) -> None:
+    """Where the usual ports are in use, by whomever, the demo finds others and says
+    which.
 
-    Each program has a page; simulated server and exporter are scraped; whoever asked for a line every ten
-    minutes sees one at once all the same. Ctrl-C twice leaves nothing behind.
+    Each program has a page; simulated server and exporter are scraped; whoever asked
+    for a line every ten minutes sees one at once all the same. Ctrl-C twice leaves
+    nothing behind.
     """
     with contextlib.ExitStack() as stack:
         for port in USUAL_PORTS:
@@ -130,7 +154,9 @@ def test_every_program_has_a_free_port_and_prometheus_has_the_series(tmp_path: P
         simulator, exporter = (found.pages[name].rstrip("/") for name in PROGRAMS[:2])
         assert f"curl -s {exporter}/metrics" in found.said
         assert f"check {simulator.removesuffix('/metrics')} --spec.config" in found.said
-        base = f"http://{urllib.parse.urlsplit(found.pages['Prometheus']).netloc}/api/v1"
+        base = (
+            f"http://{urllib.parse.urlsplit(found.pages['Prometheus']).netloc}/api/v1"
+        )
 
         def api(path: str) -> list[dict[str, str]]:
             with urllib.request.urlopen(f"{base}/{path}", timeout=120) as answer:
@@ -138,42 +164,67 @@ def test_every_program_has_a_free_port_and_prometheus_has_the_series(tmp_path: P
             return list(data if isinstance(data, list) else next(iter(data.values())))
 
         query = urllib.parse.urlencode({"match[]": '{__name__=~"vllm_specdec_.+"}'})
-        wanted = {"vllm_specdec_up", "vllm_specdec_activity", "vllm_specdec_mean_acceptance_length"}
-        found.wait(lambda: wanted <= {series["__name__"] for series in api(f"series?{query}")})
+        wanted = {
+            "vllm_specdec_up",
+            "vllm_specdec_activity",
+            "vllm_specdec_mean_acceptance_length",
+        }
+        found.wait(
+            lambda: wanted <= {series["__name__"] for series in api(f"series?{query}")}
+        )
         jobs = {"vllm": "up", "vllm-specdec-exporter": "up"}
-        found.wait(lambda: jobs == {one["labels"]["job"]: one["health"] for one in api("targets")})  # type: ignore[index]
+        found.wait(
+            lambda: (
+                jobs == {one["labels"]["job"]: one["health"] for one in api("targets")}
+            )
+        )  # type: ignore[index]
         assert len(api("alertmanagers")) == 1
         found.wait(lambda: found.summaries)
-        # The shell's code for an interrupted program is right where the second one interrupted the clean-up.
+        # The shell's code for an interrupted program is right where the second one
+        # interrupted the clean-up.
         assert found.ends(signal.SIGINT, signal.SIGINT) in (0, 130)
 
 
 @pytest.mark.full
-def test_a_demo_that_ends_by_itself_tells_how_it_stands_and_what_to_try(tmp_path: Path) -> None:
-    """A line soon, then one every second and one at the end, the last with state and values.
+def test_a_demo_that_ends_by_itself_tells_how_it_stands_and_what_to_try(
+    tmp_path: Path,
+) -> None:
+    """A line soon, then one every second and one at the end, the last with state and
+    values.
 
-    The commands that it suggests can be typed as they stand, also by whoever started it by `python -m`.
+    The commands that it suggests can be typed as they stand, also by whoever started it
+    by `python -m`.
     """
     module = (sys.executable, "-m", "vllm_specdec_exporter")
     with demo(tmp_path, "--for", "6s", "--every", "1s", command=module) as found:
         assert found.ends() == 0
-        said, summaries = found.said, found.summaries
+        said = found.said
+        summaries = found.summaries
     assert len(summaries) >= 3
     assert [line for line in summaries if not line.startswith("[healthy] ")] == []
     assert re.match(
-        r"\[healthy\] ((HARMFUL|MARGINAL|BENEFICIAL) \d\.\d\dx|LIKELY BENEFICIAL \(\d.+\d\)), [a-z][^,]+, "
-        r"acceptance (poor|fair|healthy|optimal), \d+%, mean acceptance length \d\.\d\d$",
+        r"\[healthy\] ((HARMFUL|MARGINAL|BENEFICIAL) \d\.\d\dx|LIKELY BENEFICIAL "
+        r"\(\d.+\d\)), [a-z][^,]+, "
+        r"acceptance (poor|fair|healthy|optimal), \d+%, mean acceptance length "
+        r"\d\.\d\d$",
         summaries[-1],
     )
     exporter = found.pages["exporter"].rstrip("/")
-    assert f"try: curl -s {exporter}/metrics | grep -E 'payoff|speedup|recommendation'\n" in said
-    hint = re.search(rf"^ +(\S.*) check http://127\.0\.0\.1:\d+{SPECULATION}$", said, re.MULTILINE)
+    assert (
+        f"try: curl -s {exporter}/metrics | grep -E 'payoff|speedup|recommendation'\n"
+        in said
+    )
+    hint = re.search(
+        rf"^ +(\S.*) check http://127\.0\.0\.1:\d+{SPECULATION}$", said, re.MULTILINE
+    )
     assert hint is not None
     assert run("-c", f"{hint[1]} check --version", command=("bash",)).code == 0
 
 
 @pytest.mark.full
-def test_a_demo_that_is_stopped_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_demo_that_is_stopped_while_it_starts_leaves_nothing_behind(
+    tmp_path: Path,
+) -> None:
     """Whoever changes his mind at once is not left with half of it."""
     with demo(tmp_path, introduced=False) as found:
         found.wait(lambda: found.children)
@@ -184,8 +235,13 @@ def test_a_demo_that_is_stopped_while_it_starts_leaves_nothing_behind(tmp_path: 
 def test_a_program_that_dies_ends_the_demo(tmp_path: Path) -> None:
     """The demo says which one it was, takes the others down, and ends with code 1."""
     with demo(tmp_path, "--every", "500ms") as found:
-        words = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in found.children}
-        os.kill(next(pid for pid, one in words.items() if b"serve" in one), signal.SIGKILL)
+        words = {
+            pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            for pid in found.children
+        }
+        os.kill(
+            next(pid for pid, one in words.items() if b"serve" in one), signal.SIGKILL
+        )
         assert found.ends() == 1
         assert "exporter exited with code -9" in found.said
 
@@ -195,7 +251,7 @@ def test_a_program_that_dies_ends_the_demo(tmp_path: Path) -> None:
 
 _INTERRUPTED = """
 import os, signal, time
-from vllm_specdec_exporter.serve.shutdown import Interruption
+from vllm_specdec_exporter.runtime.shutdown import Interruption
 
 interruption, said = Interruption(), []
 interruption.listen()
@@ -216,8 +272,12 @@ print(*said, sep=", ")
 """
 
 
-def test_an_interruption_waits_for_the_start_of_a_program_and_for_nothing_else() -> None:
-    """Who is interrupted between the start of a child and the note of it would leave it behind."""
+def test_an_interruption_waits_for_the_start_of_a_program_and_for_nothing_else() -> (
+    None
+):
+    """Who is interrupted between the start of a child and the note of it would leave it
+    behind.
+    """
     outcome = run("-c", _INTERRUPTED, command=(sys.executable,))
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out == ", ".join(["started, interrupted, at once"] * 3) + "\n"

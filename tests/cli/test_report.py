@@ -1,6 +1,7 @@
 """The report of `check` as text: golden files.
 
-`UPDATE_GOLDEN=1 pytest tests/cli` writes the files anew; look at the difference before it is committed.
+`UPDATE_GOLDEN=1 pytest tests/cli` writes the files anew; look at the difference before
+it is committed.
 """
 
 import json
@@ -23,15 +24,36 @@ ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 #: One of each kind; the values are those of the golden `/metrics` files.
 NAMES = (
-    *("ngram-steady", "ngram-collapse", "ngram-idle", "ngram-torn", "ngram-restarted", "ngram-by-method"),
-    *("ngram-measured", "ngram-baseline-of-another-release", "nospec", "nospec-though-configured"),
-    *("v0-with-spec-config", "diffusion", "llamacpp", "not-polled-yet", "two-targets-one-down"),
+    "ngram-steady",
+    "ngram-collapse",
+    "ngram-idle",
+    "ngram-torn",
+    "ngram-restarted",
+    "ngram-by-method",
+    "ngram-measured",
+    "ngram-baseline-of-another-release",
+    "nospec",
+    "nospec-though-configured",
+    "v0-with-spec-config",
+    "diffusion",
+    "llamacpp",
+    "not-polled-yet",
+    "two-targets-one-down",
 )
 #: One of each advice, and of each basis.
-ADVISED = ("healthy", "optimal", "decrease", "poor", "disable", "measured", "measured_harmful", "unsaid")
-SHOWN: dict[str, ExporterResult] = {case.name: run(case) for case in CASES if case.name in NAMES} | {
-    f"advice-{name.replace('_', '-')}": PAGES[name] for name in ADVISED
-}
+ADVISED = (
+    "healthy",
+    "optimal",
+    "decrease",
+    "poor",
+    "disable",
+    "measured",
+    "measured_harmful",
+    "unsaid",
+)
+SHOWN: dict[str, ExporterResult] = {
+    case.name: run(case) for case in CASES if case.name in NAMES
+} | {f"advice-{name.replace('_', '-')}": PAGES[name] for name in ADVISED}
 
 #: What is to be pasted: vLLM's flag, or the JSON alone where its method is not known.
 PASTED = re.compile(r".*--speculative-config '|(?:    to paste  | {14})\{\"")
@@ -39,7 +61,8 @@ PASTED = re.compile(r".*--speculative-config '|(?:    to paste  | {14})\{\"")
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_the_report_is_the_golden_file(name: str) -> None:
-    """Every byte of it is as committed, its coloured form has the same words, and all lines fit.
+    """Every byte of it is as committed, its coloured form has the same words, and all
+    lines fit.
 
     None is longer than 100 columns but those to paste, and none ends in blanks.
     """
@@ -48,7 +71,9 @@ def test_the_report_is_the_golden_file(name: str) -> None:
     painted = report.render(SHOWN[name], colour=True) + "\n"
     assert painted != now
     assert ESCAPES.sub("", painted) == now
-    assert [line for line in now.splitlines() if len(line) > 100 and not PASTED.match(line)] == []
+    assert [
+        line for line in now.splitlines() if len(line) > 100 and not PASTED.match(line)
+    ] == []
     assert [line for line in now.splitlines() if line != line.rstrip()] == []
 
 
@@ -63,7 +88,10 @@ def test_every_golden_report_belongs_to_a_case() -> None:
 def flags(result: ExporterResult) -> list[list[str]]:
     """What a shell makes of the lines that hold nothing but a flag to paste."""
     lines = report.render(result).splitlines()
-    own = [re.fullmatch(r"(?:    to paste  | {14})(--speculative-config .*)", line) for line in lines]
+    own = [
+        re.fullmatch(r"(?:    to paste  | {14})(--speculative-config .*)", line)
+        for line in lines
+    ]
     return [shlex.split(found[1]) for found in own if found]
 
 
@@ -77,17 +105,25 @@ def test_a_rule_that_is_not_known_here_is_shown_all_the_same() -> None:
     """A snapshot of a newer exporter can still be read."""
     only = engine()
     advice = replace(only.advice, rules=(Rule("new", "newfangled", "something holds"),))
-    assert "newfangled: something holds" in report.render(page_of(target(replace(only, advice=advice))))
+    assert "newfangled: something holds" in report.render(
+        page_of(target(replace(only, advice=advice)))
+    )
 
 
 def test_long_names_and_messages_fit_too() -> None:
-    """Whatever a server calls its model, and whatever went wrong, lines are wrapped; a word stays whole."""
+    """Whatever a server calls its model, and whatever went wrong, lines are wrapped; a
+    word stays whole.
+    """
     (case,) = (case for case in CASES if case.name == "two-targets-one-down")
     result = run(case)
     up, down = result.targets
     assert down.failure is not None
     message = f"no trusted TLS connection: {'certificate ' * 20}"
-    engines = tuple(replace(engine, model_name="org/a-model-" + "x" * 40) for engine in up.engines)
+    engines = tuple(
+        replace(engine, model_name="org/a-model-" + "x" * 40) for engine in up.engines
+    )
     down = replace(down, failure=replace(down.failure, message=message))
-    lines = report.render(replace(result, targets=(replace(up, engines=engines), down))).splitlines()
+    lines = report.render(
+        replace(result, targets=(replace(up, engines=engines), down))
+    ).splitlines()
     assert [line for line in lines if len(line) > 100] == []

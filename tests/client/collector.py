@@ -24,7 +24,8 @@ class Push:
         return read_push(self.body, time.time()).observations
 
 
-#: Answers a push: a status and a JSON; anything else is sent as it is, and `None` closes the connection.
+#: Answers a push: a status and a JSON; anything else is sent as it is, and `None`
+#: closes the connection.
 Reply = tuple[int, object] | bytes | None
 
 
@@ -32,7 +33,11 @@ def accepted(push: Push) -> Reply:
     """Answer as the exporter does."""
     pushed = read_push(push.body, time.time())
     errors = [f"requests[{place}]: {why}" for place, why in pushed.errors]
-    document = {"accepted": len(pushed.observations), "rejected": len(pushed.errors), "errors": errors}
+    document = {
+        "accepted": len(pushed.observations),
+        "rejected": len(pushed.errors),
+        "errors": errors,
+    }
     return 200 if pushed.observations else 400, document
 
 
@@ -40,7 +45,10 @@ class Collector(FaultyServer):
     """The server; keeps the pushes that came, in order."""
 
     def __init__(
-        self, reply: Callable[[Push], Reply] = accepted, *, tls: ssl.SSLContext | None = None
+        self,
+        reply: Callable[[Push], Reply] = accepted,
+        *,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         super().__init__(Behaviour(self._take, reads_request=False), tls=tls)
         self.reply = reply
@@ -54,7 +62,9 @@ class Collector(FaultyServer):
         if isinstance(reply, tuple):
             status, document = reply
             content = json.dumps(document).encode()
-            behaviour = answer(content, f"{status} told", "application/json", Connection="close")
+            behaviour = answer(
+                content, f"{status} told", "application/json", Connection="close"
+            )
         else:
             behaviour = raw(reply or b"")
         await behaviour.run(peer)
@@ -62,7 +72,11 @@ class Collector(FaultyServer):
     @property
     def observations(self) -> list[Observation]:
         """What was pushed, as the exporter reads it."""
-        return [observation for push in list(self.pushes) for observation in push.observations]
+        return [
+            observation
+            for push in list(self.pushes)
+            for observation in push.observations
+        ]
 
     @property
     def text(self) -> str:

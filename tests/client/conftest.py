@@ -1,4 +1,6 @@
-"""For tests of the client library: a vLLM and an exporter, started once for each module."""
+"""For tests of the client library: a vLLM and an exporter, started once for each
+module.
+"""
 
 from collections.abc import Iterator
 

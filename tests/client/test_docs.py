@@ -20,15 +20,24 @@ from vllm_specdec_exporter.per_request.observation import Observation, parse_rec
 pytestmark = pytest.mark.full
 
 DOCS = Path(__file__).parents[2] / "docs"
-TEXT = (DOCS / "requests.md").read_text("utf-8").partition("\n## Push\n")[2].partition("\n## ")[0]
+TEXT = (
+    (DOCS / "requests.md")
+    .read_text("utf-8")
+    .partition("\n## Push\n")[2]
+    .partition("\n## ")[0]
+)
 SCHEMA = json.loads((DOCS / "reference" / "push.schema.json").read_text("utf-8"))
-RECORDED = json.loads((Path(__file__).parent / "recorded" / "litellm_calls.json").read_text("utf-8"))
+RECORDED = json.loads(
+    (Path(__file__).parent / "recorded" / "litellm_calls.json").read_text("utf-8")
+)
 EXPORTER = "http://127.0.0.1:9850"
 GATEWAY = DOCS / "hooks" / "gateway.py"
 
 
 @pytest.fixture
-def collector(collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Collector:
+def collector(
+    collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Collector:
     """An exporter, whose token is where the examples have it."""
     (tmp_path / "specdec-token").write_text("a-token\n")
     monkeypatch.chdir(tmp_path)
@@ -36,10 +45,15 @@ def collector(collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def pushed(collector: Collector, count: int) -> list[Observation]:
-    """What was pushed, once there are so many: by the schema, with the token, and without any text."""
+    """What was pushed, once there are so many: by the schema, with the token, and
+    without any text.
+    """
     eventually(lambda: len(collector.pushes) >= count)
     assert not any(canary in collector.text for canary in CANARIES)
-    assert all(push.request.headers["authorization"] == "Bearer a-token" for push in collector.pushes)
+    assert all(
+        push.request.headers["authorization"] == "Bearer a-token"
+        for push in collector.pushes
+    )
     for push in collector.pushes:
         jsonschema.validate(json.loads(push.body), SCHEMA)
     return collector.observations
@@ -51,7 +65,12 @@ def test_curl(tmp_path: Path) -> None:
     [answer] = re.findall(r"^```json\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
     [body] = re.findall(r"-d '(.*)'", command, re.DOTALL)
     (tmp_path / "specdec-token").write_text("a-token\n")
-    flags = ("--vllm.url", "http://127.0.0.1:1", "--push.bearer-token-file", str(tmp_path / "specdec-token"))
+    flags = (
+        "--vllm.url",
+        "http://127.0.0.1:1",
+        "--push.bearer-token-file",
+        str(tmp_path / "specdec-token"),
+    )
     with running_exporter(*flags) as exporter:
         done = subprocess.run(
             ["bash", "-c", command.replace(EXPORTER, exporter.url)],
@@ -62,7 +81,9 @@ def test_curl(tmp_path: Path) -> None:
             timeout=60,
         )
         assert json.loads(done.stdout) == json.loads(answer)
-        assert exporter.metrics().value("request_drafts_total", request_type="code") == 4
+        assert (
+            exporter.metrics().value("request_drafts_total", request_type="code") == 4
+        )
     jsonschema.validate(json.loads(body), SCHEMA)
 
 
@@ -70,23 +91,46 @@ def test_python_on_the_page_is_a_part_of_a_hook() -> None:
     """So that every line that pushes is one that runs in these tests."""
     hooks = [path.read_text("utf-8") for path in (DOCS / "hooks").glob("*.py")]
     blocks = re.findall(r"^```python\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
-    assert [b for b in blocks if "push_request" in b and not any(b.strip() in hook for hook in hooks)] == []
+    assert [
+        b
+        for b in blocks
+        if "push_request" in b and not any(b.strip() in hook for hook in hooks)
+    ] == []
 
 
 def test_the_gateway(collector: Collector, caplog: pytest.LogCaptureFixture) -> None:
-    """Responses with and without a record are pushed; without an exporter, the gateway goes on."""
+    """Responses with and without a record are pushed; without an exporter, the gateway
+    goes on.
+    """
     code = GATEWAY.read_text("utf-8")
     assert code.count(EXPORTER) == 1
     hook: dict[str, Any] = {}
     exec(compile(code.replace(EXPORTER, collector.url), "gateway.py", "exec"), hook)
-    request = {"model": MODEL, "temperature": 0.3, "messages": [{"content": "CANARY-PROMPT"}]}
+    request = {
+        "model": MODEL,
+        "temperature": 0.3,
+        "messages": [{"content": "CANARY-PROMPT"}],
+    }
     hook["report"](request, whole())
-    hook["report"]({"model": MODEL, "prompt": "CANARY-PROMPT", "stream": True}, {"model": MODEL})
+    hook["report"](
+        {"model": MODEL, "prompt": "CANARY-PROMPT", "stream": True}, {"model": MODEL}
+    )
 
     chat, stream = pushed(collector, 2)
-    assert (chat.model_name, chat.request_type, chat.temperature) == (MODEL, "chat", 0.3)
-    assert (chat.completion_tokens, chat.record) == (COMPLETION_TOKENS, parse_record(RECORD))
-    assert (stream.request_type, stream.stream, stream.record) == ("completions", True, None)
+    assert (chat.model_name, chat.request_type, chat.temperature) == (
+        MODEL,
+        "chat",
+        0.3,
+    )
+    assert (chat.completion_tokens, chat.record) == (
+        COMPLETION_TOKENS,
+        parse_record(RECORD),
+    )
+    assert (stream.request_type, stream.stream, stream.record) == (
+        "completions",
+        True,
+        None,
+    )
     collector.reply = lambda _: (503, {"error": "CANARY-REASON"})
     hook["report"](request, whole())
     hook["pool"].shutdown()
@@ -96,12 +140,18 @@ def test_the_gateway(collector: Collector, caplog: pytest.LogCaptureFixture) -> 
 
 
 class TestLiteLLM:
-    """LiteLLM itself needs another openai than this project: its calls of a callback were recorded."""
+    """LiteLLM itself needs another openai than this project: its calls of a callback
+    were recorded.
+    """
 
     @pytest.fixture
     def hook(self, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> Any:
         """The callback, as the proxy imports it."""
-        for stub in ("litellm", "litellm.integrations", "litellm.integrations.custom_logger"):
+        for stub in (
+            "litellm",
+            "litellm.integrations",
+            "litellm.integrations.custom_logger",
+        ):
             monkeypatch.setitem(sys.modules, stub, ModuleType(stub))
         sys.modules["litellm.integrations.custom_logger"].CustomLogger = object  # type: ignore[attr-defined]
         monkeypatch.setenv("SPECDEC_PUSH_URL", collector.url)
@@ -114,18 +164,23 @@ class TestLiteLLM:
     async def test_what_it_pushes(
         self, hook: Any, collector: Collector, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Whole responses of both providers; not a stream, which LiteLLM assembles without its record."""
+        """Whole responses of both providers; not a stream, which LiteLLM assembles
+        without its record.
+        """
         assert TEXT.count(f"LiteLLM {RECORDED['litellm'].rpartition('.')[0]}") == 1
         for call in RECORDED["calls"]:
             usage = SimpleNamespace(**call["response"]["usage"])
             answer = SimpleNamespace(**{**call["response"], "usage": usage})
             await hook.async_log_success_event(
-                kwargs=call["kwargs"], response_obj=answer, start_time=None, end_time=None
+                kwargs=call["kwargs"],
+                response_obj=answer,
+                start_time=None,
+                end_time=None,
             )
         found = pushed(collector, 2)
-        assert [(one.request_type, one.temperature, one.completion_tokens) for one in found] == [
-            ("code", 0.3, 10)
-        ] * 2
+        assert [
+            (one.request_type, one.temperature, one.completion_tokens) for one in found
+        ] == [("code", 0.3, 10)] * 2
         assert all(one.record == parse_record(RECORD) for one in found)
         collector.reply = lambda _: (503, {"error": "not now"})
         await hook.async_log_success_event(

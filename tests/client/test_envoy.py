@@ -12,7 +12,15 @@ import httpx2
 import pytest
 
 from client.collector import Collector
-from support.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, FakeVLLM, stream, whole
+from support.fake_vllm import (
+    CANARIES,
+    COMPLETION_TOKENS,
+    MODEL,
+    RECORD,
+    FakeVLLM,
+    stream,
+    whole,
+)
 from support.ports import free_port
 from support.programs import clean_environment, eventually
 from vllm_specdec_exporter.per_request.observation import Observation, parse_record
@@ -24,22 +32,33 @@ ENVOY = str(Path(sys.executable).with_name("envoy"))
 BODY: dict[str, Any] = {
     "model": MODEL,
     "temperature": 0.3,
-    "messages": [{"role": "user", "content": 'CANARY-PROMPT "temperature": 9, \\"temperature\\": 8'}],
+    "messages": [
+        {
+            "role": "user",
+            "content": 'CANARY-PROMPT "temperature": 9, \\"temperature\\": 8',
+        }
+    ],
 }
 CHAT = "/v1/chat/completions"
 
 
 @pytest.fixture(scope="module")
 def config(
-    running_vllm: FakeVLLM, running_collector: Collector, tmp_path_factory: pytest.TempPathFactory
+    running_vllm: FakeVLLM,
+    running_collector: Collector,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Path, int]:
     """The file with this machine's ports, and the port that Envoy listens on."""
-    folder, port = tmp_path_factory.mktemp("envoy"), free_port()
+    folder = tmp_path_factory.mktemp("envoy")
+    port = free_port()
     (folder / "specdec-token").write_text("a-token\n")
     text = FILE.read_text("utf-8")
     for old, new in (
         ("/etc/envoy/specdec-token", str(folder / "specdec-token")),
-        ("address: 0.0.0.0, port_value: 8080", f"address: 127.0.0.1, port_value: {port}"),
+        (
+            "address: 0.0.0.0, port_value: 8080",
+            f"address: 127.0.0.1, port_value: {port}",
+        ),
         ("port_value: 8000", f"port_value: {running_vllm.url.rpartition(':')[2]}"),
         ("port_value: 9850", f"port_value: {running_collector.port}"),
     ):
@@ -57,7 +76,10 @@ def envoy(config: tuple[Path, int]) -> Iterator[str]:
     flags = ("--concurrency", "1", "--use-dynamic-base-id", "--log-level", "warning")
     with (path.parent / "log").open("wb") as log:
         process = subprocess.Popen(
-            [ENVOY, "-c", str(path), *flags], stderr=log, stdout=log, env=clean_environment()
+            [ENVOY, "-c", str(path), *flags],
+            stderr=log,
+            stdout=log,
+            env=clean_environment(),
         )
     try:
 
@@ -104,18 +126,33 @@ def nothing_but(client: httpx2.Client, collector: Collector) -> None:
     ],
 )
 def test_a_record(
-    client: httpx2.Client, collector: Collector, path: str, headers: dict[str, str], kind: str
+    client: httpx2.Client,
+    collector: Collector,
+    path: str,
+    headers: dict[str, str],
+    kind: str,
 ) -> None:
-    """An answer passes as it is, and its record is pushed; what stands in texts is not taken for fields."""
+    """An answer passes as it is, and its record is pushed; what stands in texts is not
+    taken for fields.
+    """
     answer = client.post(path, json=BODY, headers={**headers, "X-User": "CANARY-USER"})
 
     assert answer.json() == whole(chat="chat" in path)
     found = one(collector)
-    assert (found.model_name, found.temperature, found.request_type) == (MODEL, 0.3, kind)
-    assert (found.completion_tokens, found.record) == (COMPLETION_TOKENS, parse_record(RECORD))
+    assert (found.model_name, found.temperature, found.request_type) == (
+        MODEL,
+        0.3,
+        kind,
+    )
+    assert (found.completion_tokens, found.record) == (
+        COMPLETION_TOKENS,
+        parse_record(RECORD),
+    )
 
 
-def test_without_a_record(client: httpx2.Client, collector: Collector, vllm: FakeVLLM) -> None:
+def test_without_a_record(
+    client: httpx2.Client, collector: Collector, vllm: FakeVLLM
+) -> None:
     """A request without a record or a temperature is pushed as such."""
     vllm.script.record = None
     client.post(CHAT, json={"model": MODEL}).raise_for_status()
@@ -126,21 +163,26 @@ def test_without_a_record(client: httpx2.Client, collector: Collector, vllm: Fak
 
 def test_a_stream(client: httpx2.Client, collector: Collector) -> None:
     """A stream passes untouched, and is not observed."""
-    answer = client.post(CHAT, json={**BODY, "stream": True, "stream_options": {"include_usage": True}})
+    answer = client.post(
+        CHAT, json={**BODY, "stream": True, "stream_options": {"include_usage": True}}
+    )
 
     assert answer.content == b"".join(stream())
     nothing_but(client, collector)
 
 
 def test_others(client: httpx2.Client, collector: Collector, vllm: FakeVLLM) -> None:
-    """What is refused, too large to be held, of unknown length or no request for text passes untouched."""
+    """What is refused, too large to be held, of unknown length or no request for text
+    passes untouched.
+    """
     vllm.script.status = 429
     assert client.post(CHAT, json=BODY).status_code == 429
     vllm.script.status = 200
     large = {**BODY, "messages": [{"role": "user", "content": "x" * 3_000_000}]}
     assert client.post(CHAT, json=large).json() == whole()
     assert vllm.asked[-1] == large
-    content, headers = iter([json.dumps(BODY).encode()]), {"Content-Type": "application/json"}
+    content = iter([json.dumps(BODY).encode()])
+    headers = {"Content-Type": "application/json"}
     assert client.post(CHAT, content=content, headers=headers).json() == whole()
     assert client.get("/v1/models").status_code == 200
     assert client.post("/v1/embeddings", json=BODY).status_code == 200

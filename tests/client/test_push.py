@@ -1,4 +1,6 @@
-"""`push_request()`: the request of a push, and an error for whatever else than its acceptance."""
+"""`push_request()`: the request of a push, and an error for whatever else than its
+acceptance.
+"""
 
 import ssl
 import sys
@@ -15,35 +17,51 @@ from support.fake_vllm import RECORD
 from vllm_specdec_exporter.client import PushedRequest, PushFailedError, push_request
 from vllm_specdec_exporter.per_request.observation import PUSH_PATH, parse_record
 
-ONE = PushedRequest(model="llama", temperature=0.7, request_type="code", speculative_decoding=RECORD)
+ONE = PushedRequest(
+    model="llama", temperature=0.7, request_type="code", speculative_decoding=RECORD
+)
 NOBODY = "http://127.0.0.1:1"
 #: The response to a redirect would be a success, at another address.
 ELSEWHERE = b"HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n"
 
 
 def test_one_push(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exporter reads all fields; an address may have a path. The environment's proxy is not used."""
+    """The exporter reads all fields; an address may have a path.
+
+    The environment's proxy is not used.
+    """
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, NOBODY)
     for path in ("", "/", "/specdec", "/specdec/", PUSH_PATH, f"/specdec{PUSH_PATH}"):
         assert push_request(ONE, collector.url + path, token="a-token") == ()
         push = collector.pushes[-1]
-        assert push.request.path == ("/specdec" if "specdec" in path else "") + PUSH_PATH
+        assert (
+            push.request.path == ("/specdec" if "specdec" in path else "") + PUSH_PATH
+        )
     assert push.request.headers["authorization"] == "Bearer a-token"
     assert push.request.headers["content-type"] == "application/json"
     [found] = push.observations
-    assert (found.model_name, found.temperature, found.request_type) == ("llama", 0.7, "code")
+    assert (found.model_name, found.temperature, found.request_type) == (
+        "llama",
+        0.7,
+        "code",
+    )
     assert found.record == parse_record(RECORD)
 
 
 def test_warnings(collector: Collector) -> None:
     """Those of the exporter are returned."""
     warning = "requests[0]: model is missing"
-    collector.reply = lambda _: (200, {"accepted": 1, "rejected": 0, "errors": [], "warnings": [warning]})
+    collector.reply = lambda _: (
+        200,
+        {"accepted": 1, "rejected": 0, "errors": [], "warnings": [warning]},
+    )
     assert push_request(PushedRequest(), collector.url, token="a-token") == (warning,)
 
 
-def test_the_token_file_is_read_for_every_push(collector: Collector, tmp_path: Path) -> None:
+def test_the_token_file_is_read_for_every_push(
+    collector: Collector, tmp_path: Path
+) -> None:
     """So a token can be rotated. Without a valid one nothing is sent."""
     file = tmp_path / "token"
     for content in (None, b"", b"two\nlines", "ümlaut".encode(), b"\xff"):
@@ -57,28 +75,47 @@ def test_the_token_file_is_read_for_every_push(collector: Collector, tmp_path: P
     for token in ("old", "new"):
         file.write_text(f"{token}\n")
         push_request(ONE, collector.url, token_file=file)
-        assert collector.pushes[-1].request.headers["authorization"] == f"Bearer {token}"
+        assert (
+            collector.pushes[-1].request.headers["authorization"] == f"Bearer {token}"
+        )
 
 
 @pytest.mark.parametrize(
     ("reply", "says"),
     [
-        ((400, {"accepted": 0, "rejected": 1, "errors": ["requests[0]: x"]}), "answered 400: requests[0]: x"),
-        ((401, {"error": "a valid bearer\ntoken"}), "answered 401: a valid bearer token"),
+        (
+            (400, {"accepted": 0, "rejected": 1, "errors": ["requests[0]: x"]}),
+            "answered 400: requests[0]: x",
+        ),
+        (
+            (401, {"error": "a valid bearer\ntoken"}),
+            "answered 401: a valid bearer token",
+        ),
         ((404, {}), "answered 404: pushes are not enabled there"),
         ((413, []), "answered 413: no reason given"),
         ((503, {"error": "e" * 1000}), f"answered 503: {'e' * 200}"),
         (ELSEWHERE, "answered 302: "),
-        ((200, {"hello": "I am no exporter"}), "answered 200: not the response of an exporter"),
+        (
+            (200, {"hello": "I am no exporter"}),
+            "answered 200: not the response of an exporter",
+        ),
         ((200, []), "answered 200: not the response of an exporter"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{", "answered 200: not the response of an exporter"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{",
+            "answered 200: not the response of an exporter",
+        ),
         (b"SSH-2.0-OpenSSH\r\n", "cannot be reached: SSH-2.0"),
         (None, "cannot be reached: Remote end closed connection"),
     ],
     ids=str,
 )
-def test_whatever_else_is_an_error(collector: Collector, reply: Reply, says: str) -> None:
-    """It names the address and the reason in one line. Nothing is sent twice, nor elsewhere."""
+def test_whatever_else_is_an_error(
+    collector: Collector, reply: Reply, says: str
+) -> None:
+    """It names the address and the reason in one line.
+
+    Nothing is sent twice, nor elsewhere.
+    """
     collector.reply = lambda _: reply
     with pytest.raises(PushFailedError) as caught:
         push_request(ONE, collector.url, token="CANARY-KEY")
@@ -90,7 +127,9 @@ def test_whatever_else_is_an_error(collector: Collector, reply: Reply, says: str
 
 def test_no_exporter_and_a_slow_one(collector: Collector) -> None:
     """The time-out bounds the wait."""
-    with pytest.raises(PushFailedError, match=r"http://127\.0\.0\.1:1 cannot be reached: .*refused"):
+    with pytest.raises(
+        PushFailedError, match=r"http://127\.0\.0\.1:1 cannot be reached: .*refused"
+    ):
         push_request(ONE, NOBODY, token="a-token")
     go_on = threading.Event()
 
@@ -99,7 +138,9 @@ def test_no_exporter_and_a_slow_one(collector: Collector) -> None:
         return accepted(push)
 
     collector.reply = slow
-    with pytest.raises(PushFailedError, match=r"sent no complete response within 0\.5 s"):
+    with pytest.raises(
+        PushFailedError, match=r"sent no complete response within 0\.5 s"
+    ):
         push_request(ONE, collector.url, token="a-token", timeout=0.5)
     go_on.set()
 
@@ -131,7 +172,9 @@ def test_invalid_arguments(collector: Collector) -> None:
         ({"request": object()}, "request: "),
     ):
         with pytest.raises(ValueError, match=says) as caught:
-            push_request(**{"request": ONE, "url": collector.url, "token": "a-token", **options})
+            push_request(
+                **{"request": ONE, "url": collector.url, "token": "a-token", **options}
+            )
         assert "secret" not in str(caught.value)
     assert collector.pushes == []
 

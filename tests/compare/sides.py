@@ -25,7 +25,11 @@ SPAN = 30.0
 
 
 def latencies(
-    per_token: float, requests: float = 400.0, *, tokens: float = 200.0, spread: float = 0.3
+    per_token: float,
+    requests: float = 400.0,
+    *,
+    tokens: float = 200.0,
+    spread: float = 0.3,
 ) -> tuple[Latency, ...]:
     """Latencies of requests of so many tokens; the quantiles are of no distribution."""
 
@@ -33,7 +37,15 @@ def latencies(
         deviation = spread * mean
         error = deviation / requests**0.5
         return Latency(
-            *(name, requests, mean, deviation, 0.9 * mean, 1.8 * mean, 2.5 * mean, error, requests - 1)
+            name,
+            requests,
+            mean,
+            deviation,
+            0.9 * mean,
+            1.8 * mean,
+            2.5 * mean,
+            error,
+            requests - 1,
         )
 
     first = 0.05
@@ -56,12 +68,19 @@ def measures(
     spread: float = 0.3,
     end_to_end: float | None = None,
 ) -> Measures:
-    """Measures of `SPAN` seconds in which requests finished, drafted at these position ratios."""
-    found = () if per_token is None else latencies(per_token, requests, tokens=tokens, spread=spread)
+    """Measures of `SPAN` seconds in which requests finished, drafted at these position
+    ratios.
+    """
+    if per_token is None:
+        found = ()
+    else:
+        found = latencies(per_token, requests, tokens=tokens, spread=spread)
     if end_to_end is not None:
         found = tuple(
             Latency(
-                *(item.name, requests, end_to_end),
+                item.name,
+                requests,
+                end_to_end,
                 error_seconds=spread * end_to_end / requests**0.5,
                 error_freedom=requests - 1,
             )
@@ -85,16 +104,23 @@ def measures(
     return replace(derived, estimate=Estimate(speedup, 0.8 * speedup, 1.2 * speedup))
 
 
-def engine(found: Measures | None, *, model: str = "llama", number: str = "0", **more: Any) -> EngineResult:
+def engine(
+    found: Measures | None, *, model: str = "llama", number: str = "0", **more: Any
+) -> EngineResult:
     """An engine with these measures, drafting if they have drafts."""
-    state = ActivityState.ACTIVE if found is not None and found.drafts else ActivityState.OFF
+    if found is not None and found.drafts:
+        state = ActivityState.ACTIVE
+    else:
+        state = ActivityState.OFF
     k = len(found.position_acceptance_ratio) if found is not None else 0
     return EngineResult(
         model_name=model,
         engine=number,
         **{
             "activity": Activity(state),
-            "deployment": Deployment(dialect="vllm-v1", upstream_version="0.32.0", cost_profile="ngram"),
+            "deployment": Deployment(
+                dialect="vllm-v1", upstream_version="0.32.0", cost_profile="ngram"
+            ),
             "judged_window": found.window if found is not None else "30s",
             "windows": () if found is None else (found,),
             "num_speculative_tokens": k or None,
@@ -105,17 +131,28 @@ def engine(found: Measures | None, *, model: str = "llama", number: str = "0", *
 
 
 def snapshot_of(
-    *engines: EngineResult, address: str = "http://vllm:8000", end: float = END, **more: Any
+    *engines: EngineResult,
+    address: str = "http://vllm:8000",
+    end: float = END,
+    **more: Any,
 ) -> ExporterResult:
     """A snapshot of one server."""
-    target = TargetResult(address, up=True, last_success_timestamp_seconds=end, engines=engines)
-    return ExporterResult(version="0.1.0", timestamp_seconds=end, targets=(target,), **more)
+    target = TargetResult(
+        address, up=True, last_success_timestamp_seconds=end, engines=engines
+    )
+    return ExporterResult(
+        version="0.1.0", timestamp_seconds=end, targets=(target,), **more
+    )
 
 
-def side(name: str, per_token: float | None = 0.02, requests: float = 400.0, **more: Any) -> Side:
+def side(
+    name: str, per_token: float | None = 0.02, requests: float = 400.0, **more: Any
+) -> Side:
     """A side with one engine that has these measures."""
     return side_of(
-        snapshot_of(engine(measures(per_token, requests, **more))), name, source=f"http://{name.lower()}:8000"
+        snapshot_of(engine(measures(per_token, requests, **more))),
+        name,
+        source=f"http://{name.lower()}:8000",
     )
 
 
@@ -125,13 +162,21 @@ def with_measures(one: Side, **changes: Any) -> Side:
 
 
 #: A side that drafts: 60 % of three positions, two thirds of what is left each time.
-DRAFTING: dict[str, Any] = {"positions": (0.6, 0.4, 0.25), "drafts": 30_000.0, "speedup": 1.5}
+DRAFTING: dict[str, Any] = {
+    "positions": (0.6, 0.4, 0.25),
+    "drafts": 30_000.0,
+    "speedup": 1.5,
+}
 
 
 def written(folder: Path) -> dict[str, str]:
     """Write snapshots of servers; return their files, by what they hold."""
-    down = TargetResult("http://gone:8000", failure=PollFailure("refused", "nothing listens at the address"))
-    plain, drafting = engine(measures()), engine(measures(0.0142, **DRAFTING))
+    down = TargetResult(
+        "http://gone:8000",
+        failure=PollFailure("refused", "nothing listens at the address"),
+    )
+    plain = engine(measures())
+    drafting = engine(measures(0.0142, **DRAFTING))
     results = {
         "plain": snapshot_of(plain, address="http://plain:8000"),
         "drafting": snapshot_of(drafting, address="http://drafting:8000"),

@@ -1,4 +1,6 @@
-"""`compare` on the command line: live servers, snapshots, exit codes, and bad usage in one line."""
+"""`compare` on the command line: live servers, snapshots, exit codes, and bad usage in
+one line.
+"""
 
 import json
 import sys
@@ -31,12 +33,19 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 def test_two_snapshots_are_compared_by_name_and_claim(files: dict[str, str]) -> None:
     """As text, and as one document of JSON."""
-    plain, drafting = files["plain"], files["drafting"]
+    plain = files["plain"]
+    drafting = files["drafting"]
     outcome = compared(plain, drafting)
     assert outcome.code == 0
-    assert outcome.out.startswith("B is 1.41 times as fast per output token as A (1.35 to 1.47)\n")
-    named = compared(f"no speculation={plain}", f"ngram={drafting}", "--claim", "1.5x").out
-    assert named.startswith("ngram is 1.41 times as fast per output token as no speculation")
+    assert outcome.out.startswith(
+        "B is 1.41 times as fast per output token as A (1.35 to 1.47)\n"
+    )
+    named = compared(
+        f"no speculation={plain}", f"ngram={drafting}", "--claim", "1.5x"
+    ).out
+    assert named.startswith(
+        "ngram is 1.41 times as fast per output token as no speculation"
+    )
     assert "the claim of 1.5x is refuted: it is at most 1.47x" in named
     document = json.loads(compared(plain, drafting, "--json").out)
     assert document["format"] == "vllm-specdec-compare/2"
@@ -74,15 +83,22 @@ def test_the_html_report_is_written_unless_matplotlib_is_missing(
 
 #: Sides that cannot be read: 4, and which.
 UNREADABLE: list[tuple[tuple[str, ...], str]] = [
-    (("{plain}", "/nowhere/x.json"), 'side B ("/nowhere/x.json"): cannot be read: No such file'),
+    (
+        ("{plain}", "/nowhere/x.json"),
+        'side B ("/nowhere/x.json"): cannot be read: No such file',
+    ),
     (("{plain}", "localhost:8000"), "an address would begin with http://"),
     (("{plain}", __file__), "not a snapshot as check --json writes it: "),
     (("{plain}", "old={down}"), "): refused: nothing listens at the address"),
 ]
 
 
-def test_a_side_that_cannot_be_read_ends_with_4_and_one_line(files: dict[str, str]) -> None:
-    table = [([word.format(**files) for word in words], told) for words, told in UNREADABLE]
+def test_a_side_that_cannot_be_read_ends_with_4_and_one_line(
+    files: dict[str, str],
+) -> None:
+    table = [
+        ([word.format(**files) for word in words], told) for words, told in UNREADABLE
+    ]
     assert wrong_refusals("compare", table, code=4) == []
 
 
@@ -95,19 +111,37 @@ def test_a_server_that_does_not_listen_ends_with_4_at_once() -> None:
 
 
 def test_servers_are_watched_at_the_same_time() -> None:
-    """Simulated, without and with drafts, twenty times as fast as the clock, under the same load."""
-    flags = ("--scenario", "healthy", "--speed", "20", "--seed", "5", "--num-speculative-tokens")
+    """Simulated, without and with drafts, twenty times as fast as the clock, under the
+    same load.
+    """
+    flags = (
+        "--scenario",
+        "healthy",
+        "--speed",
+        "20",
+        "--seed",
+        "5",
+        "--num-speculative-tokens",
+    )
     with simulator(*flags, "0") as without, simulator(*flags, "3") as speculating:
-        time.sleep(1.5)  # half a minute of theirs: requests that came together finish apart
+        # half a minute of theirs: requests that came together finish apart
+        time.sleep(1.5)
         outcome = compared(without, speculating, "--for", "3s", "--json")
     assert outcome.code == 0
     document = json.loads(outcome.out)
-    plain, drafting = document["reference"], document["side"]
+    plain = document["reference"]
+    drafting = document["side"]
     assert (plain["speculating"], drafting["speculating"]) == (False, True)
     assert (plain["live"], drafting["num_speculative_tokens"]) == (True, 3)
-    # The simulator's own costs and acceptance: 3.3 tokens a step that takes 1.3 as long.
+    # The simulator's own costs and acceptance: 3.3 tokens a step that takes 1.3 as
+    # long.
     assert 2.0 < document["speed"]["speedup"]["value"] < 3.2
     assert document["speed"]["outcome"] == "faster"
     assert document["gain"]["speculating"] == "B"
-    # Clients pause between requests, so the faster server has some 25 % fewer at a time.
-    assert [text for text in document["warnings"] if not text.startswith("not at the same load")] == []
+    # Clients pause between requests, so the faster server has some 25 % fewer at a
+    # time.
+    assert [
+        text
+        for text in document["warnings"]
+        if not text.startswith("not at the same load")
+    ] == []

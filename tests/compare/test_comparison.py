@@ -18,14 +18,23 @@ from vllm_specdec_exporter.commands.compare import compare, render
 from vllm_specdec_exporter.commands.compare.comparison import FORMAT
 from vllm_specdec_exporter.commands.compare.report import render_page
 from vllm_specdec_exporter.commands.compare.side import Side
-from vllm_specdec_exporter.commands.compare.verdict import ClaimOutcome, compare_load, judge_claim, judge_gain
+from vllm_specdec_exporter.commands.compare.verdict import (
+    ClaimOutcome,
+    compare_load,
+    judge_claim,
+    judge_gain,
+)
 from vllm_specdec_exporter.commands.compare.verdict import SpeedComparison as Speed
 from vllm_specdec_exporter.commands.compare.verdict import judge_speed as judge_speed_at
 from vllm_specdec_exporter.measures.history import Latency
 
 HERE = Path(__file__).parent / "golden"
 
-K5: dict[str, Any] = {"positions": (0.7, 0.5, 0.35, 0.2, 0.1), "drafts": 28_000.0, "speedup": 1.6}
+K5: dict[str, Any] = {
+    "positions": (0.7, 0.5, 0.35, 0.2, 0.1),
+    "drafts": 28_000.0,
+    "speedup": 1.6,
+}
 
 
 def at(one: Side, end: float = END, **more: Any) -> Side:
@@ -37,17 +46,24 @@ REPORTS: dict[str, tuple[tuple[Side, Side], float | None]] = {
     "another-k": ((side("K=3", 0.0142, **DRAFTING), side("K=5", 0.0135, **K5)), None),
     "slower": ((side("off"), side("on", 0.028, **DRAFTING)), 1.5),
     "no-difference": ((side("A", **DRAFTING), side("B", 0.0201, **DRAFTING)), None),
-    "cannot-be-told": ((side("A", requests=12.0), at(side("B", None), END + 3600, version="0.29.1")), 1.2),
-    "other-load": ((side("A", end_to_end=3.0), side("B", 0.0142, 200.0, end_to_end=1.5)), None),
+    "cannot-be-told": (
+        (side("A", requests=12.0), at(side("B", None), END + 3600, version="0.29.1")),
+        1.2,
+    ),
+    "other-load": (
+        (side("A", end_to_end=3.0), side("B", 0.0142, 200.0, end_to_end=1.5)),
+        None,
+    ),
 }
 
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_the_report_is_as_recorded(name: str) -> None:
-    """`UPDATE_GOLDEN=1 pytest tests/compare` writes the files anew; look at the difference.
+    """`UPDATE_GOLDEN=1 pytest tests/compare` writes the files anew; look at the
+    difference.
 
-    The verdicts stand first, no text is wider than a terminal, colours change no word, and the JSON holds
-    everything and no NaN.
+    The verdicts stand first, no text is wider than a terminal, colours change no word,
+    and the JSON holds everything and no NaN.
     """
     sides, claim = REPORTS[name]
     comparison = compare(*sides, claim)
@@ -62,7 +78,9 @@ def test_the_report_is_as_recorded(name: str) -> None:
 
     document = json.loads(msgspec.json.encode(comparison), parse_constant=pytest.fail)
     assert document["format"] == FORMAT == "vllm-specdec-compare/2"
-    assert [document[role]["name"] for role in ("reference", "side")] == [one.name for one in sides]
+    assert [document[role]["name"] for role in ("reference", "side")] == [
+        one.name for one in sides
+    ]
     assert document["speed"]["text"] == comparison.speed.text
     assert (document["claim"] is None) == (claim is None)
 
@@ -72,7 +90,10 @@ def test_acceptance_is_compared_only_where_both_draft() -> None:
     one = compare(side("A"), side("B", **K5))
     assert both.acceptance_length_difference.value == pytest.approx(2.85 - 2.25)
     assert both.acceptance_ratio_difference is not None
-    assert (one.acceptance_ratio_difference, one.acceptance_length_difference) == (None, None)
+    assert (one.acceptance_ratio_difference, one.acceptance_length_difference) == (
+        None,
+        None,
+    )
 
 
 # --- warnings
@@ -83,15 +104,27 @@ def warnings(reference: Side, one: Side) -> str:
 
 
 def test_sides_that_are_not_alike_are_pointed_out() -> None:
-    a, b = side("A"), side("B")
+    a = side("A")
+    b = side("B")
     at_other_load = side("B", 0.0142, 200.0, end_to_end=1.5)
     for one, other, told in (
-        (a, replace(b, models=("qwen",)), "models of different names (A llama, B qwen)"),
-        (a, replace(b, version="0.11.0"), "different versions of vLLM (A 0.32.0, B 0.11.0)"),
+        (
+            a,
+            replace(b, models=("qwen",)),
+            "models of different names (A llama, B qwen)",
+        ),
+        (
+            a,
+            replace(b, version="0.11.0"),
+            "different versions of vLLM (A 0.32.0, B 0.11.0)",
+        ),
         (
             at(a),
             at(b, END + 3600),
-            "not over the same period (A 2026-11-18 11:06:10 to 11:06:40, B 2026-11-18 12:06:10 to ",
+            (
+                "not over the same period (A 2026-11-18 11:06:10 to 11:06:40, B "
+                "2026-11-18 12:06:10 to "
+            ),
         ),
         (at(a), at(b, 1e300), "B at no known time"),
         (
@@ -99,13 +132,23 @@ def test_sides_that_are_not_alike_are_pointed_out() -> None:
             at_other_load,
             "not at the same load (requests at a time: B 10.0, A 40.0)",
         ),
-        (side("A", end_to_end=3.0), at_other_load, "A looks slower than it is beside B"),
-        (a, side("B", 0.02, 200.0, tokens=400.0), "requests of B had 400 tokens each, those of A 200"),
+        (
+            side("A", end_to_end=3.0),
+            at_other_load,
+            "A looks slower than it is beside B",
+        ),
+        (
+            a,
+            side("B", 0.02, 200.0, tokens=400.0),
+            "requests of B had 400 tokens each, those of A 200",
+        ),
     ):
         assert told in warnings(one, other)
 
 
-def test_like_sides_have_no_warning_nor_have_periods_that_overlap_nearly_whole() -> None:
+def test_like_sides_have_no_warning_nor_have_periods_that_overlap_nearly_whole() -> (
+    None
+):
     assert warnings(side("A", **DRAFTING), side("B", 0.0195, **DRAFTING)) == ""
     assert warnings(at(side("A")), at(side("B"), END + 3)) == ""
 
@@ -125,10 +168,15 @@ def test_the_html_report_holds_the_text_and_plots() -> None:
     page = render_page(comparison)
     assert page.count("<svg") == page.count("</svg>") == 6
     assert "<b>" not in page
-    assert "&lt;b&gt;on&lt;/b&gt; is 1.41 times as fast per output token as off (1.35 to 1.47)." in page
+    assert (
+        "&lt;b&gt;on&lt;/b&gt; is 1.41 times as fast per output token as off (1.35 "
+        "to 1.47)."
+    ) in page
     assert markupsafe.escape(render(comparison)) in page
     assert "<script" not in page
-    addresses = {address.lower() for address in re.findall(r"http://(\S+?)[/\"<:]", page)}
+    addresses = {
+        address.lower() for address in re.findall(r"http://(\S+?)[/\"<:]", page)
+    }
     assert addresses <= {"www.w3.org", "off", "&lt;b&gt;on&lt;"}
 
 
@@ -155,23 +203,35 @@ def only(name: str, *latencies: Latency) -> Any:
     return with_measures(one, latencies=latencies or one.measures.latencies[2:])
 
 
-#: B, A, what is said of B beside A, and the words: all of them, or those after why it cannot be told.
+#: B, A, what is said of B beside A, and the words: all of them, or those after why it
+#: cannot be told.
 SPEEDS: list[tuple[Any, Any, Speed, str]] = [
     (
-        *(side("B", 0.0142), side("A"), Speed.FASTER),
+        side("B", 0.0142),
+        side("A"),
+        Speed.FASTER,
         "B is 1.41 times as fast per output token as A (1.35 to 1.47)",
     ),
     (
-        *(side("B", 0.025), side("A"), Speed.SLOWER),
+        side("B", 0.025),
+        side("A"),
+        Speed.SLOWER,
         "B is slower: 0.80 times as fast per output token as A (0.77 to 0.83)",
     ),
     (
-        *(side("B", 0.0201), side("A"), Speed.NO_DIFFERENCE),
-        "B against A: no difference that the sample supports (0.95 to 1.04 times as fast per output token)",
+        side("B", 0.0201),
+        side("A"),
+        Speed.NO_DIFFERENCE,
+        (
+            "B against A: no difference that the sample supports (0.95 to 1.04 times "
+            "as fast per output token)"
+        ),
     ),
     # A small difference is not rounded to none.
     (
-        *(side("B", 0.0199, 400_000.0), side("A", 0.02, 400_000.0), Speed.FASTER),
+        side("B", 0.0199, 400_000.0),
+        side("A", 0.02, 400_000.0),
+        Speed.FASTER,
         "B is 1.005 times as fast per output token as A (1.004 to 1.006)",
     ),
 ]
@@ -200,9 +260,13 @@ def test_speed_is_said_with_its_interval_or_why_it_cannot_be_told() -> None:
 
 
 @given(st.floats(0.005, 0.08), st.integers(30, 5_000), st.floats(0.01, 1.5))
-def test_exchanging_the_sides_exchanges_the_verdict(per_token: float, requests: int, spread: float) -> None:
-    one, other = side("A", spread=spread), side("B", per_token, float(requests), spread=spread)
-    there, back = judge_speed(other, one), judge_speed(one, other)
+def test_exchanging_the_sides_exchanges_the_verdict(
+    per_token: float, requests: int, spread: float
+) -> None:
+    one = side("A", spread=spread)
+    other = side("B", per_token, float(requests), spread=spread)
+    there = judge_speed(other, one)
+    back = judge_speed(one, other)
     opposite = {Speed.FASTER: Speed.SLOWER, Speed.SLOWER: Speed.FASTER}
     assert back.outcome is opposite.get(there.outcome, there.outcome)
     assert (back.low, back.high) == pytest.approx((1 / there.high, 1 / there.low))
@@ -216,33 +280,76 @@ def loaded(name: str, per_token: float, at_a_time: float, **more: Any) -> Any:
     return side(name, per_token, end_to_end=at_a_time * 30.0 / 400.0, **more)
 
 
-def other_rate(name: str, per_token: float, at_a_time: float, requests: float = 200.0) -> Any:
+def other_rate(
+    name: str, per_token: float, at_a_time: float, requests: float = 200.0
+) -> Any:
     """The same with half the requests a second, so that the load is really another."""
     return side(name, per_token, requests, end_to_end=at_a_time * 30.0 / requests)
 
 
-#: Time per output token and requests at a time of B, requests at a time of A, and what is said of B.
+#: Time per output token and requests at a time of B, requests at a time of A, and what
+#: is said of B.
 LOADS = [
-    (0.0142, 10.0, 40.0, Speed.UNKNOWN, "A had 4.0 times as many requests at a time, which could explain"),
-    (0.02, 40.0, 10.0, Speed.UNKNOWN, "B had 4.0 times as many requests at a time, which could hide a diff"),
-    (0.008, 10.0, 15.0, Speed.FASTER, "; at least 1.58 times if the load explains all it can"),
-    (0.06, 15.0, 10.0, Speed.SLOWER, "; at most 0.53 times if the load explains all it can"),
+    (
+        0.0142,
+        10.0,
+        40.0,
+        Speed.UNKNOWN,
+        "A had 4.0 times as many requests at a time, which could explain",
+    ),
+    (
+        0.02,
+        40.0,
+        10.0,
+        Speed.UNKNOWN,
+        "B had 4.0 times as many requests at a time, which could hide a diff",
+    ),
+    (
+        0.008,
+        10.0,
+        15.0,
+        Speed.FASTER,
+        "; at least 1.58 times if the load explains all it can",
+    ),
+    (
+        0.06,
+        15.0,
+        10.0,
+        Speed.SLOWER,
+        "; at most 0.53 times if the load explains all it can",
+    ),
 ]
 
 
-def test_what_the_load_could_explain_is_no_difference_and_what_is_beyond_stands() -> None:
-    speeds = {row: judge_speed(other_rate("B", *row[:2]), loaded("A", 0.02, row[2])) for row in LOADS}
-    wrong = [row for row, one in speeds.items() if one.outcome is not row[3] or row[4] not in one.text]
+def test_what_the_load_could_explain_is_no_difference_and_what_is_beyond_stands() -> (
+    None
+):
+    speeds = {
+        row: judge_speed(other_rate("B", *row[:2]), loaded("A", 0.02, row[2]))
+        for row in LOADS
+    }
+    wrong = [
+        row
+        for row, one in speeds.items()
+        if one.outcome is not row[3] or row[4] not in one.text
+    ]
     assert wrong == []
     less_loaded, _, gain, _ = speeds.values()
-    assert less_loaded.text.startswith("B against A: cannot be told: it looks 1.41 times as fast")
+    assert less_loaded.text.startswith(
+        "B against A: cannot be told: it looks 1.41 times as fast"
+    )
     assert gain.low == pytest.approx(1.58, abs=0.01)
 
 
 def test_load_is_told_per_engine() -> None:
-    one, two = loaded("A", 0.02, 10.0), replace(other_rate("B", 0.02, 20.0), engines=2)
+    one = loaded("A", 0.02, 10.0)
+    two = replace(other_rate("B", 0.02, 20.0), engines=2)
     load = compare_load(two, one)
-    assert (load.side, load.reference, load.same) == (pytest.approx(10.0), pytest.approx(10.0), True)
+    assert (load.side, load.reference, load.same) == (
+        pytest.approx(10.0),
+        pytest.approx(10.0),
+        True,
+    )
     assert load.basis == "requests at a time and engine"
 
 
@@ -254,8 +361,10 @@ def gain_of(here: Any, there: Any) -> Any:
 
 
 def test_the_gain_is_of_speculation_also_where_the_reference_speculates() -> None:
-    one, other = side("on", 0.0142, **DRAFTING), side("off")
-    there, back = gain_of(one, other), gain_of(other, one)
+    one = side("on", 0.0142, **DRAFTING)
+    other = side("off")
+    there = gain_of(one, other)
+    back = gain_of(other, one)
     assert back.speculating == "on"
     assert (back.speedup.value, back.low, back.high) == pytest.approx(
         (there.speedup.value, there.low, there.high)
@@ -271,16 +380,22 @@ def test_the_gain_is_of_speculation_also_where_the_reference_speculates() -> Non
     ],
 )
 def test_a_gain_that_is_not_sure_has_a_direction(seconds: float, words: str) -> None:
-    """Where the interval includes 1, the probability of a loss tells which way it leans."""
+    """Where the interval includes 1, the probability of a loss tells which way it
+    leans.
+    """
     gain = gain_of(side("on", seconds, **DRAFTING), side("off"))
     assert gain.low < 1 < gain.high
     assert f"speculation (on) {words}, as far as the sample shows: " in gain.text
 
 
 def test_the_estimate_counts_the_tokens_that_came_without_drafts() -> None:
-    """30,000 drafts of 2.25 tokens are 67,500 of 80,000 tokens: 1.5 times as fast makes 1.39 of the whole."""
+    """30,000 drafts of 2.25 tokens are 67,500 of 80,000 tokens: 1.5 times as fast makes
+    1.39 of the whole.
+    """
     drafting = with_measures(side("on", 0.0142, **DRAFTING), coverage_ratio=0.5)
-    assert gain_of(drafting, side("off")).estimated == pytest.approx(1 / (0.5 / 1.5 + 0.5))
+    assert gain_of(drafting, side("off")).estimated == pytest.approx(
+        1 / (0.5 / 1.5 + 0.5)
+    )
 
 
 def test_two_methods_have_no_gain_of_speculation() -> None:
@@ -293,9 +408,21 @@ def test_two_methods_have_no_gain_of_speculation() -> None:
 
 def test_a_claim_is_decided_by_the_interval() -> None:
     for claim, outcome, words in (
-        (1.3, ClaimOutcome.CONFIRMED, "the claim of 1.3x is confirmed: it is at least 1.35x"),
-        (1.5, ClaimOutcome.REFUTED, "the claim of 1.5x is refuted: it is at most 1.47x"),
-        (1.4, ClaimOutcome.UNDECIDED, "the claim of 1.4x is not decided: it lies between 1.35x and 1.47x"),
+        (
+            1.3,
+            ClaimOutcome.CONFIRMED,
+            "the claim of 1.3x is confirmed: it is at least 1.35x",
+        ),
+        (
+            1.5,
+            ClaimOutcome.REFUTED,
+            "the claim of 1.5x is refuted: it is at most 1.47x",
+        ),
+        (
+            1.4,
+            ClaimOutcome.UNDECIDED,
+            "the claim of 1.4x is not decided: it lies between 1.35x and 1.47x",
+        ),
     ):
         found = judge_claim(claim, speed_of(0.0142), None)
         assert found.outcome is outcome

@@ -8,7 +8,12 @@ from compare.sides import DRAFTING, SPAN, engine, measures, side, snapshot_of
 from support.copies import replace
 from vllm_specdec_exporter.commands.compare import side_of
 from vllm_specdec_exporter.commands.compare.report import describe
-from vllm_specdec_exporter.commands.compare.side import Side, SideError, pool, pool_latencies
+from vllm_specdec_exporter.commands.compare.side import (
+    Side,
+    SideError,
+    pool,
+    pool_latencies,
+)
 from vllm_specdec_exporter.engines.reading import Load
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.advice import Action, Advice
@@ -33,20 +38,43 @@ def test_requests_at_a_time_are_by_littles_law() -> None:
 
 
 def test_without_drafts_the_activity_tells_whether_it_speculates() -> None:
-    """With a draft model, steps without drafts are not those of a server without speculation."""
-    states = {ActivityState.OFF: False, ActivityState.BYPASSED: None, ActivityState.IDLE: None, None: None}
+    """With a draft model, steps without drafts are not those of a server without
+    speculation.
+    """
+    states = {
+        ActivityState.OFF: False,
+        ActivityState.BYPASSED: None,
+        ActivityState.IDLE: None,
+        None: None,
+    }
     for state, speculating in states.items():
-        assert read(engine(measures(), activity=Activity(state))).speculating is speculating
-    bypassed, lookup = Activity(ActivityState.BYPASSED), Deployment(method="ngram")
-    assert read(engine(measures(), activity=bypassed, deployment=lookup)).speculating is False
-    for drafts, told in ((0.0, True), (None, False)):  # a router, or vLLM V0, counts none
+        assert (
+            read(engine(measures(), activity=Activity(state))).speculating
+            is speculating
+        )
+    bypassed = Activity(ActivityState.BYPASSED)
+    lookup = Deployment(method="ngram")
+    assert (
+        read(engine(measures(), activity=bypassed, deployment=lookup)).speculating
+        is False
+    )
+    # a router, or vLLM V0, counts none
+    for drafts, told in ((0.0, True), (None, False)):
         counted = replace(measures(), drafts=drafts)
-        assert ("no drafts" in describe(read(engine(counted, activity=Activity())))) is told
+        assert (
+            "no drafts" in describe(read(engine(counted, activity=Activity())))
+        ) is told
 
 
 def test_the_judged_window_counts() -> None:
-    short, long = replace(measures(0.01), window="10s", span_seconds=10.0), measures(0.02)
-    assert read(engine(short, windows=(short, long), judged_window="10s")).measures.span_seconds == 10.0
+    short = replace(measures(0.01), window="10s", span_seconds=10.0)
+    long = measures(0.02)
+    assert (
+        read(
+            engine(short, windows=(short, long), judged_window="10s")
+        ).measures.span_seconds
+        == 10.0
+    )
 
 
 def test_verdicts_are_taken_over() -> None:
@@ -58,9 +86,18 @@ def test_verdicts_are_taken_over() -> None:
             advice=Advice(Action.DECREASE_K, 2),
         )
     )
-    assert (found.quality, found.payoff, found.advice) == ("fair", "marginal", "decrease k to 2")
-    unsure = Payoff(PayoffVerdict.UNKNOWN, None, 0.6, 1.08, likely=PayoffVerdict.HARMFUL)
-    assert read(engine(measures(), payoff=unsure)).payoff == "likely harmful (0.60 to 1.08)"
+    assert (found.quality, found.payoff, found.advice) == (
+        "fair",
+        "marginal",
+        "decrease k to 2",
+    )
+    unsure = Payoff(
+        PayoffVerdict.UNKNOWN, None, 0.6, 1.08, likely=PayoffVerdict.HARMFUL
+    )
+    assert (
+        read(engine(measures(), payoff=unsure)).payoff
+        == "likely harmful (0.60 to 1.08)"
+    )
 
 
 def test_names_that_would_steer_a_terminal_are_made_harmless() -> None:
@@ -77,16 +114,25 @@ def test_a_server_without_samples_has_nothing_to_say() -> None:
 
 
 def test_engines_add_up() -> None:
-    one = engine(measures(0.02, 400.0, positions=(0.8, 0.4), drafts=10_000.0), load=Load(3.0, 1.0))
+    one = engine(
+        measures(0.02, 400.0, positions=(0.8, 0.4), drafts=10_000.0),
+        load=Load(3.0, 1.0),
+    )
     two = engine(
-        measures(0.03, 100.0, positions=(0.2, 0.1), drafts=30_000.0), number="1", load=Load(5.0, None)
+        measures(0.03, 100.0, positions=(0.2, 0.1), drafts=30_000.0),
+        number="1",
+        load=Load(5.0, None),
     )
     found = read(one, two)
     assert found.engines == 2
     assert found.measures.drafts == 40_000
-    assert found.acceptance_ratio.value == pytest.approx((10_000 * 1.2 + 30_000 * 0.3) / 80_000)
+    assert found.acceptance_ratio.value == pytest.approx(
+        (10_000 * 1.2 + 30_000 * 0.3) / 80_000
+    )
     assert found.measures.position_acceptance_ratio == pytest.approx((0.35, 0.175))
-    assert found.measures.generation_tokens_per_second == pytest.approx(500 * 200 / SPAN)
+    assert found.measures.generation_tokens_per_second == pytest.approx(
+        500 * 200 / SPAN
+    )
     assert found.requests_per_second == pytest.approx(500 / SPAN)
     assert (found.requests_running, found.requests_waiting) == (8.0, 1.0)
     per_token = found.latency("time_per_output_token")
@@ -95,30 +141,54 @@ def test_engines_add_up() -> None:
 
 
 def test_an_idle_engine_does_not_count() -> None:
-    idle = engine(measures(None, 0.0), number="1", activity=Activity(ActivityState.IDLE))
+    idle = engine(
+        measures(None, 0.0), number="1", activity=Activity(ActivityState.IDLE)
+    )
     found = read(engine(measures(**DRAFTING)), idle)
     assert (found.engines, found.speculating) == (1, True)
-    assert found.latency("time_per_output_token") == side("A", **DRAFTING).latency("time_per_output_token")
+    assert found.latency("time_per_output_token") == side("A", **DRAFTING).latency(
+        "time_per_output_token"
+    )
 
 
 def test_errors_of_engines_that_share_their_traffic_add_up() -> None:
     parts = [
-        Latency("end_to_end", requests, mean, error_seconds=error, error_freedom=freedom)
-        for requests, mean, error, freedom in ((300.0, 1.0, 0.1, 7.0), (100.0, 2.0, 0.3, 3.0))
+        Latency(
+            "end_to_end", requests, mean, error_seconds=error, error_freedom=freedom
+        )
+        for requests, mean, error, freedom in (
+            (300.0, 1.0, 0.1, 7.0),
+            (100.0, 2.0, 0.3, 3.0),
+        )
     ]
     assert pool_latencies(parts) == (
-        Latency("end_to_end", 400.0, 1.25, error_seconds=pytest.approx(0.15), error_freedom=3.0),
+        Latency(
+            "end_to_end",
+            400.0,
+            1.25,
+            error_seconds=pytest.approx(0.15),
+            error_freedom=3.0,
+        ),
     )
     (older,) = pool_latencies([*parts, Latency("end_to_end", 10.0, 1.0, 0.5)])
     assert older.error_seconds is None
 
 
-def test_engines_are_pooled_by_their_drafts_also_beside_one_that_does_not_draft() -> None:
+def test_engines_are_pooled_by_their_drafts_also_beside_one_that_does_not_draft() -> (
+    None
+):
     pooled = pool(
-        [measures(**DRAFTING), measures(positions=(0.8, 0.4), drafts=10_000.0, speedup=1.1), measures()]
+        [
+            measures(**DRAFTING),
+            measures(positions=(0.8, 0.4), drafts=10_000.0, speedup=1.1),
+            measures(),
+        ]
     )
     accepted = 30_000 * 1.25 + 10_000 * 1.2
-    assert (pooled.drafts, pooled.drafts_per_second) == (40_000, pytest.approx(40_000 / SPAN))
+    assert (pooled.drafts, pooled.drafts_per_second) == (
+        40_000,
+        pytest.approx(40_000 / SPAN),
+    )
     assert pooled.mean_acceptance_length == pytest.approx(1 + accepted / 40_000)
     assert pooled.coverage_ratio == pytest.approx((accepted + 40_000) / (3 * 80_000))
     assert pooled.estimate.speedup == pytest.approx((3 * 1.5 + 1.1) / 4)

@@ -1,4 +1,6 @@
-"""The statistics of a comparison: laws that always hold, and intervals against a known truth."""
+"""The statistics of a comparison: laws that always hold, and intervals against a known
+truth.
+"""
 
 import math
 import random
@@ -23,16 +25,24 @@ def acceptances(draw: st.DrawFn) -> Acceptance:
     survival = tuple(accumulate(keep, lambda one, other: one * other))
     drafts = draw(st.integers(1, 100_000))
     drafted = float(len(survival))
-    return Acceptance(survival, drafts, sum(survival) / drafted, 1 + sum(survival), drafted)
+    return Acceptance(
+        survival, drafts, sum(survival) / drafted, 1 + sum(survival), drafted
+    )
 
 
 # --- laws
 
 
 @given(acceptances(), acceptances())
-def test_differences_of_acceptance_mirror_each_other(one: Acceptance, other: Acceptance) -> None:
-    for pair in ((one.ratio_sample, other.ratio_sample), (one.length_sample, other.length_sample)):
-        there, back = difference_of_means(*pair), difference_of_means(*reversed(pair))
+def test_differences_of_acceptance_mirror_each_other(
+    one: Acceptance, other: Acceptance
+) -> None:
+    for pair in (
+        (one.ratio_sample, other.ratio_sample),
+        (one.length_sample, other.length_sample),
+    ):
+        there = difference_of_means(*pair)
+        back = difference_of_means(*reversed(pair))
         assert there.low is not None
         assert there.high is not None
         assert (there.low, there.value, there.high) == pytest.approx(
@@ -42,7 +52,8 @@ def test_differences_of_acceptance_mirror_each_other(one: Acceptance, other: Acc
 
 @given(acceptances())
 def test_acceptance_stays_within_its_bounds(one: Acceptance) -> None:
-    ratio, length = one.ratio_interval, one.length_interval
+    ratio = one.ratio_interval
+    length = one.length_interval
     assert 0 <= (ratio.low or 0.0) <= ratio.value <= (ratio.high or 0.0) <= 1
     assert 1 <= (length.low or 0.0) <= length.value <= (length.high or 0.0)
 
@@ -51,7 +62,8 @@ def test_acceptance_stays_within_its_bounds(one: Acceptance) -> None:
 
 
 def test_a_sample_of_unknown_error_has_no_interval() -> None:
-    sample, enough = SampleMean(1.0), SampleMean(2.0, 0.02)
+    sample = SampleMean(1.0)
+    enough = SampleMean(2.0, 0.02)
     assert sample.interval == Interval(1.0)
     assert ratio_of_means(sample, enough) == Interval(0.5)
     assert difference_of_means(enough, sample) == Interval(1.0)
@@ -68,7 +80,9 @@ _TRIES = 800
 
 
 def _drawn(rng: random.Random, mean: float, count: int) -> SampleMean:
-    """A sample of a skewed distribution, as latencies are, with a standard deviation of half its mean."""
+    """A sample of a skewed distribution, as latencies are, with a standard deviation of
+    half its mean.
+    """
     values = [rng.gammavariate(4.0, mean / 4.0) for _ in range(count)]
     found = sum(values) / count
     error = math.sqrt(sum((v - found) ** 2 for v in values) / (count - 1) / count)
@@ -78,9 +92,11 @@ def _drawn(rng: random.Random, mean: float, count: int) -> SampleMean:
 @pytest.mark.parametrize(("here", "there"), [(60, 60), (40, 200), (300, 100), (8, 8)])
 def test_intervals_hold_the_truth_in_about_95_percent(here: int, there: int) -> None:
     """That of a ratio and that of a difference."""
-    rng, held = random.Random(20), [0, 0]
+    rng = random.Random(20)
+    held = [0, 0]
     for _ in range(_TRIES):
-        one, other = _drawn(rng, 0.03, here), _drawn(rng, 0.02, there)
+        one = _drawn(rng, 0.03, here)
+        other = _drawn(rng, 0.02, there)
         for number, (found, truth) in enumerate(
             ((ratio_of_means(one, other), 1.5), (difference_of_means(one, other), 0.01))
         ):

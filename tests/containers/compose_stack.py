@@ -1,6 +1,8 @@
-"""docker-compose.yml in real containers: up, healthy, a collapse that reaches `act`, and data that stays.
+"""docker-compose.yml in real containers: up, healthy, a collapse that reaches `act`,
+and data that stays.
 
-The clock runs `FACTOR` times as fast, as in tests/paging; and Grafana is left out, because Debian has none.
+The clock runs `FACTOR` times as fast, as in tests/paging; and Grafana is left out,
+because Debian has none.
 """
 
 import json
@@ -40,7 +42,10 @@ class Stack:
 
     def __init__(self, folder: Path) -> None:
         ports = {name: str(free_port()) for name in _PUBLISHED}
-        self._environment = {**os.environ, **{f"{name}_PORT": port for name, port in ports.items()}}
+        self._environment = {
+            **os.environ,
+            **{f"{name}_PORT": port for name, port in ports.items()},
+        }
         self._urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
         self._folder = folder
         shutil.copytree(ROOT / "alerts", folder / "alerts")
@@ -50,12 +55,15 @@ class Stack:
             path.write_text(faster_rules(path.read_text("utf-8"), FACTOR), "utf-8")
         prometheus = folder / "alerts/prometheus.yml"
         prometheus.write_text(
-            re.sub(r"_interval: 15s", "_interval: 1s", prometheus.read_text("utf-8")), "utf-8"
+            re.sub(r"_interval: 15s", "_interval: 1s", prometheus.read_text("utf-8")),
+            "utf-8",
         )
         alertmanager = folder / "alerts/alertmanager.compose.yml"
         config = yaml.safe_load(alertmanager.read_text("utf-8"))
         for route in routes(config["route"]):
-            route.update({key: faster(route[key], FACTOR) for key in _TIMES if key in route})
+            route.update(
+                {key: faster(route[key], FACTOR) for key in _TIMES if key in route}
+            )
         alertmanager.write_text(yaml.safe_dump(config), "utf-8")
 
     def compose(self, *words: str) -> str:
@@ -67,7 +75,13 @@ class Stack:
         return self._run("podman", *words)
 
     def _run(self, *words: str) -> str:
-        done = subprocess.run(words, cwd=self._folder, env=self._environment, capture_output=True, text=True)
+        done = subprocess.run(
+            words,
+            cwd=self._folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr
 
@@ -77,10 +91,17 @@ class Stack:
         names = self.containers()
         assert len(names) == len(_document()["services"]), names
         for name in names:
-            within(_PATIENCE, f"healthy: {name}", lambda name=name: self._is_healthy(name))
+            within(
+                _PATIENCE, f"healthy: {name}", lambda name=name: self._is_healthy(name)
+            )
 
     def _is_healthy(self, name: str) -> bool:
-        return subprocess.run(("podman", "healthcheck", "run", name), capture_output=True).returncode == 0
+        return (
+            subprocess.run(
+                ("podman", "healthcheck", "run", name), capture_output=True
+            ).returncode
+            == 0
+        )
 
     def containers(self) -> list[str]:
         """Return the names of the containers."""
@@ -98,23 +119,34 @@ class Stack:
         headers = {"Content-Type": "application/json"}
         body = json.dumps(document).encode()
         with urllib.request.urlopen(
-            urllib.request.Request(f"{self._urls[server]}{path}", body, headers), timeout=30
+            urllib.request.Request(f"{self._urls[server]}{path}", body, headers),
+            timeout=30,
         ):
             pass
 
     def value(self, query: str, moment: float) -> list[Any]:
         """Return the result of a query in Prometheus, at a time in Unix seconds."""
-        answer = self.get("PROMETHEUS", "/api/v1/query", query=query, time=f"{moment:.3f}")
+        answer = self.get(
+            "PROMETHEUS", "/api/v1/query", query=query, time=f"{moment:.3f}"
+        )
         return list(answer["data"]["result"])
 
     def not_green(self) -> list[str]:
-        """Return what is wrong with targets and rules; a list that says so as long as there are none."""
+        """Return what is wrong with targets and rules; a list that says so as long as
+        there are none.
+        """
         targets = self.get("PROMETHEUS", "/api/v1/targets")["data"]["activeTargets"]
         groups = self.get("PROMETHEUS", "/api/v1/rules")["data"]["groups"]
         rules = [rule for group in groups for rule in group["rules"]]
         wrong = [one["scrapeUrl"] for one in targets if one["health"] != "up"]
-        wrong += [f"{one['name']}: {one.get('lastError')}" for one in rules if one["health"] != "ok"]
-        return wrong if len(targets) == 2 and len(rules) > 50 else ["no targets or rules"]
+        wrong += [
+            f"{one['name']}: {one.get('lastError')}"
+            for one in rules
+            if one["health"] != "ok"
+        ]
+        if len(targets) == 2 and len(rules) > 50:
+            return wrong
+        return ["no targets or rules"]
 
     def actions(self) -> list[dict[str, Any]]:
         """Return the events that `act` logged."""
@@ -124,17 +156,27 @@ class Stack:
 
     def peak(self) -> float:
         """Return the most memory that the exporter's process has had, in MiB."""
-        (name,) = (one for one in self.containers() if re.search(r"[_-]exporter[_-]", one))
-        status = Path(f"/proc/{self.podman('inspect', '--format', '{{.State.Pid}}', name).strip()}/status")
-        (kibibytes,) = re.findall(r"^VmHWM:\s+(\d+) kB", status.read_text("utf-8"), re.MULTILINE)
+        (name,) = (
+            one for one in self.containers() if re.search(r"[_-]exporter[_-]", one)
+        )
+        status = Path(
+            f"/proc/{self.podman('inspect', '--format', '{{.State.Pid}}', name).strip()}/status"
+        )
+        (kibibytes,) = re.findall(
+            r"^VmHWM:\s+(\d+) kB", status.read_text("utf-8"), re.MULTILINE
+        )
         return int(kibibytes) / 1024
 
 
 def _document() -> dict[str, Any]:
-    """Return docker-compose.yml without Grafana, GPUs and building; the exporter has shorter windows."""
+    """Return docker-compose.yml without Grafana, GPUs and building; the exporter has
+    shorter windows.
+    """
     document = json.loads(json.dumps(raw()))
     kept = {
-        name: one for name, one in document["services"].items() if name != "grafana" and "-gpu" not in name
+        name: one
+        for name, one in document["services"].items()
+        if name != "grafana" and "-gpu" not in name
     }
     for service in kept.values():
         # The images here are built, so they have no digest.
@@ -173,7 +215,10 @@ def main(folder: Path, promised: float) -> None:
     stack = Stack(folder)
     began = time.monotonic()
     stack.up()
-    say(f"up and healthy after {time.monotonic() - began:.1f} s: {', '.join(stack.containers())}")
+    say(
+        f"up and healthy after {time.monotonic() - began:.1f} s: "
+        f"{', '.join(stack.containers())}"
+    )
     within(_PATIENCE, "targets and rules are green", lambda: not stack.not_green())
     silence = {
         "matchers": [{"name": "alertname", "value": "X", "isRegex": False}],
@@ -184,13 +229,17 @@ def main(folder: Path, promised: float) -> None:
     stack.post("ALERTMANAGER", "/api/v2/silences", silence)
     stack.post("VLLM", "/simulator/phase", {"phase": "collapse"})
     took = within(
-        _PATIENCE, "a decision of act", lambda: any(one["event"] == "would_act" for one in stack.actions())
+        _PATIENCE,
+        "a decision of act",
+        lambda: any(one["event"] == "would_act" for one in stack.actions()),
     )
     say(
-        f"a collapse reached act after {took:.1f} s, which are {took * FACTOR / 60:.0f} minutes in production"
+        f"a collapse reached act after {took:.1f} s, which are "
+        f"{took * FACTOR / 60:.0f} minutes in production"
     )
     assert not stack.not_green(), stack.not_green()
-    peak, moment = stack.peak(), time.time()
+    peak = stack.peak()
+    moment = time.time()
     say(f"memory of the exporter: at most {peak:.1f} MiB")
     assert peak < promised, peak
     pages = 'ALERTS{alertstate="firing",severity="critical"}'
@@ -201,7 +250,9 @@ def main(folder: Path, promised: float) -> None:
     stack.up()
     assert stack.value(pages, moment), "Prometheus has lost its data"
     kept = stack.get("ALERTMANAGER", "/api/v2/silences")
-    assert [one["comment"] for one in kept] == ["kept"], "Alertmanager has lost its data"
+    assert [one["comment"] for one in kept] == ["kept"], (
+        "Alertmanager has lost its data"
+    )
     say("data survived down and up")
     stack.compose("down", "--volumes")
 

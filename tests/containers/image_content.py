@@ -1,4 +1,5 @@
-"""What the Dockerfile put into the image: the locked packages and the exporter, compiled, small, and no more.
+"""What the Dockerfile put into the image: the locked packages and the exporter,
+compiled, small, and no more.
 
     python -m containers.image_content FOLDER
 
@@ -44,14 +45,20 @@ def check_bytecode(venv: Path) -> None:
 
 
 def check_size(venv: Path) -> None:
-    """What docs/deployment.md says to a tenth: until an image is pulled, vLLM beside it does not start."""
+    """What docs/deployment.md says to a tenth: until an image is pulled, vLLM beside it
+    does not start.
+    """
     text = (ROOT / "docs" / "deployment.md").read_text("utf-8")
     (said,) = re.findall(r"\| ([\d.]+) MiB and \[Python's slim image", text)
-    files = (path for path in venv.rglob("*") if path.is_file() and not path.is_symlink())
+    files = (
+        path for path in venv.rglob("*") if path.is_file() and not path.is_symlink()
+    )
     added = sum(path.stat().st_size for path in files)
     assert abs(added / 2**20 / float(said) - 1) < 0.1, added
     assert added < LARGEST
-    print(f"          it adds {added / 2**20:.1f} MiB to its base; documented: {said} MiB")
+    print(
+        f"          it adds {added / 2**20:.1f} MiB to its base; documented: {said} MiB"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Payoff and advice: the verdicts at their edges, how advice stands, and what is to be pasted."""
+"""Payoff and advice: the verdicts at their edges, how advice stands, and what is to be
+pasted.
+"""
 
 import json
 import re
@@ -11,7 +13,12 @@ from economics.servers import Server, drawn, expected, judged, settings_for, sur
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.baseline_match import Measured
-from vllm_specdec_exporter.economics.cost import Basis, CostProfile, DraftCost, TargetCost
+from vllm_specdec_exporter.economics.cost import (
+    Basis,
+    CostProfile,
+    DraftCost,
+    TargetCost,
+)
 from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.economics.speculative_config import ScheduleRow
 from vllm_specdec_exporter.economics.speedup import Estimate, of_all
@@ -27,7 +34,12 @@ from vllm_specdec_exporter.judgement.hysteresis import (
     apply_hysteresis,
 )
 from vllm_specdec_exporter.judgement.judge import judge
-from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict, correction, judge_payoff
+from vllm_specdec_exporter.judgement.payoff import (
+    Payoff,
+    PayoffVerdict,
+    correction,
+    judge_payoff,
+)
 from vllm_specdec_exporter.measures.measures import Measures
 from vllm_specdec_exporter.observe.pipeline import Speculation
 from vllm_specdec_exporter.observe.result import EngineResult
@@ -37,37 +49,62 @@ EAGLE = for_method("eagle")
 
 
 def measures(
-    speedup: float | None, basis: Basis = Basis.CALIBRATED, *, length: float = 2.0, **more: object
+    speedup: float | None,
+    basis: Basis = Basis.CALIBRATED,
+    *,
+    length: float = 2.0,
+    **more: object,
 ) -> Measures:
     """A window whose speedup is estimated like this."""
-    found = Measures(window="5m", mean_acceptance_length=length, mean_draft_length=3.0, **more)  # type: ignore[arg-type]
+    found = Measures(
+        window="5m", mean_acceptance_length=length, mean_draft_length=3.0, **more
+    )  # type: ignore[arg-type]
     if speedup is None:
         return found
     return replace(
         found,
         estimate=Estimate(
-            speedup, speedup * 0.8, speedup * 1.25, step_cost=length / speedup, batch_size=4.0, basis=basis
+            speedup,
+            speedup * 0.8,
+            speedup * 1.25,
+            step_cost=length / speedup,
+            batch_size=4.0,
+            basis=basis,
         ),
     )
 
 
 class TestPayoff:
     def test_where_harm_ends_and_benefit_begins(self) -> None:
-        """Harmful below 1.0, beneficial above 1.2, marginal between; a loss that is shown as 1.00 is none."""
-        harmful, marginal, beneficial = (
-            PayoffVerdict.HARMFUL,
-            PayoffVerdict.MARGINAL,
-            PayoffVerdict.BENEFICIAL,
-        )
-        edges = {0.994: harmful, 0.998: marginal, 1.002: marginal, 1.2: marginal, 1.200001: beneficial}
+        """Harmful below 1.0, beneficial above 1.2, marginal between; a loss that is
+        shown as 1.00 is none.
+        """
+        harmful = PayoffVerdict.HARMFUL
+        marginal = PayoffVerdict.MARGINAL
+        beneficial = PayoffVerdict.BENEFICIAL
+        edges = {
+            0.994: harmful,
+            0.998: marginal,
+            1.002: marginal,
+            1.2: marginal,
+            1.200001: beneficial,
+        }
         for speedup, verdict in edges.items():
             measured = Measured(speedup, speedup * 0.999, speedup * 1.001, 100.0)
-            payoff = judge_payoff(replace(measures(3.0), measured=measured), EAGLE, Thresholds())
-            assert (payoff.verdict, payoff.speedup, payoff.basis) == (verdict, speedup, Basis.MEASURED)
+            payoff = judge_payoff(
+                replace(measures(3.0), measured=measured), EAGLE, Thresholds()
+            )
+            assert (payoff.verdict, payoff.speedup, payoff.basis) == (
+                verdict,
+                speedup,
+                Basis.MEASURED,
+            )
 
     @pytest.mark.parametrize("basis", Basis)
     def test_an_interval_that_includes_1(self, basis: Basis) -> None:
-        """Whatever the basis, a speedup counts if its whole interval lies on one side of 1."""
+        """Whatever the basis, a speedup counts if its whole interval lies on one side
+        of 1.
+        """
         verdicts = {
             0.7: PayoffVerdict.HARMFUL,  # 0.56 to 0.88
             0.9: PayoffVerdict.UNKNOWN,
@@ -78,16 +115,27 @@ class TestPayoff:
         for speedup, verdict in verdicts.items():
             seen = measures(speedup, basis)
             if basis is Basis.MEASURED:
-                seen = replace(seen, measured=Measured(speedup, speedup * 0.8, speedup * 1.25, 100.0))
+                seen = replace(
+                    seen,
+                    measured=Measured(speedup, speedup * 0.8, speedup * 1.25, 100.0),
+                )
             payoff = judge_payoff(seen, EAGLE, Thresholds())
             known = verdict is not PayoffVerdict.UNKNOWN
-            assert (payoff.verdict, payoff.speedup) == (verdict, speedup if known else None)
-            assert (payoff.speedup_low, payoff.speedup_high) == (speedup * 0.8, speedup * 1.25)
+            assert (payoff.verdict, payoff.speedup) == (
+                verdict,
+                speedup if known else None,
+            )
+            assert (payoff.speedup_low, payoff.speedup_high) == (
+                speedup * 0.8,
+                speedup * 1.25,
+            )
             assert payoff.basis is basis
             assert known or "the interval includes 1" in payoff.reasons[-1]
 
     def test_which_way_an_unknown_verdict_leans(self) -> None:
-        """By the probability of a loss: of the normal distribution of the logarithm with this interval."""
+        """By the probability of a loss: of the normal distribution of the logarithm
+        with this interval.
+        """
         for speedup, loss, likely in (
             (0.9, 0.823, PayoffVerdict.HARMFUL),
             (1.0, 0.5, None),
@@ -105,16 +153,26 @@ class TestPayoff:
     def test_an_interval_that_begins_at_0_decides_nothing(
         self, speedup: float, covered: float | None
     ) -> None:
-        """As of llama.cpp with several requests, whose cost has no upper end: no verdict, no direction."""
+        """As of llama.cpp with several requests, whose cost has no upper end: no
+        verdict, no direction.
+        """
         seen = measures(speedup, Basis.MODELLED, coverage_ratio=covered)
         seen = replace(seen, estimate=replace(seen.estimate, speedup_low=0.0))
         payoff = judge_payoff(seen, EAGLE, Thresholds())
-        assert (payoff.verdict, payoff.likely, payoff.speedup_low) == (PayoffVerdict.UNKNOWN, None, 0.0)
+        assert (payoff.verdict, payoff.likely, payoff.speedup_low) == (
+            PayoffVerdict.UNKNOWN,
+            None,
+            0.0,
+        )
         assert payoff.loss_probability == 0.5
 
     @pytest.mark.parametrize("method", ["eagle3", ""])
-    def test_near_break_even_a_model_without_the_hardware_decides_nothing(self, method: str) -> None:
-        """A third of first tokens accepted, six requests in the batch: 0.95 times, and neither way."""
+    def test_near_break_even_a_model_without_the_hardware_decides_nothing(
+        self, method: str
+    ) -> None:
+        """A third of first tokens accepted, six requests in the batch: 0.95 times, and
+        neither way.
+        """
         settings = settings_for(for_method(method), method, 4, Basis.MODELLED)
         positions = expected(survival_of((0.34, 0.6, 0.6, 0.5)), 25_000)
         payoff = judged(settings, positions, 25_000, 6.0).payoff
@@ -124,33 +182,55 @@ class TestPayoff:
     @pytest.mark.parametrize("of_profile", [Basis.CALIBRATED, Basis.MODELLED])
     @pytest.mark.parametrize("of_step", [Basis.MODELLED, Basis.OBSERVED])
     def test_what_is_extrapolated(self, of_profile: Basis, of_step: Basis) -> None:
-        """A modelled step, beyond the batches of a calibration; not one that is observed."""
+        """A modelled step, beyond the batches of a calibration; not one that is
+        observed.
+        """
         profile = replace(EAGLE, basis=of_profile, batches=(1.0, 8.0))
         reasons = judge_payoff(measures(1.5, of_step), profile, Thresholds()).reasons
-        is_said = any("1 to 8 requests a batch" in reason and "extrapolated" in reason for reason in reasons)
+        is_said = any(
+            "1 to 8 requests a batch" in reason and "extrapolated" in reason
+            for reason in reasons
+        )
         assert is_said is (of_profile is Basis.CALIBRATED and of_step is Basis.MODELLED)
 
     def test_an_end_at_exactly_1_decides_nothing(self) -> None:
         """A drafter that accepts nothing is never faster, and perhaps no slower."""
         seen = measures(0.9)
         payoff = judge_payoff(
-            replace(seen, estimate=replace(seen.estimate, speedup_high=1.0)), EAGLE, Thresholds()
+            replace(seen, estimate=replace(seen.estimate, speedup_high=1.0)),
+            EAGLE,
+            Thresholds(),
         )
-        assert (payoff.verdict, payoff.likely) == (PayoffVerdict.UNKNOWN, PayoffVerdict.HARMFUL)
+        assert (payoff.verdict, payoff.likely) == (
+            PayoffVerdict.UNKNOWN,
+            PayoffVerdict.HARMFUL,
+        )
 
     def test_the_operators_numbers(self) -> None:
         """Both edges can be moved."""
-        thresholds = Thresholds().with_values({"harmful_speedup": 0.9, "beneficial_speedup": 1.5})
-        verdicts = [judge_payoff(measures(s), EAGLE, thresholds).verdict for s in (0.75, 1.45, 1.6)]
+        thresholds = Thresholds().with_values(
+            {"harmful_speedup": 0.9, "beneficial_speedup": 1.5}
+        )
+        verdicts = [
+            judge_payoff(measures(s), EAGLE, thresholds).verdict
+            for s in (0.75, 1.45, 1.6)
+        ]
 
-        assert verdicts == [PayoffVerdict.HARMFUL, PayoffVerdict.MARGINAL, PayoffVerdict.BENEFICIAL]
+        assert verdicts == [
+            PayoffVerdict.HARMFUL,
+            PayoffVerdict.MARGINAL,
+            PayoffVerdict.BENEFICIAL,
+        ]
 
     def test_what_cannot_be_known(self) -> None:
         """Without a speedup there is no verdict, and a reason."""
         reasons = {
             "the mean acceptance length is not known": {},
             "the mean draft length is not known": {"mean_acceptance_length": 2.0},
-            "the number of running requests is missing, so the cost of a step is not known": {
+            (
+                "the number of running requests is missing, so the cost of a step is "
+                "not known"
+            ): {
                 "mean_acceptance_length": 2.0,
                 "mean_draft_length": 3.0,
             },
@@ -160,16 +240,26 @@ class TestPayoff:
             assert judge_payoff(found, EAGLE, Thresholds()) == Payoff(reasons=(reason,))
 
     @pytest.mark.parametrize(
-        ("measured", "disagrees"), [(1.59, True), (1.61, False), (2.39, False), (2.41, True)]
+        ("measured", "disagrees"),
+        [(1.59, True), (1.61, False), (2.39, False), (2.41, True)],
     )
-    def test_a_profile_that_does_not_fit(self, measured: float, disagrees: bool) -> None:
+    def test_a_profile_that_does_not_fit(
+        self, measured: float, disagrees: bool
+    ) -> None:
         """From a fifth of difference on the profile is said not to fit, either way."""
-        found = replace(measures(2.0), measured=Measured(measured, measured, measured, 100.0))
+        found = replace(
+            measures(2.0), measured=Measured(measured, measured, measured, 100.0)
+        )
         reasons = judge_payoff(found, EAGLE, Thresholds()).reasons
 
-        assert any("eagle does not fit this deployment" in reason for reason in reasons) is disagrees
+        assert (
+            any("eagle does not fit this deployment" in reason for reason in reasons)
+            is disagrees
+        )
 
-    def test_a_profile_fits_unless_the_measurement_is_on_the_other_side_of_1_for_certain(self) -> None:
+    def test_a_profile_fits_unless_the_measurement_is_on_the_other_side_of_1_for_certain(
+        self,
+    ) -> None:
         for estimated, measured, low, high, disagrees in (
             (1.05, 0.95, 0.92, 0.98, True),
             (0.95, 1.05, 1.02, 1.08, True),
@@ -179,13 +269,24 @@ class TestPayoff:
             # Far apart, by a measurement that says hardly anything.
             (1.2, 0.8, 0.01, 80.0, False),
         ):
-            found = replace(measures(estimated), measured=Measured(measured, low, high, 100.0))
+            found = replace(
+                measures(estimated), measured=Measured(measured, low, high, 100.0)
+            )
             reasons = judge_payoff(found, EAGLE, Thresholds()).reasons
-            assert any("eagle does not fit this deployment" in reason for reason in reasons) is disagrees
+            assert (
+                any(
+                    "eagle does not fit this deployment" in reason for reason in reasons
+                )
+                is disagrees
+            )
 
     @pytest.mark.parametrize(("speedup", "covered"), [(1.6, 0.4), (2.0, 0.9)])
-    def test_a_measured_loss_that_shows_no_cost_of_a_draft(self, speedup: float, covered: float) -> None:
-        """Of few drafted tokens, or of a step that costs nothing by the estimate: no K rests on that."""
+    def test_a_measured_loss_that_shows_no_cost_of_a_draft(
+        self, speedup: float, covered: float
+    ) -> None:
+        """Of few drafted tokens, or of a step that costs nothing by the estimate: no K
+        rests on that.
+        """
         counted = {"position_acceptance_ratio": (0.9, 0.7, 0.5), "drafts": 5_000.0}
         estimated = measures(speedup, coverage_ratio=covered, **counted)
         few = replace(estimated, measured=Measured(0.8, 0.79, 0.81, 100.0))
@@ -200,65 +301,103 @@ class TestPayoff:
 
     @pytest.mark.parametrize("basis", [Basis.OBSERVED, Basis.MEASURED])
     def test_what_may_be_a_loss_or_a_gain_bounds_the_advice(self, basis: Basis) -> None:
-        """No larger K, K=0 only if a loss is likely; both stay until the opposite is as clear."""
-        drafts, self.current = 0.0, CurrentAdvice()
+        """No larger K, K=0 only if a loss is likely; both stay until the opposite is as
+        clear.
+        """
+        drafts = 0.0
+        self.current = CurrentAdvice()
 
-        def advised(speedup: float, survival: tuple[float, ...], reach: float = 1.4) -> str:
+        def advised(
+            speedup: float, survival: tuple[float, ...], reach: float = 1.4
+        ) -> str:
             """Two windows later; the profile says what K is best."""
             nonlocal drafts
             length = 1 + sum(survival)
             ends = (speedup, speedup / reach, speedup * reach)
             found = replace(
-                measures(None, length=length, position_acceptance_ratio=survival, drafts=50_000.0),
+                measures(
+                    None,
+                    length=length,
+                    position_acceptance_ratio=survival,
+                    drafts=50_000.0,
+                ),
                 estimate=Estimate(*ends, None, None, length / speedup, 4.0, basis),
-                measured=Measured(*ends, 90.0) if basis is Basis.MEASURED else Measured(),
+                measured=Measured(*ends, 90.0)
+                if basis is Basis.MEASURED
+                else Measured(),
             )
             for _ in range(3):
                 drafts += 50_000.0
                 accepted = tuple(drafts * share for share in survival)
-                counters = Counters(drafts=drafts, accepted_tokens_per_position=accepted)
+                counters = Counters(
+                    drafts=drafts, accepted_tokens_per_position=accepted
+                )
                 active = Activity(ActivityState.ACTIVE)
-                case = Case(active, found, counters, len(survival), "eagle", EAGLE, Thresholds())
+                case = Case(
+                    active, found, counters, len(survival), "eagle", EAGLE, Thresholds()
+                )
                 judgement, self.current = judge(case, self.current, drafts / 150, 300.0)
             return judgement.advice.action
 
-        good, poor = (0.95, 0.93, 0.92), (0.1,)
+        good = (0.95, 0.93, 0.92)
+        poor = (0.1,)
         assert advised(1.3, good) == Action.KEEP
         assert advised(2.5, good, 1.1) == Action.INCREASE_K
-        assert {advised(speedup, good) for speedup in (1.3, 1.5) * 5} == {Action.INCREASE_K}
+        assert {advised(speedup, good) for speedup in (1.3, 1.5) * 5} == {
+            Action.INCREASE_K
+        }
         assert advised(0.9, good) == Action.KEEP
         assert advised(1.0, poor) == Action.KEEP
         assert {advised(speedup, poor) for speedup in (0.9, 1.1)} == {Action.DISABLE}
-        assert re.search("no K is sure to pay.*; lately a gain is likely", self.current.advice.reason)
+        assert re.search(
+            "no K is sure to pay.*; lately a gain is likely", self.current.advice.reason
+        )
         assert advised(1.3, poor, 1.05) == Action.KEEP
 
-    def test_a_measurement_that_says_less_than_the_estimate_corrects_no_cost(self) -> None:
-        """Neither a loss nor a gain, and the estimate in its interval: its middle is noise."""
+    def test_a_measurement_that_says_less_than_the_estimate_corrects_no_cost(
+        self,
+    ) -> None:
+        """Neither a loss nor a gain, and the estimate in its interval: its middle is
+        noise.
+        """
         calibrated = measures(1.5, length=2.5)
         for low, high, factor in (
             (0.6, 1.9, None),
             (0.9, 1.3, (2.5 / 1.1 - 1) / (2.5 / 1.5 - 1)),
             (1.05, 1.6, (2.5 / 1.1 - 1) / (2.5 / 1.5 - 1)),
         ):
-            found = correction(replace(calibrated, measured=Measured(1.1, low, high, 40.0)))
+            found = correction(
+                replace(calibrated, measured=Measured(1.1, low, high, 40.0))
+            )
             assert found == (factor and pytest.approx(factor))
 
     def test_a_correction_explains_what_is_measured_with_steps_of_k_0_too(self) -> None:
-        """Three in five tokens come out of drafts; each other one pays for a drafter's first pass."""
+        """Three in five tokens come out of drafts; each other one pays for a drafter's
+        first pass.
+        """
         estimated = replace(
-            measures(2.5 / 1.5, length=2.5, coverage_ratio=0.6), measured=Measured(0.9, 0.88, 0.92, 90.0)
+            measures(2.5 / 1.5, length=2.5, coverage_ratio=0.6),
+            measured=Measured(0.9, 0.88, 0.92, 90.0),
         )
         step = replace(estimated.estimate, step_cost=1.5, undrafted_cost=1.2)
         factor = correction(replace(estimated, estimate=step))
         assert factor is not None
-        assert of_all(2.5 / (1 + 0.5 * factor), 0.6, 1 + 0.2 * factor) == pytest.approx(0.9)
+        assert of_all(2.5 / (1 + 0.5 * factor), 0.6, 1 + 0.2 * factor) == pytest.approx(
+            0.9
+        )
 
     def test_the_whole_server_gains_less(self) -> None:
         """Half of the tokens at twice the speed: the whole runs 1.33 times as fast."""
-        reasons = judge_payoff(measures(2.0, coverage_ratio=0.5), EAGLE, Thresholds()).reasons
+        reasons = judge_payoff(
+            measures(2.0, coverage_ratio=0.5), EAGLE, Thresholds()
+        ).reasons
 
-        assert reasons[0].endswith("; 50% of the tokens came out of drafts, so over all tokens 1.33 times")
-        (reason,) = judge_payoff(measures(2.0, coverage_ratio=0.999), EAGLE, Thresholds()).reasons
+        assert reasons[0].endswith(
+            "; 50% of the tokens came out of drafts, so over all tokens 1.33 times"
+        )
+        (reason,) = judge_payoff(
+            measures(2.0, coverage_ratio=0.999), EAGLE, Thresholds()
+        ).reasons
         assert "of the tokens" not in reason
 
     def test_the_interval_of_a_verdict_is_not_shown_as_including_1(self) -> None:
@@ -269,25 +408,46 @@ class TestPayoff:
         assert "(0.88 to 0.996, 100 requests)" in payoff.reasons[0]
 
     @pytest.mark.parametrize("covered", [1.0, 0.8, 0.7, 0.6])
-    def test_drafts_of_which_none_is_accepted_are_likely_harmful(self, covered: float) -> None:
-        """They cannot gain, and may cost nothing: the interval ends at 1, also after rounding."""
+    def test_drafts_of_which_none_is_accepted_are_likely_harmful(
+        self, covered: float
+    ) -> None:
+        """They cannot gain, and may cost nothing: the interval ends at 1, also after
+        rounding.
+        """
         estimated = measures(0.98, Basis.CALIBRATED, length=1.0, coverage_ratio=covered)
-        free = replace(estimated, estimate=replace(estimated.estimate, speedup_low=0.39, speedup_high=1.0))
+        free = replace(
+            estimated,
+            estimate=replace(estimated.estimate, speedup_low=0.39, speedup_high=1.0),
+        )
         found = judge_payoff(free, EAGLE, Thresholds())
-        assert (found.verdict, found.likely) == (PayoffVerdict.UNKNOWN, PayoffVerdict.HARMFUL)
+        assert (found.verdict, found.likely) == (
+            PayoffVerdict.UNKNOWN,
+            PayoffVerdict.HARMFUL,
+        )
         assert found.loss_probability == pytest.approx(0.975)
 
     def test_a_gain_of_few_tokens_is_a_small_gain(self) -> None:
-        """The verdict is on all tokens: twice as fast for three in ten is 1.18 times in all."""
-        for covered, verdict in ((1.0, "beneficial"), (0.5, "beneficial"), (0.3, "marginal")):
+        """The verdict is on all tokens: twice as fast for three in ten is 1.18 times in
+        all.
+        """
+        for covered, verdict in (
+            (1.0, "beneficial"),
+            (0.5, "beneficial"),
+            (0.3, "marginal"),
+        ):
             estimated = measures(2.0, length=3.0, coverage_ratio=covered)
             found = judge_payoff(estimated, EAGLE, Thresholds())
             whole = 1 / (covered / 2 + 1 - covered)
             measured = replace(estimated, measured=Measured(whole, whole, whole, 100.0))
             assert found.verdict == verdict
             assert found.speedup == pytest.approx(whole)
-            assert correction(measured) == (pytest.approx(1.0) if covered >= 0.5 else None)
-            assert not any("does not fit" in r for r in judge_payoff(measured, EAGLE, Thresholds()).reasons)
+            assert correction(measured) == (
+                pytest.approx(1.0) if covered >= 0.5 else None
+            )
+            assert not any(
+                "does not fit" in r
+                for r in judge_payoff(measured, EAGLE, Thresholds()).reasons
+            )
 
 
 def advice(
@@ -301,12 +461,16 @@ def advice(
     """What is advised after one window of drafts with this acceptance."""
     settings = settings_for(profile, method, len(conditional))
     settings = replace(settings, thresholds=settings.thresholds.with_values(limits))
-    return judged(settings, expected(survival_of(conditional), drafts), drafts, batch).advice
+    return judged(
+        settings, expected(survival_of(conditional), drafts), drafts, batch
+    ).advice
 
 
 #: A drafter whose third token just pays and whose fourth would not.
 STEEP = CostProfile("steep", TargetCost(1.0), DraftCost(fixed=0.2, per_position=0.12))
-GOOD, KEPT, BAD = (0.85, 0.85, 0.85), (0.8, 0.7, 0.45), (0.05, 0.05, 0.05)
+GOOD = (0.85, 0.85, 0.85)
+KEPT = (0.8, 0.7, 0.45)
+BAD = (0.05, 0.05, 0.05)
 #: A drafter whose fifth token gains about as much as it costs.
 NEARLY = CostProfile("nearly", TargetCost(1.0), DraftCost(fixed=0.2, per_position=0.06))
 #: For which two tokens would do.
@@ -316,7 +480,9 @@ SHORT = (0.8, 0.35, 0.1)
 def polled(
     server: Server, conditional: tuple[float, ...], seconds: float, drafts: float = 300
 ) -> EngineResult:
-    """The result after this time of drafts with this acceptance, polled every half minute."""
+    """The result after this time of drafts with this acceptance, polled every half
+    minute.
+    """
     for _ in range(round(seconds / 30)):
         server.add(drafts, expected(survival_of(conditional), drafts))
         result = server.poll(after=30)
@@ -331,45 +497,68 @@ class TestStanding:
         return server
 
     def test_advice_never_contradicts_what_the_window_shows_beyond_doubt(self) -> None:
-        """A collapse and its end: nobody is told to keep what loses, or to drop what gains."""
+        """A collapse and its end: nobody is told to keep what loses, or to drop what
+        gains.
+        """
         server = self.server()
         seen = set()
         for conditional in (GOOD, BAD, GOOD):
             for _ in range(30):
                 result = polled(server, conditional, 30)
-                speedup, action = result.payoff.speedup, result.advice.action
+                speedup = result.payoff.speedup
+                action = result.advice.action
                 seen.add(action)
                 if speedup is not None and speedup < 0.9:
-                    assert action not in (Action.KEEP, Action.INCREASE_K), result.advice.reason
+                    assert action not in (Action.KEEP, Action.INCREASE_K), (
+                        result.advice.reason
+                    )
                 if result.payoff.verdict is PayoffVerdict.BENEFICIAL:
                     assert action is not Action.DISABLE, result.advice.reason
                 if action is Action.DISABLE and "no K pays" in result.advice.reason:
-                    assert all(option.speedup < 1 for option in result.advice.options[1:])
+                    assert all(
+                        option.speedup < 1 for option in result.advice.options[1:]
+                    )
         assert Action.DISABLE in seen
         assert result.advice.action is not Action.DISABLE
 
     @pytest.mark.parametrize("basis", [Basis.CALIBRATED, Basis.MODELLED])
     def test_a_collapse_is_seen_in_the_shortest_window(self, basis: Basis) -> None:
-        """It is judged while it shows the opposite, once in an hour; no advice rests on it."""
+        """It is judged while it shows the opposite, once in an hour; no advice rests on
+        it.
+        """
         server = Server(settings_for(EAGLE, "eagle", 3, basis), 3, 4)
         server.poll()
-        before, after = polled(server, GOOD, 600), polled(server, BAD, 30)
-        assert (before.judged_window, before.payoff.verdict) == ("5m", PayoffVerdict.BENEFICIAL)
-        assert (after.judged_window, after.windows[1].mean_acceptance_length > 2.9) == ("30s", True)
+        before = polled(server, GOOD, 600)
+        after = polled(server, BAD, 30)
+        assert (before.judged_window, before.payoff.verdict) == (
+            "5m",
+            PayoffVerdict.BENEFICIAL,
+        )
+        assert (after.judged_window, after.windows[1].mean_acceptance_length > 2.9) == (
+            "30s",
+            True,
+        )
         assert PayoffVerdict.HARMFUL in (after.payoff.verdict, after.payoff.likely)
         assert after.advice.action is Action.INSUFFICIENT_DATA
         for _ in range(12):
             after = polled(server, BAD, 30)
-            assert PayoffVerdict.HARMFUL in (after.payoff.verdict, after.payoff.likely), "it does not go back"
+            assert PayoffVerdict.HARMFUL in (
+                after.payoff.verdict,
+                after.payoff.likely,
+            ), "it does not go back"
         assert after.judged_window == "5m"
         assert polled(server, GOOD, 30).judged_window == "5m"
         assert polled(server, GOOD, 3600).judged_window == "5m"
         assert polled(server, BAD, 30).judged_window == "30s"
 
     @pytest.mark.parametrize("rate", [4, 8, 60])
-    def test_while_no_advice_rests_on_the_shortest_window_something_is_to_be_done(self, rate: int) -> None:
+    def test_while_no_advice_rests_on_the_shortest_window_something_is_to_be_done(
+        self, rate: int
+    ) -> None:
         """At any number of drafts per second, from the verdict on."""
-        server, rng, said = self.server(), Random(1), set()
+        server = self.server()
+        rng = Random(1)
+        said = set()
         for conditional, polls in ((GOOD, 70), (BAD, 40)):
             for _ in range(polls):
                 server.add(5 * rate, drawn(rng, conditional, 5 * rate))
@@ -380,33 +569,53 @@ class TestStanding:
 
     def test_traffic_that_changes_each_minute_is_judged_by_its_mean(self) -> None:
         server = self.server()
-        seen = [polled(server, conditional, 30) for _ in range(25) for conditional in (GOOD, GOOD, BAD, BAD)]
+        seen = [
+            polled(server, conditional, 30)
+            for _ in range(25)
+            for conditional in (GOOD, GOOD, BAD, BAD)
+        ]
         assert {result.judged_window for result in seen[20:]} == {"5m"}
-        assert {result.payoff.verdict for result in seen[20:]} == {PayoffVerdict.BENEFICIAL}
+        assert {result.payoff.verdict for result in seen[20:]} == {
+            PayoffVerdict.BENEFICIAL
+        }
 
     @pytest.mark.parametrize("profile", [EAGLE, STEEP])
     def test_equal_traffic_and_small_changes_are_judged_over_the_judged_window(
         self, profile: CostProfile
     ) -> None:
-        """However few drafts the shortest window has, at whatever distance from break-even."""
-        server, rng = self.server(profile), Random(3)
+        """However few drafts the shortest window has, at whatever distance from
+        break-even.
+        """
+        server = self.server(profile)
+        rng = Random(3)
         for chance in (0.3, 0.35, 0.45, 0.5, 0.8):
             for _ in range(40):
                 server.add(120, drawn(rng, (chance, 0.5, 0.4), 120))
                 assert server.poll(after=30).judged_window == "5m"
 
-    def test_while_the_first_window_fills_advice_does_not_go_back_and_forth(self) -> None:
-        """After each start, where the next K is about as good: what was given up does not come back."""
+    def test_while_the_first_window_fills_advice_does_not_go_back_and_forth(
+        self,
+    ) -> None:
+        """After each start, where the next K is about as good: what was given up does
+        not come back.
+        """
         for seed in range(6):
-            server, rng, given = Server(settings_for(NEARLY, "eagle", 5), 5, 4), Random(seed), [0]
+            server = Server(settings_for(NEARLY, "eagle", 5), 5, 4)
+            rng = Random(seed)
+            given = [0]
             for _ in range(55):
                 server.add(60, drawn(rng, (0.8, 0.7, 0.6, 0.55, 0.5), 60))
-                given.append(server.poll(after=5).advice.num_speculative_tokens or given[-1])
+                given.append(
+                    server.poll(after=5).advice.num_speculative_tokens or given[-1]
+                )
             order = list(dict.fromkeys(given))
             assert sum(one != other for one, other in pairwise(given)) == len(order) - 1
 
     def test_what_is_held_against_the_data_says_so(self) -> None:
-        """Another K must be better for as long as the window. Until then there is no schedule."""
+        """Another K must be better for as long as the window.
+
+        Until then there is no schedule.
+        """
         server = self.server(STEEP)
         kept = polled(server, KEPT, 900).advice
         assert kept.action is Action.KEEP
@@ -416,7 +625,9 @@ class TestStanding:
         assert held == course[: len(held)]
         assert 10 <= len(held) < 30
         for advice in (advice for advice in held if advice.doubted):
-            assert advice.reason.endswith("lately K=2 seems better, and advice follows once that is certain")
+            assert advice.reason.endswith(
+                "lately K=2 seems better, and advice follows once that is certain"
+            )
             assert (advice.schedule, advice.schedule_config) == ((), "")
         assert held[-1].doubted
         assert course[-1].action is Action.DECREASE_K
@@ -438,7 +649,9 @@ class TestStanding:
         assert after.action is (before.action if given else Action.INSUFFICIENT_DATA)
 
     def test_advice_returns_after_an_idle_time(self) -> None:
-        """An engine at rest gets no advice, and what stood stands again when traffic returns."""
+        """An engine at rest gets no advice, and what stood stands again when traffic
+        returns.
+        """
         server = self.server()
         before = polled(server, GOOD, 900).advice
         resting = polled(server, GOOD, 600, drafts=0)
@@ -456,22 +669,28 @@ class TestStanding:
         # K=1 reads 0.994, and may have 1.033: worth a trial, where 1.022 would not be.
         ((1.0, 1.78, 2.6, 3.4, 4.2), 4, 1),
         ((1.0, 1.8, 2.6, 3.4, 4.2), 4, 0),
-        # A lower bound that is better is enough; K=4 must be better than the most that K=1 may have.
+        # A lower bound that is better is enough; K=4 must be better than the most that
+        # K=1 may have.
         ((1.0, 1.0, 2.0, 2.3, 2.6), 4, 1),
         ((1.0, 1.27, 2.0, 2.3, 2.15), 1, 1),
         ((1.0, 1.27, 2.0, 2.3, 1.9), 1, 4),
-        # A larger K is no better than the present one is, if a smaller one may be better than both.
+        # A larger K is no better than the present one is, if a smaller one may be
+        # better than both.
         ((1.0, 1.2123, 2.0, 2.3, 2.1, 2.2), 4, 4),
         ((1.0, 1.3, 2.0, 2.3, 2.1, 2.2), 4, 5),
     ],
 )
-def test_a_smaller_k_counts_as_a_lower_bound(costs: tuple[float, ...], held: int, advised: int) -> None:
+def test_a_smaller_k_counts_as_a_lower_bound(
+    costs: tuple[float, ...], held: int, advised: int
+) -> None:
     """With K=4, K=1 reads 1.77 tokens a draft and may have 1.84."""
     survival = (0.77, 0.55, 0.42, 0.33)
     evidence = Evidence(
         survival=survival,
         drafts=1e7,
-        counters=Counters(drafts=1e7, accepted_tokens_per_position=tuple(1e7 * s for s in survival)),
+        counters=Counters(
+            drafts=1e7, accepted_tokens_per_position=tuple(1e7 * s for s in survival)
+        ),
         cost=lambda k: (*costs, *(9.0,) * 4)[k],
         settled=True,
         varying=False,
@@ -486,40 +705,86 @@ def test_a_smaller_k_counts_as_a_lower_bound(costs: tuple[float, ...], held: int
 class TestMethod:
     @pytest.mark.parametrize(
         ("method", "usual", "switched"),
-        [("eagle", 1.4, False), ("eagle", 1.0, False), ("", 1.4, False), ("", 1.9, True)],
+        [
+            ("eagle", 1.4, False),
+            ("eagle", 1.0, False),
+            ("", 1.4, False),
+            ("", 1.9, True),
+        ],
     )
-    def test_the_operators_usual_length(self, method: str, usual: float, switched: bool) -> None:
-        """What a method is asked to reach can be moved, also for one of which nothing usual is published."""
-        found = advice(0.4, 0.3, 0.3, batch=16, method=method, usual_mean_acceptance_length=usual)
+    def test_the_operators_usual_length(
+        self, method: str, usual: float, switched: bool
+    ) -> None:
+        """What a method is asked to reach can be moved, also for one of which nothing
+        usual is published.
+        """
+        found = advice(
+            0.4, 0.3, 0.3, batch=16, method=method, usual_mean_acceptance_length=usual
+        )
 
         assert (found.action is Action.SWITCH_METHOD) is switched
-        assert ("the method usually reaches 1.9 tokens a draft and more" in found.reason) is switched
+        assert (
+            "the method usually reaches 1.9 tokens a draft and more" in found.reason
+        ) is switched
 
     def test_k_1_is_not_held_against_the_method(self) -> None:
-        """A draft of one token emits two at most: that it emits fewer says nothing of the method."""
-        for method, batch, acceptance in product(("eagle", "eagle3"), (64.0, 256.0, 1024.0), (0.6, 0.9)):
-            found = advice(acceptance, batch=batch, profile=for_method(method), method=method)
+        """A draft of one token emits two at most: that it emits fewer says nothing of
+        the method.
+        """
+        for method, batch, acceptance in product(
+            ("eagle", "eagle3"), (64.0, 256.0, 1024.0), (0.6, 0.9)
+        ):
+            found = advice(
+                acceptance, batch=batch, profile=for_method(method), method=method
+            )
             assert found.action is not Action.SWITCH_METHOD, found.reason
 
 
 def test_the_positions_that_cost_more_than_they_give_are_named() -> None:
-    assert advice(0.8, 0.8, 0.05, 0.05).reason.endswith(": positions from 2 on cost more than they give")
+    assert advice(0.8, 0.8, 0.05, 0.05).reason.endswith(
+        ": positions from 2 on cost more than they give"
+    )
 
 
 def test_a_schedule_where_only_the_load_is_too_high() -> None:
-    """A drafter that pays for few requests at a time is not condemned, but sent to a schedule."""
-    found = advice(*(0.12,) * 4, drafts=50_000, batch=512, profile=for_method("ngram"), method="ngram")
+    """A drafter that pays for few requests at a time is not condemned, but sent to a
+    schedule.
+    """
+    found = advice(
+        *(0.12,) * 4,
+        drafts=50_000,
+        batch=512,
+        profile=for_method("ngram"),
+        method="ngram",
+    )
 
     assert found.action is Action.DISABLE
-    assert "it would pay for fewer requests at a time, so a K schedule may serve better" in found.reason
+    assert (
+        "it would pay for fewer requests at a time, so a K schedule may serve better"
+        in found.reason
+    )
     ks = [row.num_speculative_tokens for row in found.schedule]
-    assert (ks[-1], json.loads(found.schedule_config)["num_speculative_tokens"]) == (0, max(ks))
+    assert (ks[-1], json.loads(found.schedule_config)["num_speculative_tokens"]) == (
+        0,
+        max(ks),
+    )
 
-    model = advice(*(0.12,) * 4, drafts=50_000, batch=512, profile=for_method("ngram"), method="eagle3")
-    assert (model.action, model.schedule, model.schedule_config) == (Action.DISABLE, (), "")
+    model = advice(
+        *(0.12,) * 4,
+        drafts=50_000,
+        batch=512,
+        profile=for_method("ngram"),
+        method="eagle3",
+    )
+    assert (model.action, model.schedule, model.schedule_config) == (
+        Action.DISABLE,
+        (),
+        "",
+    )
     assert "K schedule" not in model.reason
     assert model.schedule_note == (
-        "with a draft model, K=0 in a schedule still costs its first pass: switch speculation off"
+        "with a draft model, K=0 in a schedule still costs its first pass: switch "
+        "speculation off"
     )
 
 
@@ -535,14 +800,19 @@ class TestPaste:
         told = Speculation(True, "eagle3", "some/draft", 3, json.dumps(document))
 
         assert json.loads(told.with_k(5)) == {**document, "num_speculative_tokens": 5}
-        assert json.loads(told.with_k(2, [ScheduleRow(1, 8, 2), ScheduleRow(9, 1024, 0)])) == {
+        assert json.loads(
+            told.with_k(2, [ScheduleRow(1, 8, 2), ScheduleRow(9, 1024, 0)])
+        ) == {
             **document,
             "num_speculative_tokens": 2,
             "num_speculative_tokens_per_batch_size": [[1, 8, 2], [9, 1024, 0]],
         }
 
         # A schedule that is in the config would override the new K, so it goes.
-        old = {"num_speculative_tokens": 3, "num_speculative_tokens_per_batch_size": [[1, 1024, 3]]}
+        old = {
+            "num_speculative_tokens": 3,
+            "num_speculative_tokens_per_batch_size": [[1, 1024, 3]],
+        }
         told = Speculation(True, "", "", 3, json.dumps(old))
         assert json.loads(told.with_k(4)) == {"num_speculative_tokens": 4}
         assert json.loads(Speculation(True).with_k(4)) == {"num_speculative_tokens": 4}

@@ -5,19 +5,31 @@ import pytest
 from economics.servers import expected, judged, settings_for, survival_of
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics.cost import Basis, CostProfile, DraftCost, TargetCost
+from vllm_specdec_exporter.economics.cost import (
+    Basis,
+    CostProfile,
+    DraftCost,
+    TargetCost,
+)
 from vllm_specdec_exporter.economics.profiles import BUILTIN, for_method
 from vllm_specdec_exporter.economics.speculative_config import Speculation
 from vllm_specdec_exporter.engines.reading import SGLANG, VLLM, Counters, Server
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
-from vllm_specdec_exporter.judgement.advice import Action, CurrentAdvice, for_sglang, update_advice
+from vllm_specdec_exporter.judgement.advice import (
+    Action,
+    CurrentAdvice,
+    for_sglang,
+    update_advice,
+)
 from vllm_specdec_exporter.judgement.case import Case
 from vllm_specdec_exporter.judgement.findings import find, of_payoff
 from vllm_specdec_exporter.judgement.hysteresis import AdvisedK, HysteresisState
 from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import Quality, QualityLevel
 
-SPECULATION = Speculation(True, "eagle3", "", 4, '{"method": "eagle3", "num_speculative_tokens": 4}')
+SPECULATION = Speculation(
+    True, "eagle3", "", 4, '{"method": "eagle3", "num_speculative_tokens": 4}'
+)
 DRAFTS = 5_000.0
 APHRODITE = Server("Aphrodite", "--speculative-config")
 
@@ -30,7 +42,9 @@ def case(*conditional: float, batch: float = 8.0, drafts: float = DRAFTS) -> Cas
     return Case(
         activity=Activity(ActivityState.ACTIVE, ""),
         measures=result.window(result.judged_window),
-        counters=Counters(drafts, drafts * len(conditional), sum(positions), tuple(positions)),
+        counters=Counters(
+            drafts, drafts * len(conditional), sum(positions), tuple(positions)
+        ),
         k=len(conditional),
         method="eagle3",
         profile=for_method("eagle3"),
@@ -44,12 +58,18 @@ def counsel(found: Case) -> CurrentAdvice:
 
 
 #: Each token of a batch costs, so that no draft pays in a large one.
-LOADED = CostProfile("loaded", TargetCost(1.0, per_token=0.01), DraftCost(fixed=0.05, per_position=0.02))
-STEADY, SHALLOW, RISING = (0.9, 0.8, 0.7, 0.55), (0.9, 0.7, 0.1, 0.1), (0.95, 0.95, 0.95, 0.95)
+LOADED = CostProfile(
+    "loaded", TargetCost(1.0, per_token=0.01), DraftCost(fixed=0.05, per_position=0.02)
+)
+STEADY = (0.9, 0.8, 0.7, 0.55)
+SHALLOW = (0.9, 0.7, 0.1, 0.1)
+RISING = (0.95, 0.95, 0.95, 0.95)
 
 
 def test_a_schedule_is_given_with_the_advised_k_at_the_present_load() -> None:
-    """What is to be pasted by batch size says the same of the present batch as the advice."""
+    """What is to be pasted by batch size says the same of the present batch as the
+    advice.
+    """
     for conditional in (STEADY, SHALLOW):
         advice = counsel(case(*conditional)).advice
         here = next(row for row in advice.schedule if row.first <= 8 <= row.last)
@@ -58,59 +78,89 @@ def test_a_schedule_is_given_with_the_advised_k_at_the_present_load() -> None:
 
     few = counsel(case(0.9, 0.8, 0.6, 0.6, drafts=500.0)).advice
     assert (few.action, few.schedule, few.schedule_config) == (Action.KEEP, (), "")
-    assert few.schedule_note.startswith("at the present load its K would be another one")
+    assert few.schedule_note.startswith(
+        "at the present load its K would be another one"
+    )
 
 
 def test_engines_of_one_model_get_no_schedule() -> None:
-    """VLLM ignores a schedule with data parallelism, so none is offered, and the reason is."""
+    """VLLM ignores a schedule with data parallelism, so none is offered, and the reason
+    is.
+    """
     advice = counsel(replace(case(*SHALLOW), engines=2)).advice
 
     assert (advice.schedule, advice.schedule_config) == ((), "")
     assert advice.schedule_note == "vLLM ignores a K schedule with data parallelism"
-    assert advice.speculative_config == '{"method": "eagle3", "num_speculative_tokens": 2}'
+    assert (
+        advice.speculative_config == '{"method": "eagle3", "num_speculative_tokens": 2}'
+    )
 
 
 def test_a_larger_k_comes_before_a_schedule() -> None:
-    """A schedule can only hold K up to the present one, and would undo the advice to raise it."""
+    """A schedule can only hold K up to the present one, and would undo the advice to
+    raise it.
+    """
     advice = counsel(case(*RISING)).advice
 
     assert advice.action is Action.INCREASE_K
     assert (advice.schedule, advice.schedule_config) == ((), "")
     assert "vLLM allows none beyond the present one" in advice.schedule_note
-    assert "--speculative-adaptive" not in for_sglang(replace(case(*RISING), profile=LOADED), advice)
+    assert "--speculative-adaptive" not in for_sglang(
+        replace(case(*RISING), profile=LOADED), advice
+    )
 
 
 def test_a_schedule_is_kept_for_a_part_of_the_window() -> None:
     """Rows that move with every poll could not be copied."""
     before = counsel(case(*SHALLOW))
     loaded = replace(case(*SHALLOW), profile=LOADED)
-    soon, late = (update_advice(before, loaded, 300.0 + after, 300.0).advice for after in (1.0, 300.0))
+    soon, late = (
+        update_advice(before, loaded, 300.0 + after, 300.0).advice
+        for after in (1.0, 300.0)
+    )
 
-    assert before.advice.num_speculative_tokens == soon.num_speculative_tokens == late.num_speculative_tokens
+    assert (
+        before.advice.num_speculative_tokens
+        == soon.num_speculative_tokens
+        == late.num_speculative_tokens
+    )
     assert (len(before.advice.schedule), len(soon.schedule)) == (1, 1)
     assert len(late.schedule) > 1
 
 
 def test_a_smaller_k_that_is_held_is_not_said_to_gain() -> None:
-    """By the numbers beside it, the present K is a little faster, which the sample does not make sure."""
+    """By the numbers beside it, the present K is a little faster, which the sample does
+    not make sure.
+    """
     before = CurrentAdvice(state=HysteresisState(AdvisedK(3)), k=4)
-    held, gains = (update_advice(before, case(0.9, 0.8, 0.7, x), 300.0, 300.0).advice for x in (0.7, 0.3))
+    held, gains = (
+        update_advice(before, case(0.9, 0.8, 0.7, x), 300.0, 300.0).advice
+        for x in (0.7, 0.3)
+    )
     assert held.reason.endswith("K=4 1.93 times, and no other K is sure to gain more")
     assert gains.reason.endswith(": positions from 3 on cost more than they give")
 
 
 def test_advice_begins_anew_with_another_k() -> None:
-    """Which an adaptive server chooses without a restart: what was advised of the old K is not held.
+    """Which an adaptive server chooses without a restart: what was advised of the old K
+    is not held.
 
     So it is with one that a K schedule kept at K=1 in the whole window before.
     """
-    for before, after in ((case(*SHALLOW), case(*(0.95,) * 8)), (replace(case(0.9), k=4), case(*STEADY))):
+    for before, after in (
+        (case(*SHALLOW), case(*(0.95,) * 8)),
+        (replace(case(0.9), k=4), case(*STEADY)),
+    ):
         found = update_advice(counsel(before), after, 301.0, 300.0)
         assert found == update_advice(CurrentAdvice(), after, 301.0, 300.0)
 
 
-def test_sglang_gets_a_schedule_with_the_advised_k_in_it_for_the_methods_that_take_one() -> None:
-    """Others ignore it. 0.5.13 does not start unless K is among the steps, and takes none of 0."""
+def test_sglang_gets_a_schedule_with_the_advised_k_in_it_for_the_methods_that_take_one() -> (
+    None
+):
+    """Others ignore it. 0.5.13 does not start unless K is among the steps, and takes
+    none of 0.
+    """
     loaded = replace(case(*SHALLOW), profile=LOADED)
     advice = counsel(loaded).advice
     k = advice.num_speculative_tokens
@@ -120,7 +170,10 @@ def test_sglang_gets_a_schedule_with_the_advised_k_in_it_for_the_methods_that_ta
     assert offered.endswith('{"candidate_steps": [0]}} (0 needs 0.5.14 or later).')
 
     alone = for_sglang(loaded, replace(advice, num_speculative_tokens=9))
-    for text in (alone, *(for_sglang(replace(loaded, method=m), advice) for m in ("draft_model", ""))):
+    for text in (
+        alone,
+        *(for_sglang(replace(loaded, method=m), advice) for m in ("draft_model", "")),
+    ):
         assert "--speculative-num-steps" in text
         assert "--speculative-adaptive" not in text
 
@@ -128,38 +181,80 @@ def test_sglang_gets_a_schedule_with_the_advised_k_in_it_for_the_methods_that_ta
 @pytest.mark.parametrize("conditional", [STEADY, SHALLOW, RISING])
 def test_other_servers_get_no_flags_of_vllm(conditional: tuple[float, ...]) -> None:
     """llama.cpp and LMDeploy have no --speculative-config: they get the K alone."""
-    llamacpp = replace(case(*conditional), vllm=False, server=Server("llama.cpp", "--spec-type"))
+    llamacpp = replace(
+        case(*conditional), vllm=False, server=Server("llama.cpp", "--spec-type")
+    )
     advice = counsel(llamacpp).advice
 
     assert advice.num_speculative_tokens
-    assert (advice.speculative_config, advice.schedule_config, advice.schedule) == ("", "", ())
+    assert (advice.speculative_config, advice.schedule_config, advice.schedule) == (
+        "",
+        "",
+        (),
+    )
 
 
 def test_a_fork_of_vllm_gets_the_json_to_start_it_with_and_no_schedule() -> None:
-    """Aphrodite has vLLM's --speculative-config; whether it has its K schedule is not known."""
+    """Aphrodite has vLLM's --speculative-config; whether it has its K schedule is not
+    known.
+    """
     found = replace(case(*SHALLOW), vllm=False, server=APHRODITE)
     advice = counsel(found).advice
 
-    assert advice.speculative_config == '{"method": "eagle3", "num_speculative_tokens": 2}'
-    assert (advice.schedule_config, advice.schedule_note) == ("", "a K schedule is known of vLLM only")
+    assert (
+        advice.speculative_config == '{"method": "eagle3", "num_speculative_tokens": 2}'
+    )
+    assert (advice.schedule_config, advice.schedule_note) == (
+        "",
+        "a K schedule is known of vLLM only",
+    )
     pays = Payoff(PayoffVerdict.BENEFICIAL, 1.5)
     assert advice.action is Action.DECREASE_K
     (hint,) = of_payoff(found, pays, Quality(), advice, found.measures)  # type: ignore[arg-type]
-    assert hint.action == f"Start Aphrodite with --speculative-config '{advice.speculative_config}'."
+    assert (
+        hint.action
+        == f"Start Aphrodite with --speculative-config '{advice.speculative_config}'."
+    )
 
 
 @pytest.mark.parametrize(
     ("server", "bypassed", "unknown"),
     [
-        (VLLM, "a K schedule whose row for this batch size is 0", "Give the JSON of vLLM's --speculative"),
-        (SGLANG, "a batch size for which --speculative-adaptive has 0 steps", "Set --spec.server-info true"),
-        (APHRODITE, "a K schedule", "Give the JSON of Aphrodite's --speculative-config as --spec.config"),
-        (Server("llama.cpp", "--spec-type"), "a K schedule", "Give the method as --spec.config, as in {"),
+        (
+            VLLM,
+            "a K schedule whose row for this batch size is 0",
+            "Give the JSON of vLLM's --speculative",
+        ),
+        (
+            SGLANG,
+            "a batch size for which --speculative-adaptive has 0 steps",
+            "Set --spec.server-info true",
+        ),
+        (
+            APHRODITE,
+            "a K schedule",
+            "Give the JSON of Aphrodite's --speculative-config as --spec.config",
+        ),
+        (
+            Server("llama.cpp", "--spec-type"),
+            "a K schedule",
+            "Give the method as --spec.config, as in {",
+        ),
     ],
 )
-def test_hints_are_in_the_words_of_the_server(server: Server, bypassed: str, unknown: str) -> None:
-    """What to look for if it drafts nothing, and how to tell the method if it is not known."""
-    found = replace(case(*STEADY), server=server, vllm=server == VLLM, method="", profile=BUILTIN["unknown"])
+def test_hints_are_in_the_words_of_the_server(
+    server: Server, bypassed: str, unknown: str
+) -> None:
+    """What to look for if it drafts nothing, and how to tell the method if it is not
+    known.
+    """
+    found = replace(
+        case(*STEADY),
+        server=server,
+        vllm=server == VLLM,
+        method="",
+        profile=BUILTIN["unknown"],
+    )
     payoff = Payoff(PayoffVerdict.BENEFICIAL, 1.5, basis=Basis.MODELLED)
     none = replace(found, speculation=Speculation())
     for each, start in ((none, unknown), (found, "Add the method to --spec.config")):

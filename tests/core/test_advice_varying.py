@@ -1,4 +1,6 @@
-"""Advice on K for drafts of varying length: what records of single requests add, and when they do not."""
+"""Advice on K for drafts of varying length: what records of single requests add, and
+when they do not.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,26 +19,37 @@ from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.observe.result import EngineResult
 from vllm_specdec_exporter.per_request.recent_window import StepCounts
 
-NGRAM, DRAFT_MODEL, EAGLE = for_method("ngram"), for_method("draft_model"), for_method("eagle3")
+NGRAM = for_method("ngram")
+DRAFT_MODEL = for_method("draft_model")
+EAGLE = for_method("eagle3")
 BATCH = 8.0
 NO_ADVICE = (
-    "no advice on K: drafts hold {length:.1f} of K={k} tokens on average, so the counters do not show how "
+    "no advice on K: drafts hold {length:.1f} of K={k} tokens on average, so the "
+    "counters do not show how "
     "often a deep position is accepted once it is drafted; "
 )
 
 
-def alike(lengths: Sequence[int], chances: Sequence[float]) -> Callable[[Random], Draft]:
-    """Drafts of these lengths, whose token at i is accepted with a chance given those before it."""
+def alike(
+    lengths: Sequence[int], chances: Sequence[float]
+) -> Callable[[Random], Draft]:
+    """Drafts of these lengths, whose token at i is accepted with a chance given those
+    before it.
+    """
 
     def draw(rng: Random) -> Draft:
         drafted = rng.choice(lengths)
-        return drafted, next((n for n in range(drafted) if rng.random() >= chances[n]), drafted)
+        return drafted, next(
+            (n for n in range(drafted) if rng.random() >= chances[n]), drafted
+        )
 
     return draw
 
 
 def repeating(rng: Random) -> Draft:
-    """Drafts as of n-grams: long just where the text repeats itself, and then most of it is accepted."""
+    """Drafts as of n-grams: long just where the text repeats itself, and then most of
+    it is accepted.
+    """
     if rng.random() < 0.2:
         return 4, 4 if rng.random() < 0.95 else 2
     return 1, int(rng.random() < 0.5)
@@ -59,7 +72,9 @@ DRAFTERS: dict[str, Callable[[Random], Draft]] = {
 }
 
 
-def drawn(draw: Callable[[Random], Draft], drafts: int = 10_000, seed: int = 7) -> list[Draft]:
+def drawn(
+    draw: Callable[[Random], Draft], drafts: int = 10_000, seed: int = 7
+) -> list[Draft]:
     rng = Random(seed)
     return [draw(rng) for _ in range(drafts)]
 
@@ -72,7 +87,9 @@ def shape_of(drafts: Sequence[Draft]) -> DraftShape:
 
 
 def exact_speedup(drafts: Sequence[Draft], k: int, profile: CostProfile) -> float:
-    """The speedup with this K, counted draft by draft: each would have been cut off behind it."""
+    """The speedup with this K, counted draft by draft: each would have been cut off
+    behind it.
+    """
     emitted = sum(1 + min(accepted, k) for _, accepted in drafts) / len(drafts)
     held = sum(min(drafted, k) for drafted, _ in drafts) / len(drafts)
     return emitted / profile.step_cost(held, BATCH)
@@ -86,12 +103,19 @@ def watched(settings: Settings) -> Server:
 
 
 def publish(
-    server: Server, drafts: Sequence[Draft], shape: DraftShape | None = None, model: str = KEY.model_name
+    server: Server,
+    drafts: Sequence[Draft],
+    shape: DraftShape | None = None,
+    model: str = KEY.model_name,
 ) -> EngineResult:
-    """What is published after a window of these drafts, with what records tell of their lengths."""
+    """What is published after a window of these drafts, with what records tell of their
+    lengths.
+    """
     counted = count(drafts, server.k)
     server.add(len(drafts), counted.accepted_tokens_per_position, counted.draft_tokens)
-    return server.poll(server.settings.judged.seconds, {} if shape is None else {model: shape})
+    return server.poll(
+        server.settings.judged.seconds, {} if shape is None else {model: shape}
+    )
 
 
 def advice(
@@ -105,34 +129,57 @@ def advice(
 
 
 class TestAgainstEveryDraft:
-    @pytest.mark.parametrize("profile", [NGRAM, DRAFT_MODEL, EAGLE], ids=lambda profile: profile.name)
+    @pytest.mark.parametrize(
+        "profile", [NGRAM, DRAFT_MODEL, EAGLE], ids=lambda profile: profile.name
+    )
     @pytest.mark.parametrize("kind", DRAFTERS)
-    def test_what_every_k_gives_and_which_is_best(self, kind: str, profile: CostProfile) -> None:
-        """The speedup of every K is that of the very same drafts, cut off; the best is advised."""
+    def test_what_every_k_gives_and_which_is_best(
+        self, kind: str, profile: CostProfile
+    ) -> None:
+        """The speedup of every K is that of the very same drafts, cut off; the best is
+        advised.
+        """
         drafts = drawn(DRAFTERS[kind])
         found = advice(drafts, shape_of(drafts), profile)
         exact = [1.0, *(exact_speedup(drafts, k, profile) for k in (1, 2, 3, 4))]
 
-        assert [option.num_speculative_tokens for option in found.options] == [*range(9)]
-        assert [option.speedup for option in found.options[1:5]] == pytest.approx(exact[1:])
-        assert [option.extrapolated for option in found.options] == [k > 4 for k in range(9)]
-        if kind in ("short where unsure", "worthless deep down", "poor", "by a grammar"):
+        assert [option.num_speculative_tokens for option in found.options] == [
+            *range(9)
+        ]
+        assert [option.speedup for option in found.options[1:5]] == pytest.approx(
+            exact[1:]
+        )
+        assert [option.extrapolated for option in found.options] == [
+            k > 4 for k in range(9)
+        ]
+        if kind in (
+            "short where unsure",
+            "worthless deep down",
+            "poor",
+            "by a grammar",
+        ):
             best = exact.index(max(exact))
             assert found.action is not Action.INSUFFICIENT_DATA
-            assert found.num_speculative_tokens == best or (best == 4 and found.action is Action.INCREASE_K)
+            assert found.num_speculative_tokens == best or (
+                best == 4 and found.action is Action.INCREASE_K
+            )
 
     def test_a_larger_k_is_tried_with_care(self) -> None:
-        """Beyond the present K only drafts that it cut off go on, and that is said to be extrapolated."""
+        """Beyond the present K only drafts that it cut off go on, and that is said to
+        be extrapolated.
+        """
         drafts = drawn(alike((1, 4, 4, 4, 4, 4), (0.97,) * 4))
         found = advice(drafts, shape_of(drafts), EAGLE, method="eagle3")
 
         assert found.action is Action.INCREASE_K
         assert "extrapolated cautiously" in found.reason
         assert found.schedule_note == (
-            "drafts vary in length, and what a smaller K costs them differs from batch to batch"
+            "drafts vary in length, and what a smaller K costs them differs from "
+            "batch to batch"
         )
         assert found.speculative_config == (
-            f'{{"method": "eagle3", "num_speculative_tokens": {found.num_speculative_tokens}}}'
+            f'{{"method": "eagle3", "num_speculative_tokens": '
+            f"{found.num_speculative_tokens}}}"
         )
 
 
@@ -140,7 +187,9 @@ class TestWithoutUsableRecords:
     DRAFTS = drawn(DRAFTERS["worthless deep down"])
     REASON = NO_ADVICE.format(length=13 / 4, k=4)
 
-    def refused(self, shape: DraftShape | None, drafts: Sequence[Draft] = DRAFTS) -> str:
+    def refused(
+        self, shape: DraftShape | None, drafts: Sequence[Draft] = DRAFTS
+    ) -> str:
         found = advice(drafts, shape)
         assert (found.action, found.num_speculative_tokens, found.options) == (
             Action.INSUFFICIENT_DATA,
@@ -153,7 +202,9 @@ class TestWithoutUsableRecords:
 
     def test_no_records(self) -> None:
         """Counters alone do not tell, and it is said what would."""
-        expected = self.REASON + "detailed records of the requests would (docs/requests.md)"
+        expected = (
+            self.REASON + "detailed records of the requests would (docs/requests.md)"
+        )
 
         assert self.refused(None) == expected
         assert self.refused(DraftShape(0, ())) == expected
@@ -170,60 +221,101 @@ class TestWithoutUsableRecords:
         ids=["too few", "longer drafts", "shorter drafts", "other drafts", "another K"],
     )
     def test_records_that_do_not_fit(self, shape: DraftShape) -> None:
-        """Too few of them, or of traffic whose drafts are of another length: they speak for nothing here."""
+        """Too few of them, or of traffic whose drafts are of another length: they speak
+        for nothing here.
+        """
         assert self.refused(shape) == (
-            self.REASON + "detailed records of the requests would, once there are enough of the same traffic "
+            self.REASON
+            + "detailed records of the requests would, once there are enough of "
+            "the same traffic "
             "(docs/requests.md)"
         )
 
-    @pytest.mark.parametrize(("factor", "fits"), [(0.91, True), (1.09, True), (0.89, False), (1.11, False)])
+    @pytest.mark.parametrize(
+        ("factor", "fits"), [(0.91, True), (1.09, True), (0.89, False), (1.11, False)]
+    )
     def test_how_alike_traffic_must_be(self, factor: float, fits: bool) -> None:
         """A tenth of difference in the mean draft length is borne, more is not."""
         shape = shape_of(self.DRAFTS)
-        other = replace(shape, mean_lengths=tuple(factor * length for length in shape.mean_lengths))
+        other = replace(
+            shape, mean_lengths=tuple(factor * length for length in shape.mean_lengths)
+        )
 
-        assert (advice(self.DRAFTS, other).action is not Action.INSUFFICIENT_DATA) is fits
+        assert (
+            advice(self.DRAFTS, other).action is not Action.INSUFFICIENT_DATA
+        ) is fits
 
     def test_other_models(self) -> None:
         """Records of another model's requests say nothing of this one's."""
         server = watched(settings_for(DRAFT_MODEL, "", 4))
-        found = publish(server, self.DRAFTS, shape_of(self.DRAFTS), model="another").advice
+        found = publish(
+            server, self.DRAFTS, shape_of(self.DRAFTS), model="another"
+        ).advice
 
         assert found.action is Action.INSUFFICIENT_DATA
 
     def test_full_drafts_need_no_records(self) -> None:
-        """Where drafts hold K tokens the counters tell all, and records of other lengths change nothing."""
+        """Where drafts hold K tokens the counters tell all, and records of other
+        lengths change nothing.
+        """
         drafts = drawn(alike((4,), (0.9, 0.8, 0.05, 0.05)))
         for lengths in ((1, 2), (3, 4, 4, 4, 4, 4)):
-            assert advice(drafts) == advice(drafts, shape_of(drawn(alike(lengths, (0.9,) * 4))))
+            assert advice(drafts) == advice(
+                drafts, shape_of(drawn(alike(lengths, (0.9,) * 4)))
+            )
         assert advice(drafts).num_speculative_tokens == 2
 
     def test_a_loss_is_seen_without_records(self) -> None:
         """That no speculation would be faster needs no other K to be known."""
         drafts = drawn(alike((1, 2, 4), (0.05,) * 4))
 
-        assert advice(drafts).action is advice(drafts, shape_of(drafts)).action is Action.DISABLE
+        assert (
+            advice(drafts).action
+            is advice(drafts, shape_of(drafts)).action
+            is Action.DISABLE
+        )
 
 
 class TestInTheCourseOfTime:
     def test_advice_comes_and_goes_with_the_records(self) -> None:
-        """No advice outlives the records, and while there are none nothing is unlearned."""
+        """No advice outlives the records, and while there are none nothing is
+        unlearned.
+        """
         server = watched(settings_for(DRAFT_MODEL, "", 4))
         found = []
-        for seed, there in enumerate((True, True, False, False, False, False, True, False, True)):
+        for seed, there in enumerate(
+            (True, True, False, False, False, False, True, False, True)
+        ):
             drafts = drawn(DRAFTERS["by a grammar"], 3_000, seed)
-            found.append(publish(server, drafts, shape_of(drafts) if there else None).advice)
+            found.append(
+                publish(server, drafts, shape_of(drafts) if there else None).advice
+            )
         told = [each.num_speculative_tokens for each in found]
 
-        assert [k is None for k in told] == [False, False, True, True, True, True, False, True, False]
+        assert [k is None for k in told] == [
+            False,
+            False,
+            True,
+            True,
+            True,
+            True,
+            False,
+            True,
+            False,
+        ]
         assert len(set(told) - {None}) == 1
         assert not any(each.doubted for each in found)
 
     def test_advice_without_records_is_replaced_once_that_is_certain(self) -> None:
-        """Where the records come later than the drafts, it takes a window more to be sure."""
+        """Where the records come later than the drafts, it takes a window more to be
+        sure.
+        """
         server = watched(settings_for(DRAFT_MODEL, "", 4))
         drafts = drawn(DRAFTERS["worthless deep down"], 3_000)
-        found = [publish(server, drafts, shape).advice for shape in (None, *[shape_of(drafts)] * 2)]
+        found = [
+            publish(server, drafts, shape).advice
+            for shape in (None, *[shape_of(drafts)] * 2)
+        ]
 
         assert [(each.num_speculative_tokens, each.doubted) for each in found] == [
             (None, False),

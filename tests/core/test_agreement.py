@@ -1,4 +1,6 @@
-"""Quality, payoff, advice and the published rules, looked at together: where they differ, it is explained."""
+"""Quality, payoff, advice and the published rules, looked at together: where they
+differ, it is explained.
+"""
 
 from itertools import product
 
@@ -10,7 +12,12 @@ from vllm_specdec_exporter.economics.profiles import BUILTIN, for_method
 from vllm_specdec_exporter.economics.speculative_config import drafts_without_model
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.findings import Severity
-from vllm_specdec_exporter.judgement.payoff import DISABLE, LOWER_K, RAISE_K, PayoffVerdict
+from vllm_specdec_exporter.judgement.payoff import (
+    DISABLE,
+    LOWER_K,
+    RAISE_K,
+    PayoffVerdict,
+)
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.observe.result import EngineResult
 
@@ -36,18 +43,25 @@ def results() -> dict[str, EngineResult]:
     """Every profile at every batch size, K and shape of acceptance."""
     found = {}
     kinds = ((Basis.CALIBRATED, 1.0), (Basis.CALIBRATED, 0.8), (Basis.MODELLED, 1.0))
-    for method, batch, k, shape, kind in product(METHODS, (1, 256), (1, 5), SHAPES, kinds):
+    for method, batch, k, shape, kind in product(
+        METHODS, (1, 256), (1, 5), SHAPES, kinds
+    ):
         basis, full = kind
         positions = expected(survival_of(SHAPES[shape][:k]), DRAFTS)
         tokens = max(sum(positions), DRAFTS * k * full)
         settings = settings_for(for_method(method), method, k, basis)
-        name = f"{method or 'unknown'} batch {batch} K={k} {shape} {basis} drafts {full:.0%} full"
+        name = (
+            f"{method or 'unknown'} batch {batch} K={k} {shape} {basis} drafts "
+            f"{full:.0%} full"
+        )
         found[name] = judged(settings, positions, DRAFTS, batch, tokens)
     return found
 
 
 def test_the_grid_holds_what_it_is_for(results: dict[str, EngineResult]) -> None:
-    """Every verdict, level and action that full data can give occurs, and so does every contradiction."""
+    """Every verdict, level and action that full data can give occurs, and so does every
+    contradiction.
+    """
     assert {r.payoff.verdict for r in results.values()} == set(PayoffVerdict)
     assert {r.quality.level for r in results.values()} == set(QualityLevel)
     assert {r.advice.action for r in results.values()} == set(Action)
@@ -65,7 +79,9 @@ def pays(r: EngineResult) -> bool:
 
 
 def contradicts(r: EngineResult) -> str:
-    """How a finding begins that says why two judgements both hold; empty where they agree."""
+    """How a finding begins that says why two judgements both hold; empty where they
+    agree.
+    """
     if r.quality.level is QualityLevel.POOR and pays(r):
         return "acceptance is poor by the thresholds"
     if r.quality.level in (QualityLevel.HEALTHY, QualityLevel.OPTIMAL) and loses(r):
@@ -74,14 +90,19 @@ def contradicts(r: EngineResult) -> str:
 
 
 def explanations_fit(r: EngineResult) -> bool:
-    """Poor acceptance that pays, and good acceptance that loses, are explained; nothing else is."""
+    """Poor acceptance that pays, and good acceptance that loses, are explained; nothing
+    else is.
+    """
     both_hold = [f.text for f in r.findings if f.action.startswith("Both hold")]
     begins = contradicts(r)
-    return any(text.startswith(begins) for text in both_hold) if begins else not both_hold
+    if begins:
+        return any(text.startswith(begins) for text in both_hold)
+    return not both_hold
 
 
 def no_k_pays_where_it_is_to_be_switched_off(r: EngineResult) -> bool:
-    """No option beside 0 does, nor any row; and what is beneficial is never to be switched off.
+    """No option beside 0 does, nor any row; and what is beneficial is never to be
+    switched off.
 
     With a draft model there is no row: K=0 would still cost its first pass.
     """
@@ -91,7 +112,11 @@ def no_k_pays_where_it_is_to_be_switched_off(r: EngineResult) -> bool:
     assert window is not None
     batch = window.estimate.batch_size
     assert batch is not None
-    scheduled = [row.num_speculative_tokens for row in r.advice.schedule if row.first <= batch <= row.last]
+    scheduled = [
+        row.num_speculative_tokens
+        for row in r.advice.schedule
+        if row.first <= batch <= row.last
+    ]
     return (
         scheduled == ([0] if drafts_without_model(r.deployment.method) else [])
         and all(option.speedup_low <= 1 for option in r.advice.options[1:])
@@ -100,7 +125,10 @@ def no_k_pays_where_it_is_to_be_switched_off(r: EngineResult) -> bool:
 
 
 def harm_alone_is_a_problem(r: EngineResult) -> bool:
-    """Whatever its quality: the gravest finding says so. Where nothing is lost there is but a hint."""
+    """Whatever its quality: the gravest finding says so.
+
+    Where nothing is lost there is but a hint.
+    """
     if pays(r):
         return not any(f.severity is Severity.PROBLEM for f in r.findings)
     first = r.findings[0]
@@ -109,15 +137,26 @@ def harm_alone_is_a_problem(r: EngineResult) -> bool:
 
 
 def no_verdict_of_a_model_leads_to_nothing(r: EngineResult) -> bool:
-    """No advice, and no problem but those of acceptance and a likely loss, if a model cannot decide."""
-    if r.payoff.verdict is not PayoffVerdict.UNKNOWN or r.payoff.basis is not Basis.MODELLED:
+    """No advice, and no problem but those of acceptance and a likely loss, if a model
+    cannot decide.
+    """
+    if (
+        r.payoff.verdict is not PayoffVerdict.UNKNOWN
+        or r.payoff.basis is not Basis.MODELLED
+    ):
         return r.payoff.verdict is not PayoffVerdict.UNKNOWN or r.payoff.speedup is None
     problems = [f for f in r.findings if f.severity is Severity.PROBLEM]
-    allowed = ("acceptance ", "the first drafted token is rejected", "the last ", "speculation is likely ")
+    allowed = (
+        "acceptance ",
+        "the first drafted token is rejected",
+        "the last ",
+        "speculation is likely ",
+    )
     advice = r.advice
     return (
         all(f.text.startswith(allowed) for f in problems)
-        and (advice.action, advice.num_speculative_tokens) == (Action.INSUFFICIENT_DATA, None)
+        and (advice.action, advice.num_speculative_tokens)
+        == (Action.INSUFFICIENT_DATA, None)
         and not (advice.speculative_config or advice.schedule or advice.options)
         and r.payoff.speedup is None
     )
@@ -135,10 +174,18 @@ def advice_is_told(r: EngineResult) -> bool:
 
 
 def rules_that_say_otherwise_stand_beside_the_advice(r: EngineResult) -> bool:
-    """With their numbers; advice then speaks of what the rule does not see: time, or noise."""
-    same = {DISABLE: Action.DISABLE, RAISE_K: Action.INCREASE_K, LOWER_K: Action.DECREASE_K}
+    """With their numbers; advice then speaks of what the rule does not see: time, or
+    noise.
+    """
+    same = {
+        DISABLE: Action.DISABLE,
+        RAISE_K: Action.INCREASE_K,
+        LOWER_K: Action.DECREASE_K,
+    }
     differing = [
-        rule for rule in r.advice.rules if r.advice.action is not same.get(rule.says, r.advice.action)
+        rule
+        for rule in r.advice.rules
+        if r.advice.action is not same.get(rule.says, r.advice.action)
     ]
     told = all(any(c.isdigit() for c in rule.text) for rule in differing)
     reasoned = "times as fast" in r.advice.reason or "no advice on K" in r.advice.reason
@@ -149,13 +196,18 @@ def every_rule_is_applied(r: EngineResult) -> bool:
     """Those on deep positions only where drafts are full."""
     deep = {"last_position", "marginal_benefit"}
     varying = r.window("5m").drafts_vary  # type: ignore[union-attr]
-    names = {"mean_acceptance_length", "acceptance_ratio"} | (set() if varying else deep)
+    names = {"mean_acceptance_length", "acceptance_ratio"} | (
+        set() if varying else deep
+    )
     return {rule.name for rule in r.advice.rules} == names
 
 
 def the_action_is_that_of_k(r: EngineResult) -> bool:
-    """It says which way from the present K, and a K is there unless nothing can be said."""
-    k, present = r.advice.num_speculative_tokens, r.num_speculative_tokens
+    """It says which way from the present K, and a K is there unless nothing can be
+    said.
+    """
+    k = r.advice.num_speculative_tokens
+    present = r.num_speculative_tokens
     if k is None or present is None:
         return k is None and r.advice.action is Action.INSUFFICIENT_DATA
     return {
@@ -169,13 +221,19 @@ def the_action_is_that_of_k(r: EngineResult) -> bool:
 
 def test_in_every_situation(results: dict[str, EngineResult]) -> None:
     laws = (
-        *(explanations_fit, no_k_pays_where_it_is_to_be_switched_off, harm_alone_is_a_problem),
-        *(
-            no_verdict_of_a_model_leads_to_nothing,
-            advice_is_told,
-            rules_that_say_otherwise_stand_beside_the_advice,
-        ),
-        *(every_rule_is_applied, the_action_is_that_of_k),
+        explanations_fit,
+        no_k_pays_where_it_is_to_be_switched_off,
+        harm_alone_is_a_problem,
+        no_verdict_of_a_model_leads_to_nothing,
+        advice_is_told,
+        rules_that_say_otherwise_stand_beside_the_advice,
+        every_rule_is_applied,
+        the_action_is_that_of_k,
     )
-    broken = [(law.__name__, name) for law in laws for name, r in results.items() if not law(r)]
+    broken = [
+        (law.__name__, name)
+        for law in laws
+        for name, r in results.items()
+        if not law(r)
+    ]
     assert broken == []

@@ -1,4 +1,6 @@
-"""Settings: where they come from, what they become, and one line for each that cannot be used."""
+"""Settings: where they come from, what they become, and one line for each that cannot
+be used.
+"""
 
 import os
 from dataclasses import replace
@@ -11,15 +13,21 @@ import yaml
 from support.builders import refusal
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.config.values import Target, format_address, parse_listen_address
+from vllm_specdec_exporter.config.values import (
+    Target,
+    format_address,
+    parse_listen_address,
+)
 from vllm_specdec_exporter.economics.speculative_config import parse_speculation
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
-from vllm_specdec_exporter.serve.configuration import ServeConfig, load
-from vllm_specdec_exporter.serve.option_table import OPTIONS
-from vllm_specdec_exporter.serve.upstream_connection import UpstreamConfig
+from vllm_specdec_exporter.settings.configuration import ServeConfig, load
+from vllm_specdec_exporter.settings.option_table import OPTIONS
+from vllm_specdec_exporter.upstream.connection import UpstreamConfig
 
-_FLAGS = {option.name.replace(".", "_").replace("-", "_"): option.name for option in OPTIONS}
+_FLAGS = {
+    option.name.replace(".", "_").replace("-", "_"): option.name for option in OPTIONS
+}
 
 
 def from_flags(**values: Any) -> ServeConfig:
@@ -33,17 +41,37 @@ def refused(**values: Any) -> str:
 
 
 def test_without_any_setting_the_exporter_watches_a_vllm_on_this_machine() -> None:
-    """Windows of 30 seconds and 5 minutes, the longest judged, half a poll interval of slack."""
+    """Windows of 30 seconds and 5 minutes, the longest judged, half a poll interval of
+    slack.
+    """
     config = load({}, {})
 
-    assert config.upstream == UpstreamConfig(targets=(Target("http://127.0.0.1:8000/metrics"),), timeout=4.0)
+    assert config.upstream == UpstreamConfig(
+        targets=(Target("http://127.0.0.1:8000/metrics"),), timeout=4.0
+    )
     assert config.settings == Settings()
-    assert (config.poll_interval, config.listen, config.process_metrics) == (5.0, ("", 9850), True)
-    assert (config.log_format, config.log_level, config.log_interval) == ("logfmt", "info", 60.0)
+    assert (config.poll_interval, config.listen, config.process_metrics) == (
+        5.0,
+        ("", 9850),
+        True,
+    )
+    assert (config.log_format, config.log_level, config.log_interval) == (
+        "logfmt",
+        "info",
+        60.0,
+    )
     settings = config.settings
-    assert (settings.windows, settings.judged) == ((Window(30), Window(300)), Window(300))
-    assert (settings.slack, settings.thresholds, settings.speculation) == (2.5, Thresholds(), Speculation())
-    assert list(config.shown) == [option.key for option in OPTIONS]  # of every setting, what may be shown
+    assert (settings.windows, settings.judged) == (
+        (Window(30), Window(300)),
+        Window(300),
+    )
+    assert (settings.slack, settings.thresholds, settings.speculation) == (
+        2.5,
+        Thresholds(),
+        Speculation(),
+    )
+    # of every setting, what may be shown
+    assert list(config.shown) == [option.key for option in OPTIONS]
 
 
 def test_an_empty_variable_is_none() -> None:
@@ -58,13 +86,23 @@ class TestBadFile:
         """It is refused in one line with its name."""
         file = tmp_path / "config.yml"
         said = [refusal(ConfigError, load, {}, {}, str(file))]
-        for text in (b"poll: {interval", b"\t- x\n", b"\x00", b"\xff\xfe\xfa", b"!!python/object:os.x {}\n"):
+        for text in (
+            b"poll: {interval",
+            b"\t- x\n",
+            b"\x00",
+            b"\xff\xfe\xfa",
+            b"!!python/object:os.x {}\n",
+        ):
             file.write_bytes(text)
             said.append(refusal(ConfigError, load, {}, {}, str(file)))
 
         start = f'--config.file "{file}": '
         assert said[0] == f"{start}cannot be read: No such file or directory"
-        assert [one for one in said[1:] if not one.startswith(f"{start}not YAML: ") or "\n" in one] == []
+        assert [
+            one
+            for one in said[1:]
+            if not one.startswith(f"{start}not YAML: ") or "\n" in one
+        ] == []
 
     def test_one_that_never_ends(self, tmp_path: Path) -> None:
         """A pipe, a device and a file of gigabytes are refused, and not waited for."""
@@ -75,7 +113,10 @@ class TestBadFile:
             refusal(ConfigError, load, {}, {}, str(file))
             for file in (tmp_path / "pipe", "/dev/zero", tmp_path / "large")
         ]
-        assert [one.rpartition(": ")[2] for one in said] == [*["not a regular file"] * 2, "larger than 4 MiB"]
+        assert [one.rpartition(": ")[2] for one in said] == [
+            *["not a regular file"] * 2,
+            "larger than 4 MiB",
+        ]
 
 
 #: Flags with a value, and the message that refuses it.
@@ -86,19 +127,27 @@ REFUSED: list[tuple[dict[str, Any], str]] = yaml.safe_load(
 
 def test_a_bad_value_is_one_line_with_its_place_the_value_and_what_is_allowed() -> None:
     assert [(flags, refused(**flags)) for flags, _ in REFUSED] == [
-        (flags, f"--{_FLAGS[next(iter(flags))]} {message}") for flags, message in REFUSED
+        (flags, f"--{_FLAGS[next(iter(flags))]} {message}")
+        for flags, message in REFUSED
     ]
-    assert refused(vllm_key_file="/dev/null") == "--vllm.cert-file and --vllm.key-file go together"
+    assert (
+        refused(vllm_key_file="/dev/null")
+        == "--vllm.cert-file and --vllm.key-file go together"
+    )
     assert refused(threshold=["ratio=1"]).startswith(
         "--threshold \"ratio=1\": unknown threshold 'ratio'; most like it: "
     )
 
 
 @pytest.mark.parametrize("method", ["eagle3", "mtp", "draft_model"])
-def test_one_setting_restores_the_published_thresholds_for_any_method(method: str) -> None:
+def test_one_setting_restores_the_published_thresholds_for_any_method(
+    method: str,
+) -> None:
     """The preset `published`; a threshold that is named as well still counts."""
     spec = f'{{"method": "{method}", "num_speculative_tokens": 3, "model": "draft"}}'
-    found = from_flags(spec_config=spec, threshold=["published", "minimum_drafts=50"]).settings.thresholds
+    found = from_flags(
+        spec_config=spec, threshold=["published", "minimum_drafts=50"]
+    ).settings.thresholds
     assert found == Thresholds(minimum_drafts=50)
 
 
@@ -111,9 +160,14 @@ def test_a_list_that_is_made_empty_is_refused_where_one_value_is_needed() -> Non
 
 
 class TestMeaning:
-    def test_a_poll_may_take_4_seconds_or_80_percent_of_a_shorter_interval(self) -> None:
+    def test_a_poll_may_take_4_seconds_or_80_percent_of_a_shorter_interval(
+        self,
+    ) -> None:
         expected = {"5s": 4.0, "30s": 4.0, "2s": 1.6, "500ms": 0.4, "4900ms": 3.92}
-        found = {interval: from_flags(poll_interval=interval).upstream.timeout for interval in expected}
+        found = {
+            interval: from_flags(poll_interval=interval).upstream.timeout
+            for interval in expected
+        }
 
         assert found == pytest.approx(expected)
         assert from_flags(poll_interval="2s").settings.slack == 1.0  # half an interval
@@ -122,12 +176,22 @@ class TestMeaning:
         """However it is written; the longest, unless said otherwise."""
         settings = from_flags(window=["5m", "30s", "300s"]).settings
 
-        assert (settings.windows, settings.judged) == ((Window(30), Window(300)), Window(300))
-        assert from_flags(window=["5m", "1h"], judgement_window="300s").settings.judged == Window(300)
+        assert (settings.windows, settings.judged) == (
+            (Window(30), Window(300)),
+            Window(300),
+        )
+        assert from_flags(
+            window=["5m", "1h"], judgement_window="300s"
+        ).settings.judged == Window(300)
 
 
 def test_headers_carry_tokens_so_no_value_is_shown() -> None:
-    headers = ["Authorization hunter2", "Bad Name: hunter2", "X: hunter2\x00", ": hunter2"]
+    headers = [
+        "Authorization hunter2",
+        "Bad Name: hunter2",
+        "X: hunter2\x00",
+        ": hunter2",
+    ]
     shown = ["<secret>", "Bad Name: <secret>", "X: <secret>", ": <secret>"]
     assert [refused(vllm_header=[header]) for header in headers] == [
         f'--vllm.header "{text}": allowed: Name: value' for text in shown
@@ -141,7 +205,9 @@ def test_an_address_is_shown_as_written_without_its_credentials() -> None:
 
 
 def test_listen_address() -> None:
-    """Host and port as Prometheus exporters write them, and back; no host is every address."""
+    """Host and port as Prometheus exporters write them, and back; no host is every
+    address.
+    """
     addresses = {
         ":9850": ("", 9850),
         ":0": ("", 0),
@@ -150,7 +216,9 @@ def test_listen_address() -> None:
         "[::1]:9850": ("::1", 9850),
     }
     assert {text: parse_listen_address(text) for text in addresses} == addresses
-    assert [format_address(*address) for address in addresses.values()] == list(addresses)
+    assert [format_address(*address) for address in addresses.values()] == list(
+        addresses
+    )
 
     others = ("", "9850", "host", "host:", ":65536", ":-1", ":x", "::1:9850", "[::1]")
     said = {text: refusal(ValueError, parse_listen_address, text) for text in others}
@@ -159,18 +227,29 @@ def test_listen_address() -> None:
 
 
 def test_speculative_config() -> None:
-    """Method, draft model and K are read; vLLM's other keys are left alone, and the JSON is kept."""
+    """Method, draft model and K are read; vLLM's other keys are left alone, and the
+    JSON is kept.
+    """
     for text, expected in (
         ("{}", Speculation(True)),
-        ('{"method": "ngram", "num_speculative_tokens": 4}', Speculation(True, "ngram", "", 4)),
         (
-            '{"method": "eagle3", "model": "some/draft", "num_speculative_tokens": 3, "quantization": 5}',
+            '{"method": "ngram", "num_speculative_tokens": 4}',
+            Speculation(True, "ngram", "", 4),
+        ),
+        (
+            (
+                '{"method": "eagle3", "model": "some/draft", "num_speculative_tokens": '
+                '3, "quantization": 5}'
+            ),
             Speculation(True, "eagle3", "some/draft", 3),
         ),
         ('{"model": "some/draft"}', Speculation(True, "", "some/draft", None)),
         # Not a misspelling of synthetic_acceptance_rate.
         ('{"synthetic_acceptance_length": 2.5}', Speculation(True)),
-        ('{"model": null, "method": null, "num_speculative_tokens": null}', Speculation(True)),
+        (
+            '{"model": null, "method": null, "num_speculative_tokens": null}',
+            Speculation(True),
+        ),
     ):
         assert parse_speculation(text) == replace(expected, document=text)
 
@@ -178,15 +257,25 @@ def test_speculative_config() -> None:
 def test_what_vllm_could_not_take_as_speculative_config_either_is_refused() -> None:
     whole = "num_speculative_tokens is a whole number from 1 up"
     starts = {
-        "": "not JSON (Expecting value: line 1 column 1 (char 0)); allowed: the very JSON given to vLLM's ",
+        "": (
+            "not JSON (Expecting value: line 1 column 1 (char 0)); allowed: the very "
+            "JSON given to vLLM's "
+        ),
         "{'method': 'ngram'}": "not JSON (",
         "[]": "a JSON object is expected, such as ",
         '"ngram"': "a JSON object is expected, such as ",
-        **{f'{{"num_speculative_tokens": {k}}}': whole for k in ("0", "-1", "2.5", '"4"', "true")},
+        **{
+            f'{{"num_speculative_tokens": {k}}}': whole
+            for k in ("0", "-1", "2.5", '"4"', "true")
+        },
         '{"method": 5}': "method is a string",
         '{"method": "eagel3"}': '"eagel3" is not known to vLLM; did you mean eagle3?',
-        '{"num_speculative_token": 3}': '"num_speculative_token" is not known to vLLM; did you mean num_spec',
+        '{"num_speculative_token": 3}': (
+            '"num_speculative_token" is not known to vLLM; did you mean num_spec'
+        ),
         '{"model": ["x"]}': "model is a string",
     }
     said = {text: refusal(ValueError, parse_speculation, text) for text in starts}
-    assert [text for text, start in starts.items() if not said[text].startswith(start)] == []
+    assert [
+        text for text, start in starts.items() if not said[text].startswith(start)
+    ] == []

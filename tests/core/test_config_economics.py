@@ -1,4 +1,6 @@
-"""The options of cost and baseline: what they become, and one line for each that cannot be used."""
+"""The options of cost and baseline: what they become, and one line for each that cannot
+be used.
+"""
 
 import json
 from pathlib import Path
@@ -16,7 +18,7 @@ from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN, deployed, fit
 from vllm_specdec_exporter.judgement.payoff import how_to_know
 from vllm_specdec_exporter.observe.pipeline import Settings
-from vllm_specdec_exporter.serve.configuration import load
+from vllm_specdec_exporter.settings.configuration import load
 
 ONE = "profiles: {mine: {target: {fixed: 7.0}, draft: {per_position: 1.0}}}\n"
 TWO = """
@@ -41,7 +43,9 @@ def refused(flags: dict[str, Any]) -> str:
 
 class TestProfile:
     def test_auto_goes_by_the_method(self) -> None:
-        """The profile and its thresholds are those of the method that the speculative config names."""
+        """The profile and its thresholds are those of the method that the speculative
+        config names.
+        """
         for told, k, name, usual in (
             ({"method": "ngram"}, 4, "ngram", 1.5),
             ({"method": "deepseek_mtp"}, 1, "mtp", 1.0),
@@ -55,13 +59,17 @@ class TestProfile:
             assert found.thresholds.usual_mean_acceptance_length == usual
             assert settings({"spec.config": config, "cost.profile": "auto"}) == found
 
-    def test_a_profile_that_does_not_exist_is_refused_with_all_that_do(self, tmp_path: Path) -> None:
+    def test_a_profile_that_does_not_exist_is_refused_with_all_that_do(
+        self, tmp_path: Path
+    ) -> None:
         """Those of the file included."""
         path = tmp_path / "cost.yml"
         path.write_text(TWO)
         message = refused({"cost.file": str(path), "cost.profile": "egale"})
 
-        assert message.startswith('--cost.profile "egale": no such profile; known: auto, ngram, ')
+        assert message.startswith(
+            '--cost.profile "egale": no such profile; known: auto, ngram, '
+        )
         assert message.endswith("first, second")
         assert [name for name in BUILTIN if name not in message] == []
 
@@ -78,31 +86,58 @@ class TestHardware:
             (str(file), 32, 2),
             (f"{file},kv=fp8", 32, 1),
         ):
-            found = settings({"cost.hardware": "2xh100", "cost.model": text}).costs.hardware
+            found = settings(
+                {"cost.hardware": "2xh100", "cost.model": text}
+            ).costs.hardware
             assert found is not None
             assert found.target is not None
             assert (found.name, found.machine.count) == ("2xh100", 2)
-            assert (found.target.layers, found.target.kv_bytes) == (layers, kv_bytes), text
+            assert (found.target.layers, found.target.kv_bytes) == (layers, kv_bytes), (
+                text
+            )
 
     def test_what_cannot_be_used_is_refused(self, tmp_path: Path) -> None:
-        unknown, quantized = tmp_path / "unknown.json", tmp_path / "quantized.json"
+        unknown = tmp_path / "unknown.json"
+        quantized = tmp_path / "quantized.json"
         unknown.write_text(json.dumps({**LLAMA_8B, "model_type": "mamba"}))
-        quantized.write_text(json.dumps({**LLAMA_8B, "quantization_config": {"quant_method": "new"}}))
+        quantized.write_text(
+            json.dumps({**LLAMA_8B, "quantization_config": {"quant_method": "new"}})
+        )
         for flags, reason in (
             ({"cost.hardware": "h101"}, "known: "),
             ({"cost.model": "8B"}, "--cost.hardware is missing"),
-            ({"cost.hardware": "h100", "cost.profile": "eagle3"}, "give one of the two"),
-            ({"cost.hardware": "h100", "cost.model": "big"}, "allowed: a number of parameters"),
-            ({"cost.hardware": "h100", "cost.model": "8B,layers=x"}, "whole numbers from 1 up"),
+            (
+                {"cost.hardware": "h100", "cost.profile": "eagle3"},
+                "give one of the two",
+            ),
+            (
+                {"cost.hardware": "h100", "cost.model": "big"},
+                "allowed: a number of parameters",
+            ),
+            (
+                {"cost.hardware": "h100", "cost.model": "8B,layers=x"},
+                "whole numbers from 1 up",
+            ),
             ({"cost.hardware": "h100", "cost.model": str(unknown)}, "mamba"),
-            ({"cost.hardware": "h100", "cost.model": str(quantized)}, "give the size instead"),
-            ({"cost.hardware": "h100", "cost.model": f"{tmp_path}/none.json"}, "cannot be read"),
+            (
+                {"cost.hardware": "h100", "cost.model": str(quantized)},
+                "give the size instead",
+            ),
+            (
+                {"cost.hardware": "h100", "cost.model": f"{tmp_path}/none.json"},
+                "cannot be read",
+            ),
         ):
             assert reason in refused(flags), flags
 
-    def test_what_is_advised_to_find_out_was_not_given_yet(self, tmp_path: Path) -> None:
-        """The hardware alone does not price a step if the size of the model or the drafter is not known."""
-        hardware, sized = {"cost.hardware": "h100"}, {"cost.hardware": "h100", "cost.model": "8B"}
+    def test_what_is_advised_to_find_out_was_not_given_yet(
+        self, tmp_path: Path
+    ) -> None:
+        """The hardware alone does not price a step if the size of the model or the
+        drafter is not known.
+        """
+        hardware = {"cost.hardware": "h100"}
+        sized = {"cost.hardware": "h100", "cost.model": "8B"}
         own = {"cost.file": str(tmp_path / "cost.yml")}
         (tmp_path / "cost.yml").write_text(ONE)
         for flags, method, first in (
@@ -132,13 +167,27 @@ class TestFile:
         return tmp_path / "cost.yml"
 
     def test_which_profile_counts(self, path: Path) -> None:
-        """One profile in the file needs no name; of several the method's counts, else the shipped one."""
-        taken = "profiles: {eagle: {target: {fixed: 7.0}}, other: {target: {fixed: 1.0}}}"
+        """One profile in the file needs no name; of several the method's counts, else
+        the shipped one.
+        """
+        taken = (
+            "profiles: {eagle: {target: {fixed: 7.0}}, other: {target: {fixed: 1.0}}}"
+        )
         for text, flags, name, fixed in (
             (ONE, {"spec.config": spec(method="ngram")}, "mine", 7.0),
             (TWO, {"spec.config": spec(method="eagle")}, "first", 7.0),
-            (TWO, {"spec.config": spec(method="medusa")}, "medusa", BUILTIN["medusa"].target.fixed),
-            (TWO, {"spec.config": spec(method="")}, "unknown", BUILTIN["unknown"].target.fixed),
+            (
+                TWO,
+                {"spec.config": spec(method="medusa")},
+                "medusa",
+                BUILTIN["medusa"].target.fixed,
+            ),
+            (
+                TWO,
+                {"spec.config": spec(method="")},
+                "unknown",
+                BUILTIN["unknown"].target.fixed,
+            ),
             (TWO, {"cost.profile": "first"}, "first", 7.0),
             (TWO, {"cost.profile": "eagle3"}, "eagle3", BUILTIN["eagle3"].target.fixed),
             (taken, {"cost.profile": "eagle"}, "eagle", 7.0),
@@ -147,8 +196,12 @@ class TestFile:
             found = settings({"cost.file": str(path), **flags}).costs.profile
             assert (found.name, found.target.fixed) == (name, fixed), flags
 
-    def test_a_method_that_the_server_prints_is_that_of_the_profile(self, path: Path) -> None:
-        """Unless a method is given, a profile is named, or the file has one without a method."""
+    def test_a_method_that_the_server_prints_is_that_of_the_profile(
+        self, path: Path
+    ) -> None:
+        """Unless a method is given, a profile is named, or the file has one without a
+        method.
+        """
         hardware = {"cost.hardware": "h100", "cost.model": "8B"}
         for text, flags, name in (
             (None, {}, "eagle"),
@@ -166,28 +219,52 @@ class TestFile:
             profile = deployed(found.costs, found.speculation, "m", printed="eagle")
             assert profile.name == name, (text, flags)
 
-    def test_a_cheap_profile_of_the_operators_has_its_own_break_even(self, path: Path) -> None:
-        """Where drafting costs by size, break-even counts that part too, as the estimate does."""
+    def test_a_cheap_profile_of_the_operators_has_its_own_break_even(
+        self, path: Path
+    ) -> None:
+        """Where drafting costs by size, break-even counts that part too, as the
+        estimate does.
+        """
         path.write_text(TWO)
         config = spec(method="ngram", num_speculative_tokens=4)
         found = settings({"cost.file": str(path), "spec.config": config})
-        assert found.thresholds == thresholds_for(found.costs.profile, 4, "ngram") != Thresholds()
+        assert (
+            found.thresholds
+            == thresholds_for(found.costs.profile, 4, "ngram")
+            != Thresholds()
+        )
 
         path.write_text(
             "profiles: {mine: {cheap: true, size_ratio: 0.1, target: {fixed: 1.0}, "
             "draft: {per_position_of_size: 1.0}}}"
         )
-        found = settings({"cost.file": str(path), "spec.config": spec(num_speculative_tokens=3)})
+        found = settings(
+            {"cost.file": str(path), "spec.config": spec(num_speculative_tokens=3)}
+        )
         assert fit(found.costs.profile, None).step_cost(3, 1) == pytest.approx(1.3)
         assert found.thresholds.poor_mean_acceptance_length == pytest.approx(1.3)
 
-    def test_what_cannot_be_used_is_one_line_with_the_option_and_the_file(self, path: Path) -> None:
+    def test_what_cannot_be_used_is_one_line_with_the_option_and_the_file(
+        self, path: Path
+    ) -> None:
         """A name, key or value with a line break does not break the message."""
         for text, message in (
-            ("", "a mapping with the one key profiles is expected, from names to profiles"),
-            ("profiles: {a: {}}", "profile a: target is missing; its key fixed is the time of a step"),
+            (
+                "",
+                (
+                    "a mapping with the one key profiles is expected, from names to "
+                    "profiles"
+                ),
+            ),
+            (
+                "profiles: {a: {}}",
+                "profile a: target is missing; its key fixed is the time of a step",
+            ),
             ("profiles: {a", "not YAML: "),
-            ('profiles: {"two\\nlines": {target: {fixed: 0}}}', "'two\\nlines' is no name for a profile"),
+            (
+                'profiles: {"two\\nlines": {target: {fixed: 0}}}',
+                "'two\\nlines' is no name for a profile",
+            ),
             ('profiles: {a: {target: {fixed: 1}, "two\\nlines": 1}}', "profile a"),
             ('profiles: {a: {target: {fixed: "two\\nlines"}}}', "profile a"),
         ):
@@ -204,7 +281,10 @@ class TestFile:
 class TestSizes:
     def test_the_draft_models_size_is_a_share_or_a_relation(self) -> None:
         sizes = {"0.11": 0.11, "1:9": 1 / 9, "1": 1.0, "1:1": 1.0, "0.5:7": 1 / 14}
-        found = {text: settings({"cost.draft-size-ratio": text}).costs.size_ratio for text in sizes}
+        found = {
+            text: settings({"cost.draft-size-ratio": text}).costs.size_ratio
+            for text in sizes
+        }
 
         assert found == pytest.approx(sizes)
 
@@ -221,18 +301,36 @@ class TestSizes:
 
     def test_anything_else_is_refused_with_what_is_allowed(self) -> None:
         allowed = {
-            "cost.draft-size-ratio": "a number above 0 and at most 1, such as 0.11 or 1:9",
+            "cost.draft-size-ratio": (
+                "a number above 0 and at most 1, such as 0.11 or 1:9"
+            ),
             **dict.fromkeys(
                 ("cost.draft-memory", "cost.gpu-memory"),
-                "memory with its unit, such as 80GB (80e9 bytes) or 80GiB (80 x 2^30), 0.1GB to 100TB",
+                (
+                    "memory with its unit, such as 80GB (80e9 bytes) or 80GiB (80 x "
+                    "2^30), 0.1GB to 100TB"
+                ),
             ),
         }
         bad = {
-            "cost.draft-size-ratio": ("0", "-1", "9:1", "1:0", "", "1:x", "nan", "inf", "1:9:2", "10%"),
+            "cost.draft-size-ratio": (
+                "0",
+                "-1",
+                "9:1",
+                "1:0",
+                "",
+                "1:x",
+                "nan",
+                "inf",
+                "1:9:2",
+                "10%",
+            ),
             "cost.draft-memory": ("16", "GB", "0GB", "-1GB", "16 XB", "", "1e3GB"),
             "cost.gpu-memory": ("16",),
         }
-        said = [refused({option: text}) for option, texts in bad.items() for text in texts]
+        said = [
+            refused({option: text}) for option, texts in bad.items() for text in texts
+        ]
         assert said == [
             f'--{option} "{text}": allowed: {allowed[option]}'
             for option, texts in bad.items()
@@ -242,14 +340,19 @@ class TestSizes:
     def test_the_share_of_memory_needs_both_and_a_draft_model_that_fits(self) -> None:
         """Both options and values are named."""
         for option in ("cost.draft-memory", "cost.gpu-memory"):
-            assert refused({option: "16GB"}) == "--cost.draft-memory and --cost.gpu-memory go together"
+            assert (
+                refused({option: "16GB"})
+                == "--cost.draft-memory and --cost.gpu-memory go together"
+            )
         assert refused({"cost.draft-memory": "200GB", "cost.gpu-memory": "160GB"}) == (
             "--cost.draft-memory: 2e+11 bytes exceed the 1.6e+11 of --cost.gpu-memory"
         )
 
 
 def test_the_files_baseline_is_what_the_pipeline_compares_with(tmp_path: Path) -> None:
-    """What cannot be used is refused in one line with the option, the file and what is wrong."""
+    """What cannot be used is refused in one line with the option, the file and what is
+    wrong.
+    """
     path = tmp_path / "baseline.json"
     good = baseline(bucket(1.0, 0.1), bucket(3.0, 0.2))
     path.write_bytes(encode(good))
@@ -257,21 +360,34 @@ def test_the_files_baseline_is_what_the_pipeline_compares_with(tmp_path: Path) -
 
     path.write_bytes(b"")
     reason = "not JSON: Expecting value: line 1 column 1 (char 0)"
-    assert refused({"baseline.file": str(path)}) == f'--baseline.file "{path}": {reason}'
+    assert (
+        refused({"baseline.file": str(path)}) == f'--baseline.file "{path}": {reason}'
+    )
 
 
 def test_the_operators_thresholds_beat_the_methods() -> None:
-    """Beside defaults that fit the method; a value that contradicts those is refused with both numbers."""
+    """Beside defaults that fit the method; a value that contradicts those is refused
+    with both numbers.
+    """
     own = {"poor_acceptance_ratio": 0.05, "advice_minimum_drafts": 50}
     given = [f"{name}={value}" for name, value in own.items()]
-    found = settings({"spec.config": spec(method="eagle", num_speculative_tokens=5), "threshold": given})
-    assert found.thresholds == thresholds_for(BUILTIN["eagle"], 5, "eagle").with_values(own)
+    found = settings(
+        {
+            "spec.config": spec(method="eagle", num_speculative_tokens=5),
+            "threshold": given,
+        }
+    )
+    assert found.thresholds == thresholds_for(BUILTIN["eagle"], 5, "eagle").with_values(
+        own
+    )
 
-    config, given = spec(method="ngram", num_speculative_tokens=4), ["poor_acceptance_ratio=0.35"]
+    config = spec(method="ngram", num_speculative_tokens=4)
+    given = ["poor_acceptance_ratio=0.35"]
     message = refused({"spec.config": config, "threshold": given})
     healthy = thresholds_for(BUILTIN["ngram"], 4).healthy_acceptance_ratio
     assert message == (
         "--threshold: threshold poor_acceptance_ratio (0.35) exceeds "
         f"healthy_acceptance_ratio ({healthy:g}); "
-        "thresholds that are not set come from the break-even of ngram at K=4, one request"
+        "thresholds that are not set come from the break-even of ngram at K=4, one "
+        "request"
     )

@@ -1,4 +1,7 @@
-"""Engines whose drafts follow from other counters: SGLang, from answers of its own collector classes."""
+"""Engines whose drafts follow from other counters:
+
+SGLang, from answers of its own collector classes.
+"""
 
 import re
 
@@ -10,7 +13,12 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.cost import Basis, DraftCost
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
 from vllm_specdec_exporter.economics.speculative_config import Speculation
-from vllm_specdec_exporter.engines import ServerInfo, add_server_info, read, read_server_info
+from vllm_specdec_exporter.engines import (
+    ServerInfo,
+    add_server_info,
+    read,
+    read_server_info,
+)
 from vllm_specdec_exporter.engines.reading import Drafting, EngineReading, Load
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
@@ -21,16 +29,27 @@ from vllm_specdec_exporter.observe.result import EngineResult
 from vllm_specdec_exporter.observe.state import Derivation, why_no_advice
 
 SETTINGS = Settings(
-    windows=(Window(30), Window(300)), judged=Window(30), thresholds=Thresholds(minimum_drafts=20)
+    windows=(Window(30), Window(300)),
+    judged=Window(30),
+    thresholds=Thresholds(minimum_drafts=20),
 )
 RECORDED = upstream("sglang-k3.txt").decode()
-STARTED, OFF = upstream("sglang-started.txt"), upstream("sglang-off.txt")
+STARTED = upstream("sglang-started.txt")
+OFF = upstream("sglang-off.txt")
 
 
 def answer(
-    requests: float, drafts: float, accepted: float, *, k: float = 3, more: str = "", **gauges: float
+    requests: float,
+    drafts: float,
+    accepted: float,
+    *,
+    k: float = 3,
+    more: str = "",
+    **gauges: float,
 ) -> bytes:
-    """The recorded answer with the totals of other requests, which each have a token without a draft."""
+    """The recorded answer with the totals of other requests, which each have a token
+    without a draft.
+    """
     values = {
         "num_requests_total": requests,
         "spec_verify_calls_total": drafts,
@@ -41,7 +60,9 @@ def answer(
     }
     text = RECORDED + more
     for name, value in values.items():
-        text, found = re.subn(rf"(?m)^(sglang:{name}\{{.*\}}) \S+$", rf"\g<1> {value!r}", text)
+        text, found = re.subn(
+            rf"(?m)^(sglang:{name}\{{.*\}}) \S+$", rf"\g<1> {value!r}", text
+        )
         assert found, name
     return text.encode()
 
@@ -51,8 +72,12 @@ def only(body: bytes, content_type: str = "") -> EngineReading:
     return engine
 
 
-def polled(*answers: bytes, settings: Settings = SETTINGS, shape: DraftShape | None = None) -> EngineResult:
-    """The result after these answers of one server, ten seconds apart; `shape` is of records of requests."""
+def polled(
+    *answers: bytes, settings: Settings = SETTINGS, shape: DraftShape | None = None
+) -> EngineResult:
+    """The result after these answers of one server, ten seconds apart; `shape` is of
+    records of requests.
+    """
     shapes = {"tiny-llama": shape} if shape else {}
     readings = [(number * 10.0, read(body)) for number, body in enumerate(answers)]
     (result,) = processed(readings, settings, shapes=shapes)[-1]
@@ -65,36 +90,59 @@ ONE, TWO = (answer(8 * n, 320 * n, 600 * n) for n in (1, 2))
 
 class TestArithmetic:
     def test_it_is_that_of_the_recorded_run(self) -> None:
-        """8 requests, 320 verifications of 3 drafted tokens, 600 accepted: what the run was driven with."""
+        """8 requests, 320 verifications of 3 drafted tokens, 600 accepted: what the run
+        was driven with.
+        """
         result = polled(STARTED, upstream("sglang-k3.txt"))
         window = result.window("30s")
 
-        assert (result.deployment.dialect, result.num_speculative_tokens) == ("sglang", 3)
-        assert (result.counters.drafts, result.counters.draft_tokens, result.counters.accepted_tokens) == (
-            *(320, 960, 600),
+        assert (result.deployment.dialect, result.num_speculative_tokens) == (
+            "sglang",
+            3,
+        )
+        assert (
+            result.counters.drafts,
+            result.counters.draft_tokens,
+            result.counters.accepted_tokens,
+        ) == (
+            320,
+            960,
+            600,
         )
         assert (window.drafts, window.mean_acceptance_length) == (320, 2.875)
         again = polled(upstream("sglang-k3.txt"), TWO).window("30s")
-        assert (again.acceptance_ratio, again.mean_acceptance_length, again.mean_draft_length) == (
-            *(0.625, 2.875, 3.0),
+        assert (
+            again.acceptance_ratio,
+            again.mean_acceptance_length,
+            again.mean_draft_length,
+        ) == (
+            0.625,
+            2.875,
+            3.0,
         )
         assert again.position_acceptance_ratio == again.mean_acceptance_length_at == ()
 
-    def test_an_accepted_total_never_falls_and_no_retraction_is_taken_for_a_restart(self) -> None:
-        labels = '{engine_type="unified",model_name="tiny-llama",pp_rank="0",tp_rank="0"}'
-        rows = [f"sglang:num_retracted_requests_total{labels} {n}\n" for n in (0, 4, 4)]
-        first, during, after = (
-            answer(8, 320, 600, more=rows[0]),
-            answer(8, 320, 600, more=rows[1]),
-            answer(9, 360, 675 + 4, more=rows[2]),
+    def test_an_accepted_total_never_falls_and_no_retraction_is_taken_for_a_restart(
+        self,
+    ) -> None:
+        labels = (
+            '{engine_type="unified",model_name="tiny-llama",pp_rank="0",tp_rank="0"}'
         )
+        rows = [f"sglang:num_retracted_requests_total{labels} {n}\n" for n in (0, 4, 4)]
+        first = answer(8, 320, 600, more=rows[0])
+        during = answer(8, 320, 600, more=rows[1])
+        after = answer(9, 360, 675 + 4, more=rows[2])
         assert polled(first, during).counters.accepted_tokens == 600
         result = polled(first, during, after)
         assert (result.engine_resets_total, result.counters.accepted_tokens) == (0, 675)
 
     def test_a_restart_is_seen_in_the_counters_that_the_engine_has(self) -> None:
         result = polled(upstream("sglang-k3.txt"), answer(2, 80, 150))
-        assert (result.engine_resets_total, result.counters.accepted_tokens, result.windows) == (1, 150, ())
+        assert (
+            result.engine_resets_total,
+            result.counters.accepted_tokens,
+            result.windows,
+        ) == (1, 150, ())
 
 
 class TestStates:
@@ -102,16 +150,28 @@ class TestStates:
         ("answers", "state", "reason"),
         [
             ((STARTED, STARTED), None, "no batch has run so far"),
-            ((OFF, OFF), ActivityState.OFF, "the server says that it does not speculate"),
+            (
+                (OFF, OFF),
+                ActivityState.OFF,
+                "the server says that it does not speculate",
+            ),
             ((ONE, TWO), ActivityState.ACTIVE, "320 drafts"),
             ((ONE, ONE), ActivityState.WARMING_UP, "requests are running"),
-            ((ONE, answer(8, 320, 600, num_running_reqs=0)), ActivityState.IDLE, "nothing was generated"),
+            (
+                (ONE, answer(8, 320, 600, num_running_reqs=0)),
+                ActivityState.IDLE,
+                "nothing was generated",
+            ),
             (
                 (ONE, answer(12, 320, 600, num_running_reqs=0)),
                 ActivityState.IDLE,
                 "all requests ended with their first token",
             ),
-            ((ONE, answer(9, 320, 700)), ActivityState.BYPASSED, "101 tokens were generated"),
+            (
+                (ONE, answer(9, 320, 700)),
+                ActivityState.BYPASSED,
+                "101 tokens were generated",
+            ),
             (
                 (ONE, answer(9, 360, 600, k=0)),
                 ActivityState.BYPASSED,
@@ -128,23 +188,41 @@ class TestStates:
         self, answers: tuple[bytes, ...], state: ActivityState | None, reason: str
     ) -> None:
         result = polled(*answers)
-        assert (result.activity.state, result.activity.reason[: len(reason)]) == (state, reason)
+        assert (result.activity.state, result.activity.reason[: len(reason)]) == (
+            state,
+            reason,
+        )
         assert (result.quality.level is None) is (state is not ActivityState.ACTIVE)
 
     def test_drafts_of_no_printed_steps_are_drafts(self) -> None:
-        """SGLang's n-gram drafts are trees of some tokens, and it prints 0 steps for them."""
-        result = polled(*(answer(8 * n, 320 * n, 300 * n, k=7, spec_num_steps=0) for n in (1, 2)))
+        """SGLang's n-gram drafts are trees of some tokens, and it prints 0 steps for
+        them.
+        """
+        result = polled(
+            *(answer(8 * n, 320 * n, 300 * n, k=7, spec_num_steps=0) for n in (1, 2))
+        )
         window = result.window("30s")
-        assert (result.activity.state, result.num_speculative_tokens) == (ActivityState.ACTIVE, 7)
-        assert (window.mean_acceptance_length, window.acceptance_ratio) == (1.9375, None)
+        assert (result.activity.state, result.num_speculative_tokens) == (
+            ActivityState.ACTIVE,
+            7,
+        )
+        assert (window.mean_acceptance_length, window.acceptance_ratio) == (
+            1.9375,
+            None,
+        )
         assert "they are trees or blocks" in result.advice.reason
 
     def test_tokens_without_a_draft_are_accepted_nowhere(self) -> None:
-        """A bypassed engine generates tokens; when it drafts again, they do not count as accepted."""
+        """A bypassed engine generates tokens; when it drafts again, they do not count
+        as accepted.
+        """
         answers = (ONE, answer(9, 320, 700), answer(13, 480, 1000))
         result = polled(*answers)
         assert polled(*answers[:2]).counters.accepted_tokens == 600
-        assert (result.counters.accepted_tokens, result.window("30s").mean_acceptance_length) == (900, 2.875)
+        assert (
+            result.counters.accepted_tokens,
+            result.window("30s").mean_acceptance_length,
+        ) == (900, 2.875)
 
     def test_its_own_gauges_of_acceptance_are_published_nowhere(self) -> None:
         """They keep their last value: here it is of another time than the counters."""
@@ -153,37 +231,68 @@ class TestStates:
         assert (window.acceptance_ratio, window.mean_acceptance_length) == (0.1, 1.3)
 
     def test_a_prefill_worker_is_not_judged(self) -> None:
-        body = upstream("sglang-k3.txt").replace(b'engine_type="unified"', b'engine_type="prefill"')
+        body = upstream("sglang-k3.txt").replace(
+            b'engine_type="unified"', b'engine_type="prefill"'
+        )
         assert polled(body, body).activity.reason.startswith("a prefill worker")
 
     def test_a_server_before_0_5_13_is_recognised_and_limited(self) -> None:
         """It has the gauges of acceptance, and no count of verifications."""
-        old = re.sub(rb"(?m)^.*(?:spec_verify_calls|spec_num_).*\n", b"", upstream("sglang-k3.txt"))
+        old = re.sub(
+            rb"(?m)^.*(?:spec_verify_calls|spec_num_).*\n",
+            b"",
+            upstream("sglang-k3.txt"),
+        )
         result = polled(old, old)
-        assert (result.deployment.dialect, result.activity.state) == ("sglang-gauges", None)
-        assert result.activity.reason.startswith("SGLang before 0.5.13 does not count drafts")
-        assert (result.counters.drafts, result.counters.generation_tokens) == (None, 928)
+        assert (result.deployment.dialect, result.activity.state) == (
+            "sglang-gauges",
+            None,
+        )
+        assert result.activity.reason.startswith(
+            "SGLang before 0.5.13 does not count drafts"
+        )
+        assert (result.counters.drafts, result.counters.generation_tokens) == (
+            None,
+            928,
+        )
         assert [m.acceptance_ratio for m in result.windows] == [None, None]
 
 
 class TestGauges:
     @staticmethod
     def of_ranks(body: bytes, name: str, values: dict[str, float]) -> bytes:
-        """The answer with a series of `name` for each pair of labels in place of the one."""
+        """The answer with a series of `name` for each pair of labels in place of the
+        one.
+        """
         kept = re.sub(rb"(?m)^sglang:" + name.encode() + rb"\{.*\n", b"", body)
-        rows = (f'sglang:{name}{{model_name="tiny-llama",{labels}}} {v}' for labels, v in values.items())
+        rows = (
+            f'sglang:{name}{{model_name="tiny-llama",{labels}}} {v}'
+            for labels, v in values.items()
+        )
         return kept + lines(*rows)
 
-    def test_of_tensor_and_pipeline_ranks_the_first_counts_and_data_ranks_add_up(self) -> None:
+    def test_of_tensor_and_pipeline_ranks_the_first_counts_and_data_ranks_add_up(
+        self,
+    ) -> None:
         """64 ranks: 2 of data, 8 of tensors each, 4 of pipelines."""
         labels = {
-            (dp, tp, pp): f'dp_rank="{dp}",tp_rank="{8 * dp + tp}",pp_rank="{pp}",moe_ep_rank="{tp}"'
+            (
+                dp,
+                tp,
+                pp,
+            ): f'dp_rank="{dp}",tp_rank="{8 * dp + tp}",pp_rank="{pp}",moe_ep_rank="{tp}"'
             for dp in range(2)
             for tp in range(8)
             for pp in range(4)
         }
-        running = {text: 5.0 + dp if (tp, pp) == (0, 0) else 99.0 for (dp, tp, pp), text in labels.items()}
-        usage = {text: 0.2 + dp / 10 if (tp, pp) == (0, 0) else 0.9 for (dp, tp, pp), text in labels.items()}
+        running = {
+            text: 5.0 + dp if (tp, pp) == (0, 0) else 99.0
+            for (dp, tp, pp), text in labels.items()
+        }
+        usage = {
+            text: 0.2 + dp / 10 if (tp, pp) == (0, 0) else 0.9
+            for (dp, tp, pp), text in labels.items()
+        }
         body = self.of_ranks(upstream("sglang-k3.txt"), "num_running_reqs", running)
         body = self.of_ranks(body, "token_usage", usage)
         body = self.of_ranks(body, "spec_num_draft_tokens", dict.fromkeys(running, 4.0))
@@ -202,14 +311,18 @@ class TestGauges:
         assert only(body).load.requests_running == 9
 
     def test_counters_by_priority_add_up(self) -> None:
-        """A request without a priority is counted under the empty one, which is no total."""
+        """A request without a priority is counted under the empty one, which is no
+        total.
+        """
         body = ONE
         for name, each in (
             ("num_requests_total", 4.0),
             ("spec_verify_calls_total", 160.0),
             ("generation_tokens_total", 464.0),
         ):
-            body = self.of_ranks(body, name, {'priority=""': each, 'priority="5"': each})
+            body = self.of_ranks(
+                body, name, {'priority=""': each, 'priority="5"': each}
+            )
         assert only(body).counters == only(ONE).counters
 
 
@@ -226,19 +339,30 @@ class TestAdvice:
         [
             (
                 (ONE, TWO),
-                "no advice: the server has no usable counters by position; detailed records of the requests",
+                (
+                    "no advice: the server has no usable counters by position; "
+                    "detailed records of the requests"
+                ),
             ),
             (
-                tuple(answer(8 * n, 320 * n, 600 * n, spec_num_draft_tokens=9) for n in (1, 2)),
-                "no advice on K: drafts have more tokens than steps: they are trees or blocks",
+                tuple(
+                    answer(8 * n, 320 * n, 600 * n, spec_num_draft_tokens=9)
+                    for n in (1, 2)
+                ),
+                (
+                    "no advice on K: drafts have more tokens than steps: they are "
+                    "trees or blocks"
+                ),
             ),
             (
-                (*(ONE, answer(12, 480, 900, k=5), TWO), answer(20, 800, 1500)),
+                (ONE, answer(12, 480, 900, k=5), TWO, answer(20, 800, 1500)),
                 "no advice on K: the server changes K itself (--speculative-adaptive)",
             ),
         ],
     )
-    def test_it_refuses_and_says_why(self, answers: tuple[bytes, ...], reason: str) -> None:
+    def test_it_refuses_and_says_why(
+        self, answers: tuple[bytes, ...], reason: str
+    ) -> None:
         result = polled(*answers, settings=self.SETTINGS)
         assert result.activity.state is ActivityState.ACTIVE
         assert result.advice.reason[: len(reason)] == reason
@@ -247,89 +371,168 @@ class TestAdvice:
         for series, reason in (
             (b"spec_num_", "the mean draft length is not known"),
             (b"num_requests_total", "the mean acceptance length is not known"),
-            (b"num_running_reqs", "the number of running requests is missing, so the cost of a step is"),
+            (
+                b"num_running_reqs",
+                "the number of running requests is missing, so the cost of a step is",
+            ),
         ):
-            without = (re.sub(rb"(?m)^sglang:" + series + rb".*\n", b"", body) for body in (ONE, TWO))
+            without = (
+                re.sub(rb"(?m)^sglang:" + series + rb".*\n", b"", body)
+                for body in (ONE, TWO)
+            )
             assert polled(*without).advice.reason.startswith(f"no advice: {reason}")
 
     #: Of 1,000 drafts of 3 tokens: 0.9, 0.08 and 0.02 of them accepted these positions.
     SHALLOW = DraftShape(1000, (1.0, 2.0, 3.0), (0.9, 0.08, 0.02))
 
-    def test_records_of_requests_give_the_positions_that_the_server_does_not_count(self) -> None:
-        """What is to be pasted is SGLang's own; the positions themselves stay unpublished."""
+    def test_records_of_requests_give_the_positions_that_the_server_does_not_count(
+        self,
+    ) -> None:
+        """What is to be pasted is SGLang's own; the positions themselves stay
+        unpublished.
+        """
         spec = Speculation(configured=True, method="eagle3", num_speculative_tokens=3)
         settings = replace(self.SETTINGS, speculation=spec)
         answers = [answer(8 * n, 320 * n, 320 * n, num_running_reqs=32) for n in (1, 2)]
         result = polled(*answers, settings=settings, shape=self.SHALLOW)
 
-        assert (result.advice.action, result.advice.num_speculative_tokens) == (Action.DECREASE_K, 1)
+        assert (result.advice.action, result.advice.num_speculative_tokens) == (
+            Action.DECREASE_K,
+            1,
+        )
         start = (
-            "Start SGLang with --speculative-algorithm EAGLE3 --speculative-num-steps 1 "
+            "Start SGLang with --speculative-algorithm EAGLE3 "
+            "--speculative-num-steps 1 "
             "--speculative-eagle-topk 1 --speculative-num-draft-tokens 2"
         )
-        assert [f.action[: len(start)] for f in result.findings if "another K" in f.text] == [start]
-        assert (result.advice.speculative_config, result.window("30s").position_acceptance_ratio) == ("", ())
-        few = polled(*answers, settings=settings, shape=replace(self.SHALLOW, drafts=50))
+        assert [
+            f.action[: len(start)] for f in result.findings if "another K" in f.text
+        ] == [start]
+        assert (
+            result.advice.speculative_config,
+            result.window("30s").position_acceptance_ratio,
+        ) == ("", ())
+        few = polled(
+            *answers, settings=settings, shape=replace(self.SHALLOW, drafts=50)
+        )
         assert few.advice.action is not Action.INSUFFICIENT_DATA
 
     @pytest.mark.parametrize(
         "shape",
         [
-            replace(SHALLOW, drafts=49),  # too few: the operator's `advice_minimum_drafts` is 50
+            # too few: the operator's `advice_minimum_drafts` is 50
+            replace(SHALLOW, drafts=49),
             replace(SHALLOW, survival=(0.9, 0.8, 0.7)),  # of other traffic
-            replace(SHALLOW, mean_lengths=(1.0, 2.0), survival=(0.9, 0.1)),  # of another K
+            # of another K
+            replace(SHALLOW, mean_lengths=(1.0, 2.0), survival=(0.9, 0.1)),
             DraftShape(0, ()),
         ],
     )
-    def test_records_that_are_no_sample_of_the_traffic_give_none(self, shape: DraftShape) -> None:
+    def test_records_that_are_no_sample_of_the_traffic_give_none(
+        self, shape: DraftShape
+    ) -> None:
         answers = [answer(8 * n, 320 * n, 320 * n) for n in (1, 2)]
         result = polled(*answers, settings=self.SETTINGS, shape=shape)
         assert result.advice.action is Action.INSUFFICIENT_DATA
 
 
 def test_tensorrts_drafted_tokens_by_position_give_advice_if_drafts_vary() -> None:
-    """Its answer is composed. Where vLLM needs records of requests, TensorRT-LLM counts what was drafted."""
-    life = [tensorrt((400 * n, 200 * n, 100 * n), (320 * n, 120 * n, 50 * n)) for n in (1, 2)]
+    """Its answer is composed.
+
+    Where vLLM needs records of requests, TensorRT-LLM counts what was drafted.
+    """
+    life = [
+        tensorrt((400 * n, 200 * n, 100 * n), (320 * n, 120 * n, 50 * n))
+        for n in (1, 2)
+    ]
     result = polled(*life, settings=TestAdvice.SETTINGS)
     window = result.window("30s")
-    assert (window.mean_draft_length, window.mean_acceptance_length) == (1.75, 1 + 490 / 400)
+    assert (window.mean_draft_length, window.mean_acceptance_length) == (
+        1.75,
+        1 + 490 / 400,
+    )
     assert result.advice.action is not Action.INSUFFICIENT_DATA
     # What a draft would hold with a smaller K: 1 of 1, 1.5 of 2.
     costs = [option.step_cost for option in result.advice.options[:4]]
     profile = TestAdvice.SETTINGS.costs.profile
-    assert costs == pytest.approx([1, *(profile.step_cost(held, 8) for held in (1, 1.5, 1.75))], rel=0.05)
+    assert costs == pytest.approx(
+        [1, *(profile.step_cost(held, 8) for held in (1, 1.5, 1.75))], rel=0.05
+    )
 
 
 class TestDraftedByPosition:
-    """TensorRT-LLM counts how many drafts had a token at each position; its answers are composed."""
+    """TensorRT-LLM counts how many drafts had a token at each position; its answers are
+    composed.
+    """
 
     #: Of 400 drafts 200 have a second token, and 100 a third one; K is 4.
-    FIRST, SECOND = (tensorrt((400 * n, 200 * n, 100 * n), (320 * n, 120 * n, 50 * n), k=4) for n in (1, 2))
+    FIRST, SECOND = (
+        tensorrt((400 * n, 200 * n, 100 * n), (320 * n, 120 * n, 50 * n), k=4)
+        for n in (1, 2)
+    )
 
-    def test_conditional_acceptance_is_of_the_drafts_that_had_a_token_there(self) -> None:
-        """Of 320 drafts half have a second token, and 120 of these 160 had it accepted; then 50 of 60."""
+    def test_conditional_acceptance_is_of_the_drafts_that_had_a_token_there(
+        self,
+    ) -> None:
+        """Of 320 drafts half have a second token, and 120 of these 160 had it accepted;
+        then 50 of 60.
+        """
         result = polled(self.FIRST, self.SECOND)
         window = result.window("30s")
 
-        assert window.position_conditional_acceptance_ratio == (0.8, 0.75, pytest.approx(5 / 6), None)
+        assert window.position_conditional_acceptance_ratio == (
+            0.8,
+            0.75,
+            pytest.approx(5 / 6),
+            None,
+        )
         assert window.position_decay_ratio == pytest.approx((0.75 * 5 / 6) ** 0.5)
         assert window.position_acceptance_ratio == (0.8, 0.3, 0.125, 0.0)
-        assert window.mean_acceptance_length == window.expected_tokens_per_step == 1 + 490 / 400
+        assert (
+            window.mean_acceptance_length
+            == window.expected_tokens_per_step
+            == 1 + 490 / 400
+        )
 
-    def test_the_drafts_that_reach_a_position_are_those_that_can_have_it_accepted(self) -> None:
-        """Added up from poll to poll, so that they never fall; another process counts on."""
+    def test_the_drafts_that_reach_a_position_are_those_that_can_have_it_accepted(
+        self,
+    ) -> None:
+        """Added up from poll to poll, so that they never fall; another process counts
+        on.
+        """
         assert polled(self.FIRST).drafts_reaching_position == ()
-        assert polled(self.FIRST, self.SECOND).drafts_reaching_position == (400, 160, 60, 0)
-        third = tensorrt((1200, 800, 200), (960, 440, 100), k=4)  # with all of 400 second tokens
-        assert polled(self.FIRST, self.SECOND, third).drafts_reaching_position == (800, 480, 60, 0)
+        assert polled(self.FIRST, self.SECOND).drafts_reaching_position == (
+            400,
+            160,
+            60,
+            0,
+        )
+        # with all of 400 second tokens
+        third = tensorrt((1200, 800, 200), (960, 440, 100), k=4)
+        assert polled(self.FIRST, self.SECOND, third).drafts_reaching_position == (
+            800,
+            480,
+            60,
+            0,
+        )
         restarted = polled(self.FIRST, self.SECOND, self.FIRST, self.SECOND)
-        assert (restarted.engine_resets_total, restarted.drafts_reaching_position) == (1, (800, 320, 120, 0))
+        assert (restarted.engine_resets_total, restarted.drafts_reaching_position) == (
+            1,
+            (800, 320, 120, 0),
+        )
 
     def test_the_counts_bound_them(self) -> None:
-        """Drafts with a second token are accepted more often here: 150 of 150, not 150 of half of 200."""
+        """Drafts with a second token are accepted more often here: 150 of 150, not 150
+        of half of 200.
+        """
         result = polled(tensorrt((1, 1), (1, 1)), tensorrt((401, 201), (201, 151)))
-        assert result.window("30s").position_conditional_acceptance_ratio == (0.5, 1.0, None)
-        # Of 300 drafts 290 have a second token, and of the 290 accepted so far at least 280.
+        assert result.window("30s").position_conditional_acceptance_ratio == (
+            0.5,
+            1.0,
+            None,
+        )
+        # Of 300 drafts 290 have a second token, and of the 290 accepted so far at least
+        # 280.
         result = polled(tensorrt((1, 1), (1, 1)), tensorrt((301, 291), (291, 141)))
         reached = result.drafts_reaching_position[1]
         assert reached == pytest.approx(290 * 290 / 300)
@@ -347,13 +550,22 @@ class TestDraftedByPosition:
         """The other positions would add up to too few tokens."""
         gap = re.sub(rb'(?m)^trtllm_spec_decode_accepted.*"1".*\n', b"", self.SECOND)
         result = polled(self.FIRST, gap)
-        assert (result.counters.accepted_tokens, result.counters.drafts, result.activity.state) == (None,) * 3
-        assert result.activity.reason == "positions with gaps (0, 2): per-position values ignored"
+        assert (
+            result.counters.accepted_tokens,
+            result.counters.drafts,
+            result.activity.state,
+        ) == (None,) * 3
+        assert (
+            result.activity.reason
+            == "positions with gaps (0, 2): per-position values ignored"
+        )
         assert polled(self.FIRST, gap, self.SECOND).engine_resets_total == 0
 
 
 class TestBadInput:
-    def test_a_k_that_changes_leaves_the_acceptance_ratio_unknown_and_the_length_exact(self) -> None:
+    def test_a_k_that_changes_leaves_the_acceptance_ratio_unknown_and_the_length_exact(
+        self,
+    ) -> None:
         answers = (ONE, answer(12, 480, 900, k=5), TWO, answer(20, 800, 1500))
         result = polled(*answers)
         window = result.window("30s")
@@ -369,7 +581,9 @@ class TestBadInput:
             states, (result,) = process_reading(states, body, number * 10.0, SETTINGS)
         assert result.window("30s").acceptance_ratio == 600 / 1600
 
-    def test_more_accepted_than_drafted_is_a_counted_defect_and_no_ratio_above_1(self) -> None:
+    def test_more_accepted_than_drafted_is_a_counted_defect_and_no_ratio_above_1(
+        self,
+    ) -> None:
         result = polled(ONE, answer(16, 400, 1200))
         window = result.window("30s")
         assert (window.acceptance_ratio, window.mean_acceptance_length) == (1, 4)
@@ -386,13 +600,23 @@ class TestBadInput:
         assert result.defects == ("18000 tokens more than 160 drafts can have given",)
 
         unknown = [
-            re.sub(rb"(?m)^sglang:spec_num_.*\n", b"", answer(8 * n, 320 * n, 320 * 300 * n)) for n in (1, 2)
+            re.sub(
+                rb"(?m)^sglang:spec_num_.*\n",
+                b"",
+                answer(8 * n, 320 * n, 320 * 300 * n),
+            )
+            for n in (1, 2)
         ]
         result = polled(*unknown)
-        assert (result.counters.accepted_tokens, result.inconsistent_samples_total) == (2 * 320 * 256, 2)
+        assert (result.counters.accepted_tokens, result.inconsistent_samples_total) == (
+            2 * 320 * 256,
+            2,
+        )
 
     def test_of_a_tree_a_token_for_each_step_can_be_accepted(self) -> None:
-        """Known by its top-k: n-gram drafts, whose steps say nothing, and blocks look alike."""
+        """Known by its top-k: n-gram drafts, whose steps say nothing, and blocks look
+        alike.
+        """
         tree = Drafting(8.0, 9.0, 3.0, "eagle3", 4)
         assert [
             d.depth
@@ -406,14 +630,19 @@ class TestBadInput:
             )
         ] == [3, 8, 8, 8, 8, None]
 
-    def test_tokens_and_drafts_of_a_request_in_two_answers_are_counted_in_full(self) -> None:
+    def test_tokens_and_drafts_of_a_request_in_two_answers_are_counted_in_full(
+        self,
+    ) -> None:
         """The answer was made between the two counters; either may come first."""
         full = [answer(n, 40 * n, 75 * n) for n in (10, 11, 12, 13)]
         tokens = answer(11, 400, 75 * 11 + 40)  # of 11 requests, with the drafts of 10
         drafts = answer(11, 440, 75 * 10 - 41)
         for torn, defects in ((tokens, 0), (drafts, 1)):
             result = polled(full[0], torn, *full[1:])
-            assert (result.counters.accepted_tokens, result.inconsistent_samples_total) == (75 * 13, defects)
+            assert (
+                result.counters.accepted_tokens,
+                result.inconsistent_samples_total,
+            ) == (75 * 13, defects)
 
     def test_a_gauge_without_its_counters_gives_no_ratio(self) -> None:
         gauges = re.sub(rb"(?m)^sglang:\w+_total\{.*\n", b"", upstream("sglang-k3.txt"))
@@ -423,9 +652,13 @@ class TestBadInput:
             None,
         )
 
-    def test_generated_tokens_without_a_count_of_verifications_are_no_bypass(self) -> None:
+    def test_generated_tokens_without_a_count_of_verifications_are_no_bypass(
+        self,
+    ) -> None:
         """SGLang's Rust front end counts the former only."""
-        body = re.sub(rb"(?m)^sglang:spec_verify_calls.*\n", b"", upstream("sglang-k3.txt"))
+        body = re.sub(
+            rb"(?m)^sglang:spec_verify_calls.*\n", b"", upstream("sglang-k3.txt")
+        )
         result = polled(body, body)
         assert (result.activity.state, result.activity.reason[:35]) == (
             None,
@@ -441,15 +674,20 @@ class TestBadInput:
 
 
 def test_a_configured_server_without_a_batch_is_idle() -> None:
-    settings = replace(SETTINGS, speculation=Speculation(configured=True, num_speculative_tokens=3))
+    settings = replace(
+        SETTINGS, speculation=Speculation(configured=True, num_speculative_tokens=3)
+    )
     result = polled(STARTED, STARTED, settings=settings)
     assert (result.activity.state, result.quality.level) == (ActivityState.IDLE, None)
 
 
 def test_a_tree_that_the_gauges_do_not_show_is_known_from_its_top_k() -> None:
-    """Three steps and four verified tokens: a draft of three in a row, or a tree of three."""
+    """Three steps and four verified tokens: a draft of three in a row, or a tree of
+    three.
+    """
     row, tree = (
-        add_server_info(read(RECORDED.encode()), ServerInfo("eagle3", topk)).engines[0] for topk in (1, 4)
+        add_server_info(read(RECORDED.encode()), ServerInfo("eagle3", topk)).engines[0]
+        for topk in (1, 4)
     )
     assert (row.counters.draft_tokens, why_no_advice(row, Derivation())) == (960, "")
     assert tree.counters.draft_tokens is None
@@ -460,16 +698,25 @@ def test_a_block_that_one_step_drafts_is_no_tree_by_its_top_k() -> None:
     """DFLASH and DSPARK: one step, 16 verified tokens, top-k 1."""
     reading = read(answer(8, 320, 1600, k=15, spec_num_steps=1))
     block = add_server_info(reading, ServerInfo("dflash", 1)).engines[0]
-    assert (block.counters.draft_tokens, why_no_advice(block, Derivation())) == (4800, "")
+    assert (block.counters.draft_tokens, why_no_advice(block, Derivation())) == (
+        4800,
+        "",
+    )
     assert reading.engines[0].counters.draft_tokens is None
 
 
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        (b'{"speculative_algorithm": "NGRAM", "speculative_eagle_topk": 0}', ServerInfo("ngram")),
+        (
+            b'{"speculative_algorithm": "NGRAM", "speculative_eagle_topk": 0}',
+            ServerInfo("ngram"),
+        ),
         (b'{"speculative_algorithm": "sk-secret", "version": "a\\nb"}', ServerInfo()),
-        (b'{"speculative_algorithm": null, "version": "%s"}' % (b"1" * 65), ServerInfo()),
+        (
+            b'{"speculative_algorithm": null, "version": "%s"}' % (b"1" * 65),
+            ServerInfo(),
+        ),
         (b'{"speculative_algorithm": ["sk-secret"]}', None),
         (b"", None),
         (b"\xff", None),
@@ -483,11 +730,19 @@ def test_server_info_shows_known_algorithms_and_nothing_else(
 
 
 def timed(draft: float, extend: float, verify: float) -> str:
-    """The series of SGLang's device timer, composed by its names: two tensor and two data-parallel ranks."""
-    rows = {"eagle_draft": draft, "eagle_draft_extend": extend, "target_verify": verify, "extend": 99.0}
+    """The series of SGLang's device timer, composed by its names: two tensor and two
+    data-parallel ranks.
+    """
+    rows = {
+        "eagle_draft": draft,
+        "eagle_draft_extend": extend,
+        "target_verify": verify,
+        "extend": 99.0,
+    }
     return "".join(
         f'sglang:forward_execution_seconds_total{{category="{category}",dp_rank="{dp}",'
-        f'engine_type="unified",model_name="tiny-llama",pp_rank="0",tp_rank="{tp}"}} {seconds / 2}\n'
+        f'engine_type="unified",model_name="tiny-llama",pp_rank="0",tp_rank="{tp}"}} '
+        f"{seconds / 2}\n"
         for category, seconds in rows.items()
         for dp in (0, 1)
         for tp in (0, 1)
@@ -498,26 +753,41 @@ def test_the_device_timer_replaces_the_assumed_cost_of_drafting() -> None:
     """Drafting takes 3 s and 1 s where verification takes 10 s: 40 % of it at K=3."""
     seconds = (timed(0, 0, 0), timed(3, 1, 10))
     bodies = [ONE, answer(58, 5320, 9600)]
-    with_timer = [answer(8, 320, 600, more=seconds[0]), answer(58, 5320, 9600, more=seconds[1])]
+    with_timer = [
+        answer(8, 320, 600, more=seconds[0]),
+        answer(58, 5320, 9600, more=seconds[1]),
+    ]
     steps = only(with_timer[1]).steps
     assert (steps.draft_seconds, steps.verify_seconds) == (4.0, 10.0)
 
     settings = replace(SETTINGS, costs=CostSettings(BUILTIN["eagle3"]))
     assumed = polled(*bodies, settings=settings).window("30s")
     measured = polled(*with_timer, settings=settings).window("30s")
-    target, batch = BUILTIN["eagle3"].target, assumed.batch_size
-    context = (50 + 5000 + 9000) / 2 / 50  # of a request: no prompt, and half of its answer
+    target = BUILTIN["eagle3"].target
+    batch = assumed.batch_size
+    # of a request: no prompt, and half of its answer
+    context = (50 + 5000 + 9000) / 2 / 50
     same = target.fixed + target.per_context_token * context * batch
-    verification, plain = same + target.per_token * batch * 4, same + target.per_token * batch
+    verification = same + target.per_token * batch * 4
+    plain = same + target.per_token * batch
     assert measured.estimate.step_cost == pytest.approx(1.4 * verification / plain)
-    assert assumed.estimate.step_cost != pytest.approx(1.4 * verification / plain, rel=0.01)
+    assert assumed.estimate.step_cost != pytest.approx(
+        1.4 * verification / plain, rel=0.01
+    )
 
 
 def test_measured_drafting_grows_with_k_and_leaves_a_calibrated_profile_alone() -> None:
     profile = BUILTIN["eagle3"]
-    assert profile.with_measured_draft(None, 3.0) is profile.with_measured_draft(0.4, 0.0) is profile
+    assert (
+        profile.with_measured_draft(None, 3.0)
+        is profile.with_measured_draft(0.4, 0.0)
+        is profile
+    )
     calibrated = replace(profile, basis=Basis.CALIBRATED)
     assert calibrated.with_measured_draft(0.4, 3.0) is calibrated
     free = replace(profile, draft=DraftCost())
-    drafting = [profile.with_measured_draft(0.4, 2.0).times(k, 8)[1] - free.times(k, 8)[1] for k in (1, 2, 4)]
+    drafting = [
+        profile.with_measured_draft(0.4, 2.0).times(k, 8)[1] - free.times(k, 8)[1]
+        for k in (1, 2, 4)
+    ]
     assert [cost / drafting[0] for cost in drafting] == pytest.approx([1, 2, 4])

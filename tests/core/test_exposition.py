@@ -8,7 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import lines, refusal
-from vllm_specdec_exporter.exposition.text import MalformedExposition, SampleLine, Selection, parse_labels
+from vllm_specdec_exporter.exposition.text import (
+    MalformedExposition,
+    SampleLine,
+    Selection,
+    parse_labels,
+)
 
 SELECTION = Selection({"x_total"})
 
@@ -48,7 +53,9 @@ VALUES = {
 
 class TestReading:
     def test_a_line_gives_its_name_its_labels_and_its_value(self) -> None:
-        """NaN is a value of the format; whether a series may have it is not decided here."""
+        """NaN is a value of the format; whether a series may have it is not decided
+        here.
+        """
         assert {text: read(text) for text in LINES} == {
             text: [SampleLine("x_total", pairs, 3.0)] for text, pairs in LINES.items()
         }
@@ -60,7 +67,14 @@ class TestReading:
 
     def test_other_lines_are_passed_over(self) -> None:
         """Comments and broken ones included."""
-        others = ["x_total_more 3", "x_tota 3", "ax_total 3", "# x_total 3", "# HELP x_total 3", "#x_total 3"]
+        others = [
+            "x_total_more 3",
+            "x_tota 3",
+            "ax_total 3",
+            "# x_total 3",
+            "# HELP x_total 3",
+            "#x_total 3",
+        ]
         assert read(*others, "", "y{ 3") == []
         assert list(SELECTION.lines(b"")) == []
 
@@ -68,9 +82,14 @@ class TestReading:
         wanted=st.sets(st.text("ab_:", min_size=1, max_size=5), min_size=1),
         names=st.lists(st.text("ab_:", min_size=1, max_size=5)),
     )
-    def test_exactly_the_wanted_names_are_found(self, wanted: set[str], names: list[str]) -> None:
+    def test_exactly_the_wanted_names_are_found(
+        self, wanted: set[str], names: list[str]
+    ) -> None:
         """Whatever names are wanted, all their lines are found, and no others."""
-        found = [line.name for line in Selection(wanted).lines(lines(*(f"{name} 1" for name in names)))]
+        found = [
+            line.name
+            for line in Selection(wanted).lines(lines(*(f"{name} 1" for name in names)))
+        ]
 
         assert [name for name in names if name in wanted] == found
 
@@ -80,21 +99,38 @@ def test_an_unknown_escape_stays_as_written() -> None:
     assert parse_labels(rb'a="\d"') == (("a", r"\d"),)
 
 
-MALFORMED = yaml.safe_load(Path(__file__).with_name("refused.yml").read_text("utf-8"))["sample_lines"]
+MALFORMED = yaml.safe_load(Path(__file__).with_name("refused.yml").read_text("utf-8"))[
+    "sample_lines"
+]
 
 
 class TestMalformed:
     def test_a_wanted_line_that_breaks_the_format_fails_the_whole_text(self) -> None:
         """With the line in the message, in part where it is long."""
-        said = {text: refusal(MalformedExposition, read, text, "y 1") for text in MALFORMED}
+        said = {
+            text: refusal(MalformedExposition, read, text, "y 1") for text in MALFORMED
+        }
         assert said == MALFORMED
-        assert 0 < len(refusal(MalformedExposition, read, f"x_total {'z' * 5000}")) < 400
+        assert (
+            0 < len(refusal(MalformedExposition, read, f"x_total {'z' * 5000}")) < 400
+        )
 
     def test_a_text_without_a_final_newline_was_cut_off(self) -> None:
         """Its last number may lack digits."""
-        for text in ("x_total 3", "x_total 3\nx_to", "x_total 3\nx_total 12", "# a comm"):
-            said = refusal(MalformedExposition, lambda text: list(SELECTION.lines(text)), text.encode())
-            assert said == f"the text ends within a line: '{text.rpartition(chr(10))[2]}'"
+        for text in (
+            "x_total 3",
+            "x_total 3\nx_to",
+            "x_total 3\nx_total 12",
+            "# a comm",
+        ):
+            said = refusal(
+                MalformedExposition,
+                lambda text: list(SELECTION.lines(text)),
+                text.encode(),
+            )
+            assert (
+                said == f"the text ends within a line: '{text.rpartition(chr(10))[2]}'"
+            )
 
     def test_labels_that_are_not_utf_8(self) -> None:
         with pytest.raises(MalformedExposition, match=r"^labels are not UTF-8: 'a="):

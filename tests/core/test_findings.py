@@ -4,7 +4,11 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.economics.speculative_config import parse_speculation
 from vllm_specdec_exporter.engines.reading import Counters
-from vllm_specdec_exporter.judgement.activity import Activity, ActivityState, with_schedule
+from vllm_specdec_exporter.judgement.activity import (
+    Activity,
+    ActivityState,
+    with_schedule,
+)
 from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.judgement.case import Case
 from vllm_specdec_exporter.judgement.findings import Finding, Severity, find
@@ -17,10 +21,15 @@ PROBLEM, HINT = Severity
 
 
 def measured(
-    *positions: float, draft_tokens: float | None = None, generation: float | None = None
+    *positions: float,
+    draft_tokens: float | None = None,
+    generation: float | None = None,
 ) -> Measures:
     """An active engine with 1000 drafts in its window."""
-    return derive("5m", increase(1000, positions, draft_tokens=draft_tokens, generation=generation))
+    return derive(
+        "5m",
+        increase(1000, positions, draft_tokens=draft_tokens, generation=generation),
+    )
 
 
 def case_of(activity: Activity, measures: Measures | None = None) -> Case:
@@ -38,13 +47,18 @@ def texts(
     return [(f.severity, f.text) for f in find(case, quality)]
 
 
-def activity(state: ActivityState | None, measures: Measures | None = None) -> tuple[Finding, ...]:
+def activity(
+    state: ActivityState | None, measures: Measures | None = None
+) -> tuple[Finding, ...]:
     """The findings on an engine in this state, of which there is no level."""
     return find(case_of(Activity(state, "why"), measures))
 
 
 def test_every_state_but_active_says_why_nothing_more_is_known() -> None:
-    """Too few drafts to judge are too few to complain about. No finding leaves its reader alone."""
+    """Too few drafts to judge are too few to complain about.
+
+    No finding leaves its reader alone.
+    """
     states = {
         ActivityState.OFF: [(HINT, "speculation is off: why")],
         ActivityState.BYPASSED: [(PROBLEM, "speculation is bypassed: why")],
@@ -55,26 +69,44 @@ def test_every_state_but_active_says_why_nothing_more_is_known() -> None:
     }
     found = {state: activity(state) for state in states}
 
-    assert {state: [(f.severity, f.text) for f in each] for state, each in found.items()} == states
-    assert activity(ActivityState.WARMING_UP, measured(10, 1)) == activity(ActivityState.WARMING_UP)
-    assert [f for each in found.values() for f in each if not f.action.endswith(".")] == []
+    assert {
+        state: [(f.severity, f.text) for f in each] for state, each in found.items()
+    } == states
+    assert activity(ActivityState.WARMING_UP, measured(10, 1)) == activity(
+        ActivityState.WARMING_UP
+    )
+    assert [
+        f for each in found.values() for f in each if not f.action.endswith(".")
+    ] == []
 
 
-def test_a_k_schedule_with_k_0_is_no_problem_and_beside_a_draft_model_it_has_a_price() -> None:
+def test_a_k_schedule_with_k_0_is_no_problem_and_beside_a_draft_model_it_has_a_price() -> (
+    None
+):
     """The reason names the schedule, by the batch sizes of the window."""
-    schedule = parse_speculation('{"num_speculative_tokens_per_batch_size": [[1, 4, 3], [5, 64, 0]]}')
+    schedule = parse_speculation(
+        '{"num_speculative_tokens_per_batch_size": [[1, 4, 3], [5, 64, 0]]}'
+    )
     bypassed = Activity(ActivityState.BYPASSED, "why")
     assert with_schedule(bypassed, schedule, (1, 4)) == bypassed
     assert with_schedule(ACTIVE, schedule, (3, 20)) == ACTIVE
     scheduled = with_schedule(bypassed, schedule, (3, 20))
-    assert (scheduled.reason, scheduled.unexplained) == ("why: the K schedule has K=0 for 20 requests", False)
+    assert (scheduled.reason, scheduled.unexplained) == (
+        "why: the K schedule has K=0 for 20 requests",
+        False,
+    )
     case = replace(case_of(scheduled), speculation=schedule, batch_sizes=(3, 20))
-    model, lookup = (find(replace(case, method=method))[0] for method in ("eagle3", "ngram"))
+    model, lookup = (
+        find(replace(case, method=method))[0] for method in ("eagle3", "ngram")
+    )
     assert (model.severity, lookup.severity) == (HINT, HINT)
     assert f"the time of {case.profile.idle_cost(20):.2f} plain ones" in model.text
     assert lookup.action.startswith("Nothing is to be done")
-    loses, keep = Payoff(PayoffVerdict.HARMFUL, 0.8, reasons=("why",)), Advice(Action.KEEP)
-    case = replace(case_of(ACTIVE, measured(800)), profile=replace(case.profile, idles=True))
+    loses = Payoff(PayoffVerdict.HARMFUL, 0.8, reasons=("why",))
+    keep = Advice(Action.KEEP)
+    case = replace(
+        case_of(ACTIVE, measured(800)), profile=replace(case.profile, idles=True)
+    )
     harmful = find(case, judge_quality(measured(800), [], Thresholds()), loses, keep)[0]
     assert "Remove the rows with K=0 from the K schedule" in harmful.action
 
@@ -86,7 +118,10 @@ def test_a_router_whose_models_polls_may_keep_awake_is_told() -> None:
 
 def test_what_a_newer_vllm_may_have_is_told_and_taken() -> None:
     """Another number is no misspelling."""
-    case = replace(case_of(ACTIVE), speculation=parse_speculation('{"method": "eagle4", "tree_width": 2}'))
+    case = replace(
+        case_of(ACTIVE),
+        speculation=parse_speculation('{"method": "eagle4", "tree_width": 2}'),
+    )
 
     assert [each.text for each in find(case)] == [
         "--spec.config has what is not known here: tree_width, eagle4"
@@ -99,23 +134,49 @@ def test_nobody_is_told_to_switch_on_what_a_diffusion_model_does_not_have() -> N
         case = case_of(Activity(state, "a diffusion model"), measured())
         found = find(replace(case, speculative=False))
         assert found == (
-            Finding(HINT, "a diffusion model", "Nothing is to be done: no acceptance can be derived."),
+            Finding(
+                HINT,
+                "a diffusion model",
+                "Nothing is to be done: no acceptance can be derived.",
+            ),
         )
 
 
 class TestAcceptance:
     def test_what_is_found(self) -> None:
-        """One cause is named once: the first position before the decline, and both before the totals."""
-        rarely = "of K=4 positions, those from position 3 on are accepted in fewer than 10% of the drafts"
-        without_positions = replace(measured(), acceptance_ratio=0.3, mean_acceptance_length=2.2)
+        """One cause is named once: the first position before the decline, and both
+        before the totals.
+        """
+        rarely = (
+            "of K=4 positions, those from position 3 on are accepted in fewer than 10% "
+            "of the drafts"
+        )
+        without_positions = replace(
+            measured(), acceptance_ratio=0.3, mean_acceptance_length=2.2
+        )
         for measures, expected in (
             (measured(800, 500, 300), []),
-            (measured(400, 40, 4), [(PROBLEM, "the first drafted token is rejected in 60% of the drafts")]),
-            (measured(900, 300, 90), [(PROBLEM, "acceptance falls off steeply behind the first position")]),
-            (measured(700, 350, 175, 110), [(PROBLEM, "acceptance is poor: acceptance ratio 0.33 < 0.4")]),
+            (
+                measured(400, 40, 4),
+                [(PROBLEM, "the first drafted token is rejected in 60% of the drafts")],
+            ),
+            (
+                measured(900, 300, 90),
+                [(PROBLEM, "acceptance falls off steeply behind the first position")],
+            ),
+            (
+                measured(700, 350, 175, 110),
+                [(PROBLEM, "acceptance is poor: acceptance ratio 0.33 < 0.4")],
+            ),
             (measured(700, 350, 175, 90), [(PROBLEM, rarely)]),
-            (without_positions, [(PROBLEM, "acceptance is poor: acceptance ratio 0.30 < 0.4")]),
-            (measured(800, 100, 50, draft_tokens=1200), [(HINT, "drafts hold 1.2 of K=3 tokens on average")]),
+            (
+                without_positions,
+                [(PROBLEM, "acceptance is poor: acceptance ratio 0.30 < 0.4")],
+            ),
+            (
+                measured(800, 100, 50, draft_tokens=1200),
+                [(HINT, "drafts hold 1.2 of K=3 tokens on average")],
+            ),
             (
                 measured(950, 850, 750, generation=8000),
                 [(HINT, "only 44% of the generated tokens came out of drafts")],
@@ -124,7 +185,9 @@ class TestAcceptance:
             assert texts(measures) == expected
 
     def test_limits(self) -> None:
-        """Low coverage and abnormal acceptance go by the operator's limits, as the alerts do."""
+        """Low coverage and abnormal acceptance go by the operator's limits, as the
+        alerts do.
+        """
         for accepted, generation, limits, expected in (
             ((950, 850, 750), 7101, {}, "only "),
             ((950, 850, 750), 7100, {}, ""),
@@ -133,11 +196,23 @@ class TestAcceptance:
             ((980, 980, 980), None, {}, ""),
             ((981, 981, 981), None, {}, "abnormally many"),
             ((981, 981, 981), None, {"abnormal_acceptance_ratio": 0.99}, ""),
-            ((901, 901, 901), None, {"abnormal_acceptance_ratio": 0.9}, "abnormally many"),
+            (
+                (901, 901, 901),
+                None,
+                {"abnormal_acceptance_ratio": 0.9},
+                "abnormally many",
+            ),
         ):
-            told = [text for _, text in texts(measured(*accepted, generation=generation), **limits)]
+            told = [
+                text
+                for _, text in texts(
+                    measured(*accepted, generation=generation), **limits
+                )
+            ]
             found = [text for text in told if "only " in text or "abnormally" in text]
-            assert [expected in text for text in found] == ([True] if expected else []), (accepted, limits)
+            assert [expected in text for text in found] == (
+                [True] if expected else []
+            ), (accepted, limits)
 
 
 def test_a_torn_answer_is_one_hint_that_says_all_that_is_torn_in_it() -> None:
@@ -149,6 +224,8 @@ def test_a_torn_answer_is_one_hint_that_says_all_that_is_torn_in_it() -> None:
 
 def test_problems_come_before_hints() -> None:
     """Whatever they are about."""
-    found = texts(measured(400, 300, 200, draft_tokens=1500, generation=9000), defects=("torn",))
+    found = texts(
+        measured(400, 300, 200, draft_tokens=1500, generation=9000), defects=("torn",)
+    )
 
     assert [severity for severity, _ in found] == [PROBLEM, HINT, HINT, HINT]

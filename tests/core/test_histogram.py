@@ -17,20 +17,29 @@ BOUNDS = (0.1, 0.5, 1.0, 5.0)
 
 def of(*observations: float, bounds: tuple[float, ...] = BOUNDS) -> Histogram:
     """What a server counts of these observations."""
-    counts = tuple(float(sum(value <= bound for value in observations)) for bound in bounds)
+    counts = tuple(
+        float(sum(value <= bound for value in observations)) for bound in bounds
+    )
     return Histogram(bounds, counts, float(len(observations)), math.fsum(observations))
 
 
 def prometheus_quantile(q: float, buckets: list[tuple[float, float]]) -> float:
-    """PromQL's own algorithm by its source (`bucketQuantile`), from cumulative counts by upper bound."""
+    """PromQL's own algorithm by its source (`bucketQuantile`), from cumulative counts
+    by upper bound.
+    """
     observations = buckets[-1][1]
     rank = q * observations
-    b = next((i for i, (_, count) in enumerate(buckets[:-1]) if count >= rank), len(buckets) - 1)
+    b = next(
+        (i for i, (_, count) in enumerate(buckets[:-1]) if count >= rank),
+        len(buckets) - 1,
+    )
     if b == len(buckets) - 1:
         return buckets[-2][0]
     if b == 0 and buckets[0][0] <= 0:
         return buckets[0][0]
-    start, end, count = 0.0, buckets[b][0], buckets[b][1]
+    start = 0.0
+    end = buckets[b][0]
+    count = buckets[b][1]
     if b > 0:
         start = buckets[b - 1][0]
         count -= buckets[b - 1][1]
@@ -45,12 +54,21 @@ histograms = st.lists(st.floats(0, 10), max_size=40).map(lambda found: of(*found
 class TestQuantile:
     @given(values, st.floats(0.001, 1))
     def test_it_is_that_of_promql(self, observations: list[float], q: float) -> None:
-        """Whatever was observed. Within the first bucket there is none: only its upper bound is known."""
+        """Whatever was observed.
+
+        Within the first bucket there is none: only its upper bound is known.
+        """
         histogram = of(*observations)
-        buckets = [*zip(BOUNDS, histogram.counts, strict=True), (math.inf, histogram.count)]
+        buckets = [
+            *zip(BOUNDS, histogram.counts, strict=True),
+            (math.inf, histogram.count),
+        ]
 
         known = histogram.counts[0] <= q * histogram.count
-        expected = pytest.approx(prometheus_quantile(q, buckets), rel=1e-9) if known else None
+        if known:
+            expected = pytest.approx(prometheus_quantile(q, buckets), rel=1e-9)
+        else:
+            expected = None
         assert histogram.quantile(q) == expected
 
     def test_nothing_observed(self) -> None:
@@ -69,11 +87,15 @@ class TestMoments:
         mean = math.fsum(observations) / 500
         true = math.sqrt(math.fsum((x - mean) ** 2 for x in observations) / 500)
 
-        assert of(*observations, bounds=bounds).deviation == pytest.approx(true, rel=0.15, abs=0.03)
+        assert of(*observations, bounds=bounds).deviation == pytest.approx(
+            true, rel=0.15, abs=0.03
+        )
 
     @given(values)
     def test_deviation_is_a_number(self, observations: list[float]) -> None:
-        """Finite and not negative, none of a single observation, and within a wide bucket."""
+        """Finite and not negative, none of a single observation, and within a wide
+        bucket.
+        """
         found = of(*observations).deviation
 
         assert (found is None) == (len(observations) == 1)
@@ -81,7 +103,9 @@ class TestMoments:
         assert (of(*[0.001] * 50).deviation or 1) < 0.1
 
     def test_only_zeros(self) -> None:
-        """Requests with one token have no time per further token; a bucket may end at 0."""
+        """Requests with one token have no time per further token; a bucket may end at
+        0.
+        """
         assert of(0.0, 0.0, bounds=(0.0, 1.0)).spread is None
 
 
@@ -95,7 +119,9 @@ class TestLaws:
 
     @given(histograms, st.floats(0, 5))
     def test_weight(self, histogram: Histogram, weight: float) -> None:
-        """A weight counts every observation so many times, which moves no mean and no quantile."""
+        """A weight counts every observation so many times, which moves no mean and no
+        quantile.
+        """
         scaled = Histogram().plus(histogram, weight)
 
         assert scaled.count == pytest.approx(weight * histogram.count)
@@ -104,15 +130,25 @@ class TestLaws:
             assert scaled.quantile(0.5) == pytest.approx(histogram.quantile(0.5))
 
     def test_other_bounds(self) -> None:
-        """Histograms with other buckets are not added up, and nothing is told since one of them."""
+        """Histograms with other buckets are not added up, and nothing is told since one
+        of them.
+        """
         other = of(0.2, bounds=(0.1, 1.0))
-        with pytest.raises(ValueError, match=r"^histograms with different bounds cannot be added$"):
+        with pytest.raises(
+            ValueError, match=r"^histograms with different bounds cannot be added$"
+        ):
             of(0.2).plus(other)
         assert of(0.2).since(other) is None
 
     def test_what_fell(self) -> None:
-        """A count in a bucket or beyond the last one, or a sum, that fell is a restart: nothing is known."""
-        for earlier in (of(0.2, 0.3), of(9.0, 9.0), Histogram(BOUNDS, (0.0, 0.0, 0.0, 0.0), 0.0, 5.0)):
+        """A count in a bucket or beyond the last one, or a sum, that fell is a restart:
+        nothing is known.
+        """
+        for earlier in (
+            of(0.2, 0.3),
+            of(9.0, 9.0),
+            Histogram(BOUNDS, (0.0, 0.0, 0.0, 0.0), 0.0, 5.0),
+        ):
             assert of(0.3).since(earlier) is None
 
 
@@ -121,19 +157,36 @@ class TestSummary:
         """Number, mean, deviation and quantiles of each kind that both samples have."""
         before = Latencies(time_to_first_token=of(0.05), time_per_output_token=of(0.3))
         after = Latencies(
-            time_to_first_token=of(0.05, 0.3, 0.3), time_per_output_token=of(0.3), end_to_end=of(0.2)
+            time_to_first_token=of(0.05, 0.3, 0.3),
+            time_per_output_token=of(0.3),
+            end_to_end=of(0.2),
         )
         between = of(0.3, 0.3)
 
         error = between.deviation / 2**0.5  # of two requests, each with no other
-        numbers = (0.3, between.deviation, *(between.quantile(q) for q in (0.5, 0.95, 0.99)), error, 1.0)
+        numbers = (
+            0.3,
+            between.deviation,
+            *(between.quantile(q) for q in (0.5, 0.95, 0.99)),
+            error,
+            1.0,
+        )
         assert summarise(before, after) == (
-            Latency("time_to_first_token", 2.0, *(pytest.approx(number) for number in numbers)),
+            Latency(
+                "time_to_first_token",
+                2.0,
+                *(pytest.approx(number) for number in numbers),
+            ),
         )
 
     def test_what_was_not_read(self) -> None:
         """Without histograms at both ends there is nothing."""
-        assert summarise(None, Latencies()) == summarise(Latencies(), None) == summarise(None, None) == ()
+        assert (
+            summarise(None, Latencies())
+            == summarise(Latencies(), None)
+            == summarise(None, None)
+            == ()
+        )
 
     def test_a_restart_between(self) -> None:
         """Counts that fell leave their kind out, and the others in."""

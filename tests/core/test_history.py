@@ -28,7 +28,11 @@ class TestStartedAnew:
         "after",
         [
             # One counter that falls, whatever the others do.
-            *(replace(BEFORE, **{field: value}) for field in TOTALS for value in (0.0, 1.0)),
+            *(
+                replace(BEFORE, **{field: value})
+                for field in TOTALS
+                for value in (0.0, 1.0)
+            ),
             Counters(100, 400, 19, (90, 70, 40), 300, created=5.0),
             # A position that falls, or vanishes with a value above 0.
             *(
@@ -36,7 +40,10 @@ class TestStartedAnew:
                 for after in ((8, 7, 4), (9, 6, 4), (9, 7, 3), (9, 7))
             ),
             # A creation time that moves, even where no counter fell.
-            *(replace(BEFORE, drafts=11, created=created) for created in (4.0, 5.001, 6.0)),
+            *(
+                replace(BEFORE, drafts=11, created=created)
+                for created in (4.0, 5.001, 6.0)
+            ),
         ],
     )
     def test_a_restart(self, after: Counters) -> None:
@@ -55,7 +62,12 @@ class TestStartedAnew:
             # A creation time proves something only where both samples have one.
             *(
                 (replace(BEFORE, created=before), replace(BEFORE, created=after))
-                for before, after in ((None, 5.0), (5.0, None), (None, None), (5.0, 5.0))
+                for before, after in (
+                    (None, 5.0),
+                    (5.0, None),
+                    (None, None),
+                    (5.0, 5.0),
+                )
             ),
             # A series that comes later: the Rust front end creates them at first use.
             (Counters(), Counters()),
@@ -66,10 +78,18 @@ class TestStartedAnew:
     def test_one_life(self, before: Counters, after: Counters) -> None:
         assert not counters_reset(before, after)
 
-    @pytest.mark.parametrize("lost", [*(dict.fromkeys([f]) for f in TOTALS), {PER_POSITION: ()}])
+    @pytest.mark.parametrize(
+        "lost", [*(dict.fromkeys([f]) for f in TOTALS), {PER_POSITION: ()}]
+    )
     def test_a_series_that_is_missing(self, lost: dict[str, tuple[()] | None]) -> None:
-        """A series that had counted and is missing is no restart, but no window reaches back across it."""
-        history = History().add(Sample(0, BEFORE), 60).add(Sample(5, replace(BEFORE, **lost)), 60)
+        """A series that had counted and is missing is no restart, but no window reaches
+        back across it.
+        """
+        history = (
+            History()
+            .add(Sample(0, BEFORE), 60)
+            .add(Sample(5, replace(BEFORE, **lost)), 60)
+        )
 
         assert not counters_reset(BEFORE, replace(BEFORE, **lost))
         assert (history.samples, history.resets) == ((), 0)
@@ -85,7 +105,10 @@ HISTORIES: dict[str, tuple[tuple[Sample, ...], History]] = {
         (sample(0, 10, [5]), sample(5, 20, [9]), sample(10, 3, [1])),
         History((sample(10, 3, [1]),), resets=1),
     ),
-    "a restart seen torn over two answers starts twice: no window holds old and new values": (
+    (
+        "a restart seen torn over two answers starts twice: no window holds old and "
+        "new values"
+    ): (
         (
             sample(0, 10, [5], generation=100),
             sample(5, 2, [5], generation=100),
@@ -106,7 +129,10 @@ HISTORIES: dict[str, tuple[tuple[Sample, ...], History]] = {
         History((sample(301, 2, [2]),)),
     ),
     **{
-        f"at {time} no rate can be formed over no time, so it starts anew; the counters did not": (
+        (
+            f"at {time} no rate can be formed over no time, so it starts anew; the "
+            "counters did not"
+        ): (
             (sample(0, 10, [5]), sample(5, 20, [9]), sample(time, 30, [9])),
             History((sample(time, 30, [9]),)),
         )
@@ -129,7 +155,11 @@ class TestHistory:
         assert history.newest == samples[-1]
 
     def test_samples_older_than_needed_are_dropped(self) -> None:
-        """A history holds what the longest window needs, to the very second, and no more."""
-        history = observe(*(sample(5 * i, 10 * i, [5 * i]) for i in range(101)), keep=32.5)
+        """A history holds what the longest window needs, to the very second, and no
+        more.
+        """
+        history = observe(
+            *(sample(5 * i, 10 * i, [5 * i]) for i in range(101)), keep=32.5
+        )
 
         assert [s.time for s in history.samples] == [470, 475, 480, 485, 490, 495, 500]

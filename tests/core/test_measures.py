@@ -16,17 +16,24 @@ from vllm_specdec_exporter.measures.history import Delta, Sample, delta
 from vllm_specdec_exporter.measures.measures import Measures, derive, derive_lifetime
 
 #: What drafts of K tokens were accepted, and K.
-some_drafts = st.integers(1, 6).flatmap(lambda k: st.tuples(st.just(k), drafts_of(k, least=1)))
+some_drafts = st.integers(1, 6).flatmap(
+    lambda k: st.tuples(st.just(k), drafts_of(k, least=1))
+)
 
 torn_increases = torn_lives().map(
-    lambda life: delta(Sample(0, life[0]), Sample(5, life[-1])) if len(life) > 1 else increase(0)
+    lambda life: (
+        delta(Sample(0, life[0]), Sample(5, life[-1])) if len(life) > 1 else increase(0)
+    )
 )
 
 
-def counted(drafts: list[Draft], k: int, *, span: float = 10.0, plain_tokens: int = 0) -> Delta:
+def counted(
+    drafts: list[Draft], k: int, *, span: float = 10.0, plain_tokens: int = 0
+) -> Delta:
     """What happens in a window in which an engine makes exactly these drafts."""
     return delta(
-        Sample(0, Counters(0, 0, 0, (), 0)), Sample(span, count(drafts, k, plain_tokens=plain_tokens))
+        Sample(0, Counters(0, 0, 0, (), 0)),
+        Sample(span, count(drafts, k, plain_tokens=plain_tokens)),
     )
 
 
@@ -60,28 +67,41 @@ class TestByHand:
             generation_tokens_per_second=40.0,
         )
 
-        assert expected == derive("30s", increase(100, [80, 60, 40, 20], generation=400))
+        assert expected == derive(
+            "30s", increase(100, [80, 60, 40, 20], generation=400)
+        )
 
     @given(some_drafts)
     def test_the_error_without_positions_is_never_less_than_with_them(
         self, some: tuple[int, list[Draft]]
     ) -> None:
-        """It is as large as that of as many full drafts of which all tokens or none are accepted."""
+        """It is as large as that of as many full drafts of which all tokens or none are
+        accepted.
+        """
         k, drafts = some
         known = counted([(k, accepted) for _, accepted in drafts], k)
         hidden = derive("30s", replace(known, accepted_tokens_per_position=()))
-        assert hidden.mean_acceptance_length_error >= derive("30s", known).mean_acceptance_length_error - 1e-9
+        assert (
+            hidden.mean_acceptance_length_error
+            >= derive("30s", known).mean_acceptance_length_error - 1e-9
+        )
         every = sum(accepted for _, accepted in drafts) / len(drafts)
         largest = (CLUSTERING * every * (k - every) / len(drafts)) ** 0.5
         assert hidden.mean_acceptance_length_error == pytest.approx(largest, abs=1e-6)
 
     def test_decay(self) -> None:
-        """The decay is the geometric mean of the conditional ratios behind position 0 that exist."""
+        """The decay is the geometric mean of the conditional ratios behind position 0
+        that exist.
+        """
         for positions, decay in (
             ([90, 85, 78, 70], (70 / 90) ** (1 / 3)),
             ([40, 15, 5, 1], (1 / 40) ** (1 / 3)),
-            *(([50, 50], 1.0), ([50, 0], 0.0), ([50, 0, 0, 0], 0.0)),
-            *(([50], None), ([0, 0, 0], None), ([], None)),
+            ([50, 50], 1.0),
+            ([50, 0], 0.0),
+            ([50, 0, 0, 0], 0.0),
+            ([50], None),
+            ([0, 0, 0], None),
+            ([], None),
         ):
             found = derive("5m", increase(100, positions)).position_decay_ratio
             assert found == (None if decay is None else pytest.approx(decay)), positions
@@ -91,26 +111,46 @@ class TestByHand:
 INCOMPLETE: dict[str, tuple[Delta, dict[str, object]]] = {
     "tokens without drafts are no part of speculation": (
         increase(0, [0, 0], generation=50),
-        {"coverage_ratio": 0.0, "acceptance_ratio": None, "generation_tokens_per_second": 5.0},
+        {
+            "coverage_ratio": 0.0,
+            "acceptance_ratio": None,
+            "generation_tokens_per_second": 5.0,
+        },
     ),
-    "there is no share of no generated tokens": (increase(10, [5], generation=0), {"coverage_ratio": None}),
-    "without draft tokens there is no ratio, and no length of drafts, let alone one of 0": (
+    "there is no share of no generated tokens": (
+        increase(10, [5], generation=0),
+        {"coverage_ratio": None},
+    ),
+    (
+        "without draft tokens there is no ratio, and no length of drafts, let alone "
+        "one of 0"
+    ): (
         replace(increase(100, [80, 60]), draft_tokens=None),
         {
-            **dict.fromkeys(("acceptance_ratio", "mean_draft_length", "draft_tokens_per_second")),
+            **dict.fromkeys(
+                ("acceptance_ratio", "mean_draft_length", "draft_tokens_per_second")
+            ),
             "drafts_vary": False,
             "mean_acceptance_length": pytest.approx(2.4),
         },
     ),
-    "without accepted tokens nothing is said of acceptance, least of all that there was none": (
+    (
+        "without accepted tokens nothing is said of acceptance, least of all that "
+        "there was none"
+    ): (
         replace(increase(100, [80, 60]), accepted_tokens=None),
         {
-            **dict.fromkeys(("acceptance_ratio", "mean_acceptance_length", "coverage_ratio")),
+            **dict.fromkeys(
+                ("acceptance_ratio", "mean_acceptance_length", "coverage_ratio")
+            ),
             "accepted_tokens_per_second": None,
             "position_acceptance_ratio": (0.8, 0.6),
         },
     ),
-    "where nothing was drafted there is no conditional ratio, and of no drafts none at all": (
+    (
+        "where nothing was drafted there is no conditional ratio, and of no drafts "
+        "none at all"
+    ): (
         replace(increase(0, [0, 0]), drafted_tokens_per_position=(0, 0)),
         {"position_acceptance_ratio": (), "position_conditional_acceptance_ratio": ()},
     ),
@@ -127,14 +167,23 @@ INCOMPLETE: dict[str, tuple[Delta, dict[str, object]]] = {
             "mean_acceptance_length_at": (),
         },
     ),
-    "a span of 0 has no rates": (increase(10, [5], span=0), {"drafts_per_second": None}),
+    "a span of 0 has no rates": (
+        increase(10, [5], span=0),
+        {"drafts_per_second": None},
+    ),
     "what was not drafted does not vary": (increase(0, [0, 0]), {"drafts_vary": False}),
     **{
         f"{tokens} draft tokens of 400: below 95 % of K drafts vary": (
             increase(100, [9, 5, 2, 1], draft_tokens=tokens),
             {"drafts_vary": vary},
         )
-        for tokens, vary in {400: False, 380: False, 379: True, 100: True, 0: True}.items()
+        for tokens, vary in {
+            400: False,
+            380: False,
+            379: True,
+            100: True,
+            0: True,
+        }.items()
     },
 }
 
@@ -143,7 +192,9 @@ class TestWhatIsNotKnown:
     def test_increases(self) -> None:
         for what, (happened, expected) in INCOMPLETE.items():
             measures = derive("30s", happened)
-            assert {name: getattr(measures, name) for name in expected} == expected, what
+            assert {name: getattr(measures, name) for name in expected} == expected, (
+                what
+            )
 
     def test_nothing_happened(self) -> None:
         """Without drafts no ratio exists; every rate and the sample size are zero."""
@@ -153,13 +204,17 @@ class TestWhatIsNotKnown:
         assert derive("30s", increase(0, [0, 0])) == Measures("30s", 10.0, 0.0, **rates)
 
     def test_drafts_are_not_known(self) -> None:
-        """Without a series of drafts (V0, or no speculation) nothing is claimed of their share."""
+        """Without a series of drafts (V0, or no speculation) nothing is claimed of
+        their share.
+        """
         expected = Measures("30s", 10.0, drafts=0.0, generation_tokens_per_second=0.7)
 
         assert derive("30s", increase(generation=7)) == expected
 
 
-def test_v0s_efficiency_is_the_share_of_the_k_plus_1_tokens_that_a_draft_could_emit() -> None:
+def test_v0s_efficiency_is_the_share_of_the_k_plus_1_tokens_that_a_draft_could_emit() -> (
+    None
+):
     for told, ratio, length in (
         ((0.6, 0.5, 5), 0.6, 3.0),
         ((0.6, 0.5, None), 0.6, None),
@@ -168,7 +223,9 @@ def test_v0s_efficiency_is_the_share_of_the_k_plus_1_tokens_that_a_draft_could_e
         ((1.2, 1.2, 3), 1, 4.0),
         ((None, None, 3), None, None),
     ):
-        expected = Measures("lifetime", acceptance_ratio=ratio, mean_acceptance_length=length)
+        expected = Measures(
+            "lifetime", acceptance_ratio=ratio, mean_acceptance_length=length
+        )
         assert derive_lifetime(*told) == expected
 
 
@@ -176,48 +233,88 @@ def test_v0s_efficiency_is_the_share_of_the_k_plus_1_tokens_that_a_draft_could_e
 def test_every_measure_is_that_of_the_drafts_behind_it(
     case: tuple[int, list[Draft]], plain: int, span: float
 ) -> None:
-    """Every measure, for any drafts of any length; at a smaller K' they are cut to K' tokens."""
+    """Every measure, for any drafts of any length; at a smaller K' they are cut to K'
+    tokens.
+    """
     k, drafts = case
     measures = derive("5m", counted(drafts, k, span=span, plain_tokens=plain))
 
     n = len(drafts)
     lengths = [1 + accepted for _, accepted in drafts]
-    cut = [sum(1 + min(accepted, shorter) for _, accepted in drafts) / n for shorter in range(1, k + 1)]
-    products = accumulate((r or 0.0 for r in measures.position_conditional_acceptance_ratio), mul)
+    cut = [
+        sum(1 + min(accepted, shorter) for _, accepted in drafts) / n
+        for shorter in range(1, k + 1)
+    ]
+    products = accumulate(
+        (r or 0.0 for r in measures.position_conditional_acceptance_ratio), mul
+    )
     assert pytest.approx(cut) == list(measures.mean_acceptance_length_at)
-    assert pytest.approx(measures.mean_acceptance_length) == measures.expected_tokens_per_step
+    assert (
+        pytest.approx(measures.mean_acceptance_length)
+        == measures.expected_tokens_per_step
+    )
     assert pytest.approx(list(products)) == list(measures.position_acceptance_ratio)
     reached = [sum(accepted > i for _, accepted in drafts) for i in range(k)]
-    conditional = [here / before if before else None for before, here in pairwise([n, *reached])]
+    conditional = [
+        here / before if before else None for before, here in pairwise([n, *reached])
+    ]
     assert n == measures.drafts
     assert pytest.approx(sum(lengths) / n) == measures.mean_acceptance_length
-    assert pytest.approx(sum(length for length, _ in drafts) / n) == measures.mean_draft_length
     assert (
-        pytest.approx(sum(accepted for _, accepted in drafts) / sum(length for length, _ in drafts))
+        pytest.approx(sum(length for length, _ in drafts) / n)
+        == measures.mean_draft_length
+    )
+    assert (
+        pytest.approx(
+            sum(accepted for _, accepted in drafts)
+            / sum(length for length, _ in drafts)
+        )
         == measures.acceptance_ratio
     )
-    assert pytest.approx([r / n for r in reached]) == list(measures.position_acceptance_ratio)
-    assert pytest.approx(conditional) == list(measures.position_conditional_acceptance_ratio)
-    assert pytest.approx(sum(lengths) / (sum(lengths) + plain)) == measures.coverage_ratio
+    assert pytest.approx([r / n for r in reached]) == list(
+        measures.position_acceptance_ratio
+    )
+    assert pytest.approx(conditional) == list(
+        measures.position_conditional_acceptance_ratio
+    )
+    assert (
+        pytest.approx(sum(lengths) / (sum(lengths) + plain)) == measures.coverage_ratio
+    )
     assert pytest.approx(n / span) == measures.drafts_per_second
-    assert pytest.approx((sum(lengths) + plain) / span) == measures.generation_tokens_per_second
+    assert (
+        pytest.approx((sum(lengths) + plain) / span)
+        == measures.generation_tokens_per_second
+    )
 
 
 @given(torn_increases)
-def test_whatever_the_counters_say_a_measure_stays_in_its_range(happened: Delta) -> None:
-    """Torn or not: ratios from 0 to 1, lengths from 1 to K + 1 that rise with K ever less, finite rates."""
+def test_whatever_the_counters_say_a_measure_stays_in_its_range(
+    happened: Delta,
+) -> None:
+    """Torn or not: ratios from 0 to 1, lengths from 1 to K + 1 that rise with K ever
+    less, finite rates.
+    """
     m = derive("5m", happened)
     k = len(happened.accepted_tokens_per_position)
     ratios = [m.acceptance_ratio, m.coverage_ratio, m.position_decay_ratio]
     ratios += [*m.position_acceptance_ratio, *m.position_conditional_acceptance_ratio]
-    assert [ratio for ratio in ratios if ratio is not None and not 0 <= ratio <= 1] == []
+    assert [
+        ratio for ratio in ratios if ratio is not None and not 0 <= ratio <= 1
+    ] == []
     rates = [m.drafts_per_second, m.draft_tokens_per_second]
     rates += [m.accepted_tokens_per_second, m.generation_tokens_per_second]
-    assert [rate for rate in rates if rate is not None and not (0 <= rate < math.inf)] == []
-    gains = [after - before for before, after in pairwise((1.0, *m.mean_acceptance_length_at))]
+    assert [
+        rate for rate in rates if rate is not None and not (0 <= rate < math.inf)
+    ] == []
+    gains = [
+        after - before
+        for before, after in pairwise((1.0, *m.mean_acceptance_length_at))
+    ]
     assert [gain for gain in gains if gain < 0] == []
     assert [(a, b) for a, b in pairwise(gains) if b > a + 1e-9] == []
     if k:
         lengths = [m.mean_acceptance_length, m.expected_tokens_per_step]
-        assert [x for x in lengths if x is not None and not 1 <= x <= k + 1 + 1e-9] == []
+        assert [
+            x for x in lengths if x is not None and not 1 <= x <= k + 1 + 1e-9
+        ] == []
         assert m.mean_draft_length is None or 0 <= m.mean_draft_length <= k

@@ -1,4 +1,6 @@
-"""One engine is one engine: what separates the servers in one text, whoever merged them."""
+"""One engine is one engine: what separates the servers in one text, whoever merged
+them.
+"""
 
 import re
 
@@ -6,31 +8,52 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from support.builders import DATA, counters, lines, processed, refusal, upstream, vllm_lines
+from support.builders import (
+    DATA,
+    counters,
+    lines,
+    processed,
+    refusal,
+    upstream,
+    vllm_lines,
+)
 from support.copies import replace
 from vllm_specdec_exporter.economics.speculative_config import Speculation
 from vllm_specdec_exporter.engines import DIALECTS, Unrecognized, read
-from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load
+from vllm_specdec_exporter.engines.reading import (
+    Counters,
+    EngineKey,
+    EngineReading,
+    Load,
+)
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.observe.pipeline import Settings
 
 #: Whole answers, by name.
-RECORDED = {path.name: path.read_bytes() for path in sorted((DATA / "upstream").glob("*.txt"))}
+RECORDED = {
+    path.name: path.read_bytes() for path in sorted((DATA / "upstream").glob("*.txt"))
+}
 PAIRS = [
     (one, other)
     for one in RECORDED
     for other in RECORDED
     if read(RECORDED[one]).server == read(RECORDED[other]).server
 ]
-#: Labels that name parts of one engine in some dialect. Under these, engines cannot be told apart.
+#: Labels that name parts of one engine in some dialect. Under these, engines cannot be
+#: told apart.
 PARTS = {"pid"}.union(*(dialect.parts.union(dialect.ranks) for dialect in DIALECTS))
 
 
 def labelled(text: bytes, label: str, value: str) -> bytes:
-    """A text whose samples all have one more label, as a gateway or Prometheus' /federate adds it."""
+    """A text whose samples all have one more label, as a gateway or Prometheus'
+    /federate adds it.
+    """
     samples = re.findall(rb"(?m)^([^#\s{]+)(?:\{(.*)\})?( [^\n]*)$", text)
     pair = f'{label}="{value}"'.encode() if value else b""
-    joined = (b"%b{%b}%b\n" % (name, b",".join(filter(None, [own, pair])), end) for name, own, end in samples)
+    joined = (
+        b"%b{%b}%b\n" % (name, b",".join(filter(None, [own, pair])), end)
+        for name, own, end in samples
+    )
     return b"".join(joined)
 
 
@@ -42,7 +65,18 @@ def values(*texts: bytes) -> list[EngineReading]:
 
 @given(
     st.sampled_from(PAIRS) | st.tuples(*2 * [st.sampled_from(sorted(RECORDED))]),
-    st.sampled_from(["instance", "job", "stage", "position", "le", "category", "worker_addr", "engine"])
+    st.sampled_from(
+        [
+            "instance",
+            "job",
+            "stage",
+            "position",
+            "le",
+            "category",
+            "worker_addr",
+            "engine",
+        ]
+    )
     | st.from_regex(r"\A[a-z_]{1,8}\Z").filter(lambda name: name not in PARTS),
     st.sampled_from(["", "a"]),
 )
@@ -50,9 +84,12 @@ def values(*texts: bytes) -> list[EngineReading]:
 @example(("sglang-k3.txt", "sglang-k3.txt"), "instance", "")
 @example(("trtllm-k3.composed.txt", "trtllm-k3.composed.txt"), "category", "a")
 def test_two_servers_in_one_text(pair: tuple[str, str], label: str, value: str) -> None:
-    """Under whatever label two answers are merged: the engines of both, each as it is alone, or an error."""
+    """Under whatever label two answers are merged: the engines of both, each as it is
+    alone, or an error.
+    """
     first, second = pair
-    one, other = labelled(RECORDED[first], label, value), labelled(RECORDED[second], label, "b")
+    one = labelled(RECORDED[first], label, value)
+    other = labelled(RECORDED[second], label, "b")
     try:
         together = values(one + other)
     except ValueError as error:
@@ -68,23 +105,35 @@ def test_what_prometheus_federates_are_as_many_engines_as_servers() -> None:
     pods = b"".join(labelled(pod, "instance", f"10.0.0.{n}:8000") for n in range(10))
     found = read(pods).engines
 
-    assert [(each.counters, each.load) for each in found] == [(counters(100, [60, 40]), Load(60))] * 10
+    assert [(each.counters, each.load) for each in found] == [
+        (counters(100, [60, 40]), Load(60))
+    ] * 10
     assert found[0].key == EngineKey("", "0,instance=10.0.0.0:8000")
 
 
 def test_the_stages_of_a_pipeline_are_engines() -> None:
     """vLLM-Omni has `stage` and `replica` for `engine`; one stage drafts."""
-    drafting = lines(*vllm_lines(counters(100, [75, 45], generation=250), model_name="o"))
+    drafting = lines(
+        *vllm_lines(counters(100, [75, 45], generation=250), model_name="o")
+    )
     text = labelled(drafting.replace(b'engine="0",', b""), "stage", "thinker") + lines(
         'vllm:generation_tokens_total{model_name="o",stage="talker"} 4000',
         'vllm:num_requests_running{model_name="o",stage="talker"} 16',
     )
     talker, thinker = read(text).engines
-    settings = Settings(speculation=Speculation(configured=True, method="mtp", num_speculative_tokens=2))
+    settings = Settings(
+        speculation=Speculation(configured=True, method="mtp", num_speculative_tokens=2)
+    )
     stages = processed(((5.0 * n, read(text)) for n in range(3)), settings)[-1]
-    assert [each.activity.state for each in stages] == [ActivityState.OFF, ActivityState.IDLE]
+    assert [each.activity.state for each in stages] == [
+        ActivityState.OFF,
+        ActivityState.IDLE,
+    ]
 
-    assert (talker.key.engine, talker.counters) == ("stage=talker", Counters(generation_tokens=4000))
+    assert (talker.key.engine, talker.counters) == (
+        "stage=talker",
+        Counters(generation_tokens=4000),
+    )
     assert (thinker.key.engine, thinker.counters) == (
         "stage=thinker",
         counters(100, [75, 45], generation=250),
@@ -95,38 +144,55 @@ class TestSGLang:
     TEXT = upstream("sglang-k3.txt")
 
     def test_labels_of_requests_are_no_servers(self) -> None:
-        """Clients may choose labels of requests. The series of the ranks have none of them."""
+        """Clients may choose labels of requests.
+
+        The series of the ranks have none of them.
+        """
         counted = rb"(?m)^(sglang:(?:spec_verify_calls|generation_tokens|num_requests)_total\{)(.*) ([\d.]+)$"
-        text = re.sub(counted, rb'\1tier="a",\2 \3' + b"\n" + rb'\1tier="b",\2 \3', self.TEXT)
+        text = re.sub(
+            counted, rb'\1tier="a",\2 \3' + b"\n" + rb'\1tier="b",\2 \3', self.TEXT
+        )
         (alone,), (engine,) = read(self.TEXT).engines, read(text).engines
 
         assert engine.key == alone.key
         assert engine.counters.drafts == 2 * (alone.counters.drafts or 0)
 
     def test_a_type_of_engine_alone_does_not_separate(self) -> None:
-        """A gateway of prefill and decode workers needs to say which series are of which worker."""
+        """A gateway of prefill and decode workers needs to say which series are of
+        which worker.
+        """
         prefill = self.TEXT.replace(b"unified", b"prefill")
         decode = self.TEXT.replace(b"unified", b"decode")
 
         assert "by engine_type alone" in refusal(Unrecognized, read, prefill + decode)
-        apart = labelled(prefill, "worker_addr", "p") + labelled(decode, "worker_addr", "d")
+        apart = labelled(prefill, "worker_addr", "p") + labelled(
+            decode, "worker_addr", "d"
+        )
         assert [bool(each.uncounted) for each in read(apart).engines] == [False, True]
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [("vllm-v0-k5.txt", "vllm-diffusion.txt"), ("lmdeploy-k3.txt", "llamacpp-k4.txt")]
+    ("first", "second"),
+    [("vllm-v0-k5.txt", "vllm-diffusion.txt"), ("lmdeploy-k3.txt", "llamacpp-k4.txt")],
 )
 def test_engines_of_two_kinds_are_refused(first: str, second: str) -> None:
     """Neither is dropped without a word."""
     kinds = sorted(read(upstream(name)).dialect for name in (first, second))
 
-    said = refusal(Unrecognized, read, upstream(first) + upstream(second).replace(b"engine", b"e"))
-    assert said == f"several servers in one response ({', '.join(kinds)}): poll each of them itself"
+    said = refusal(
+        Unrecognized, read, upstream(first) + upstream(second).replace(b"engine", b"e")
+    )
+    assert said == (
+        f"several servers in one response ({', '.join(kinds)}): poll each of them "
+        "itself"
+    )
 
 
 def test_without_a_count_of_tokens_nothing_is_said_to_be_off_or_idle() -> None:
     """production-stack's router has load gauges of its servers and no counter."""
-    rows = [f'vllm:num_requests_running{{server="http://{pod}:8000"}} 7' for pod in "ab"]
+    rows = [
+        f'vllm:num_requests_running{{server="http://{pod}:8000"}} 7' for pod in "ab"
+    ]
     old = [f'vllm:num_requests_swapped{{server="http://{pod}:8000"}} 0' for pod in "ab"]
 
     for text in (lines(*rows), lines(*rows, *old)):

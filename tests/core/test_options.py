@@ -1,9 +1,16 @@
-"""Where the value of an option comes from: flag, environment, file or default; and what is wrong with it."""
+"""Where the value of an option comes from: flag, environment, file or default; and what
+is wrong with it.
+"""
 
 from typing import Any
 
 from support.builders import refusal
-from vllm_specdec_exporter.config.options import ConfigError, Option, gather, unknown_variables
+from vllm_specdec_exporter.config.options import (
+    ConfigError,
+    Option,
+    gather,
+    unknown_variables,
+)
 
 
 def number(text: str) -> int:
@@ -15,17 +22,27 @@ def number(text: str) -> int:
 
 SIZE = Option("pool.max-size", number, "3", "How many.")
 NAMES = Option("name", str.upper, ("a", "b"), "Names; 100 % of them.", repeatable=True)
-KEY = Option("secret.key", number, None, "A key.", mask=lambda text: "*" * len(text[:3]))
+KEY = Option(
+    "secret.key", number, None, "A key.", mask=lambda text: "*" * len(text[:3])
+)
 HEADERS = Option("header", str, (), "Headers.", repeatable=True, separator="\n")
 DATA = Option("data", str, None, "JSON.")
 TABLE = (SIZE, NAMES, KEY, HEADERS, DATA)
 
-DEFAULTS = {"pool.max-size": 3, "name": ("A", "B"), "secret.key": None, "header": (), "data": None}
+DEFAULTS = {
+    "pool.max-size": 3,
+    "name": ("A", "B"),
+    "secret.key": None,
+    "header": (),
+    "data": None,
+}
 PREFIX = "VLLM_SPECDEC_EXPORTER_"
 
 
 def collect(
-    flags: dict[str, Any] | None = None, environment: dict[str, str] | None = None, document: object = None
+    flags: dict[str, Any] | None = None,
+    environment: dict[str, str] | None = None,
+    document: object = None,
 ) -> dict[str, Any]:
     values, _ = gather(TABLE, flags or {}, environment or {}, document, "conf.yml")
     return values
@@ -37,26 +54,44 @@ DOCUMENT = {"pool": {"max_size": 4}}
 
 
 class TestPrecedence:
-    def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default(self) -> None:
+    def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default(
+        self,
+    ) -> None:
         for flags, environment, document, expected in (
             ({}, {}, None, 3),
             ({}, {}, DOCUMENT, 4),
             ({}, ENVIRONMENT, DOCUMENT, 2),
             (FLAG, ENVIRONMENT, DOCUMENT, 1),
             ({"pool.max-size": None}, ENVIRONMENT, DOCUMENT, 2),
-            (FLAG, {f"{PREFIX}POOL_MAX_SIZE": "many"}, None, 1),  # what is beaten is not looked at
+            # what is beaten is not looked at
+            (FLAG, {f"{PREFIX}POOL_MAX_SIZE": "many"}, None, 1),
         ):
-            assert collect(flags, environment, document) == {**DEFAULTS, "pool.max-size": expected}
+            assert collect(flags, environment, document) == {
+                **DEFAULTS,
+                "pool.max-size": expected,
+            }
 
     def test_a_repeatable_setting_comes_from_one_place_as_a_whole(self) -> None:
-        assert collect({"name": ["x"]}, {f"{PREFIX}NAME": "y,z"}, {"name": ["w"]})["name"] == ("X",)
+        assert collect({"name": ["x"]}, {f"{PREFIX}NAME": "y,z"}, {"name": ["w"]})[
+            "name"
+        ] == ("X",)
 
 
 class TestRepeatable:
     def test_in_the_environment(self) -> None:
-        """Separated by commas; empty values are none; an empty variable leaves the default."""
-        expected = {"x": ("X",), " x , y ": ("X", "Y"), "x,,y,": ("X", "Y"), "": ("A", "B"), ",": ()}
-        assert {text: collect({}, {f"{PREFIX}NAME": text})["name"] for text in expected} == expected
+        """Separated by commas; empty values are none; an empty variable leaves the
+        default.
+        """
+        expected = {
+            "x": ("X",),
+            " x , y ": ("X", "Y"),
+            "x,,y,": ("X", "Y"),
+            "": ("A", "B"),
+            ",": (),
+        }
+        assert {
+            text: collect({}, {f"{PREFIX}NAME": text})["name"] for text in expected
+        } == expected
 
     def test_values_that_may_hold_commas_stand_one_a_line(self) -> None:
         found = collect({}, {f"{PREFIX}HEADER": "Accept: a, b\nX-Y: z\n"})
@@ -66,7 +101,10 @@ class TestRepeatable:
     def test_in_the_file(self) -> None:
         """One value, a list, or a mapping where values are pairs; headers have colons."""
         for value, expected in (
-            *(("x", ("X",)), (["x", "y"], ("X", "Y")), ([], ()), (5, ("5",))),
+            ("x", ("X",)),
+            (["x", "y"], ("X", "Y")),
+            ([], ()),
+            (5, ("5",)),
             ({"x": 1, "y": 2}, ("X=1", "Y=2")),
         ):
             assert collect(document={"name": value})["name"] == expected
@@ -75,7 +113,9 @@ class TestRepeatable:
 
 class TestFile:
     def test_spellings(self) -> None:
-        """Levels may be nested or dotted, words joined by either sign, and numbers bare."""
+        """Levels may be nested or dotted, words joined by either sign, and numbers
+        bare.
+        """
         for document in (
             {"pool": {"max_size": 4}},
             {"pool": {"max-size": 4}},
@@ -86,30 +126,51 @@ class TestFile:
             assert collect(document=document)["pool.max-size"] == 4, document
 
     def test_empty_files_sections_and_keys_leave_the_defaults(self) -> None:
-        for document in (None, {}, {"pool": None}, {"pool": {}}, {"pool": {"max_size": None}}):
+        for document in (
+            None,
+            {},
+            {"pool": None},
+            {"pool": {}},
+            {"pool": {"max_size": None}},
+        ):
             assert collect(document=document) == DEFAULTS, document
 
     def test_types_of_yaml_are_read_as_the_flag_would_write_them(self) -> None:
         for value, expected in (
-            *((True, "true"), (False, "false"), (1.5, "1.5")),
-            ({"method": "ngram", "deep": {"x": True}}, '{"method": "ngram", "deep": {"x": true}}'),
+            (True, "true"),
+            (False, "false"),
+            (1.5, "1.5"),
+            (
+                {"method": "ngram", "deep": {"x": True}},
+                '{"method": "ngram", "deep": {"x": true}}',
+            ),
         ):
             assert collect(document={"data": value})["data"] == expected
 
     def test_what_is_wrong(self) -> None:
-        """An unknown key is named with the nearest known one; a wrong shape with the right one."""
+        """An unknown key is named with the nearest known one; a wrong shape with the
+        right one.
+        """
         known = "no such setting; known: data, header, name, pool.max_size, secret.key"
         for document, message in (
-            ({"pool": {"max_sise": 4}}, "pool.max_sise in {}: no such setting; did you mean pool.max_size?"),
+            (
+                {"pool": {"max_sise": 4}},
+                "pool.max_sise in {}: no such setting; did you mean pool.max_size?",
+            ),
             ({"zzz": 4}, f"zzz in {{}}: {known}"),
             ({1: 2}, f"1 in {{}}: {known}"),
             ({"pool": 4}, "pool in {}: a mapping of settings is expected"),
             ({"pool": [4]}, "pool in {}: a mapping of settings is expected"),
             ([1], "{}: a mapping of settings is expected"),
             ("text", "{}: a mapping of settings is expected"),
-            ({"pool": {"max_size": [4]}}, "pool.max_size in {}: takes one value, not a list"),
+            (
+                {"pool": {"max_size": [4]}},
+                "pool.max_size in {}: takes one value, not a list",
+            ),
         ):
-            assert refusal(ConfigError, collect, {}, {}, document) == message.format("conf.yml")
+            assert refusal(ConfigError, collect, {}, {}, document) == message.format(
+                "conf.yml"
+            )
 
 
 def test_a_bad_value_is_named_with_its_source_and_what_may_be_shown_of_it() -> None:
@@ -130,13 +191,27 @@ def test_beside_the_values_stands_what_may_be_shown_of_each() -> None:
     flags = {"pool.max-size": "07", "name": ["x"]}
     _, shown = gather(TABLE, flags, {}, {"secret": {"key": 123456}}, "conf.yml")
 
-    expected = {"pool.max_size": "07", "name": ["x"], "secret.key": "***", "header": [], "data": None}
+    expected = {
+        "pool.max_size": "07",
+        "name": ["x"],
+        "secret.key": "***",
+        "header": [],
+        "data": None,
+    }
     assert shown == expected
 
 
 def test_variables_that_belong_to_no_setting_are_told_sorted() -> None:
     """Also what Kubernetes would not form of a Service's name."""
-    unknown = ["NAMES", "POOL_MAX_SISE", "POOL_PORT_SIZE", "PORTS", "PORT_TCP", "SERVICE", "SERVICE_HOSTS"]
+    unknown = [
+        "NAMES",
+        "POOL_MAX_SISE",
+        "POOL_PORT_SIZE",
+        "PORTS",
+        "PORT_TCP",
+        "SERVICE",
+        "SERVICE_HOSTS",
+    ]
     environment = {f"{PREFIX}{name}": "1" for name in [*reversed(unknown), "NAME"]}
 
     found = unknown_variables(TABLE, {**environment, "VLLM_PORT": "1", "HOME": "/"})

@@ -9,12 +9,24 @@ from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
 from vllm_specdec_exporter.engines import read
-from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load, Reading, Steps
+from vllm_specdec_exporter.engines.reading import (
+    Counters,
+    EngineKey,
+    EngineReading,
+    Load,
+    Reading,
+    Steps,
+)
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import Distribution
-from vllm_specdec_exporter.observe.pipeline import Settings, Speculation, interrupt, process_reading
+from vllm_specdec_exporter.observe.pipeline import (
+    Settings,
+    Speculation,
+    interrupt,
+    process_reading,
+)
 from vllm_specdec_exporter.observe.result import Deployment, EngineResult
 
 KEY = EngineKey("m", "0")
@@ -31,20 +43,27 @@ def reading(values: Counters) -> Reading:
     return Reading("vllm-v1", (EngineReading(KEY, values, Load(1, 0, 0.5)),))
 
 
-def run(readings: Iterable[Reading], settings: Settings = EASY, interval: float = 5.0) -> list[EngineResult]:
+def run(
+    readings: Iterable[Reading], settings: Settings = EASY, interval: float = 5.0
+) -> list[EngineResult]:
     """The results for the first engine, polled every `interval` seconds."""
     timed = ((poll * interval, item) for poll, item in enumerate(readings))
     return [found[0] for found in processed(timed, settings)]
 
 
 def steady(polls: int, start: int = 0) -> list[Reading]:
-    """An engine that makes 20 drafts a poll, of 2 tokens each; 18 and then 15 are accepted."""
-    return [reading(counters(20 * i, [18 * i, 15 * i])) for i in range(start, start + polls)]
+    """An engine that makes 20 drafts a poll, of 2 tokens each; 18 and then 15 are
+    accepted.
+    """
+    return [
+        reading(counters(20 * i, [18 * i, 15 * i])) for i in range(start, start + polls)
+    ]
 
 
 class TestResult:
     def test_judgement(self) -> None:
-        """The judged window decides; others show steadiness once they hold other samples.
+        """The judged window decides; others show steadiness once they hold other
+        samples.
 
         A window that is 90 % full is called by its name.
         """
@@ -55,32 +74,60 @@ class TestResult:
             ("1m", 60.0, 240.0),
         ]
         assert result.window("5m") is None
-        assert Activity(ActivityState.ACTIVE, "240 drafts in the last 1m") == result.activity
+        assert (
+            Activity(ActivityState.ACTIVE, "240 drafts in the last 1m")
+            == result.activity
+        )
         other = run(steady(14), replace(EASY, judged=Window(10)))[-1]
-        assert (other.judged_window, other.activity.reason) == ("10s", "40 drafts in the last 10s")
+        assert (other.judged_window, other.activity.reason) == (
+            "10s",
+            "40 drafts in the last 10s",
+        )
         assert result.quality.level is QualityLevel.OPTIMAL
         assert [finding.text for finding in result.findings] == [
-            "speculation is likely beneficial, but that is not certain: 0.43 to 2.67 times as fast, modelled",
-            "the method is not known, and the costs of a draft model of 1:9 are assumed",
+            (
+                "speculation is likely beneficial, but that is not certain: 0.43 to "
+                "2.67 times as fast, modelled"
+            ),
+            (
+                "the method is not known, and the costs of a draft model of 1:9 are "
+                "assumed"
+            ),
         ]
         assert "mean acceptance length deviation 0.00 <= 0.2" in result.quality.reasons
 
         soon = run(steady(3))[-1]
         assert [m.span_seconds for m in soon.windows] == [10.0, 10.0]
         for polls, period in ((3, "10s"), (11, "50s"), (12, "1m")):
-            assert run(steady(polls))[-1].activity.reason.endswith(f" in the last {period}")
+            assert run(steady(polls))[-1].activity.reason.endswith(
+                f" in the last {period}"
+            )
         assert not any("deviation" in reason for reason in soon.quality.reasons)
 
     def test_traffic_that_has_ended_is_neither_judged_nor_advised_on(self) -> None:
-        """As soon as the shortest window is empty, although the judged one still holds enough drafts."""
+        """As soon as the shortest window is empty, although the judged one still holds
+        enough drafts.
+        """
         ended = reading(counters(20 * 13, [18 * 13, 15 * 13]))
-        ended = replace(ended, engines=(replace(ended.engines[0], load=Load(0, 0, 0.0)),))
+        ended = replace(
+            ended, engines=(replace(ended.engines[0], load=Load(0, 0, 0.0)),)
+        )
         before, *_, after = run([*steady(14), *[ended] * 3])[13:]
-        assert (before.activity.state, before.quality.level) == (ActivityState.ACTIVE, QualityLevel.OPTIMAL)
+        assert (before.activity.state, before.quality.level) == (
+            ActivityState.ACTIVE,
+            QualityLevel.OPTIMAL,
+        )
         assert before.payoff.verdict is not None
         assert after.windows[1].drafts == 180
-        assert Activity(ActivityState.IDLE, "nothing was generated in the last 10s") == after.activity
-        assert (after.payoff.verdict, after.payoff.speedup, after.quality.level) == (None, None, None)
+        assert (
+            Activity(ActivityState.IDLE, "nothing was generated in the last 10s")
+            == after.activity
+        )
+        assert (after.payoff.verdict, after.payoff.speedup, after.quality.level) == (
+            None,
+            None,
+            None,
+        )
 
     def test_what_the_operator_says(self) -> None:
         """The speculative config names the deployment, and tells K before positions do."""
@@ -89,26 +136,44 @@ class TestResult:
             speculation=Speculation(True, "eagle3", "some/draft", 3),
             costs=CostSettings(BUILTIN["eagle3"]),
         )
-        states, (result,) = process_reading({}, reading(Counters(0, 0, 0, (), 0)), 0, settings, "0.32.0")
+        states, (result,) = process_reading(
+            {}, reading(Counters(0, 0, 0, (), 0)), 0, settings, "0.32.0"
+        )
 
-        assert Deployment("eagle3", "some/draft", "vllm-v1", "0.32.0", "eagle3") == result.deployment
+        assert (
+            Deployment("eagle3", "some/draft", "vllm-v1", "0.32.0", "eagle3")
+            == result.deployment
+        )
         assert result.num_speculative_tokens == 3
         assert list(states) == [KEY]
-        (other,) = run(steady(1, 1), replace(EASY, speculation=Speculation(True, num_speculative_tokens=7)))
+        (other,) = run(
+            steady(1, 1),
+            replace(EASY, speculation=Speculation(True, num_speculative_tokens=7)),
+        )
         assert other.num_speculative_tokens == 2  # what the server counts beats it
         told = "the server counts 2 positions, but --spec.config says K=7"
         assert told in [finding.text for finding in other.findings]
 
-    @pytest.mark.parametrize(("tokens", "state"), [(1, ActivityState.IDLE), (30, ActivityState.BYPASSED)])
-    def test_a_prefill_node_has_nothing_to_draft(self, tokens: int, state: ActivityState) -> None:
+    @pytest.mark.parametrize(
+        ("tokens", "state"), [(1, ActivityState.IDLE), (30, ActivityState.BYPASSED)]
+    )
+    def test_a_prefill_node_has_nothing_to_draft(
+        self, tokens: int, state: ActivityState
+    ) -> None:
         """Each request of a disaggregated pair's first half ends with its first token."""
 
         def polled(requests: int) -> Reading:
-            values = replace(counters(0, [0, 0]), generation_tokens=float(tokens * requests))
-            engine = EngineReading(KEY, values, Load(1, 0, 0.5), steps=Steps(requests=float(requests)))
+            values = replace(
+                counters(0, [0, 0]), generation_tokens=float(tokens * requests)
+            )
+            engine = EngineReading(
+                KEY, values, Load(1, 0, 0.5), steps=Steps(requests=float(requests))
+            )
             return Reading("vllm-v1", (engine,))
 
-        assert run([polled(20 * poll) for poll in range(14)])[-1].activity.state is state
+        assert (
+            run([polled(20 * poll) for poll in range(14)])[-1].activity.state is state
+        )
 
 
 class TestOverTime:
@@ -123,35 +188,50 @@ class TestOverTime:
         assert [m.drafts for m in second.windows] == [20.0, 20.0]
 
     def test_a_hidden_restart_gives_itself_away(self) -> None:
-        """A process that counted past all old values unseen has fewer drafts of few accepted tokens.
+        """A process that counted past all old values unseen has fewer drafts of few
+        accepted tokens.
 
-        Behind a closed port may be another life, whose counters contradict nothing of the old one's.
+        Behind a closed port may be another life, whose counters contradict nothing of
+        the old one's.
         """
         states, _ = process_reading({}, reading(counters(100, [10, 0, 0])), 0, EASY)
-        _, (result,) = process_reading(interrupt(states), reading(counters(200, [180, 100, 40])), 10, EASY)
+        _, (result,) = process_reading(
+            interrupt(states), reading(counters(200, [180, 100, 40])), 10, EASY
+        )
 
         assert result.accepted_tokens_per_draft.buckets == (20, 100, 160, 200)
         assert (result.windows, result.engine_resets_total) == ((), 1)
         assert (result.defects, result.inconsistent_samples_total) == ((), 0)
 
     def test_a_clock_that_does_not_advance(self) -> None:
-        """An answer that is not later than the last is counted as inconsistent, and begins anew."""
+        """An answer that is not later than the last is counted as inconsistent, and
+        begins anew.
+        """
         states, _ = process_reading({}, steady(1)[0], 5, EASY)
         _, (result,) = process_reading(states, steady(2)[1], 5, EASY)
 
         assert result.defects == ("the clock did not advance since the sample before",)
-        found = (result.windows, result.engine_resets_total, result.inconsistent_samples_total)
+        found = (
+            result.windows,
+            result.engine_resets_total,
+            result.inconsistent_samples_total,
+        )
         assert found == ((), 0, 1)
 
     def test_engines_that_come_and_go(self) -> None:
-        """An engine that is gone is forgotten; one that is new begins; the others go on."""
+        """An engine that is gone is forgotten; one that is new begins; the others go
+        on.
+        """
         other = EngineKey("m", "1")
         one, two = steady(2)
         both = replace(one, engines=(*one.engines, replace(one.engines[0], key=other)))
 
         states, _ = process_reading({}, both, 0, EASY)
         states, results = process_reading(states, two, 5, EASY)
-        assert (list(states), [len(result.windows) for result in results]) == ([KEY], [2])
+        assert (list(states), [len(result.windows) for result in results]) == (
+            [KEY],
+            [2],
+        )
 
         states, results = process_reading(states, both, 10, EASY)
         assert [KEY, other] == [result.key for result in results]
@@ -160,25 +240,36 @@ class TestOverTime:
 
 @pytest.mark.parametrize("configured", [True, False])
 def test_counters_of_speculation_that_vanish(configured: bool) -> None:
-    """Only a speculative config tells a server that lost them from one that does not speculate."""
+    """Only a speculative config tells a server that lost them from one that does not
+    speculate.
+    """
     settings = replace(EASY, speculation=Speculation(configured))
     later = [reading(Counters(generation_tokens=1000 + 100 * i)) for i in range(20)]
     result = run([*steady(5), *later], settings)[-1]
 
-    assert result.activity.state is (ActivityState.BYPASSED if configured else ActivityState.OFF)
+    assert result.activity.state is (
+        ActivityState.BYPASSED if configured else ActivityState.OFF
+    )
     assert result.counters.drafts is None
 
 
 class TestBuckets:
-    """Prometheus takes any fall of a bucket for a restart, so none falls unless counters reset."""
+    """Prometheus takes any fall of a bucket for a restart, so none falls unless
+    counters reset.
+    """
 
-    BEFORE, TORN, WHOLE = counters(100, [80, 50]), counters(100, [82, 51]), counters(110, [88, 55])
+    BEFORE = counters(100, [80, 50])
+    TORN = counters(100, [82, 51])
+    WHOLE = counters(110, [88, 55])
 
     @pytest.mark.parametrize(
-        ("seconds", "interrupted"), [(5.0, False), (500.0, False), (-100.0, False), (150.0, True)]
+        ("seconds", "interrupted"),
+        [(5.0, False), (500.0, False), (-100.0, False), (150.0, True)],
     )
     def test_they_are_held(self, seconds: float, interrupted: bool) -> None:
-        """Over failed polls, long silences, clocks that jump, and a port that was closed for a while."""
+        """Over failed polls, long silences, clocks that jump, and a port that was
+        closed for a while.
+        """
         states, (before,) = process_reading({}, reading(self.BEFORE), 0, EASY)
         states = interrupt(states) if interrupted else states
         states, (torn,) = process_reading(states, reading(self.TORN), seconds, EASY)
@@ -192,7 +283,9 @@ class TestBuckets:
         assert whole.engine_resets_total == 0
 
     def test_through_an_answer_without_them(self) -> None:
-        """Where the sum is missing from an answer that had none before either, the last buckets stand."""
+        """Where the sum is missing from an answer that had none before either, the last
+        buckets stand.
+        """
         unsummed = replace(self.BEFORE, accepted_tokens=None)
         results = run(reading(values) for values in (unsummed, self.BEFORE, self.TORN))
 
@@ -206,8 +299,12 @@ class TestBuckets:
         """What an engine counted before its restart has no part in what it counts now."""
         states, _ = process_reading({}, reading(self.BEFORE), 0, EASY)
         for before in (states, interrupt(states)):
-            _, (result,) = process_reading(before, reading(counters(60, [50, 40])), 5, EASY)
-            assert result.accepted_tokens_per_draft == Distribution((10, 20, 60), 60, 90)
+            _, (result,) = process_reading(
+                before, reading(counters(60, [50, 40])), 5, EASY
+            )
+            assert result.accepted_tokens_per_draft == Distribution(
+                (10, 20, 60), 60, 90
+            )
             assert result.engine_resets_total == 1
 
 
@@ -216,25 +313,46 @@ class TestServers:
 
     def test_counters_that_stand_still(self) -> None:
         """Speculation that rests is idle, none at all is off."""
-        idle, off = ActivityState.IDLE, ActivityState.OFF
+        idle = ActivityState.IDLE
+        off = ActivityState.OFF
         for item, activity, k in (
-            (read(upstream("vllm-rust-nospec.openmetrics.txt"), OPENMETRICS), off, None),
+            (
+                read(upstream("vllm-rust-nospec.openmetrics.txt"), OPENMETRICS),
+                off,
+                None,
+            ),
             (read(upstream("lmdeploy-k3.txt")), idle, 3),
             (read(upstream("lmdeploy-nospec.txt")), off, None),
             (read(upstream("llamacpp-nospec.txt")), off, None),
             (read(upstream("vllm-v0-k5.txt")), idle, None),
-            # VLLM counts as it goes, so counters that stand still are idleness, whatever is running.
+            # VLLM counts as it goes, so counters that stand still are idleness,
+            # whatever is running.
             (reading(counters(20, [18])), idle, 1),
             # llama.cpp counts when a request ends: without one in progress it is idle.
-            (read(upstream("llamacpp-k4.txt").replace(b"processing 1\n", b"processing 0\n")), idle, 4),
+            (
+                read(
+                    upstream("llamacpp-k4.txt").replace(
+                        b"processing 1\n", b"processing 0\n"
+                    )
+                ),
+                idle,
+                4,
+            ),
         ):
             result = run([item, item])[-1]
-            assert (result.activity.state, result.num_speculative_tokens) == (activity, k), item.dialect
+            assert (result.activity.state, result.num_speculative_tokens) == (
+                activity,
+                k,
+            ), item.dialect
         item = read(upstream("llamacpp-k4.txt"))
-        assert run([item, item])[-1].activity.state is ActivityState.WARMING_UP, "a long request"
+        assert run([item, item])[-1].activity.state is ActivityState.WARMING_UP, (
+            "a long request"
+        )
 
     def test_a_diffusion_model(self) -> None:
-        """Denoising steps are not drafts, as the reason says; no speculative config makes it speculative."""
+        """Denoising steps are not drafts, as the reason says; no speculative config
+        makes it speculative.
+        """
         text = upstream("vllm-diffusion.txt")
         reason = "a diffusion model: its denoising steps are not speculative decoding"
         for told, answer in (
@@ -245,4 +363,7 @@ class TestServers:
             item = read(answer)
             result = run([item, item], replace(EASY, speculation=told))[-1]
             assert result.activity == Activity(ActivityState.OFF, reason)
-            assert (result.num_speculative_tokens, result.accepted_tokens_per_draft) == (None, None)
+            assert (
+                result.num_speculative_tokens,
+                result.accepted_tokens_per_draft,
+            ) == (None, None)

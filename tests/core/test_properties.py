@@ -7,45 +7,80 @@ from hypothesis import given
 from support.builders import lives, processed, torn_lives
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Reading
+from vllm_specdec_exporter.engines.reading import (
+    Counters,
+    EngineKey,
+    EngineReading,
+    Reading,
+)
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.observe.result import EngineResult
 
 SETTINGS = Settings(
-    windows=(Window(12), Window(60)), judged=Window(60), thresholds=Thresholds(minimum_drafts=5)
+    windows=(Window(12), Window(60)),
+    judged=Window(60),
+    thresholds=Thresholds(minimum_drafts=5),
 )
 
 
 def run(life: list[Counters]) -> list[EngineResult]:
     """The results of one engine, polled every 5 seconds."""
-    readings = (Reading("vllm-v1", (EngineReading(EngineKey("m", "0"), values),)) for values in life)
-    return [result for (result,) in processed(((5.0 * n, item) for n, item in enumerate(readings)), SETTINGS)]
+    readings = (
+        Reading("vllm-v1", (EngineReading(EngineKey("m", "0"), values),))
+        for values in life
+    )
+    return [
+        result
+        for (result,) in processed(
+            ((5.0 * n, item) for n, item in enumerate(readings)), SETTINGS
+        )
+    ]
 
 
 class TestTime:
     @given(lives(3), lives(3))
-    def test_what_was_before_a_restart(self, before: list[Counters], after: list[Counters]) -> None:
-        """Nothing derived after a restart depends on what was before it; whole answers show no defect."""
+    def test_what_was_before_a_restart(
+        self, before: list[Counters], after: list[Counters]
+    ) -> None:
+        """Nothing derived after a restart depends on what was before it; whole answers
+        show no defect.
+        """
         moved = [replace(values, created=1.0) for values in before]
         anew = [replace(values, created=2.0) for values in after]
         results = run([*moved, *anew])[len(before) :]
 
         assert [1] * len(after) == [result.engine_resets_total for result in results]
-        assert run(anew) == [replace(result, engine_resets_total=0) for result in results]
+        assert run(anew) == [
+            replace(result, engine_resets_total=0) for result in results
+        ]
         assert {result.defects for result in results} == {()}
 
     @given(torn_lives())
     def test_torn_answers_do_no_harm(self, life: list[Counters]) -> None:
-        """However torn the answers: counters as the server gave them, and buckets that never fall."""
+        """However torn the answers: counters as the server gave them, and buckets that
+        never fall.
+        """
         results = run(life)
-        found = [r.accepted_tokens_per_draft for r in results if r.accepted_tokens_per_draft]
+        found = [
+            r.accepted_tokens_per_draft for r in results if r.accepted_tokens_per_draft
+        ]
         published = [(*each.buckets, each.count, each.sum) for each in found]
 
         assert life == [result.counters for result in results]
-        assert [each for each in found if sorted(each.buckets) != list(each.buckets)] == []
+        assert [
+            each for each in found if sorted(each.buckets) != list(each.buckets)
+        ] == []
         assert [r for r in results if r.activity.state not in ActivityState] == []
-        assert [r for r in results if r.quality.level and r.activity.state is not ActivityState.ACTIVE] == []
-        falls = [(a, b) for before, after in pairwise(published) for a, b in zip(before, after, strict=True)]
+        assert [
+            r
+            for r in results
+            if r.quality.level and r.activity.state is not ActivityState.ACTIVE
+        ] == []
+        falls = [
+            (a, b)
+            for before, after in pairwise(published)
+            for a, b in zip(before, after, strict=True)
+        ]
         assert [(a, b) for a, b in falls if b < a] == []

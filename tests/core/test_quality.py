@@ -12,13 +12,19 @@ from hypothesis import strategies as st
 from support.builders import increase
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.judgement.quality import Criterion, Quality, QualityLevel, judge_quality
+from vllm_specdec_exporter.judgement.quality import (
+    Criterion,
+    Quality,
+    QualityLevel,
+    judge_quality,
+)
 from vllm_specdec_exporter.measures.measures import Measures, derive
 
 POOR, FAIR, HEALTHY, OPTIMAL = QualityLevel
 RUBRIC: Any = yaml.safe_load(Path(__file__).with_name("rubric.yml").read_text("utf-8"))
 
-#: Exactly healthy: it meets every healthy criterion, and misses optimal by its acceptance length.
+#: Exactly healthy: it meets every healthy criterion, and misses optimal by its
+#: acceptance length.
 SOUND = Measures(
     window="5m",
     span_seconds=300.0,
@@ -40,7 +46,9 @@ BEST = replace(
 )
 
 
-def judge(measures: Measures, *others: Measures, thresholds: Thresholds | None = None) -> Quality:
+def judge(
+    measures: Measures, *others: Measures, thresholds: Thresholds | None = None
+) -> Quality:
     return judge_quality(measures, others, thresholds or Thresholds())
 
 
@@ -50,15 +58,23 @@ def criterion(quality: Quality, level: QualityLevel, measure: str) -> Criterion:
 
 
 def test_a_level_has_its_reasons() -> None:
-    """Poor: every poor criterion that holds; fair: what it misses of healthy; the others: all that hold."""
+    """Poor: every poor criterion that holds; fair: what it misses of healthy; the
+    others: all that hold.
+    """
     steady = replace(BEST, window="30s", span_seconds=30.0, mean_acceptance_length=3.4)
     found = {
         POOR: judge(derive("5m", increase(1000, [200, 50, 10]))),
-        FAIR: judge(replace(SOUND, acceptance_ratio=0.55, position_acceptance_ratio=(0.8, 0.5, 0.3))),
+        FAIR: judge(
+            replace(
+                SOUND, acceptance_ratio=0.55, position_acceptance_ratio=(0.8, 0.5, 0.3)
+            )
+        ),
         HEALTHY: judge(SOUND),
         OPTIMAL: judge(BEST, steady),
     }
-    assert {level: list(quality.reasons) for level, quality in found.items()} == RUBRIC["reasons"]
+    assert {level: list(quality.reasons) for level, quality in found.items()} == RUBRIC[
+        "reasons"
+    ]
     assert [quality.level for quality in found.values()] == list(RUBRIC["reasons"])
 
 
@@ -67,29 +83,59 @@ class TestBoundaries:
 
     @pytest.mark.parametrize(("base", "change", "level"), RUBRIC["levels"])
     def test_levels(self, base: str, change: dict[str, Any], level: str) -> None:
-        changed = {name: tuple(v) if isinstance(v, list) else v for name, v in change.items()}
-        assert judge(replace({"sound": SOUND, "best": BEST}[base], **changed)).level == level
+        changed = {
+            name: tuple(v) if isinstance(v, list) else v for name, v in change.items()
+        }
+        assert (
+            judge(replace({"sound": SOUND, "best": BEST}[base], **changed)).level
+            == level
+        )
 
     def test_nothing_good_is_said_of_what_is_not_known(self) -> None:
-        """Without length and ratio there is no level; with one of the two it is fair at best."""
+        """Without length and ratio there is no level; with one of the two it is fair at
+        best.
+        """
         nothing = Measures("5m", 300, 1000)
-        known = nothing, replace(nothing, mean_acceptance_length=5.0), replace(nothing, acceptance_ratio=0.99)
+        known = (
+            nothing,
+            replace(nothing, mean_acceptance_length=5.0),
+            replace(nothing, acceptance_ratio=0.99),
+        )
 
         assert [judge(measures).level for measures in known] == [None, FAIR, FAIR]
 
     def test_another_window_may_differ_by_the_threshold_either_way(self) -> None:
-        """Optimal is steady. The window that differs most decides; one with too few drafts says nothing."""
+        """Optimal is steady.
+
+        The window that differs most decides; one with too few drafts says nothing.
+        """
         here = replace(BEST, mean_acceptance_length=3.0)
         thresholds = Thresholds(optimal_mean_acceptance_length_deviation=0.125)
-        levels = {3.0: OPTIMAL, 3.125: OPTIMAL, 2.875: OPTIMAL, 3.126: HEALTHY, 2.874: HEALTHY}
-        there = {length: replace(here, span_seconds=30.0, mean_acceptance_length=length) for length in levels}
+        levels = {
+            3.0: OPTIMAL,
+            3.125: OPTIMAL,
+            2.875: OPTIMAL,
+            3.126: HEALTHY,
+            2.874: HEALTHY,
+        }
+        there = {
+            length: replace(here, span_seconds=30.0, mean_acceptance_length=length)
+            for length in levels
+        }
 
-        found = {length: judge(here, other, thresholds=thresholds).level for length, other in there.items()}
+        found = {
+            length: judge(here, other, thresholds=thresholds).level
+            for length, other in there.items()
+        }
         assert found == levels
-        deviation = criterion(judge(here, *there.values()), OPTIMAL, "mean_acceptance_length_deviation")
+        deviation = criterion(
+            judge(here, *there.values()), OPTIMAL, "mean_acceptance_length_deviation"
+        )
         assert deviation.value == pytest.approx(0.126)
         few, enough = (replace(there[2.874], drafts=drafts) for drafts in (99, 100))
-        levels_by_drafts = [judge(here, other, thresholds=thresholds).level for other in (few, enough)]
+        levels_by_drafts = [
+            judge(here, other, thresholds=thresholds).level for other in (few, enough)
+        ]
         assert levels_by_drafts == [OPTIMAL, HEALTHY]
 
     def test_windows_that_hold_the_same_samples_prove_no_steadiness(self) -> None:
@@ -99,19 +145,33 @@ class TestBoundaries:
 
         assert (missing.value, missing.met, found.level) == (None, None, OPTIMAL)
         assert str(missing) == (
-            "mean acceptance length deviation not judged: there is no such value in the window"
+            "mean acceptance length deviation not judged: there is no such value "
+            "in the window"
         )
         assert not any("deviation" in reason for reason in found.reasons)
 
-    def test_a_changed_threshold_moves_the_level_and_stands_in_the_reasons(self) -> None:
-        quality = judge(SOUND, thresholds=Thresholds().with_values({"healthy_acceptance_ratio": 0.66}))
+    def test_a_changed_threshold_moves_the_level_and_stands_in_the_reasons(
+        self,
+    ) -> None:
+        quality = judge(
+            SOUND,
+            thresholds=Thresholds().with_values({"healthy_acceptance_ratio": 0.66}),
+        )
 
-        assert (quality.level, quality.reasons) == (FAIR, ("acceptance ratio 0.65, healthy needs >= 0.66",))
+        assert (quality.level, quality.reasons) == (
+            FAIR,
+            ("acceptance ratio 0.65, healthy needs >= 0.66",),
+        )
 
-    def test_k_1_has_no_decline_and_its_only_position_is_the_first_and_the_last(self) -> None:
+    def test_k_1_has_no_decline_and_its_only_position_is_the_first_and_the_last(
+        self,
+    ) -> None:
         quality = judge(derive("5m", increase(1000, [950])))
 
-        assert (quality.level, criterion(quality, POOR, "position_decay_ratio").met) == (HEALTHY, None)
+        assert (
+            quality.level,
+            criterion(quality, POOR, "position_decay_ratio").met,
+        ) == (HEALTHY, None)
 
 
 NOTE = "drafts hold 2.0 of 3 tokens on average, so deep positions are understated"
@@ -133,7 +193,9 @@ NOTE = "drafts hold 2.0 of 3 tokens on average, so deep positions are understate
 def test_a_bad_deep_position_is_not_judged_and_a_good_one_is_believed(
     level: QualityLevel, measure: str, change: dict[str, Any], met_at_best: bool
 ) -> None:
-    """It may be the drafts' fault; an understated value that passes would pass all the more."""
+    """It may be the drafts' fault; an understated value that passes would pass all the
+    more.
+    """
     bad, good = (
         criterion(judge(replace(base, mean_draft_length=2.0)), level, measure)
         for base in (replace(SOUND, **change), BEST)
@@ -145,11 +207,15 @@ def test_a_bad_deep_position_is_not_judged_and_a_good_one_is_believed(
 
 @given(st.floats(-5, 5), st.integers(2, 8))
 def test_what_is_shown_bears_out_the_level(factor: float, digits: int) -> None:
-    """A value just beside its threshold is never shown as if it lay on the other side, or on it."""
+    """A value just beside its threshold is never shown as if it lay on the other side,
+    or on it.
+    """
     ratio = round(0.6 + factor * 10**-digits, 8)
     quality = judge(replace(SOUND, acceptance_ratio=min(max(ratio, 0.41), 0.99)))
     found = criterion(quality, HEALTHY, "acceptance_ratio")
-    shown = re.match(r"acceptance ratio ([\d.]+)( >= 0\.6|, healthy needs >= 0\.6)$", str(found))
+    shown = re.match(
+        r"acceptance ratio ([\d.]+)( >= 0\.6|, healthy needs >= 0\.6)$", str(found)
+    )
 
     assert shown is not None
     assert found.met is (float(shown[1]) >= 0.6) is shown[2].startswith(" ")

@@ -6,20 +6,47 @@ import pytest
 
 from support.builders import counters, processed
 from support.calibrated import calibrated_file
-from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Load, Reading
+from vllm_specdec_exporter.engines.reading import (
+    EngineKey,
+    EngineReading,
+    Load,
+    Reading,
+)
 from vllm_specdec_exporter.observe.result import EngineResult
-from vllm_specdec_exporter.serve.configuration import load
+from vllm_specdec_exporter.settings.configuration import load
 
-_ACCEPTED = (0.70, 0.52, 0.40, 0.31, 0.24, 0.18, 0.14, 0.11, 0.10, 0.09, 0.08, 0.07, 0.06, 0.05, 0.045, 0.04)
+_ACCEPTED = (
+    0.70,
+    0.52,
+    0.40,
+    0.31,
+    0.24,
+    0.18,
+    0.14,
+    0.11,
+    0.10,
+    0.09,
+    0.08,
+    0.07,
+    0.06,
+    0.05,
+    0.045,
+    0.04,
+)
 _SCHEDULE = [[1, 64, 16], [65, 1024, 8]]
 
 
 def _scheduled(minutes: int, schedule: list[list[int]]) -> EngineResult:
-    """The result after ten minutes with 16 tokens a draft, and `minutes` with 8 of them at batch 100."""
+    """The result after ten minutes with 16 tokens a draft, and `minutes` with 8 of them
+    at batch 100.
+    """
     readings = []
     for second in range(0, 600 + 60 * minutes + 1, 5):
-        full, cut = 1000.0 * min(second, 600), 1000.0 * max(0, second - 600)
-        positions = tuple(share * (full + cut * (i < 8)) for i, share in enumerate(_ACCEPTED))
+        full = 1000.0 * min(second, 600)
+        cut = 1000.0 * max(0, second - 600)
+        positions = tuple(
+            share * (full + cut * (i < 8)) for i, share in enumerate(_ACCEPTED)
+        )
         counted = counters(full + cut, positions, draft_tokens=16 * full + 8 * cut)
         running = Load(30.0 if second <= 600 else 100.0)
         engine = EngineReading(EngineKey("m", "0"), counted, running)
@@ -33,12 +60,20 @@ def _scheduled(minutes: int, schedule: list[list[int]]) -> EngineResult:
 
 @pytest.mark.parametrize("schedule", [_SCHEDULE, [], [[1, 128, 16], [129, 1024, 8]]])
 def test_a_schedule_in_force_is_judged_at_its_k(schedule: list[list[int]]) -> None:
-    """Given, only seen, or another: no position that no draft has is one that was never accepted."""
-    before, after = _scheduled(0, schedule), _scheduled(6, schedule)
+    """Given, only seen, or another: no position that no draft has is one that was never
+    accepted.
+    """
+    before = _scheduled(0, schedule)
+    after = _scheduled(6, schedule)
 
     shown = before.window("5m"), after.window("5m")
-    assert [len(window.position_acceptance_ratio) for window in shown if window] == [16, 8]
-    assert [round(window.position_decay_ratio or 0, 2) for window in shown if window] == [0.83, 0.77]
+    assert [len(window.position_acceptance_ratio) for window in shown if window] == [
+        16,
+        8,
+    ]
+    assert [
+        round(window.position_decay_ratio or 0, 2) for window in shown if window
+    ] == [0.83, 0.77]
     assert "drafts hold" not in " ".join(after.quality.reasons)
     assert "drafts hold 8.0 of K=16 tokens" in after.advice.reason
     assert after.num_speculative_tokens == 16

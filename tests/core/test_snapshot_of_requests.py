@@ -13,7 +13,8 @@ from vllm_specdec_exporter.publish.metrics import METRICS, Scope
 
 SCOPES = (Scope.REQUESTS, Scope.GROUP, Scope.TENANT, Scope.MODEL, Scope.RECENT)
 ROWS = [row for row in METRICS if row.scope in SCOPES]
-#: Where what metrics of a scope hang on stands, and what tells one of them from the next.
+#: Where what metrics of a scope hang on stands, and what tells one of them from the
+#: next.
 PLACES = {
     Scope.GROUP: ("groups", {"model_name", "temperature", "request_type"}),
     Scope.TENANT: ("tenants", {"model_name", "tenant"}),
@@ -42,19 +43,23 @@ def test_what_is_known_survives_the_way_there_and_back() -> None:
 def test_without_tap_and_push_there_is_nothing_of_requests() -> None:
     """It is null, which is not the same as no request so far."""
     assert json.loads(snapshot.encode(PAGES["healthy"]))["requests"] is None
-    nothing = json.loads(snapshot.encode(replace(PAGES["healthy"], requests=RESULTS["nothing"])))
+    nothing = json.loads(
+        snapshot.encode(replace(PAGES["healthy"], requests=RESULTS["nothing"]))
+    )
     assert nothing["requests"]["models"] == []
 
 
 def test_a_model_may_be_asked_for() -> None:
-    """Its engines, its groups, its tenants and its judgement; what belongs to no model stays."""
+    """Its engines, its groups, its tenants and its judgement; what belongs to no model
+    stays.
+    """
     found = snapshot.decode(filtered(TWO, ("model_name", "an-adapter")))
     assert [len(target.engines) for target in found.targets] == [0]
     assert found.requests is not None
     assert {group.model_name for group in found.requests.groups} == {"an-adapter"}
-    assert [(tenant.model_name, tenant.tenant) for tenant in found.requests.tenants] == [
-        ("an-adapter", "globex")
-    ]
+    assert [
+        (tenant.model_name, tenant.tenant) for tenant in found.requests.tenants
+    ] == [("an-adapter", "globex")]
     assert [model.model_name for model in found.requests.models] == ["an-adapter"]
     assert TWO.requests is not None
     assert found.requests.observations == TWO.requests.observations
@@ -67,7 +72,9 @@ def test_engines_and_windows_are_no_matter_of_requests() -> None:
 
 
 def test_any_metric_may_be_asked_for() -> None:
-    """Its values are there, as in the whole, and beside them nothing but what tells them apart."""
+    """Its values are there, as in the whole, and beside them nothing but what tells
+    them apart.
+    """
     whole = json.loads(snapshot.encode(MIXED))["requests"]
     for row in ROWS:
         thin = json.loads(filtered(MIXED, ("metric", row.full_name)))["requests"]
@@ -77,14 +84,25 @@ def test_any_metric_may_be_asked_for() -> None:
             continue
         place, identity = PLACES[row.scope]
         wanted = identity | {field}
-        assert thin == {place: [{key: full[key] for key in full if key in wanted} for full in whole[place]]}
-        assert {frozenset(thing) for thing in thin[place]} == {frozenset(wanted)}, row.name
+        assert thin == {
+            place: [
+                {key: full[key] for key in full if key in wanted}
+                for full in whole[place]
+            ]
+        }
+        assert {frozenset(thing) for thing in thin[place]} == {frozenset(wanted)}, (
+            row.name
+        )
 
 
 def test_what_a_filter_does_not_want_or_find_is_not_there() -> None:
-    """Without tap or push there is nothing to show, and the rest is as ever; pushes alone have no tap."""
+    """Without tap or push there is nothing to show, and the rest is as ever; pushes
+    alone have no tap.
+    """
     assert "requests" not in json.loads(filtered(MIXED, ("metric", "up")))
-    document = json.loads(filtered(PAGES["healthy"], ("metric", "request_losing_ratio")))
+    document = json.loads(
+        filtered(PAGES["healthy"], ("metric", "request_losing_ratio"))
+    )
     assert "requests" not in document
     assert document["targets"][0]["target"] == "http://vllm:8000"
     page = replace(PAGES["healthy"], requests=RESULTS["gaining"])

@@ -8,7 +8,9 @@ import yaml
 from support.builders import refusal
 from vllm_specdec_exporter.config.thresholds import Thresholds
 
-REFUSED = yaml.safe_load(Path(__file__).with_name("refused.yml").read_text("utf-8"))["thresholds"]
+REFUSED = yaml.safe_load(Path(__file__).with_name("refused.yml").read_text("utf-8"))[
+    "thresholds"
+]
 
 
 def refused(**values: float) -> str:
@@ -17,7 +19,8 @@ def refused(**values: float) -> str:
 
 def test_a_misspelt_threshold_is_refused_with_the_likeliest_first() -> None:
     assert refused(poor_aceptance_ratio=0.5).startswith(
-        "unknown threshold 'poor_aceptance_ratio'; most like it: poor_acceptance_ratio, "
+        "unknown threshold 'poor_aceptance_ratio'; most like it: "
+        "poor_acceptance_ratio, "
     )
 
 
@@ -35,7 +38,10 @@ def test_a_value_out_of_its_range_is_refused_with_the_range() -> None:
             f"threshold {name} is {value:g}; allowed: {allowed}" for value in beyond
         ]
         for end in (least, most):
-            assert getattr(Thresholds().with_values({name: end}, ordered=False), name) == end
+            assert (
+                getattr(Thresholds().with_values({name: end}, ordered=False), name)
+                == end
+            )
 
 
 def test_a_level_cannot_ask_for_more_than_the_level_above_it() -> None:
@@ -44,7 +50,9 @@ def test_a_level_cannot_ask_for_more_than_the_level_above_it() -> None:
 
 
 def test_order_is_checked_over_all_the_values_given() -> None:
-    """Levels may meet and move together; one is checked by itself where others are still to come."""
+    """Levels may meet and move together; one is checked by itself where others are
+    still to come.
+    """
     assert refused(poor_acceptance_ratio=0.6) == ""
     assert refused(poor_acceptance_ratio=0.7, healthy_acceptance_ratio=0.7) == ""
     one = Thresholds().with_values({"poor_acceptance_ratio": 0.65}, ordered=False)

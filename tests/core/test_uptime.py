@@ -16,7 +16,9 @@ DRIFT = (3.07, 3.07, 3.02, 2.97, 2.93, 2.89, 2.86, 2.83, 2.80, 2.80)
 def started(before: Server | None = None) -> Server:
     """An engine with K=4, perhaps in the place of another one."""
     server = Server(Settings(slack=150.0), 4, prompt_tokens=0.0, requests=0.0)
-    return server if before is None else replace(server, time=before.time, states=before.states)
+    if before is None:
+        return server
+    return replace(server, time=before.time, states=before.states)
 
 
 def run(
@@ -28,24 +30,36 @@ def run(
     prompt: float = 500,
     drafted: float = 4,
 ) -> list[str]:
-    """Serve an hour with each of these lengths; return what was found at the end about uptime."""
+    """Serve an hour with each of these lengths; return what was found at the end about
+    uptime.
+    """
     server.batch = running
     for length in lengths:
         for _ in range(12):
-            server.add(drafts / 12, ((length - 1) * drafts / 48,) * 4, drafted * drafts / 12)
+            server.add(
+                drafts / 12, ((length - 1) * drafts / 48,) * 4, drafted * drafts / 12
+            )
             server.requests += drafts / 1200  # type: ignore[operator]
             server.prompt_tokens += prompt * drafts / 1200  # type: ignore[operator]
             result = server.poll(after=300)
-    return [finding.text for finding in result.findings if "little by little" in finding.text]
+    return [
+        finding.text
+        for finding in result.findings
+        if "little by little" in finding.text
+    ]
 
 
 def test_a_length_that_falls_little_by_little_is_found_and_a_restart_ends_it() -> None:
     server = started()
     assert run(server, DRIFT[:6]) == []
     (text,) = run(server, DRIFT[6:])
-    assert "from 3.07 in the first hours that the exporter saw of this run to 2.81, with draft length" in text
+    assert (
+        "from 3.07 in the first hours that the exporter saw of this run to 2.81, "
+        "with draft length"
+    ) in text
     assert server.latest.uptime_decay_ratio == pytest.approx(1 - 2.81 / 3.07, abs=0.003)
-    assert len(run(server, [2.8] * 30)) == 1  # also once the fall itself is longer ago than a day
+    # also once the fall itself is longer ago than a day
+    assert len(run(server, [2.8] * 30)) == 1
 
     server = started(server)
     assert run(server, [3.07] * 3) == []
@@ -57,7 +71,9 @@ def test_a_length_that_falls_little_by_little_is_found_and_a_restart_ends_it() -
 
 
 def test_nights_say_nothing_of_decay() -> None:
-    """Hours of another load neither find it nor end it: nobody is told every morning anew."""
+    """Hours of another load neither find it nor end it: nobody is told every morning
+    anew.
+    """
     server = started()
     run(server, DRIFT)
     for _ in range(2):
@@ -70,7 +86,9 @@ def test_nights_say_nothing_of_decay() -> None:
 @pytest.mark.parametrize(
     ("lengths", "then"),
     [
-        pytest.param([3.07] * 5 + [2.6] * 5, {}, id="another traffic from one hour to the next"),
+        pytest.param(
+            [3.07] * 5 + [2.6] * 5, {}, id="another traffic from one hour to the next"
+        ),
         pytest.param([3.07, 2.98] * 5, {}, id="steady within a few percent"),
         pytest.param(DRIFT, {"running": 30}, id="another load"),
         pytest.param(DRIFT, {"prompt": 900}, id="longer prompts"),
@@ -79,7 +97,9 @@ def test_nights_say_nothing_of_decay() -> None:
         pytest.param(tuple(reversed(DRIFT)), {}, id="better with uptime"),
     ],
 )
-def test_a_change_of_load_or_traffic_is_no_decay(lengths: Sequence[float], then: dict[str, float]) -> None:
+def test_a_change_of_load_or_traffic_is_no_decay(
+    lengths: Sequence[float], then: dict[str, float]
+) -> None:
     server = started()
     run(server, lengths[:2])
     assert run(server, lengths[2:], **then) == []
@@ -99,5 +119,8 @@ def test_memory_is_bounded() -> None:
     assert (len(uptime.first), len(uptime.latest)) == (2, 24)
     assert uptime.begun.latencies is None
     same = replace(uptime)
-    assert same.add(replace(uptime.begun, time=uptime.begun.time + 60), interrupted=False) is same
+    assert (
+        same.add(replace(uptime.begun, time=uptime.begun.time + 60), interrupted=False)
+        is same
+    )
     assert Uptime().add(None, interrupted=True) == Uptime()

@@ -1,22 +1,37 @@
-"""YAML files: every text that cannot be used is refused in one line, with its place and nothing of it."""
+"""YAML files: every text that cannot be used is refused in one line, with its place and
+nothing of it.
+"""
 
 import pytest
 
 from vllm_specdec_exporter.config.yaml_text import YAMLTextError, read_yaml
-from vllm_specdec_exporter.serve.web_config import fields
-from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
+from vllm_specdec_exporter.listener.web_config import fields
+from vllm_specdec_exporter.listener.web_config.fields import WebConfigError
 
-#: Texts that PyYAML fails on, or takes for what nobody can mean; and why each is refused.
+#: Texts that PyYAML fails on, or takes for what nobody can mean; and why each is
+#: refused.
 _RANGE = "found a number out of range"
 REFUSED = {
     "escape of no character": ('a: 1\nb: "\\UFFFFFFFF"', _RANGE),
     "half a character": ('a: "x\\ud800"', "found a lone surrogate in line 1, column 4"),
-    "halves in the wrong order": ('a: "\\ude00\\ud83d"', "found a lone surrogate in line 1, column 4"),
-    "half a character as a key": ('"\\udfff": 1', "found a lone surrogate in line 1, column 1"),
+    "halves in the wrong order": (
+        'a: "\\ude00\\ud83d"',
+        "found a lone surrogate in line 1, column 4",
+    ),
+    "half a character as a key": (
+        '"\\udfff": 1',
+        "found a lone surrogate in line 1, column 1",
+    ),
     "version": (f"%YAML 1.{'9' * 5000}\n---\na", _RANGE),
     "alias": ("a: &x [1]\nb: *x", "found an alias in line 2, column 4"),
-    "key twice": ("a: secret\nb: 1\n'a': 2", "found a key for the second time in line 3, column 1"),
-    "several documents": ("a: 1\n---\nb: 1", "but found another document in line 2, column 1"),
+    "key twice": (
+        "a: secret\nb: 1\n'a': 2",
+        "found a key for the second time in line 3, column 1",
+    ),
+    "several documents": (
+        "a: 1\n---\nb: 1",
+        "but found another document in line 2, column 1",
+    ),
     "depth": ("[" * 5000, "nested too deeply"),
 }
 

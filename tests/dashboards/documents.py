@@ -12,31 +12,49 @@ Json = Mapping[str, Any]
 
 FOLDER = Path(__file__).parents[2] / "dashboards" / "json"
 #: A variable, as Grafana takes it: `$name`, `${name}`, `${name:format}`.
-VARIABLE = re.compile(r"\$(?P<plain>[A-Za-z_]\w*)|\$\{(?P<braced>[A-Za-z_][\w.]*)(?::(?P<format>\w+))?\}")
+VARIABLE = re.compile(
+    r"\$(?P<plain>[A-Za-z_]\w*)|\$\{(?P<braced>[A-Za-z_][\w.]*)(?::(?P<format>\w+))?\}"
+)
 
 
 @cache
 def dashboards() -> Mapping[str, Json]:
     """Return the committed dashboards by uid, without their common beginning."""
-    documents = [json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json"))]
-    return {document["uid"].removeprefix("vllm-specdec-"): document for document in documents}
+    documents = [
+        json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json"))
+    ]
+    return {
+        document["uid"].removeprefix("vllm-specdec-"): document
+        for document in documents
+    }
 
 
 def every_panel(dashboard: Json) -> list[Json]:
     """Return all panels: headings of rows, and what is folded into them, too."""
-    return [panel for outer in dashboard["panels"] for panel in (outer, *outer.get("panels", ()))]
+    return [
+        panel
+        for outer in dashboard["panels"]
+        for panel in (outer, *outer.get("panels", ()))
+    ]
 
 
 def fields(panel: Json) -> Iterator[tuple[str, Json]]:
-    """Yield the field options of a panel: those of all fields, named "", and the overrides."""
+    """Yield the field options of a panel: those of all fields, named "", and the
+    overrides.
+    """
     config = panel.get("fieldConfig", {"defaults": {}, "overrides": []})
     yield "", config["defaults"]
     for one in config["overrides"]:
-        yield str(one["matcher"]["options"]), {item["id"]: item["value"] for item in one["properties"]}
+        yield (
+            str(one["matcher"]["options"]),
+            {item["id"]: item["value"] for item in one["properties"]},
+        )
 
 
 def columns(panel: Json) -> dict[str, str]:
-    """Return the headings of a table's columns by the names that Grafana gives them at first."""
+    """Return the headings of a table's columns by the names that Grafana gives them at
+    first.
+    """
     return {
         name: new
         for one in panel.get("transformations", ())
@@ -45,7 +63,9 @@ def columns(panel: Json) -> dict[str, str]:
 
 
 def placed(panel: Json) -> set[str]:
-    """Return the names that the transformations of a table give a place, renamed or not."""
+    """Return the names that the transformations of a table give a place, renamed or
+    not.
+    """
     return {
         columns(panel).get(name, name)
         for one in panel.get("transformations", ())
@@ -54,7 +74,9 @@ def placed(panel: Json) -> set[str]:
 
 
 def under(value: Any, *keys: str) -> Iterator[Any]:
-    """Yield what stands under these keys anywhere in JSON, without Grafana's own annotation and exemplars."""
+    """Yield what stands under these keys anywhere in JSON, without Grafana's own
+    annotation and exemplars.
+    """
     if isinstance(value, dict) and not value.get("builtIn"):
         for name, inner in value.items():
             if name in keys:

@@ -1,8 +1,10 @@
-"""What Grafana does with a dashboard before it queries Prometheus: variables, intervals, and the queries.
+"""What Grafana does with a dashboard before it queries Prometheus: variables,
+intervals, and the queries.
 
-After `calculatePrometheusInterval` and `interpolateVariables` of Grafana's pkg/promlib/models/query.go,
-`calculateInterval` and `roundInterval` of @grafana/data, `interpolateQueryExpr` (escaping.ts),
-metric_find_query.ts, and `addLabelToQuery` for ad hoc filters.
+After `calculatePrometheusInterval` and `interpolateVariables` of Grafana's
+pkg/promlib/models/query.go, `calculateInterval` and `roundInterval` of @grafana/data,
+`interpolateQueryExpr` (escaping.ts), metric_find_query.ts, and `addLabelToQuery` for ad
+hoc filters.
 """
 
 import re
@@ -76,12 +78,17 @@ class Timing:
 
 
 def timing(viewing: Viewing, panel: Json) -> Timing:
-    """Return the distances in time of a panel's queries; one without `gridPos` is as wide as the page."""
+    """Return the distances in time of a panel's queries; one without `gridPos` is as
+    wide as the page.
+    """
     span = round((viewing.end - viewing.start) * 1000)
     points = max(1, int(viewing.pixels * panel.get("gridPos", {}).get("w", 24) / 24))
     scrape = round(viewing.scrape_interval * 1000)
     wanted = max(scrape, _rounded(span / points))
-    step = max(wanted if span / points < wanted else _rounded(span / points), _rounded(span / _SAFE_POINTS))
+    step = max(
+        wanted if span / points < wanted else _rounded(span / points),
+        _rounded(span / _SAFE_POINTS),
+    )
     return Timing(step, max(wanted + scrape, 4 * scrape), span)
 
 
@@ -91,7 +98,9 @@ def _rounded(interval: float) -> int:
 
 def _duration(value: int) -> str:
     """Return milliseconds as PromQL writes a duration."""
-    return f"{value // 1000}s" if value % 1000 == 0 else f"{value}ms"
+    if value % 1000 == 0:
+        return f"{value // 1000}s"
+    return f"{value}ms"
 
 
 # --- variables
@@ -104,7 +113,8 @@ class Variable:
     name: str  # its name
     options: tuple[str, ...]  # values to choose from, without All
     value: Value  # what is chosen; `$__all` for All
-    multi: bool  # whether several can be chosen, or All, so that values are regular expressions
+    #: Whether several can be chosen, or All, so that values are regular expressions.
+    multi: bool
     all_value: str = ""  # what All stands for
 
     @property
@@ -121,7 +131,8 @@ class Variable:
         values = (self.value,) if isinstance(self.value, str) else self.value
         if format_ == "queryparam":
             return "&".join(
-                f"var-{self.name}={ALL if self.is_all else quote(one, safe='')}" for one in values
+                f"var-{self.name}={ALL if self.is_all else quote(one, safe='')}"
+                for one in values
             )
         if format_ == "regex" and isinstance(self.value, str):
             return _escaped(self.value)
@@ -135,7 +146,9 @@ class Variable:
             # Grafana does not escape the only value for regular expressions.
             return chosen[0].replace("\\", "\\\\").replace('"', '\\"')
         escaped = [_escaped(one) for one in chosen]
-        return escaped[0] if len(escaped) == 1 else f"({'|'.join(escaped)})"
+        if len(escaped) == 1:
+            return escaped[0]
+        return f"({'|'.join(escaped)})"
 
 
 def _escaped(value: str) -> str:
@@ -143,7 +156,9 @@ def _escaped(value: str) -> str:
     return re.sub(r"[$^*{}\[\]'+?.()|]", r"\\\\\g<0>", value.replace("\\", "\\\\\\\\"))
 
 
-def interpolate(text: str, variables: Mapping[str, Variable], own: Mapping[str, str] | None = None) -> str:
+def interpolate(
+    text: str, variables: Mapping[str, Variable], own: Mapping[str, str] | None = None
+) -> str:
     """Put values in the place of variables; `own` are Grafana's own, such as `__range`.
 
     Raises:
@@ -152,11 +167,13 @@ def interpolate(text: str, variables: Mapping[str, Variable], own: Mapping[str, 
     own = own or {}
 
     def value(match: re.Match[str]) -> str:
-        name, format_ = match[1] or match[2], match[3] or ""
+        name = match[1] or match[2]
+        format_ = match[3] or ""
         if name in own and not format_:
             return own[name]
         if name.isdigit():
-            return match[0]  # a group of label_replace: Grafana leaves unknown variables alone
+            # a group of label_replace: Grafana leaves unknown variables alone
+            return match[0]
         if name not in variables:
             msg = f"{text}: no variable {name}"
             raise DashboardError(msg)
@@ -168,33 +185,47 @@ def interpolate(text: str, variables: Mapping[str, Variable], own: Mapping[str, 
     return _VARIABLE.sub(value, text)
 
 
-def resolve(prometheus: PrometheusServer, dashboard: Json, viewing: Viewing) -> dict[str, Variable]:
-    """Return the variables of a dashboard with their options; the values of those before narrow them down."""
+def resolve(
+    prometheus: PrometheusServer, dashboard: Json, viewing: Viewing
+) -> dict[str, Variable]:
+    """Return the variables of a dashboard with their options; the values of those
+    before narrow them down.
+    """
     found: dict[str, Variable] = {}
     for definition in dashboard["templating"]["list"]:
         if definition["type"] == "adhoc":
             continue
-        name, several = definition["name"], bool(definition.get("multi"))
+        name = definition["name"]
+        several = bool(definition.get("multi"))
         options = _options(prometheus, definition, viewing, found)
         value = viewing.values.get(name)
         if value is None and definition["type"] == "textbox":
             value = definition["current"]["value"]
         elif value is None:
             value = _current(definition, options)
-        found[name] = Variable(name, options, value, several, definition.get("allValue") or "")
+        found[name] = Variable(
+            name, options, value, several, definition.get("allValue") or ""
+        )
     return found
 
 
 def _current(definition: Json, options: tuple[str, ...]) -> Value:
-    """Return the value that a dashboard opens with: one that does not exist gives way to the first."""
+    """Return the value that a dashboard opens with: one that does not exist gives way
+    to the first.
+    """
     value = definition["current"].get("value")
     if value == [ALL]:
         return ALL
-    return value if value in options else next(iter(options), "")
+    if value in options:
+        return value
+    return next(iter(options), "")
 
 
 def _options(
-    prometheus: PrometheusServer, definition: Json, viewing: Viewing, known: Mapping[str, Variable]
+    prometheus: PrometheusServer,
+    definition: Json,
+    viewing: Viewing,
+    known: Mapping[str, Variable],
 ) -> tuple[str, ...]:
     if definition["type"] in ("datasource", "textbox"):
         return ()
@@ -208,13 +239,23 @@ def _options(
     return tuple(sorted(found) if definition["sort"] else found)
 
 
-def _answers(prometheus: PrometheusServer, text: str, viewing: Viewing) -> Iterator[str]:
+def _answers(
+    prometheus: PrometheusServer, text: str, viewing: Viewing
+) -> Iterator[str]:
     if match := _LABEL_VALUES.fullmatch(text):
-        within = {"start": f"{viewing.start:.3f}", "end": f"{viewing.end:.3f}", "match[]": match[1]}
+        within = {
+            "start": f"{viewing.start:.3f}",
+            "end": f"{viewing.end:.3f}",
+            "match[]": match[1],
+        }
         yield from prometheus.api(f"label/{match[2]}/values", **within)
     elif match := _QUERY_RESULT.fullmatch(text):
-        for item in prometheus.api("query", query=match[1], time=f"{viewing.end:.3f}")["result"]:
-            inner = ",".join(f'{key}="{value}"' for key, value in item["metric"].items())
+        for item in prometheus.api("query", query=match[1], time=f"{viewing.end:.3f}")[
+            "result"
+        ]:
+            inner = ",".join(
+                f'{key}="{value}"' for key, value in item["metric"].items()
+            )
             yield f"{{{inner}}} {item['value'][1]} {round(item['value'][0] * 1000)}"
     else:
         msg = f"not a query of a variable: {text!r}"
@@ -230,16 +271,28 @@ def panels(dashboard: Json) -> list[Json]:
 
 
 def unfolded(dashboard: Json) -> Json:
-    """Return a dashboard as it looks once somebody has opened all its rows: each moves the rest down."""
-    found, moved = [], 0
+    """Return a dashboard as it looks once somebody has opened all its rows: each moves
+    the rest down.
+    """
+    found = []
+    moved = 0
     for panel in dashboard["panels"]:
         at = panel["gridPos"]
-        found.append({**panel, "collapsed": False, "panels": [], "gridPos": {**at, "y": at["y"] + moved}})
+        found.append(
+            {
+                **panel,
+                "collapsed": False,
+                "panels": [],
+                "gridPos": {**at, "y": at["y"] + moved},
+            }
+        )
         for inner in panel.get("panels", ()):
             at = inner["gridPos"]
             found.append({**inner, "gridPos": {**at, "y": at["y"] + moved}})
         if panel.get("collapsed"):
-            moved += max(one["gridPos"]["y"] + one["gridPos"]["h"] for one in panel["panels"])
+            moved += max(
+                one["gridPos"]["y"] + one["gridPos"]["h"] for one in panel["panels"]
+            )
             moved -= panel["gridPos"]["y"] + 1
     return {**dashboard, "panels": found}
 
@@ -253,7 +306,9 @@ class Query:
     step: int  # between two points, in milliseconds
 
 
-def queries(panel: Json, viewing: Viewing, variables: Mapping[str, Variable]) -> dict[str, Query]:
+def queries(
+    panel: Json, viewing: Viewing, variables: Mapping[str, Variable]
+) -> dict[str, Query]:
     """Return the queries of a panel by `refId`.
 
     Raises:
@@ -262,9 +317,13 @@ def queries(panel: Json, viewing: Viewing, variables: Mapping[str, Variable]) ->
     when = timing(viewing, panel)
     found: dict[str, Query] = {}
     for target in panel["targets"]:
-        ref, instant = target["refId"], bool(target.get("instant"))
+        ref = target["refId"]
+        instant = bool(target.get("instant"))
         if instant == bool(target.get("range")) or ref in found:
-            msg = f"{panel.get('title')}: {ref} is not one query, either instant or over the range"
+            msg = (
+                f"{panel.get('title')}: {ref} is not one query, either instant or over "
+                "the range"
+            )
             raise DashboardError(msg)
         expression = interpolate(target["expr"], variables, when.values())
         found[ref] = Query(filtered(expression, viewing.filters), instant, when.step)
@@ -272,15 +331,23 @@ def queries(panel: Json, viewing: Viewing, variables: Mapping[str, Variable]) ->
 
 
 def filtered(expression: str, filters: Mapping[str, str]) -> str:
-    """Return an expression whose selectors, which all have braces here, also match the ad hoc filters."""
+    """Return an expression whose selectors, which all have braces here, also match the
+    ad hoc filters.
+    """
     added = "".join(f',{label}="{value}"' for label, value in filters.items())
-    return _SELECTOR.sub(rf"\g<1>{added}}}", expression) if added else expression
+    if added:
+        return _SELECTOR.sub(rf"\g<1>{added}}}", expression)
+    return expression
 
 
 def ask(prometheus: PrometheusServer, query: Query, viewing: Viewing) -> Any:
-    """Return the `data` of Prometheus's response; a range begins and ends at multiples of the step."""
+    """Return the `data` of Prometheus's response; a range begins and ends at multiples
+    of the step.
+    """
     if query.instant:
-        return prometheus.api("query", query=query.expression, time=f"{viewing.end:.3f}")
+        return prometheus.api(
+            "query", query=query.expression, time=f"{viewing.end:.3f}"
+        )
     step = query.step / 1000
     return prometheus.api(
         "query_range",
@@ -291,7 +358,9 @@ def ask(prometheus: PrometheusServer, query: Query, viewing: Viewing) -> Any:
     )
 
 
-def annotations(prometheus: PrometheusServer, dashboard: Json, viewing: Viewing) -> dict[str, Any]:
+def annotations(
+    prometheus: PrometheusServer, dashboard: Json, viewing: Viewing
+) -> dict[str, Any]:
     """Return the `data` of the responses to a dashboard's own annotations, by name."""
     variables = resolve(prometheus, dashboard, viewing)
     when = timing(viewing, {})
@@ -299,7 +368,11 @@ def annotations(prometheus: PrometheusServer, dashboard: Json, viewing: Viewing)
     step = max(when.step, 60_000)
     own = Timing(step, max(step + 60_000, 240_000), when.range).values()
     return {
-        one["name"]: ask(prometheus, Query(interpolate(one["expr"], variables, own), False, step), viewing)
+        one["name"]: ask(
+            prometheus,
+            Query(interpolate(one["expr"], variables, own), False, step),
+            viewing,
+        )
         for one in dashboard["annotations"]["list"]
         if not one.get("builtIn")
     }

@@ -1,8 +1,8 @@
 """Grafana's own types as an oracle: what in a dashboard does Grafana not know?
 
-The types are those of Grafana's Foundation SDK. Its decoder reads what it knows and drops the rest, so what
-is lost between reading and writing is unknown to Grafana. Overrides are read as the defaults of a panel of
-their own.
+The types are those of Grafana's Foundation SDK. Its decoder reads what it knows and
+drops the rest, so what is lost between reading and writing is unknown to Grafana.
+Overrides are read as the defaults of a panel of their own.
 """
 
 import json
@@ -16,14 +16,21 @@ from grafana_foundation_sdk.models import dashboard as sdk
 
 plugins.register_default_plugins()
 
-#: What Grafana reads and its types do not name: end of the path, and where Grafana reads it.
+#: What Grafana reads and its types do not name: end of the path, and where Grafana
+#: reads it.
 UNTYPED: Mapping[str, str] = {
     "__inputs": "an import (public/app/features/manage-dashboards/state/reducers.ts)",
     "__requires": "grafana.com",
-    "templating.list[].definition": "the query of a variable as its list shows it (QueryVariableModel)",
+    "templating.list[].definition": (
+        "the query of a variable as its list shows it (QueryVariableModel)"
+    ),
     "templating.list[].filters": "ad hoc filters (AdHocVariableModel)",
-    "fieldConfig.defaults.fieldMinMax": "limits of a gauge cell, since 10.2 (FieldConfig of @grafana/data)",
-    "annotations.list[].step": "Prometheus's annotations (AnnotationSupport of its data source)",
+    "fieldConfig.defaults.fieldMinMax": (
+        "limits of a gauge cell, since 10.2 (FieldConfig of @grafana/data)"
+    ),
+    "annotations.list[].step": (
+        "Prometheus's annotations (AnnotationSupport of its data source)"
+    ),
     "annotations.list[].tagKeys": "likewise",
     "annotations.list[].textFormat": "likewise",
     "annotations.list[].titleFormat": "likewise",
@@ -31,11 +38,16 @@ UNTYPED: Mapping[str, str] = {
 
 
 def misfits(document: Mapping[str, Any]) -> list[str]:
-    """Return what of a dashboard Grafana does not know, or would read as something else."""
+    """Return what of a dashboard Grafana does not know, or would read as something
+    else.
+    """
     found = list(_lost(document, _read(sdk.Dashboard, document), ""))
     for outer in document.get("panels", ()):
         for panel in (outer, *outer.get("panels", ())):
-            if runtime.panelcfg_config(panel["type"]) is None and panel["type"] != "row":
+            if (
+                runtime.panelcfg_config(panel["type"]) is None
+                and panel["type"] != "row"
+            ):
                 found.append(f"Grafana has no panel of type {panel['type']}")
             for alone in _overridden(panel):
                 found += _lost(alone, _read(sdk.Panel, alone), "")
@@ -49,7 +61,10 @@ def _overridden(panel: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             field: Any = prop.get("value")
             for key in reversed(prop["id"].split(".")):
                 field = {key: field}
-            yield {"type": panel["type"], "fieldConfig": {"defaults": field, "overrides": []}}
+            yield {
+                "type": panel["type"],
+                "fieldConfig": {"defaults": field, "overrides": []},
+            }
 
 
 def _read(kind: Any, document: Mapping[str, Any]) -> Any:
@@ -62,7 +77,9 @@ def _lost(given: Any, kept: Any, path: str) -> Iterator[str]:
     if isinstance(given, dict) and isinstance(kept, dict):
         for key, value in given.items():
             place = f"{path}.{key}".lstrip(".")
-            if re.sub(r"\d+", "", place) in UNTYPED or (value is None and key not in kept):
+            if re.sub(r"\d+", "", place) in UNTYPED or (
+                value is None and key not in kept
+            ):
                 continue
             if key in kept:
                 yield from _lost(value, kept[key], place)

@@ -1,4 +1,5 @@
-"""All dashboards over one Prometheus: what each panel shows, what is empty, and what cannot be right.
+"""All dashboards over one Prometheus: what each panel shows, what is empty, and what
+cannot be right.
 
 shown = look(prometheus, Viewing(start, end))
 assert [wrong for one in shown for wrong in one.wrong()] == []
@@ -11,7 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboards.documents import columns, dashboards, placed
-from dashboards.grafana import DashboardError, Json, Query, Viewing, ask, panels, queries, resolve
+from dashboards.grafana import (
+    DashboardError,
+    Json,
+    Query,
+    Viewing,
+    ask,
+    panels,
+    queries,
+    resolve,
+)
 from support.prometheus import PrometheusError, PrometheusServer
 
 #: How the legend of a threshold begins: it is there without data, too.
@@ -29,7 +39,9 @@ class Shown:
     dashboard: str  # its uid, without the common beginning
     panel: Json  # as in the dashboard
     results: Mapping[str, Any]  # Prometheus's responses by `refId`
-    error: str = ""  # why Grafana could not query, or what Prometheus refused; empty where all went well
+    #: Why Grafana could not query, or what Prometheus refused; empty where all went
+    #: well.
+    error: str = ""
 
     @property
     def name(self) -> str:
@@ -39,8 +51,14 @@ class Shown:
     @property
     def empty(self) -> bool:
         """Whether it shows nothing but thresholds."""
-        data = [one["refId"] for one in self.panel["targets"] if not one["legendFormat"].startswith(LIMIT)]
-        return not any(self.results[ref]["result"] for ref in data if ref in self.results)
+        data = [
+            one["refId"]
+            for one in self.panel["targets"]
+            if not one["legendFormat"].startswith(LIMIT)
+        ]
+        return not any(
+            self.results[ref]["result"] for ref in data if ref in self.results
+        )
 
     def values(self) -> dict[str, float]:
         """Return the newest value of each series by its legend."""
@@ -52,18 +70,26 @@ class Shown:
         }
 
     def rows(self, *labels: str) -> dict[tuple[str, ...], dict[str, str]]:
-        """Return the cells of a table, with words for codes and texts, by labels and headings."""
+        """Return the cells of a table, with words for codes and texts, by labels and
+        headings.
+        """
         found: dict[tuple[str, ...], dict[str, str]] = {}
         for target in self.panel["targets"]:
             ref = target["refId"]
-            heading = columns(self.panel).get(f"Value #{ref}", columns(self.panel).get("Value", ""))
+            heading = columns(self.panel).get(
+                f"Value #{ref}", columns(self.panel).get("Value", "")
+            )
             for series in self.results[ref]["result"]:
                 key = tuple(series["metric"].get(label, "") for label in labels)
                 cells = found.setdefault(key, {})
                 cells[heading] = self.word(newest(series), ref)
-                for label in columns(self.panel).keys() & series["metric"].keys() - {*labels}:
+                for label in columns(self.panel).keys() & series["metric"].keys() - {
+                    *labels
+                }:
                     name = columns(self.panel)[label]
-                    cells[name] = _said(_named(self.panel, {name}), series["metric"][label])
+                    cells[name] = _said(
+                        _named(self.panel, {name}), series["metric"][label]
+                    )
         return found
 
     def word(self, value: float, ref: str = "A") -> str:
@@ -71,24 +97,36 @@ class Shown:
         return _said(_properties(self.panel, ref), f"{value:g}")
 
     def wrong(self) -> Iterator[str]:
-        """Yield what cannot be right: errors, values that are none, codes without words, equal names."""
+        """Yield what cannot be right: errors, values that are none, codes without
+        words, equal names.
+        """
         if self.error:
             yield f"{self.name}: {self.error}"
         for ref in self.results:
-            yield from (f"{self.name}, {ref}: {words}" for words in self._wrong_values(ref))
+            yield from (
+                f"{self.name}, {ref}: {words}" for words in self._wrong_values(ref)
+            )
         names = [
             legend(target["legendFormat"], series["metric"])
             for target in self.panel["targets"]
             for series in self.results.get(target["refId"], {"result": ()})["result"]
         ]
-        if self.panel["type"] in ("timeseries", "state-timeline") and len(set(names)) < len(names):
+        if self.panel["type"] in ("timeseries", "state-timeline") and len(
+            set(names)
+        ) < len(names):
             yield f"{self.name}: two series of one name: {sorted(names)}"
 
     def _wrong_values(self, ref: str) -> Iterator[str]:
-        series, properties = self.results[ref]["result"], _properties(self.panel, ref)
-        values = [float(n) for one in series for _, n in one.get("values", [one.get("value")])]
+        series = self.results[ref]["result"]
+        properties = _properties(self.panel, ref)
+        values = [
+            float(n) for one in series for _, n in one.get("values", [one.get("value")])
+        ]
         codes = {
-            code for m in properties.get("mappings", ()) if m["type"] == "value" for code in m["options"]
+            code
+            for m in properties.get("mappings", ())
+            if m["type"] == "value"
+            for code in m["options"]
         }
         signed = {columns(self.panel).get(f"Value #{ref}")} & DIFFERENCES
         if any(math.isnan(value) or math.isinf(value) for value in values):
@@ -96,8 +134,14 @@ class Shown:
         elif properties.get("unit") == "percentunit" and not signed:
             if not all(-_TOLERANCE <= value <= 1 + _TOLERANCE for value in values):
                 yield f"not within 0 and 1: {min(values)} to {max(values)}"
-        elif len(codes) > 1 and (unknown := {f"{value:g}" for value in values if value < 10} - codes):
-            yield from (f"a code without a word: {code}" for code in unknown if properties["unit"] != "short")
+        elif len(codes) > 1 and (
+            unknown := {f"{value:g}" for value in values if value < 10} - codes
+        ):
+            yield from (
+                f"a code without a word: {code}"
+                for code in unknown
+                if properties["unit"] != "short"
+            )
         if self.panel["type"] == "table":
             labels = {label for one in series for label in one["metric"]}
             if unplaced := labels - placed(self.panel) - columns(self.panel).keys():
@@ -111,17 +155,26 @@ def newest(series: Json) -> float:
 
 def legend(pattern: str, labels: Mapping[str, str]) -> str:
     """Return the name of a series."""
-    return " ".join(re.sub(r"\{\{(\w+)\}\}", lambda match: labels.get(match[1], ""), pattern).split())
+    return " ".join(
+        re.sub(
+            r"\{\{(\w+)\}\}", lambda match: labels.get(match[1], ""), pattern
+        ).split()
+    )
 
 
-def look(prometheus: PrometheusServer, viewing: Viewing, only: Iterable[str] = ()) -> tuple[Shown, ...]:
-    """Execute every panel of every dashboard, or of those named (`overview`); equal queries are sent once."""
+def look(
+    prometheus: PrometheusServer, viewing: Viewing, only: Iterable[str] = ()
+) -> tuple[Shown, ...]:
+    """Execute every panel of every dashboard, or of those named (`overview`); equal
+    queries are sent once.
+    """
     found: list[Shown] = []
     answers: dict[Query, Any] = {}
     for uid in only or dashboards():
         variables = resolve(prometheus, dashboards()[uid], viewing)
         for panel in panels(dashboards()[uid]):
-            results, error = {}, ""
+            results = {}
+            error = ""
             try:
                 for ref, query in queries(panel, viewing, variables).items():
                     if query not in answers:
@@ -136,7 +189,11 @@ def look(prometheus: PrometheusServer, viewing: Viewing, only: Iterable[str] = (
 def _properties(panel: Json, ref: str) -> dict[str, Any]:
     """Return the field options of a target's values."""
     target = next(target for target in panel["targets"] if target["refId"] == ref)
-    names = {columns(panel)[name] for name in (f"Value #{ref}", "Value") if name in columns(panel)}
+    names = {
+        columns(panel)[name]
+        for name in (f"Value #{ref}", "Value")
+        if name in columns(panel)
+    }
     return _named(panel, {target["legendFormat"], *names})
 
 
@@ -144,13 +201,18 @@ def _named(panel: Json, names: set[str]) -> dict[str, Any]:
     """Return the field options of the fields of these names."""
     found = dict(panel["fieldConfig"]["defaults"])
     for override in panel["fieldConfig"]["overrides"]:
-        if override["matcher"]["id"] == "byName" and override["matcher"]["options"] in names:
+        if (
+            override["matcher"]["id"] == "byName"
+            and override["matcher"]["options"] in names
+        ):
             found |= {item["id"]: item["value"] for item in override["properties"]}
     return found
 
 
 def _said(properties: Json, text: str) -> str:
-    """Return what a text is mapped to, as Grafana's `getValueMappingResult` does, without its symbol."""
+    """Return what a text is mapped to, as Grafana's `getValueMappingResult` does,
+    without its symbol.
+    """
     for mapping in properties.get("mappings", ()):
         options = mapping["options"]
         if mapping["type"] == "value" and text in options:
@@ -159,7 +221,10 @@ def _said(properties: Json, text: str) -> str:
             options.get("from", -math.inf) <= float(text) <= options.get("to", math.inf)
         ):
             return str(options["result"]["text"]).lstrip("▲▼●✖ ")
-        match = re.fullmatch(options["pattern"], text) if mapping["type"] == "regex" else None
+        if mapping["type"] == "regex":
+            match = re.fullmatch(options["pattern"], text)
+        else:
+            match = None
         if match:
             words = str(options["result"]["text"])
             for number, group in enumerate(match.groups(""), 1):

@@ -1,8 +1,10 @@
-"""The pictures of docs/: every dashboard as Grafana's own components draw it, with real answers.
+"""The pictures of docs/: every dashboard as Grafana's own components draw it, with real
+answers.
 
     PYTHONPATH=tests python tests/dashboards/pictures.py [FOLDER]
 
-A picture is reduced to 128 colours: these are plain surfaces, and a repository keeps every version.
+A picture is reduced to 128 colours: these are plain surfaces, and a repository keeps
+every version.
 """
 
 import asyncio
@@ -22,8 +24,10 @@ from dashboards.worlds import open_world
 from support.browser import Browser
 
 PICTURES = Path(__file__).parents[2] / "docs" / "images" / "dashboards"
-#: Of the page, in pixels: on a laptop, as in the pictures of docs/, and on a common screen.
-USUAL, WIDE = 1440, 1920
+#: Of the page, in pixels: on a laptop, as in the pictures of docs/, and on a common
+#: screen.
+USUAL = 1440
+WIDE = 1920
 HOURS = 2.0
 _COLORS = 128
 
@@ -46,12 +50,17 @@ class Scene:
 
 
 _OVERVIEWS = (
-    "healthy", "harmful", "states", "two-clusters", "idle", "no-exporter", "exporter-down", "first-minute",
+    "healthy", "harmful", "states", "two-clusters", "idle", "no-exporter", (
+        "exporter-down"
+    ), "first-minute",
 )  # fmt: skip
 SCENES = (
     *(Scene(world, "overview") for world in _OVERVIEWS),
     Scene("healthy", "overview", "dark"),
-    *(Scene(world, "deep-dive") for world in ("healthy", "harmful", "changes", "loads", "measured", "day")),
+    *(
+        Scene(world, "deep-dive")
+        for world in ("healthy", "harmful", "changes", "loads", "measured", "day")
+    ),
     Scene("healthy", "requests"),
     Scene("requests", "requests", opened=True),
     Scene("healthy", "exporter"),
@@ -59,17 +68,26 @@ SCENES = (
 )
 
 
-async def draw(scenes: Collection[Scene], worlds: Path, pictures: Path | None = None) -> dict[Scene, Report]:
+async def draw(
+    scenes: Collection[Scene], worlds: Path, pictures: Path | None = None
+) -> dict[Scene, Report]:
     """Draw scenes in one browser, with their pictures if there is a folder for them."""
     found = {}
     async with Browser() as browser, browser.page() as page:
         for name in dict.fromkeys(scene.world for scene in scenes):
             with ExitStack() as stack:
                 # In a thread, because a world is made by event loops of its own.
-                world = await asyncio.to_thread(stack.enter_context, open_world(name, worlds))
+                world = await asyncio.to_thread(
+                    stack.enter_context, open_world(name, worlds)
+                )
                 for scene in (one for one in scenes if one.world == name):
                     start = max(world.start, world.end - HOURS * 3600)
-                    viewing = Viewing(start, world.end, pixels=scene.width, scrape_interval=world.interval)
+                    viewing = Viewing(
+                        start,
+                        world.end,
+                        pixels=scene.width,
+                        scrape_interval=world.interval,
+                    )
                     dashboard = dashboards()[scene.dashboard]
                     shown = unfolded(dashboard) if scene.opened else dashboard
                     document = look(world.prometheus, shown, viewing, theme=scene.theme)
@@ -85,7 +103,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="pictures-") as folder:
         asyncio.run(draw(SCENES, Path(folder), Path(folder)))
         for path in sorted(Path(folder).glob("*.png")):
-            picture = Image.open(path).convert("RGB").quantize(_COLORS, dither=Image.Dither.NONE)
+            picture = (
+                Image.open(path)
+                .convert("RGB")
+                .quantize(_COLORS, dither=Image.Dither.NONE)
+            )
             picture.save(out / path.name, optimize=True)
             print(path.name)
 

@@ -1,6 +1,8 @@
-"""What panels show, and the same computed again in Python from the counters as they were scraped.
+"""What panels show, and the same computed again in Python from the counters as they
+were scraped.
 
-The exporter polls in step with the scrapes, so five minutes of its window are ten scrapes of 30 s.
+The exporter polls in step with the scrapes, so five minutes of its window are ten
+scrapes of 30 s.
 """
 
 import math
@@ -19,9 +21,18 @@ WINDOW = 10
 
 
 def panel(world: World, name: str, **values: Value) -> Shown:
-    """Return what a panel (`overview: Models`) shows, with these values of variables."""
-    viewing = Viewing(world.end - 10_800, world.end, values, scrape_interval=world.interval)
-    (found,) = (one for one in look(world.prometheus, viewing, [name.split(":")[0]]) if one.name == name)
+    """Return what a panel (`overview:
+
+    Models`) shows, with these values of variables.
+    """
+    viewing = Viewing(
+        world.end - 10_800, world.end, values, scrape_interval=world.interval
+    )
+    (found,) = (
+        one
+        for one in look(world.prometheus, viewing, [name.split(":")[0]])
+        if one.name == name
+    )
     return found
 
 
@@ -53,13 +64,20 @@ def grown(world: World, scrapes: int = WINDOW, **labels: str) -> list[Grown]:
         own.pop("basis")
         positions = "accepted_tokens_per_position"
         k = len(
-            {one["position"] for one, _ in world.scraped.select(f"vllm_specdec_{positions}_total", **own)}
+            {
+                one["position"]
+                for one, _ in world.scraped.select(
+                    f"vllm_specdec_{positions}_total", **own
+                )
+            }
         )
         counters = ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens")
         found.append(
             Grown(
                 *(increase(name, own) for name in counters),
-                tuple(increase(positions, own, position=str(place)) for place in range(k)),
+                tuple(
+                    increase(positions, own, position=str(place)) for place in range(k)
+                ),
                 float(rows[-1]),
             )
         )
@@ -83,27 +101,43 @@ def distribution(engines: list[Grown]) -> Counter[int]:
     """Return how many drafts had how many accepted tokens."""
     found: Counter[int] = Counter()
     for engine in engines:
-        for accepted, (least, more) in enumerate(pairwise((engine.drafts, *engine.positions, 0.0))):
+        for accepted, (least, more) in enumerate(
+            pairwise((engine.drafts, *engine.positions, 0.0))
+        ):
             found[accepted] += round(least - more)
     return found
 
 
 @dataclass(frozen=True)
 class Event:
-    """What Grafana marks: its first and last point, in Unix time, and the labels of the series."""
+    """What Grafana marks: its first and last point, in Unix time, and the labels of the
+    series.
+    """
 
     start: float
     end: float
     labels: dict[str, str]
 
 
-def events(world: World, name: str, hours: float, step: float, **values: Value) -> list[Event]:
-    """Return what an annotation of the Overview marks in the last hours, with a point every step."""
-    viewing = Viewing(world.end - 3600 * hours, world.end, values, scrape_interval=world.interval)
+def events(
+    world: World, name: str, hours: float, step: float, **values: Value
+) -> list[Event]:
+    """Return what an annotation of the Overview marks in the last hours, with a point
+    every step.
+    """
+    viewing = Viewing(
+        world.end - 3600 * hours, world.end, values, scrape_interval=world.interval
+    )
     found = []
-    for series in annotations(world.prometheus, dashboards()["overview"], viewing)[name]["result"]:
+    for series in annotations(world.prometheus, dashboards()["overview"], viewing)[
+        name
+    ]["result"]:
         times = [float(time) for time, number in series["values"] if float(number) > 0]
-        starts = [time for before, time in pairwise([-math.inf, *times]) if time - before > step]
+        starts = [
+            time
+            for before, time in pairwise([-math.inf, *times])
+            if time - before > step
+        ]
         for start, following in pairwise([*starts, math.inf]):
             end = max(time for time in times if time < following)
             found.append(Event(start, end, series["metric"]))

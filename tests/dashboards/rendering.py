@@ -1,4 +1,5 @@
-"""Dashboards as a person sees them: drawn offline by Grafana's own components in a real browser.
+"""Dashboards as a person sees them: drawn offline by Grafana's own components in a real
+browser.
 
     async with Browser() as browser, browser.page() as page:
         report = await render(look(prometheus, dashboard, viewing), page)
@@ -28,7 +29,9 @@ _HEIGHT = 900
 
 
 class RenderingError(RuntimeError):
-    """A dashboard cannot be drawn: it has something unknown in it, or something failed in the page."""
+    """A dashboard cannot be drawn: it has something unknown in it, or something failed
+    in the page.
+    """
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,8 @@ class PanelReport:
     id: int  # the panel's
     type: str  # likewise
     title: str  # with values in the place of variables
-    #: `names` of what has data (columns of a table), `rows` of a table, state timeline or heatmap, `points`
-    #: that are numbers, and those `beyond` a fixed end of the axis
+    #: `names` of what has data (columns of a table), `rows` of a table, state timeline
+    #: or heatmap, `points` that are numbers, and those `beyond` a fixed end of the axis
     shown: Mapping[str, Any]
     text: str  # of the body, a line each; not what is painted on a canvas, such as axes
     clipped: Sequence[str]  # texts that are cut off, also the title
@@ -65,7 +68,9 @@ class PanelReport:
         found += ["is wider than its panel"] if self.sideways else []
         beyond = self.shown["beyond"]
         found += [f"{beyond} points lie beyond the axis"] if beyond else []
-        return [f"panel {self.id} ({self.title!r}, {self.type}) {fault}" for fault in found]
+        return [
+            f"panel {self.id} ({self.title!r}, {self.type}) {fault}" for fault in found
+        ]
 
 
 @dataclass(frozen=True)
@@ -80,14 +85,22 @@ class Report:
         return found
 
 
-def look(prometheus: PrometheusServer, dashboard: Json, viewing: Viewing, *, theme: str = "dark") -> Document:
+def look(
+    prometheus: PrometheusServer,
+    dashboard: Json,
+    viewing: Viewing,
+    *,
+    theme: str = "dark",
+) -> Document:
     """Query a Prometheus as the dashboard does, and put together what the page needs."""
     variables = grafana.resolve(prometheus, dashboard, viewing)
     results: dict[str, dict[str, Any]] = {}
     steps: dict[str, dict[str, int]] = {}
     for panel in grafana.panels(dashboard):
         found = grafana.queries(panel, viewing, variables)
-        results[str(panel["id"])] = {ref: grafana.ask(prometheus, one, viewing) for ref, one in found.items()}
+        results[str(panel["id"])] = {
+            ref: grafana.ask(prometheus, one, viewing) for ref, one in found.items()
+        }
         steps[str(panel["id"])] = {ref: one.step for ref, one in found.items()}
     marks = {one["name"]: one for one in dashboard["annotations"]["list"]}
     return {
@@ -98,16 +111,25 @@ def look(prometheus: PrometheusServer, dashboard: Json, viewing: Viewing, *, the
         "steps": steps,
         "theme": theme,
         "width": viewing.pixels,
-        "variables": {name: variable.value for name, variable in variables.items()} | {"filters": ""},
+        "variables": {name: variable.value for name, variable in variables.items()}
+        | {"filters": ""},
         "annotations": [
-            {"name": name, "iconColor": marks[name]["iconColor"], "step": 60_000, "data": data}
-            for name, data in grafana.annotations(prometheus, dashboard, viewing).items()
+            {
+                "name": name,
+                "iconColor": marks[name]["iconColor"],
+                "step": 60_000,
+                "data": data,
+            }
+            for name, data in grafana.annotations(
+                prometheus, dashboard, viewing
+            ).items()
         ],
     }
 
 
 async def render(given: Document, page: Page, picture: Path | None = None) -> Report:
-    """Draw a dashboard, save a picture of the whole page if one is wanted, and return what there is to see.
+    """Draw a dashboard, save a picture of the whole page if one is wanted, and return
+    what there is to see.
 
     Raises:
         RenderingError: something is unknown or fails; there is a picture all the same.
@@ -122,15 +144,25 @@ async def render(given: Document, page: Page, picture: Path | None = None) -> Re
     raw = await page.evaluate(f"window.draw({json.dumps(given)})")
     if picture:
         # The browser paints what the window shows: the whole page, then.
-        await page.emulate(given["width"], max(_HEIGHT, raw["height"]), dark=given["theme"] == "dark")
+        await page.emulate(
+            given["width"], max(_HEIGHT, raw["height"]), dark=given["theme"] == "dark"
+        )
         await page.evaluate("window.settled()")
         await page.screenshot(picture)
     errors = [
-        f"panel {one['id']} ({one['title']!r}): {error}" for one in raw["panels"] for error in one["errors"]
+        f"panel {one['id']} ({one['title']!r}): {error}"
+        for one in raw["panels"]
+        for error in one["errors"]
     ]
     errors += raw["errors"] + page.errors
-    errors += [f"asks for {url}" for url in page.requests if not url.startswith("file:")]
+    errors += [
+        f"asks for {url}" for url in page.requests if not url.startswith("file:")
+    ]
     if errors:
         raise RenderingError(f"{title}: " + "\n".join(errors))
     names = PanelReport.__dataclass_fields__
-    return Report(tuple(PanelReport(**{name: one[name] for name in names}) for one in raw["panels"]))
+    return Report(
+        tuple(
+            PanelReport(**{name: one[name] for name in names}) for one in raw["panels"]
+        )
+    )

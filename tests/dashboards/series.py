@@ -10,7 +10,8 @@ from alerts.lint import TARGET, raw_metrics, read_bundle, records
 from alerts.lint.bundle import parse, selector_name
 from dashboards.documents import VARIABLE
 
-#: Series that Prometheus makes for a target, or a client library for its process; labels of a target only.
+#: Series that Prometheus makes for a target, or a client library for its process;
+#: labels of a target only.
 PROMETHEUS = frozenset(
     {
         "up",
@@ -20,11 +21,16 @@ PROMETHEUS = frozenset(
         "process_resident_memory_bytes",
     }
 )
-#: Series of vLLM V1 0.8.5 to 0.10.2 that no capture shows: tests/data/upstream/README.md, at its end.
+#: Series of vLLM V1 0.8.5 to 0.10.2 that no capture shows:
+#: tests/data/upstream/README.md, at its end.
 VLLM = frozenset(
     f"{prefix}vllm:gpu_{name}"
     for prefix in ("", "kserve_")
-    for name in ("cache_usage_perc", "prefix_cache_hits_total", "prefix_cache_queries_total")
+    for name in (
+        "cache_usage_perc",
+        "prefix_cache_hits_total",
+        "prefix_cache_queries_total",
+    )
 )
 #: Series of alerts that are pending or firing: that they are, and since when.
 ALERTS = frozenset({"ALERTS", "ALERTS_FOR_STATE"})
@@ -38,7 +44,8 @@ LEVELS = {
     "engine": TARGET | {"model_name", "engine"},
 }
 
-#: What stands for a variable outside of strings, in milliseconds: no other duration is as odd.
+#: What stands for a variable outside of strings, in milliseconds: no other duration is
+#: as odd.
 DURATIONS: Mapping[str, int] = {
     "__rate_interval": 60_001,
     "__interval": 15_002,
@@ -55,30 +62,47 @@ def tree(expr: str) -> promql.Expr:
         ValueError: it is no PromQL.
     """
     parts = _QUOTED.split(expr)
-    return parse("".join(part if at % 2 else VARIABLE.sub(_value, part) for at, part in enumerate(parts)))
+    return parse(
+        "".join(
+            part if at % 2 else VARIABLE.sub(_value, part)
+            for at, part in enumerate(parts)
+        )
+    )
 
 
 def _value(found: re.Match[str]) -> str:
     name = found["plain"] or found["braced"]
-    return f"{DURATIONS[name]}ms" if name in DURATIONS else "3"
+    if name in DURATIONS:
+        return f"{DURATIONS[name]}ms"
+    return "3"
 
 
 def exists(name: str) -> bool:
     """Return whether there are series of this name."""
-    return name in PROMETHEUS | VLLM | ALERTS or name in raw_metrics() or name in records(read_bundle())
+    return (
+        name in PROMETHEUS | VLLM | ALERTS
+        or name in raw_metrics()
+        or name in records(read_bundle())
+    )
 
 
 def labels(selector: promql.VectorSelector) -> frozenset[str]:
-    """Return the labels that the series of a selector can have, for a record by its level."""
+    """Return the labels that the series of a selector can have, for a record by its
+    level.
+    """
     name = selector_name(selector)
     level, colon, _ = name.partition(":")
     if colon and name in records(read_bundle()):
         return LEVELS[level]
     if name in raw_metrics():
         return TARGET | raw_metrics()[name]
-    return TARGET if name in PROMETHEUS else TARGET | {"model_name", "engine"}
+    if name in PROMETHEUS:
+        return TARGET
+    return TARGET | {"model_name", "engine"}
 
 
 def matchers(selector: promql.VectorSelector) -> list[Any]:
     """Return the matchers of a selector but for that of its name."""
-    return [matcher for matcher in selector.matchers.matchers if matcher.name != "__name__"]
+    return [
+        matcher for matcher in selector.matchers.matchers if matcher.name != "__name__"
+    ]

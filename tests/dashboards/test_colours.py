@@ -1,7 +1,9 @@
-"""Colours that mean different things look different to everyone, and what is written on them can be read.
+"""Colours that mean different things look different to everyone, and what is written on
+them can be read.
 
-How a colour looks with a colour vision deficiency is computed after Machado, Oliveira and Fernandes (2009) at
-full severity, on linear RGB; how far apart two look, in CIE L*a*b*; contrast, after WCAG 2.1.
+How a colour looks with a colour vision deficiency is computed after Machado, Oliveira
+and Fernandes (2009) at full severity, on linear RGB; how far apart two look, in CIE
+L*a*b*; contrast, after WCAG 2.1.
 """
 
 import math
@@ -20,7 +22,8 @@ PANELS = {
     for panel in every_panel(dashboard)
     if "fieldConfig" in panel
 }
-#: Least distance in L*a*b* of two colours that mean different things: far more than can be seen side by side.
+#: Least distance in L*a*b* of two colours that mean different things: far more than can
+#: be seen side by side.
 APART = 14.0
 #: Contrast of large text, WCAG 2.1, 1.4.3.
 READABLE = 3.0
@@ -48,7 +51,9 @@ DEFICIENCIES = {
 def linear(text: str) -> Colour:
     """Return linear RGB of `#RRGGBB`."""
     channels = (int(text[at : at + 2], 16) / 255 for at in (1, 3, 5))
-    return tuple(c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+    return tuple(
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels
+    )
 
 
 def lab(text: str, deficiency: str) -> Colour:
@@ -61,54 +66,88 @@ def lab(text: str, deficiency: str) -> Colour:
     x = (0.4124564 * red + 0.3575761 * green + 0.1804375 * blue) / 0.95047
     y = 0.2126729 * red + 0.7151522 * green + 0.0721750 * blue
     z = (0.0193339 * red + 0.1191920 * green + 0.9503041 * blue) / 1.08883
-    fx, fy, fz = (v ** (1 / 3) if v > 216 / 24389 else (24389 / 27 * v + 16) / 116 for v in (x, y, z))
+    fx, fy, fz = (
+        v ** (1 / 3) if v > 216 / 24389 else (24389 / 27 * v + 16) / 116
+        for v in (x, y, z)
+    )
     return 116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)
 
 
 def least_apart(one: str, other: str) -> tuple[float, str]:
-    """Return how far apart two colours look to those who see the least difference, and who these are."""
+    """Return how far apart two colours look to those who see the least difference, and
+    who these are.
+    """
     return min((math.dist(lab(one, who), lab(other, who)), who) for who in DEFICIENCIES)
 
 
 def contrast(one: str, other: str) -> float:
     """Return the contrast ratio of two colours."""
-    dark, light = sorted(0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in (linear(one), linear(other)))
+    dark, light = sorted(
+        0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in (linear(one), linear(other))
+    )
     return (light + 0.05) / (dark + 0.05)
 
 
 def text_on(background: str) -> str:
-    """Return the colour of text on a background: Grafana's `getTextColorForAlphaBackground`."""
+    """Return the colour of text on a background:
+
+    Grafana's `getTextColorForAlphaBackground`.
+    """
     red, green, blue = (int(background[at : at + 2], 16) for at in (1, 3, 5))
-    return "#202226" if (299 * red + 587 * green + 114 * blue) / 1000 > 180 else "#F7F8FA"
+    if (299 * red + 587 * green + 114 * blue) / 1000 > 180:
+        return "#202226"
+    return "#F7F8FA"
 
 
 def meanings(panel: Json) -> dict[str, str]:
-    """Return what has a colour in a panel, words or series, and which; without those of a scale in order."""
+    """Return what has a colour in a panel, words or series, and which; without those of
+    a scale in order.
+    """
     found = {}
     for name, properties in fields(panel):
         for mapping in properties.get("mappings", ()):
             options = mapping["options"]
-            for one in options.values() if mapping["type"] == "value" else [options["result"]]:
+            for one in (
+                options.values() if mapping["type"] == "value" else [options["result"]]
+            ):
                 if "color" in one:
                     found[one["text"].strip()] = one["color"]
         color = properties.get("color", {})
-        if name and color.get("mode") == "fixed" and color["fixedColor"] not in palette.POSITIONS:
+        if (
+            name
+            and color.get("mode") == "fixed"
+            and color["fixedColor"] not in palette.POSITIONS
+        ):
             found[properties.get("displayName", name)] = color["fixedColor"]
     return found
 
 
 def test_colours_are_those_of_the_palette() -> None:
-    """None is Grafana's own: red to green is not for everyone. No colour stands without a word."""
-    known = {value for value in vars(palette).values() if re.fullmatch(r"#[0-9A-Fa-f]{6}", str(value))}
+    """None is Grafana's own: red to green is not for everyone.
+
+    No colour stands without a word.
+    """
+    known = {
+        value
+        for value in vars(palette).values()
+        if re.fullmatch(r"#[0-9A-Fa-f]{6}", str(value))
+    }
     for uid, dashboard in dashboards().items():
-        used = {one for one in under(dashboard, "color", "fixedColor", "iconColor") if isinstance(one, str)}
+        used = {
+            one
+            for one in under(dashboard, "color", "fixedColor", "iconColor")
+            if isinstance(one, str)
+        }
         assert used - known - {*palette.POSITIONS, "transparent"} == set(), uid
     for name, panel in PANELS.items():
         assert "" not in meanings(panel), name
         if panel["type"] != "heatmap":
             mode = panel["fieldConfig"]["defaults"]["color"]["mode"]
             # A model has one colour on every board; pods of one panel differ.
-            lines = "palette-classic" if name.endswith("Acceptance by pod") else "palette-classic-by-name"
+            if name.endswith("Acceptance by pod"):
+                lines = "palette-classic"
+            else:
+                lines = "palette-classic-by-name"
             assert mode in ("fixed", "thresholds", lines), name
         if panel["type"] == "stat":
             assert panel["options"]["colorMode"] in ("background_solid", "none"), name

@@ -1,6 +1,8 @@
-"""Every query of every panel on a real Prometheus, as Grafana would send it, in every world.
+"""Every query of every panel on a real Prometheus, as Grafana would send it, in every
+world.
 
-A number that is none, a share below 0 or above 1, and a panel that answers a question wrongly are faults.
+A number that is none, a share below 0 or above 1, and a panel that answers a question
+wrongly are faults.
 """
 
 import re
@@ -16,7 +18,8 @@ from dashboards.live import LIMIT, Shown, look, newest
 from dashboards.worlds import ROOT, open_world, shared_folder
 from dashboards.worlds_catalogue import GLM, LLAMA, QWEN, WORLDS
 
-#: Worlds with several series of each kind, where it matters which are chosen, and a label to filter by.
+#: Worlds with several series of each kind, where it matters which are chosen, and a
+#: label to filter by.
 MANIFOLD = {"healthy": {"pod": "llama-0"}, "unlabelled": {"instance": "10.1.0.1:9850"}}
 #: What annotations find where it happened, and nowhere else.
 HAPPENED = {
@@ -24,8 +27,8 @@ HAPPENED = {
     "K changes": {"changes": True, "healthy": False},
     "Starts": {"changes": True, "healthy": False},
 }
-#: Queries that no world answers: of mistakes, of percentiles within the first bucket, and of another model
-#: than the one that is chosen, which `test_values` has.
+#: Queries that no world answers: of mistakes, of percentiles within the first bucket,
+#: and of another model than the one that is chosen, which `test_values` has.
 UNSEEN = {
     ("deep-dive: Before and after each change", "B"),
     ("overview: What is missing", "E"),
@@ -63,12 +66,16 @@ class Seen:
 
     end: float  # Unix time of the view
     shown: Mapping[str, Shown]  # every panel by dashboard and title, with All chosen
-    #: The same with two values of each variable, and with an ad hoc filter; only of some worlds
+    #: The same with two values of each variable, and with an ad hoc filter; only of
+    #: some worlds
     chosen: tuple[Shown, ...]
-    marks: Mapping[str, Mapping[str, Any]]  # the responses to each dashboard's annotations, by name
+    #: The responses to each dashboard's annotations, by name.
+    marks: Mapping[str, Mapping[str, Any]]
 
     def line(self, name: str, pattern: str) -> list[tuple[float, float]]:
-        """Return the only line of a panel whose name matches a pattern; where there are models, of Llama."""
+        """Return the only line of a panel whose name matches a pattern; where there are
+        models, of Llama.
+        """
         panel = self.shown[name]
         (found,) = (
             series["values"]
@@ -90,12 +97,21 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
             view = Viewing(*where, scrape_interval=world.interval)
             chosen: list[Shown] = []
             if name in MANIFOLD:
-                known = resolve(world.prometheus, dashboards()["overview"], view).values()
-                two = {one.name: one.options[:2] for one in known if one.multi and one.options[1:]}
+                known = resolve(
+                    world.prometheus, dashboards()["overview"], view
+                ).values()
+                two = {
+                    one.name: one.options[:2]
+                    for one in known
+                    if one.multi and one.options[1:]
+                }
                 for values, filters in ((two, {}), ({}, MANIFOLD[name])):
                     chosen += look(world.prometheus, Viewing(*where, values, filters))
             # Where the worst model is another, Llama is chosen on the Deep dive.
-            own = {"namespace": "chat", "model_name": LLAMA} if name == "changes" else {}
+            if name == "changes":
+                own = {"namespace": "chat", "model_name": LLAMA}
+            else:
+                own = {}
             views = {"deep-dive": Viewing(*where, own, scrape_interval=world.interval)}
             marks = {
                 uid: annotations(world.prometheus, dashboard, views.get(uid, view))
@@ -112,25 +128,47 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
-def test_nothing_is_wrong_in_any_world_whatever_is_chosen(seen: dict[str, Seen]) -> None:
-    """Valid queries, finite numbers, shares in 0..1, words for codes, a place for every column."""
-    every = [(name, panel) for name, one in seen.items() for panel in (*one.shown.values(), *one.chosen)]
+def test_nothing_is_wrong_in_any_world_whatever_is_chosen(
+    seen: dict[str, Seen],
+) -> None:
+    """Valid queries, finite numbers, shares in 0..1, words for codes, a place for every
+    column.
+    """
+    every = [
+        (name, panel)
+        for name, one in seen.items()
+        for panel in (*one.shown.values(), *one.chosen)
+    ]
     assert [f"{name}: {said}" for name, panel in every for said in panel.wrong()] == []
     for one in seen.values():
-        assert {panel.dashboard for panel in one.chosen if not panel.empty} in (set(), set(dashboards()))
+        assert {panel.dashboard for panel in one.chosen if not panel.empty} in (
+            set(),
+            set(dashboards()),
+        )
 
 
 @pytest.mark.full
 def test_every_query_has_a_result_in_some_world(seen: dict[str, Seen]) -> None:
     shown = [panel for one in seen.values() for panel in one.shown.values()]
-    every = {(panel.name, target["refId"]) for panel in shown for target in panel.panel["targets"]}
-    filled = {(panel.name, ref) for panel in shown for ref, data in panel.results.items() if data["result"]}
+    every = {
+        (panel.name, target["refId"])
+        for panel in shown
+        for target in panel.panel["targets"]
+    }
+    filled = {
+        (panel.name, ref)
+        for panel in shown
+        for ref, data in panel.results.items()
+        if data["result"]
+    }
     assert every - filled == UNSEEN
 
 
 @pytest.mark.full
 def test_panels_need_no_label_of_a_cluster(seen: dict[str, Seen]) -> None:
-    """Whatever shows something with them does without them, but for the budget, which takes an hour."""
+    """Whatever shows something with them does without them, but for the budget, which
+    takes an hour.
+    """
     filled, bare = (
         {name for name, panel in seen[world].shown.items() if not panel.empty}
         for world in ("healthy", "unlabelled")
@@ -155,8 +193,17 @@ def test_no_threshold_is_drawn_at_0(seen: dict[str, Seen]) -> None:
 # --- the Overview
 
 
-#: Columns of the tables of models that are not shown: their queries have a label for each word.
-WORDS = {"Judged", "Not judged", "Another K", "No other K", "Change", "Cluster", "Namespace"}
+#: Columns of the tables of models that are not shown: their queries have a label for
+#: each word.
+WORDS = {
+    "Judged",
+    "Not judged",
+    "Another K",
+    "No other K",
+    "Change",
+    "Cluster",
+    "Namespace",
+}
 
 
 def judged(words: str) -> str:
@@ -165,22 +212,39 @@ def judged(words: str) -> str:
 
 
 @pytest.mark.full
-def test_the_deep_dive_says_of_a_model_what_the_overview_says(seen: dict[str, Seen]) -> None:
+def test_the_deep_dive_says_of_a_model_what_the_overview_says(
+    seen: dict[str, Seen],
+) -> None:
     """Of the worst model, word for word."""
     for name in ("states", "harmful", "measured", "loads"):
-        (found,) = seen[name].shown["deep-dive: Verdict and what to do"].rows("model_name").items()
+        (found,) = (
+            seen[name]
+            .shown["deep-dive: Verdict and what to do"]
+            .rows("model_name")
+            .items()
+        )
         model, row = found
-        assert row.items() <= seen[name].shown["overview: Models"].rows("model_name")[model].items()
+        assert (
+            row.items()
+            <= seen[name].shown["overview: Models"].rows("model_name")[model].items()
+        )
         assert row["Do"] != "-", name
 
 
 @pytest.mark.full
-def test_the_overview_counts_models_by_verdict_and_lists_them(seen: dict[str, Seen]) -> None:
+def test_the_overview_counts_models_by_verdict_and_lists_them(
+    seen: dict[str, Seen],
+) -> None:
     rows = seen["states"].shown["overview: Models"].rows("model_name")
-    said = {model: (judged(row["Verdict"]), row["Do"].partition(" (")[0]) for (model,), row in rows.items()}
+    said = {
+        model: (judged(row["Verdict"]), row["Do"].partition(" (")[0])
+        for (model,), row in rows.items()
+    }
     assert said == VERDICTS
     assert float(rows["org/leans",]["Speedup"]) < 1
-    assert re.fullmatch(r"LIKELY HARMFUL 0\.\d+–1\.\d+, modelled", rows["org/leans",]["Verdict"])
+    assert re.fullmatch(
+        r"LIKELY HARMFUL 0\.\d+–1\.\d+, modelled", rows["org/leans",]["Verdict"]
+    )
     (row,) = seen["measured"].shown["overview: Models"].rows("model_name").values()
     low, high = map(float, re.findall(r"\d\.\d+", row["Verdict"]))
     assert low < float(row["Speedup"]) < high
@@ -206,8 +270,11 @@ def test_the_overview_counts_models_by_verdict_and_lists_them(seen: dict[str, Se
 def test_a_model_that_is_down_has_a_time(seen: dict[str, Seen]) -> None:
     """Since its last sample."""
     rows = seen["states"].shown["overview: Models"].rows("model_name")
-    down, server, idle = (rows[f"org/{name}",] for name in ("exporter-down", "server-down", "idle"))
-    # A scrape that fails is known at once; a server's last state is looked back at for three minutes.
+    down, server, idle = (
+        rows[f"org/{name}",] for name in ("exporter-down", "server-down", "idle")
+    )
+    # A scrape that fails is known at once; a server's last state is looked back at for
+    # three minutes.
     assert float(down["Since"]) == pytest.approx(21 * 60, abs=61)
     assert float(server["Since"]) == pytest.approx(13 * 60, abs=120)
     # What windows of five minutes take to see that nothing is generated.
@@ -215,29 +282,38 @@ def test_a_model_that_is_down_has_a_time(seen: dict[str, Seen]) -> None:
 
 
 @pytest.mark.full
-def test_without_an_exporter_the_servers_own_series_are_shown(seen: dict[str, Seen]) -> None:
+def test_without_an_exporter_the_servers_own_series_are_shown(
+    seen: dict[str, Seen],
+) -> None:
     """Acceptance and length are what they are with an exporter."""
     alone, watched = (seen[name].shown for name in ("no-exporter", "exporter-down"))
     rows = alone["overview: Models"].rows("model_name")
     assert rows.keys() == {(LLAMA,), (QWEN,), (GLM,)}  # of vLLM, and two of SGLang
     assert alone["overview: Models by verdict"].values() == {"9": 3}
-    # Two models of SGLang are not mixed: with K=5, of 0.6, 0.6 * 0.5 ... tokens for each draft.
+    # Two models of SGLang are not mixed: with K=5, of 0.6, 0.6 * 0.5 ... tokens for
+    # each draft.
     mean = 1.0632
     glm = rows.pop((GLM,))
     assert float(glm["Acceptance"]) == pytest.approx(mean / 5, rel=0.05)
     names = {LLAMA, QWEN, GLM}
     for title in ("Verdict over time", "Acceptance length and break-even"):
-        found = {one.split()[-1]: value for one, value in alone[f"overview: {title}"].values().items()}
+        found = {
+            one.split()[-1]: value
+            for one, value in alone[f"overview: {title}"].values().items()
+        }
         assert found.keys() == names
     assert found[GLM] == pytest.approx(1 + mean, rel=0.05)
     (one,) = alone["deep-dive: Acceptance rate"].values()
     assert one.split()[-1] in names
-    # The same traffic: after its exporter, while vLLM is still there, the other world shows as much.
+    # The same traffic: after its exporter, while vLLM is still there, the other world
+    # shows as much.
     (other,) = watched["overview: Models"].rows("model_name").values()
     for row in rows.values():
         assert row.keys() - WORDS == {"Verdict", "Do", "Since", "Acceptance", "Rank"}
         assert (row["Verdict"], row["Do"]) == ("NO EXPORTER", "run an exporter")
-        assert float(row["Acceptance"]) == pytest.approx(float(other["Acceptance"]), rel=0.05)
+        assert float(row["Acceptance"]) == pytest.approx(
+            float(other["Acceptance"]), rel=0.05
+        )
     for title in (
         "overview: Acceptance length and break-even",
         "deep-dive: Acceptance rate",
@@ -254,31 +330,51 @@ def test_without_an_exporter_the_servers_own_series_are_shown(seen: dict[str, Se
 
 @pytest.mark.full
 def test_engines_of_several_kinds_are_shown_alike(seen: dict[str, Seen]) -> None:
-    """Of the same traffic. SGLang counts no positions, and llama.cpp does not print the model."""
+    """Of the same traffic.
+
+    SGLang counts no positions, and llama.cpp does not print the model.
+    """
     shown = seen["engines"].shown
     rows = shown["overview: Models"].rows("model_name")
     assert rows.keys() == {(LLAMA,), ("",)}
-    assert {(judged(row["Verdict"]), row["K"]) for row in rows.values()} == {("BENEFICIAL", "3")}
-    assert [float(row["Acceptance"]) for row in rows.values()] == pytest.approx([0.61] * 2, rel=0.02)
+    assert {(judged(row["Verdict"]), row["K"]) for row in rows.values()} == {
+        ("BENEFICIAL", "3")
+    }
+    assert [float(row["Acceptance"]) for row in rows.values()] == pytest.approx(
+        [0.61] * 2, rel=0.02
+    )
     lengths = shown["overview: Acceptance length and break-even"].values()
     found = [value for name, value in lengths.items() if not name.startswith(LIMIT)]
     assert found == pytest.approx([2.83] * 2, rel=0.02)
     for title in ("Acceptance by position", "Conditional acceptance by position"):
-        assert shown[f"deep-dive: {title}"].values()["position 0"] == pytest.approx(0.8, rel=0.02)
+        assert shown[f"deep-dive: {title}"].values()["position 0"] == pytest.approx(
+            0.8, rel=0.02
+        )
     assert shown["overview: Firing alerts"].empty
 
 
 @pytest.mark.full
-def test_the_money_line_says_won_or_lost_and_a_young_budget_is_no_budget(seen: dict[str, Seen]) -> None:
-    won, left = ("overview: Time won or lost, 24 h", "overview: Error budget left (30 d)")
+def test_the_money_line_says_won_or_lost_and_a_young_budget_is_no_budget(
+    seen: dict[str, Seen],
+) -> None:
+    won = "overview: Time won or lost, 24 h"
+    left = "overview: Error budget left (30 d)"
     outcomes = {
         name: next(iter(seen[name].shown[won].values().items()), None)
         for name in ("healthy", "harmful", "no-exporter")
     }
-    assert (outcomes["healthy"][0], outcomes["harmful"][0], outcomes["no-exporter"]) == ("won", "lost", None)
+    assert (
+        outcomes["healthy"][0],
+        outcomes["harmful"][0],
+        outcomes["no-exporter"],
+    ) == ("won", "lost", None)
     assert all(one[1] > 0 for one in outcomes.values() if one)
     # One is a minute old, one 45.
-    assert [name for name in ("first-minute", "unlabelled") if not seen[name].shown[left].empty] == []
+    assert [
+        name
+        for name in ("first-minute", "unlabelled")
+        if not seen[name].shown[left].empty
+    ] == []
     assert seen["healthy"].shown[left].values() == {"left": 1}
 
 
@@ -287,21 +383,30 @@ def test_a_mixture_of_clusters_has_no_verdict_of_its_own(seen: dict[str, Seen]) 
     """Two rows and two counts, of which one gains: not one word for both."""
     one = seen["two-clusters"].shown
     rows = one["overview: Models"].rows("cluster")
-    assert {cluster: judged(cells["Verdict"]) for (cluster,), cells in rows.items()} == {
+    assert {
+        cluster: judged(cells["Verdict"]) for (cluster,), cells in rows.items()
+    } == {
         "eu-1": "BENEFICIAL",
         "us-2": "HARMFUL",
     }
     assert sorted(one["overview: Models by verdict"].values().values()) == [1, 1]
     won = one["overview: Time won or lost, 24 h"].values()
     assert won["won"] < 2 * 0.68
-    assert won["worth"] == pytest.approx(2 * won["won"]), "at the price that the board opens with"
+    assert won["worth"] == pytest.approx(2 * won["won"]), (
+        "at the price that the board opens with"
+    )
 
 
 @pytest.mark.full
 def test_the_overview_says_what_is_missing(seen: dict[str, Seen]) -> None:
     """No traffic, no exporter, an exporter or a server that is down: one sentence each."""
     found = {
-        name: {sentence for (sentence,) in seen[name].shown["overview: What is missing"].rows("sentence")}
+        name: {
+            sentence
+            for (sentence,) in seen[name]
+            .shown["overview: What is missing"]
+            .rows("sentence")
+        }
         for name in MISSING
     }
     assert found == MISSING
@@ -317,7 +422,10 @@ def test_an_exporter_that_is_down_keeps_its_history(seen: dict[str, Seen]) -> No
 def test_the_requests_dashboard_says_whether_it_has_data(seen: dict[str, Seen]) -> None:
     said = {"requests": "YES", "states": "NO RECORDS", "healthy": "NO: means only"}
     tiles = {name: seen[name].shown["requests: Data by request"] for name in said}
-    assert {name: tile.word(tile.values()["per-request data"]) for name, tile in tiles.items()} == said
+    assert {
+        name: tile.word(tile.values()["per-request data"])
+        for name, tile in tiles.items()
+    } == said
 
 
 # --- questions of operators, whose answers are known; docs/dashboards.md has them, too
@@ -326,7 +434,9 @@ def test_the_requests_dashboard_says_whether_it_has_data(seen: dict[str, Seen]) 
 def since(world: Seen) -> str:
     """Read when the colour of the verdict that stands now began."""
     line = world.line("overview: Verdict over time", "")
-    began = next((time for time, value in reversed(line) if value != line[-1][1]), line[0][0])
+    began = next(
+        (time for time, value in reversed(line) if value != line[-1][1]), line[0][0]
+    )
     return f"for about {round((world.end - began) / 900) * 15} minutes"
 
 
@@ -343,7 +453,12 @@ def change_of_k(world: Seen) -> str:
     for time, k in marks:
         before = [value for at, value in line if time - 900 < at < time - 180]
         after = [value for at, value in line if time + 300 < at < time + 900]
-        said.setdefault(k, "longer" if sum(after) / len(after) > sum(before) / len(before) else "shorter")
+        said.setdefault(
+            k,
+            "longer"
+            if sum(after) / len(after) > sum(before) / len(before)
+            else "shorter",
+        )
     return ", ".join(f"K {k}: {words}" for k, words in said.items())
 
 
@@ -352,30 +467,48 @@ def load_or_drafts(world: Seen) -> str:
     name = "deep-dive: Load or drafts?"
     length, speed, requests = (
         line[-3][1] / line[len(line) // 5][1]
-        for line in (world.line(name, word) for word in ("acceptance", "speedup", "running"))
+        for line in (
+            world.line(name, word) for word in ("acceptance", "speedup", "running")
+        )
     )
-    blamed = [word for word, guilty in (("drafts", length < 0.9), ("load", requests > 1.5)) if guilty]
+    blamed = [
+        word
+        for word, guilty in (("drafts", length < 0.9), ("load", requests > 1.5))
+        if guilty
+    ]
     return f"speedup {'falls' if speed < 0.95 else 'is level'}: {', '.join(blamed)}"
 
 
 def marked(column: str) -> Callable[[Seen], str]:
     """Read the rows of the table of K that have a mark."""
     return lambda world: ", ".join(
-        k for (k,), cells in rows_of(world, "deep-dive: What each K gives", "num_speculative_tokens").items()
+        k for (k,), cells in rows_of(world, (
+            "deep-dive: What each K gives"
+        ), "num_speculative_tokens").items()
         if column in cells
     )  # fmt: skip
 
 
-def rows_of(world: Seen, name: str, *labels: str) -> dict[tuple[str, ...], dict[str, str]]:
+def rows_of(
+    world: Seen, name: str, *labels: str
+) -> dict[tuple[str, ...], dict[str, str]]:
     """Return the rows of a table."""
     return world.shown[name].rows(*labels)
 
 
 def band(world: Seen) -> str:
     """Compare the end of a line with the band around the day before."""
-    lines = world.shown["deep-dive: Acceptance length, compared with the day before"].values()
-    here, low, high = (lines[name] for name in ("now", "usual, at least", "usual, at most"))
-    return "below" if here < low else "above" if here > high else "as before"
+    lines = world.shown[
+        "deep-dive: Acceptance length, compared with the day before"
+    ].values()
+    here, low, high = (
+        lines[name] for name in ("now", "usual, at least", "usual, at most")
+    )
+    if here < low:
+        return "below"
+    if here > high:
+        return "above"
+    return "as before"
 
 
 def useless_positions(world: Seen) -> str:
@@ -388,48 +521,79 @@ def measured(world: Seen) -> str:
     """Compare the measured line with the threshold."""
     name = "deep-dive: Speedup, estimated and measured"
     measured, limit = (world.line(name, word)[-1][1] for word in ("measured", LIMIT))
-    return "faster" if measured > limit else "slower"
+    if measured > limit:
+        return "faster"
+    return "slower"
 
 
 def losing_kinds(world: Seen) -> str:
     """Read the rows of which more than half of the requests lose."""
-    rows = rows_of(world, "requests: Requests by type and temperature", "request_type", "temperature")
+    rows = rows_of(
+        world,
+        "requests: Requests by type and temperature",
+        "request_type",
+        "temperature",
+    )
     return ", ".join(
-        sorted(f"{kind} at {heat}" for (kind, heat), cells in rows.items() if float(cells["Lose"]) > 0.5)
+        sorted(
+            f"{kind} at {heat}"
+            for (kind, heat), cells in rows.items()
+            if float(cells["Lose"]) > 0.5
+        )
     )
 
 
-def cell(name: str, key: tuple[str, ...], labels: tuple[str, ...], *columns: str) -> Callable[[Seen], str]:
+def cell(
+    name: str, key: tuple[str, ...], labels: tuple[str, ...], *columns: str
+) -> Callable[[Seen], str]:
     """Read cells of one row of a table."""
-    return lambda world: ", ".join(rows_of(world, name, *labels)[key][column] for column in columns)
+    return lambda world: ", ".join(
+        rows_of(world, name, *labels)[key][column] for column in columns
+    )
 
 
 MODELS = "overview: Models"
 QUESTIONS: tuple[tuple[str, str, str, Callable[[Seen], str], str], ...] = (
     ("Which model loses, and where?", "two-clusters", MODELS,
-     lambda world: judged(rows_of(world, MODELS, "cluster")["us-2",]["Verdict"]), "HARMFUL"),
-    ("Since when does it lose?", "harmful", "overview: Verdict over time", since, "for about 75 minutes"),
+     lambda world: judged(rows_of(world, MODELS, "cluster")["us-2",]["Verdict"]), (
+         "HARMFUL"
+     )),
+    ("Since when does it lose?", "harmful", "overview: Verdict over time", since, (
+        "for about 75 minutes"
+    )),
     ("Which K is in use, and which should it be?", "harmful", MODELS,
      cell(MODELS, (LLAMA,), ("model_name",), "K", "Do"), "5, switch off (+75 %)"),
     ("Why are there tokens but no gain?", "states", MODELS,
      cell(MODELS, ("org/bypassed",), ("model_name",), "Verdict"), "BYPASSED"),
     ("Why did the speedup change?", "day", MODELS,
-     lambda world: rows_of(world, MODELS, "model_name")[LLAMA,]["Why"].split(" ")[1], "drafts"),
-    ("How much would another K gain?", "harmful", "deep-dive: What each K gives", marked("Advised"), "0"),
+     lambda world: rows_of(world, MODELS, "model_name")[LLAMA,]["Why"].split(" ")[1], (
+         "drafts"
+     )),
+    ("How much would another K gain?", "harmful", (
+        "deep-dive: What each K gives"
+    ), marked("Advised"), "0"),
     ("Did the deployment at noon change acceptance?", "changes",
-     "deep-dive: Acceptance length and break-even", change_of_k, "K 5: longer, K 2: shorter"),
+     "deep-dive: Acceptance length and break-even", change_of_k, (
+         "K 5: longer, K 2: shorter"
+     )),
     ("Is it the load or the drafts?", "loads", "deep-dive: Load or drafts?", load_or_drafts,
      "speedup falls: load"),
-    ("Is acceptance as it was?", "day", "deep-dive: Acceptance length, compared with the day before", band,
+    ("Is acceptance as it was?", "day", (
+        "deep-dive: Acceptance length, compared with the day before"
+    ), band,
      "below"),
-    ("Are the last positions drafted for nothing?", "harmful", "deep-dive: Acceptance by position",
+    ("Are the last positions drafted for nothing?", "harmful", (
+        "deep-dive: Acceptance by position"
+    ),
      useless_positions, "position 1, position 2, position 3, position 4"),
     ("Do users get their tokens faster than without?", "measured",
      "deep-dive: Speedup, estimated and measured", measured, "faster"),
     ("Is everything polled?", "exporter-down", "exporter: Target availability",
      lambda world: world.shown["exporter: Target availability"].word(
          world.line("exporter: Target availability", "")[-1][1]), "EXPORTER DOWN"),
-    ("Who loses while the mean looks healthy?", "requests", "requests: Requests by type and temperature",
+    ("Who loses while the mean looks healthy?", "requests", (
+        "requests: Requests by type and temperature"
+    ),
      losing_kinds, "story at 0.7-1, story at 1+"),
 )  # fmt: skip
 
@@ -446,11 +610,16 @@ def test_the_panel_answers_the_question(
 def test_the_page_has_every_question_with_the_panel_that_answers_it() -> None:
     page = (ROOT / "docs" / "dashboards.md").read_text("utf-8")
     rows = re.findall(r"^\| \d+ \| (.+?) \| (.+?) \|", page, re.MULTILINE)
-    assert rows == [(question, f"*{panel.partition(': ')[2]}*") for question, _, panel, *_ in QUESTIONS]
+    assert rows == [
+        (question, f"*{panel.partition(': ')[2]}*")
+        for question, _, panel, *_ in QUESTIONS
+    ]
 
 
 @pytest.mark.full
-def test_annotations_mark_what_happened_with_labels_that_they_have(seen: dict[str, Seen]) -> None:
+def test_annotations_mark_what_happened_with_labels_that_they_have(
+    seen: dict[str, Seen],
+) -> None:
     found: dict[str, set[str]] = {}
     for name, one in seen.items():
         for uid, marks in one.marks.items():
@@ -458,8 +627,12 @@ def test_annotations_mark_what_happened_with_labels_that_they_have(seen: dict[st
             for mark, data in marks.items():
                 expected = HAPPENED[mark].get(name, bool(data["result"]))
                 assert bool(data["result"]) == expected, (name, uid, mark)
-                found.setdefault(mark, set()).update(*(series["metric"] for series in data["result"]))
+                found.setdefault(mark, set()).update(
+                    *(series["metric"] for series in data["result"])
+                )
     for dashboard in dashboards().values():
         for mark in dashboard["annotations"]["list"][1:]:
-            named = set(re.findall(r"\{\{(\w+)\}\}", mark["titleFormat"] + mark["textFormat"]))
+            named = set(
+                re.findall(r"\{\{(\w+)\}\}", mark["titleFormat"] + mark["textFormat"])
+            )
             assert named <= found[mark["name"]], mark["name"]

@@ -1,4 +1,6 @@
-"""The JSON of the dashboards: settings, variables, words, units and links; `test_executed` runs queries."""
+"""The JSON of the dashboards: settings, variables, words, units and links;
+`test_executed` runs queries.
+"""
 
 import json
 import re
@@ -32,20 +34,27 @@ PANELS = {
 #: Panels that show values.
 SHOWING = {name: panel for name, panel in PANELS.items() if panel["type"] != "text"}
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
-UNITS = {value for name, value in vars(units).items() if isinstance(value, str) and name[0].isupper()}
+UNITS = {
+    value
+    for name, value in vars(units).items()
+    if isinstance(value, str) and name[0].isupper()
+}
 #: Units that Grafana lacks: a factor, and what is counted.
 OWN_UNITS = {"suffix:×", "suffix:tokens/s", "suffix:/min"}
 UIDS = {document["uid"]: document for document in dashboards().values()}
 ALERTS = {rule.title: rule.annotations for rule in read_bundle().alerts}
 #: With a link, once there is a repository that it leads to.
 _LINK = rf" \[More\]\({re.escape(REPOSITORY)}/blob/main/docs/(?P<page>[\w-]+\.md)\)"
-_DESCRIPTION = re.compile(rf"(?P<words>[^\[\]]+){'' if '/OWNER/' in REPOSITORY else _LINK}")
+_DESCRIPTION = re.compile(
+    rf"(?P<words>[^\[\]]+){'' if '/OWNER/' in REPOSITORY else _LINK}"
+)
 #: Grafana's own variables in links: the value of a cell, and the time range.
 OWN = ("__value.raw", "__url_time_range")
 
 
 def test_every_dashboard_can_be_imported_and_opens_alike() -> None:
-    """Grafana asks for the data source at an import, and puts it into the variable of that name.
+    """Grafana asks for the data source at an import, and puts it into the variable of
+    that name.
 
     Read by Grafana 10.4 to 13, which know the schema versions 39 to 42.
     """
@@ -59,8 +68,13 @@ def test_every_dashboard_can_be_imported_and_opens_alike() -> None:
         assert dashboard["description"].endswith("?"), uid
         (asked,) = dashboard["__inputs"]
         source = dashboard["templating"]["list"][0]
-        assert (asked["pluginId"], source["current"]["value"]) == ("prometheus", f"${{{asked['name']}}}")
-        needed = {one["id"] for one in dashboard["__requires"] if one["type"] == "panel"}
+        assert (asked["pluginId"], source["current"]["value"]) == (
+            "prometheus",
+            f"${{{asked['name']}}}",
+        )
+        needed = {
+            one["id"] for one in dashboard["__requires"] if one["type"] == "panel"
+        }
         assert needed == {panel["type"] for panel in panels} - {"row"}, uid
 
 
@@ -69,31 +83,48 @@ def test_grafana_knows_everything_in_a_dashboard() -> None:
     for uid, dashboard in dashboards().items():
         assert misfits(dashboard) == [], uid
     text = json.dumps(dict(dashboards()))
-    assert [path for path in UNTYPED if f'"{path.rpartition(".")[2]}"' not in text] == []
+    assert [
+        path for path in UNTYPED if f'"{path.rpartition(".")[2]}"' not in text
+    ] == []
 
 
 def test_everything_uses_the_chosen_data_source() -> None:
     for uid, dashboard in dashboards().items():
-        assert all(source == DATASOURCE for source in under(dashboard, "datasource")), uid
+        assert all(source == DATASOURCE for source in under(dashboard, "datasource")), (
+            uid
+        )
     assert all(panel["datasource"] == DATASOURCE for panel in SHOWING.values())
 
 
 def test_variables_offer_all_and_are_used() -> None:
     for uid, dashboard in dashboards().items():
         variables = dashboard["templating"]["list"]
-        used = {*variables_in(str(dashboard["panels"]) + str(dashboard["annotations"])), "filters"}
+        used = {
+            *variables_in(str(dashboard["panels"]) + str(dashboard["annotations"])),
+            "filters",
+        }
         assert [one["name"] for one in variables if one["name"] not in used] == [], uid
         for one in (one for one in variables if one["type"] == "query"):
             assert one["refresh"] == 2, "anew when the time range changes"
             if uid == "deep-dive" and one["name"] not in ("pod", "engine"):
                 # One model, at first the one that loses most: nothing is pooled.
-                assert (one["multi"], one["includeAll"], one["sort"]) == (False, False, 0)
+                assert (one["multi"], one["includeAll"], one["sort"]) == (
+                    False,
+                    False,
+                    0,
+                )
             elif one["name"] != "window":
-                assert (one["multi"], one["allValue"], one["current"]["value"]) == (True, ".*", ["$__all"])
+                assert (one["multi"], one["allValue"], one["current"]["value"]) == (
+                    True,
+                    ".*",
+                    ["$__all"],
+                )
 
 
 def test_words_are_short() -> None:
-    """Titles name no metric; a description has 15 words and a link; empty panels say what that means."""
+    """Titles name no metric; a description has 15 words and a link; empty panels say
+    what that means.
+    """
     wrong = [
         name
         for name, panel in SHOWING.items()
@@ -102,8 +133,13 @@ def test_words_are_short() -> None:
         or not re.match(r"[A-Z0-9]|vLLM", panel["title"])
         or not (said := _DESCRIPTION.fullmatch(panel["description"]))
         or not 4 <= len(said["words"].split()) <= 15
-        or not ("page" not in said.groupdict() or (ROOT / "docs" / said["page"]).exists())
-        or (panel["type"] != "heatmap" and not panel["fieldConfig"]["defaults"].get("noValue"))
+        or not (
+            "page" not in said.groupdict() or (ROOT / "docs" / said["page"]).exists()
+        )
+        or (
+            panel["type"] != "heatmap"
+            and not panel["fieldConfig"]["defaults"].get("noValue")
+        )
     ]
     assert wrong == []
 
@@ -145,7 +181,9 @@ def called(panel: Json, matcher: Json) -> bool:
     for target in panel["targets"]:
         legend = target["legendFormat"]
         texts = [re.sub(r"\{\{.*?\}\}", word, legend) for word in ("7", "word")]
-        if matcher["id"] == "byRegexp" and any(re.search(pattern, text) for text in texts):
+        if matcher["id"] == "byRegexp" and any(
+            re.search(pattern, text) for text in texts
+        ):
             return True
         words = ".*".join(re.escape(part) for part in re.split(r"\{\{.*?\}\}", legend))
         if matcher["id"] == "byName" and re.fullmatch(words, pattern):
@@ -163,12 +201,18 @@ def test_every_override_is_of_a_series_or_column_that_the_panel_has() -> None:
             named = by + [one["options"] for one in matchers if one["id"] == "byName"]
             wrong += [f"{name}: {one}" for one in named if one not in there]
         else:
-            wrong += [f"{name}: {one['options']}" for one in matchers if not called(panel, one)]
+            wrong += [
+                f"{name}: {one['options']}"
+                for one in matchers
+                if not called(panel, one)
+            ]
     assert wrong == []
 
 
 def test_thresholds_are_thin_dashed_lines() -> None:
-    """Or hidden in the legend, where there is one for each model; they have no points and no area."""
+    """Or hidden in the legend, where there is one for each model; they have no points
+    and no area.
+    """
     drawn = [
         {name: value for name, value in properties.items() if name != "color"}
         for panel in SHOWING.values()
@@ -182,7 +226,10 @@ def test_thresholds_are_thin_dashed_lines() -> None:
         "showPoints": "never",
     }
     hidden = {"hideFrom": {"legend": True, "tooltip": False, "viz": False}}
-    styles = [{f"custom.{name}": value for name, value in style.items()} for style in (line, hidden)]
+    styles = [
+        {f"custom.{name}": value for name, value in style.items()}
+        for style in (line, hidden)
+    ]
     assert [style in drawn for style in styles] == [True, True]
     assert [each for each in drawn if each not in styles] == []
 
@@ -197,11 +244,16 @@ def test_thresholds_are_queried_and_not_written_down() -> None:
 
 
 def test_states_of_a_timeline_keep_their_words() -> None:
-    """`prepareTimelineFields` replaces values by labels of thresholds if they are coloured by thresholds.
+    """`prepareTimelineFields` replaces values by labels of thresholds if they are
+    coloured by thresholds.
 
     public/app/core/components/TimelineChart/utils.ts.
     """
-    timelines = {name: panel for name, panel in SHOWING.items() if panel["type"] == "state-timeline"}
+    timelines = {
+        name: panel
+        for name, panel in SHOWING.items()
+        if panel["type"] == "state-timeline"
+    }
     assert len(timelines) >= 2
     for name, panel in timelines.items():
         assert panel["fieldConfig"]["defaults"]["color"]["mode"] == "fixed", name
@@ -217,9 +269,17 @@ def complaints(url: str, dashboard: Json, there: set[str]) -> Iterator[str]:
         field = name.removeprefix("__data.fields.")
         # A host and a port stand in an address as they are.
         in_path = not url.startswith(f"http://{found[0]}")
-        if in_path and (field != name or name == "__value.raw") and found["format"] != "percentencode":
+        if (
+            in_path
+            and (field != name or name == "__value.raw")
+            and found["format"] != "percentencode"
+        ):
             yield f"{name} is not percent-encoded"
-        if name not in OWN and name not in names(dashboard) and (field == name or field not in there):
+        if (
+            name not in OWN
+            and name not in names(dashboard)
+            and (field == name or field not in there)
+        ):
             yield f"no variable or field {name}"
     parts = urlsplit(url)
     if not parts.path.startswith("/d/"):
@@ -230,12 +290,22 @@ def complaints(url: str, dashboard: Json, there: set[str]) -> Iterator[str]:
         return
     if "${__url_time_range}" not in parts.query.split("&"):
         yield "does not keep the time"
-    handed = [key.removeprefix("var-") for key, _ in parse_qsl(parts.query) if key.startswith("var-")]
+    handed = [
+        key.removeprefix("var-")
+        for key, _ in parse_qsl(parts.query)
+        if key.startswith("var-")
+    ]
     handed += re.findall(r"\$\{(\w+):queryparam\}", parts.query)
-    yield from (f"{name} is not a variable there" for name in handed if name not in names(target))
+    yield from (
+        f"{name} is not a variable there"
+        for name in handed
+        if name not in names(target)
+    )
     if len(handed) != len(set(handed)):
         yield "hands a variable over twice"
-    yield from (f"does not keep {name}" for name in names(target) - set(handed) - {"filters"})
+    yield from (
+        f"does not keep {name}" for name in names(target) - set(handed) - {"filters"}
+    )
 
 
 def names(dashboard: Json) -> set[str]:
@@ -244,7 +314,9 @@ def names(dashboard: Json) -> set[str]:
 
 
 def test_every_data_link_leads_somewhere_and_keeps_what_is_chosen() -> None:
-    """A dashboard that is imported by hand has no dead link: an alert leads to its rule in Grafana."""
+    """A dashboard that is imported by hand has no dead link: an alert leads to its rule
+    in Grafana.
+    """
     links = [
         (dashboard, panel, link)
         for dashboard in dashboards().values()
@@ -267,7 +339,11 @@ def test_every_data_link_leads_somewhere_and_keeps_what_is_chosen() -> None:
 def test_the_links_at_the_top_lead_to_all_dashboards_and_keep_everything() -> None:
     for uid, dashboard in dashboards().items():
         link, of_vllm = dashboard["links"]
-        assert (link["type"], link["keepTime"], link["includeVars"]) == ("dashboards", True, True), uid
+        assert (link["type"], link["keepTime"], link["includeVars"]) == (
+            "dashboards",
+            True,
+            True,
+        ), uid
         assert (of_vllm["asDropdown"], of_vllm["tags"]) == (True, ["vllm"]), uid
         assert all(set(link["tags"]) <= set(other["tags"]) for other in UIDS.values())
 

@@ -1,4 +1,6 @@
-"""Every dashboard as people see it: nothing is cut off, nothing overlaps, and what is empty says why."""
+"""Every dashboard as people see it: nothing is cut off, nothing overlaps, and what is
+empty says why.
+"""
 
 import asyncio
 import re
@@ -19,9 +21,18 @@ EMPTY = {
     ("exporter", "Failed polls by reason"): "none does",
 }
 #: Pictures that differ from others in data alone, which nothing here would notice.
-LIKE_OTHERS = {("day", "deep-dive"), ("measured", "deep-dive"), ("two-clusters", "overview")}
+LIKE_OTHERS = {
+    ("day", "deep-dive"),
+    ("measured", "deep-dive"),
+    ("two-clusters", "overview"),
+}
 #: One of each dashboard, drawn on a wide screen instead of the usual one.
-ON_WIDE = {("idle", "overview"), ("loads", "deep-dive"), ("healthy", "requests"), ("healthy", "exporter")}
+ON_WIDE = {
+    ("idle", "overview"),
+    ("loads", "deep-dive"),
+    ("healthy", "requests"),
+    ("healthy", "exporter"),
+}
 Drawn = dict[Scene, "Report"]
 
 
@@ -44,14 +55,20 @@ def says_why(panel: PanelReport, uid: str) -> bool:
 
 @pytest.mark.full
 @pytest.mark.timeout(600)
-def test_nothing_is_cut_off_nothing_overlaps_and_what_is_empty_says_why(drawn: Drawn) -> None:
+def test_nothing_is_cut_off_nothing_overlaps_and_what_is_empty_says_why(
+    drawn: Drawn,
+) -> None:
     wrong = [
         f"{scene.picture}, {scene.width} pixels: {words}"
         for scene, report in drawn.items()
         for panel in report.panels
         for words in (
             *panel.faults(),
-            *([f"{panel.title} is empty"] if panel.empty and not says_why(panel, scene.dashboard) else []),
+            *(
+                [f"{panel.title} is empty"]
+                if panel.empty and not says_why(panel, scene.dashboard)
+                else []
+            ),
         )
     ]
     assert wrong == []
@@ -64,7 +81,8 @@ def test_where_all_is_well_no_panel_is_empty(drawn: Drawn) -> None:
         (scene.dashboard, panel.title)
         for scene, report in drawn.items()
         for panel in report.panels
-        if panel.empty and scene.world == ("requests" if scene.dashboard == "requests" else "healthy")
+        if panel.empty
+        and scene.world == ("requests" if scene.dashboard == "requests" else "healthy")
     }
     assert empty == set(EMPTY)
 
@@ -75,25 +93,44 @@ def test_words_are_read_as_words(drawn: Drawn) -> None:
     states = drawn[Scene("states", "overview")].panel("Models by verdict")
     # From bad to good, as in the table below.
     assert states.lines[::2] == (
-        *("✖ DOWN", "▼ HARMFUL", "▼ LIKELY HARMFUL"),
-        *("BYPASSED", "▲ BENEFICIAL", "NO VERDICT"),
+        "✖ DOWN",
+        "▼ HARMFUL",
+        "▼ LIKELY HARMFUL",
+        "BYPASSED",
+        "▲ BENEFICIAL",
+        "NO VERDICT",
     )
-    harmful, nothing = (drawn[Scene(world, "overview")] for world in ("harmful", "no-exporter"))
+    harmful, nothing = (
+        drawn[Scene(world, "overview")] for world in ("harmful", "no-exporter")
+    )
     assert harmful.panel("Models by verdict").lines == ("▼ HARMFUL", "1")
     assert harmful.panel("Time won or lost, 24 h").lines[0] == "lost"
     assert "limit: harmful below" in harmful.panel("Speedup").lines
-    severities = [line for line in harmful.panel("Firing alerts").lines if line in ("critical", "warning")]
+    severities = [
+        line
+        for line in harmful.panel("Firing alerts").lines
+        if line in ("critical", "warning")
+    ]
     assert severities == sorted(severities)
     assert len(severities) > 2
     row = "\n".join(harmful.panel("Models").lines)
-    assert re.search(r"^▼ HARMFUL 0\.\d+–0\.\d+, calibrated\nswitch off \(\+\d\d %\)$", row, re.MULTILINE)
+    assert re.search(
+        r"^▼ HARMFUL 0\.\d+–0\.\d+, calibrated\nswitch off \(\+\d\d %\)$",
+        row,
+        re.MULTILINE,
+    )
     ended = drawn[Scene("exporter-down", "overview")].panel("Speedup").lines
-    assert ended[ended.index("eu-1 chat meta-llama/Llama-3.3-70B-Instruct") + 1] == "-", "no last value"
+    assert (
+        ended[ended.index("eu-1 chat meta-llama/Llama-3.3-70B-Instruct") + 1] == "-"
+    ), "no last value"
     assert "NO EXPORTER" in nothing.panel("Models").lines
     assert nothing.panel("Time won or lost, 24 h").lines == ("needs the exporter",)
     down = drawn[Scene("exporter-down", "exporter")]
     assert down.panel("Versions of exporters").lines == ("no exporter answers",)
-    assert "No exporter: let Prometheus scrape port 9850." in nothing.panel("What is missing").lines
+    assert (
+        "No exporter: let Prometheus scrape port 9850."
+        in nothing.panel("What is missing").lines
+    )
 
 
 def test_the_page_shows_every_picture_and_no_other() -> None:

@@ -1,4 +1,6 @@
-"""What dashboards query: series that exist, narrowed down by every variable, at Grafana's rates."""
+"""What dashboards query: series that exist, narrowed down by every variable, at
+Grafana's rates.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,18 +22,22 @@ from dashboards.series import DURATIONS, exists, labels, matchers, tree
 NARROWED = ("cluster", "namespace", "model_name", "window")
 #: The same of the exporter's own series of engines, in panels.
 OF_ENGINES = ("pod", "engine")
-#: What must be equal, by board: Grafana does not escape the value of a variable that has only one.
+#: What must be equal, by board: Grafana does not escape the value of a variable that
+#: has only one.
 EXACT = {("window", "overview"), ("window", "deep-dive"), ("model_name", "deep-dive")}
 #: Ratios whose mean over engines is meant: the size of a cache is not known.
 MEANT = ("vllm_specdec_kv_cache_usage_ratio",)
-#: Characters of a query that can still be read, as the longest of kube-prometheus; longer ones are recorded.
+#: Characters of a query that can still be read, as the longest of kube-prometheus;
+#: longer ones are recorded.
 MAX_QUERY = 900
 _VARIABLE = re.compile(r"label_values\((.+), \w+\)|query_result\((.+)\)", re.DOTALL)
 _RATIO = re.compile(r"vllm_specdec_\w*(_ratio|speedup|_length)|:ratio_")
 
 
 class Query(NamedTuple):
-    """A query: its dashboard, its panel, annotation or variable, its PromQL, and the variables it may use."""
+    """A query: its dashboard, its panel, annotation or variable, its PromQL, and the
+    variables it may use.
+    """
 
     dashboard: str
     place: str
@@ -56,10 +62,16 @@ def _queries(uid: str, dashboard: Json) -> Iterator[Query]:
         if variable["type"] == "query":
             found = _VARIABLE.fullmatch(variable["query"]["query"])
             assert found is not None
-            yield Query(uid, f"variable {variable['name']}", found[1] or found[2], names[:at])
+            yield Query(
+                uid, f"variable {variable['name']}", found[1] or found[2], names[:at]
+            )
 
 
-QUERIES = [query for uid, dashboard in dashboards().items() for query in _queries(uid, dashboard)]
+QUERIES = [
+    query
+    for uid, dashboard in dashboards().items()
+    for query in _queries(uid, dashboard)
+]
 
 
 def test_every_series_exists() -> None:
@@ -73,7 +85,9 @@ def test_every_series_exists() -> None:
 
 
 def test_rates_are_over_grafanas_rate_interval_or_minutes() -> None:
-    """At least four scrapes, and no less than a pixel; where a window is meant, it has five minutes."""
+    """At least four scrapes, and no less than a pixel; where a window is meant, it has
+    five minutes.
+    """
     assert [
         (query.dashboard, query.place, inner.range)
         for query in QUERIES
@@ -86,30 +100,41 @@ def test_rates_are_over_grafanas_rate_interval_or_minutes() -> None:
 
 
 def test_no_query_is_a_burden() -> None:
-    """A subquery is evaluated for a whole range at each point: over time, rules record such things."""
+    """A subquery is evaluated for a whole range at each point: over time, rules record
+    such things.
+    """
     targets = [
         (uid, panel["title"], target)
         for uid, dashboard in dashboards().items()
         for panel in every_panel(dashboard)
         for target in panel.get("targets", ())
     ]
-    assert [place for *place, target in targets if len(target["expr"]) > MAX_QUERY] == []
-    assert [(one.dashboard, one.place) for one in QUERIES if len(one.expr) > MAX_QUERY] == []
+    assert [
+        place for *place, target in targets if len(target["expr"]) > MAX_QUERY
+    ] == []
+    assert [
+        (one.dashboard, one.place) for one in QUERIES if len(one.expr) > MAX_QUERY
+    ] == []
     assert [
         place
         for *place, target in targets
-        if not target["instant"] and any(nodes(tree(target["expr"]), promql.SubqueryExpr))
+        if not target["instant"]
+        and any(nodes(tree(target["expr"]), promql.SubqueryExpr))
     ] == []
 
 
 def test_no_ratio_is_averaged() -> None:
-    """It is weighted with what it divides by, or sums are divided: replicas are of very different traffic."""
+    """It is weighted with what it divides by, or sums are divided: replicas are of very
+    different traffic.
+    """
     averaged = {
         (query.dashboard, query.place, name)
         for query in QUERIES
         for node in nodes(tree(query.expr), promql.AggregateExpr)
         if str(node.op) in ("avg", "quantile")
-        for name in [selector_name(one) for one in nodes(node.expr, promql.VectorSelector)]
+        for name in [
+            selector_name(one) for one in nodes(node.expr, promql.VectorSelector)
+        ]
         if _RATIO.search(name) and name not in MEANT
     }
     assert averaged == set()
@@ -117,29 +142,50 @@ def test_no_ratio_is_averaged() -> None:
 
 def lacking(selector: promql.VectorSelector, query: Query) -> Iterator[str]:
     """Yield the variables that apply to a selector and do not narrow it down."""
-    there, alert = labels(selector), selector_name(selector) == "ALERTS"
+    there = labels(selector)
+    alert = selector_name(selector) == "ALERTS"
     own = selector_name(selector).startswith(("vllm_specdec_", "engine:"))
     own = own and {"model_name", "engine"} <= there
     in_panel = not query.place.startswith(("annotation ", "variable "))
     for label in NARROWED:
-        if label not in there or label not in query.before or (alert and label == "window"):
+        if (
+            label not in there
+            or label not in query.before
+            or (alert and label == "window")
+        ):
             continue
         exact = (label, query.dashboard) in EXACT and not alert
         operator = promql.MatchOp.Equal if exact else promql.MatchOp.Re
         # An alert of an exporter has no model: "or none" is as good there.
-        wanted = {f"${label}", f"${label}|", f"${{{label}:regex}}|"} if alert else {f"${label}"}
-        if not any((m.name, m.op) == (label, operator) and m.value in wanted for m in matchers(selector)):
+        if alert:
+            wanted = {f"${label}", f"${label}|", f"${{{label}:regex}}|"}
+        else:
+            wanted = {f"${label}"}
+        if not any(
+            (m.name, m.op) == (label, operator) and m.value in wanted
+            for m in matchers(selector)
+        ):
             yield label
-    chosen = {(m.name, m.value) for m in matchers(selector) if m.op == promql.MatchOp.Re}
+    chosen = {
+        (m.name, m.value) for m in matchers(selector) if m.op == promql.MatchOp.Re
+    }
     if own and in_panel and query.dashboard == "deep-dive":
         yield from (label for label in OF_ENGINES if (label, f"${label}") not in chosen)
 
 
 def is_joined(selector: promql.VectorSelector, query: Query) -> bool:
-    """Return whether it is a record of all models that is joined with one of the chosen models."""
-    of_models = [one for one in query.selectors if selector_name(one).startswith("model:")]
-    every = [one for one in of_models if not {m.name for m in matchers(one)} & set(NARROWED)]
-    chosen = [one for one in of_models if one not in every and not [*lacking(one, query)]]
+    """Return whether it is a record of all models that is joined with one of the chosen
+    models.
+    """
+    of_models = [
+        one for one in query.selectors if selector_name(one).startswith("model:")
+    ]
+    every = [
+        one for one in of_models if not {m.name for m in matchers(one)} & set(NARROWED)
+    ]
+    chosen = [
+        one for one in of_models if one not in every and not [*lacking(one, query)]
+    ]
     sides = (
         [[*nodes(side, promql.VectorSelector)] for side in pair]
         for node in nodes(tree(query.expr), promql.BinaryExpr)
@@ -147,12 +193,15 @@ def is_joined(selector: promql.VectorSelector, query: Query) -> bool:
         for pair in ((node.lhs, node.rhs), (node.rhs, node.lhs))
     )
     return selector in every and any(
-        selector in these and any(one in those for one in chosen) for these, those in sides
+        selector in these and any(one in those for one in chosen)
+        for these, those in sides
     )
 
 
 def test_every_selector_is_narrowed_down_by_every_variable_that_applies() -> None:
-    """But what is joined with narrowed ones; and since when alerts are active, matched with the alerts."""
+    """But what is joined with narrowed ones; and since when alerts are active, matched
+    with the alerts.
+    """
     assert [
         f"{query.dashboard}, {query.place}: {selector_name(selector)} lacks {label}"
         for query in QUERIES
@@ -164,9 +213,12 @@ def test_every_selector_is_narrowed_down_by_every_variable_that_applies() -> Non
     ] == []
 
 
-def test_a_record_of_all_models_is_narrowed_down_by_what_it_is_joined_with_alone() -> None:
+def test_a_record_of_all_models_is_narrowed_down_by_what_it_is_joined_with_alone() -> (
+    None
+):
     chosen, every = (
-        f"model:vllm_specdec_speedup:ratio_rate{of}" for of in ('5m{model_name="$model_name"}', "1d")
+        f"model:vllm_specdec_speedup:ratio_rate{of}"
+        for of in ('5m{model_name="$model_name"}', "1d")
     )
     joined = {
         f"{chosen} * on (model_name) {every}": True,
@@ -175,25 +227,41 @@ def test_a_record_of_all_models_is_narrowed_down_by_what_it_is_joined_with_alone
         f"{every} * on (model_name) {every} or {chosen}": False,
     }
     queries = [Query("deep-dive", "", expr, ["model_name"]) for expr in joined]
-    assert {q.expr: is_joined(next(s for s in q.selectors if "1d" in str(s)), q) for q in queries} == joined
+    assert {
+        q.expr: is_joined(next(s for s in q.selectors if "1d" in str(s)), q)
+        for q in queries
+    } == joined
 
 
 # --- what they give, of few series
 
 
-def _verify(folder: Path, world: World, part: str, samples: Mapping[str, float]) -> None:
-    """Assert what queries give that have this part, joined by `or`, with all of one model chosen."""
-    found = [one.expr for one in QUERIES if one.dashboard == "deep-dive" and part in one.expr]
+def _verify(
+    folder: Path, world: World, part: str, samples: Mapping[str, float]
+) -> None:
+    """Assert what queries give that have this part, joined by `or`, with all of one
+    model chosen.
+    """
+    found = [
+        one.expr for one in QUERIES if one.dashboard == "deep-dive" and part in one.expr
+    ]
     expr = re.sub(r"\$\w+", ".*", " or ".join(found).replace("$model_name", MODEL))
     expr = f"round({expr}, 0.1)"
     rules = {name for name in records(read_bundle()) if name in expr}
-    complaint = verify(folder, History("board", world, [Asked(18, expr, samples)]), rules=rules)
+    complaint = verify(
+        folder, History("board", world, [Asked(18, expr, samples)]), rules=rules
+    )
     assert complaint == "", complaint
 
 
 @pytest.mark.parametrize(
     ("in_use", "advised", "todo"),
-    [((3, 3), (3, 4), "20"), ((3, 3), (4, 5), "3 4 10"), ((2, 3), (3, 3), "8"), ((3, 3), (3, 3), "20")],
+    [
+        ((3, 3), (3, 4), "20"),
+        ((3, 3), (4, 5), "3 4 10"),
+        ((2, 3), (3, 3), "8"),
+        ((3, 3), (3, 3), "20"),
+    ],
 )
 def test_k_is_kept_where_all_engines_have_the_advised_one(
     in_use: tuple[int, int], advised: tuple[int, int], todo: str, tmp_path: Path
@@ -208,11 +276,21 @@ def test_k_is_kept_where_all_engines_have_the_advised_one(
 
 
 def test_an_engine_is_as_fast_as_the_rules_say(tmp_path: Path) -> None:
-    """Against a replica without speculation 0.8, and not what the exporter says without one."""
+    """Against a replica without speculation 0.8, and not what the exporter says without
+    one.
+    """
     world = World()
     world.engine(Phase(20, acceptance=(0.6, 0.4), speedup=1.5, step_seconds=0.07))
-    world.engine(idle(20, activity="off", step_fit=(0.02, 0.001)), instance="10.0.0.2:9850")
-    labels = 'engine="0", instance="10.0.0.1:9850", job="vllm-specdec-exporter", namespace="chat"'
+    world.engine(
+        idle(20, activity="off", step_fit=(0.02, 0.001)), instance="10.0.0.2:9850"
+    )
+    labels = (
+        'engine="0", instance="10.0.0.1:9850", job="vllm-specdec-exporter", '
+        'namespace="chat"'
+    )
     _verify(
-        tmp_path, world, "engine:vllm_specdec_speedup:last3m{", {f'{{{labels}, model_name="{MODEL}"}}': 0.8}
+        tmp_path,
+        world,
+        "engine:vllm_specdec_speedup:last3m{",
+        {f'{{{labels}, model_name="{MODEL}"}}': 0.8},
     )

@@ -22,7 +22,9 @@ KINDS = "requests: Requests by type and temperature"
 POSITIONS = "requests: Positions, where drafted and of all drafts"
 #: The rows of the table of kinds.
 ROWS = {
-    ("code", "0"), ("code", "0.7-1"), ("extraction", "0"), ("chat", "unset"), ("chat", "0.5-0.7"),
+    ("code", "0"), ("code", "0.7-1"), ("extraction", "0"), ("chat", "unset"), ("chat", (
+        "0.5-0.7"
+    )),
     ("story", "0.7-1"), ("story", "1+"), ("support", "0-0.5"),
 }  # fmt: skip
 
@@ -34,22 +36,30 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def grown(world: World, name: str, scrapes: int, **labels: str) -> float:
-    """Return the increase of counters with these labels over the last scrapes, all together."""
+    """Return the increase of counters with these labels over the last scrapes, all
+    together.
+    """
     found = list(world.scraped.select(f"vllm_specdec_{name}", **labels))
     assert found, (name, labels)
     return float(sum(rows[-1] - rows[-1 - scrapes] for _, rows in found))
 
 
 def is_ratio_of(
-    world: World, shown: float, of: tuple[str, dict[str, str]], to: tuple[str, dict[str, str]]
+    world: World,
+    shown: float,
+    of: tuple[str, dict[str, str]],
+    to: tuple[str, dict[str, str]],
 ) -> None:
     """Hold a ratio to the counters of half an hour.
 
-    The sample at its very beginning counts up to Prometheus 2, and does not from 3 on. Near 0 a counter is
-    extrapolated to a shorter time.
+    The sample at its very beginning counts up to Prometheus 2, and does not from 3 on.
+    Near 0 a counter is extrapolated to a shorter time.
     """
     windows = [round(1800 / world.interval) - less for less in (0, 1)]
-    expected = [grown(world, of[0], n, **of[1]) / grown(world, to[0], n, **to[1]) for n in windows]
+    expected = [
+        grown(world, of[0], n, **of[1]) / grown(world, to[0], n, **to[1])
+        for n in windows
+    ]
     assert 0.98 * min(expected) <= shown <= 1.02 * max(expected)
 
 
@@ -62,17 +72,32 @@ def column(world: World, name: str, **values: Value) -> dict[tuple[str, ...], fl
 def test_a_row_is_a_ratio_of_sums_over_all_models_and_pods(world: World) -> None:
     for cells in panel(world, KINDS).rows("request_type", "temperature").values():
         assert len(cells) == 7, "every column has a value"
-    lose, accepted, parts = (column(world, name) for name in ("Lose", "Acceptance", "Of all rejected"))
+    lose, accepted, parts = (
+        column(world, name) for name in ("Lose", "Acceptance", "Of all rejected")
+    )
     assert set(lose) == ROWS
-    outcomes, drafted = "request_outcomes_total", "request_draft_tokens_total"
+    outcomes = "request_outcomes_total"
+    drafted = "request_draft_tokens_total"
     for kind, heat in ROWS:
         own = {"request_type": kind, "temperature": heat}
-        is_ratio_of(world, lose[kind, heat], (outcomes, {**own, "outcome": "loses"}), (outcomes, own))
-        is_ratio_of(world, accepted[kind, heat], ("request_accepted_tokens_total", own), (drafted, own))
+        is_ratio_of(
+            world,
+            lose[kind, heat],
+            (outcomes, {**own, "outcome": "loses"}),
+            (outcomes, own),
+        )
+        is_ratio_of(
+            world,
+            accepted[kind, heat],
+            ("request_accepted_tokens_total", own),
+            (drafted, own),
+        )
     assert sum(parts.values()) == pytest.approx(1, rel=1e-5)
 
 
-def test_a_mean_that_looks_healthy_hides_rows_of_which_nearly_all_requests_lose(world: World) -> None:
+def test_a_mean_that_looks_healthy_hides_rows_of_which_nearly_all_requests_lose(
+    world: World,
+) -> None:
     tile = panel(world, "requests: Acceptance by request").values()
     assert tile["together"] > Thresholds().healthy_acceptance_ratio
     assert tile["P10, interpolated"] < ZONES["poor_request_acceptance_ratio"]
@@ -84,18 +109,28 @@ def test_a_mean_that_looks_healthy_hides_rows_of_which_nearly_all_requests_lose(
 
 
 def test_a_choice_leaves_the_requests_that_it_names(world: World) -> None:
-    """Also a model that only clients name: an adapter is a model to them, and none to the engine."""
+    """Also a model that only clients name: an adapter is a model to them, and none to
+    the engine.
+    """
     viewing = Viewing(world.end - 10_800, world.end, scrape_interval=world.interval)
     known = resolve(world.prometheus, dashboards()["requests"], viewing)
     assert set(known["model_name"].options) == {LLAMA, QWEN, ADAPTER}
     assert set(column(world, "Lose", model_name=(ADAPTER,))) == {("support", "0-0.5")}
     filtered = Viewing(viewing.start, viewing.end, {}, {"request_type": "chat"})
-    (kinds,) = (one for one in look(world.prometheus, filtered, ["requests"]) if one.name == KINDS)
+    (kinds,) = (
+        one
+        for one in look(world.prometheus, filtered, ["requests"])
+        if one.name == KINDS
+    )
     assert {key for key, *_ in kinds.rows("request_type")} == {"chat"}
 
 
-def test_where_drafts_vary_the_share_of_all_drafts_understates_far_positions(world: World) -> None:
-    """n-gram drafts of any length, whose tokens are accepted alike everywhere; full ones all reach it."""
+def test_where_drafts_vary_the_share_of_all_drafts_understates_far_positions(
+    world: World,
+) -> None:
+    """n-gram drafts of any length, whose tokens are accepted alike everywhere; full
+    ones all reach it.
+    """
     rows = panel(world, POSITIONS, model_name=(QWEN,)).rows("position")
     true, pooled, reach = (
         [float(rows[str(at),][name]) for at in (0, 8)]
@@ -106,20 +141,30 @@ def test_where_drafts_vary_the_share_of_all_drafts_understates_far_positions(wor
     assert pooled[1] < 0.5 * true[1]
     full = panel(world, POSITIONS, model_name=(LLAMA,)).rows("position")
     assert {cells["Drafts that reach it"] for cells in full.values()} == {"1"}
-    accepted, drafted = "request_accepted_per_position_total", "request_drafted_per_position_total"
+    accepted = "request_accepted_per_position_total"
+    drafted = "request_drafted_per_position_total"
     for at, cells in panel(world, POSITIONS).rows("position").items():
         own = {"position": at[0]}
-        is_ratio_of(world, float(cells["Where drafted"]), (accepted, own), (drafted, own))
+        is_ratio_of(
+            world, float(cells["Where drafted"]), (accepted, own), (drafted, own)
+        )
 
 
 def test_shares_of_records_are_of_all_requests(world: World) -> None:
     shares = panel(world, "requests: Records in answers").values()
-    assert set(shares) == {"detailed", "summary", "nothing drafted", "no record", "malformed"}
+    assert set(shares) == {
+        "detailed",
+        "summary",
+        "nothing drafted",
+        "no record",
+        "malformed",
+    }
     assert sum(shares.values()) == pytest.approx(1)
     missing = RECORDED["none"] + RECORDED["malformed"]
     assert shares["no record"] + shares["malformed"] == pytest.approx(missing, abs=0.02)
     found = panel(world, "requests: Observed and finished requests").values()
-    # The world pushes some three requests a second; its simulated server finishes about seven.
+    # The world pushes some three requests a second; its simulated server finishes about
+    # seven.
     assert 0.2 < found["observed"] / found["finished by vLLM"] < 1.0
 
 
@@ -129,4 +174,9 @@ def test_tenants_are_rows_and_all_others_are_one(world: World) -> None:
     name = "tenant_requests_total"
     for (tenant,), cells in rows.items():
         own = {"tenant": tenant}
-        is_ratio_of(world, float(cells["Lose"]), (name, {**own, "outcome": "loses"}), (name, own))
+        is_ratio_of(
+            world,
+            float(cells["Lose"]),
+            (name, {**own, "outcome": "loses"}),
+            (name, own),
+        )

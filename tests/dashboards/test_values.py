@@ -1,4 +1,6 @@
-"""What panels show is right: computed again in Python, from the counters as they were scraped."""
+"""What panels show is right: computed again in Python, from the counters as they were
+scraped.
+"""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -47,22 +49,31 @@ def chosen(model: str, world: World | None = None) -> dict[str, Value]:
 
 
 def test_a_row_of_a_model_is_ratios_of_sums(healthy: World) -> None:
-    """A busy engine counts for more than a quiet one; speedup is all tokens over all their plain time."""
+    """A busy engine counts for more than a quiet one; speedup is all tokens over all
+    their plain time.
+    """
     rows = panel(healthy, "overview: Models").rows("model_name")
     for model in MODELS:
         engines = grown(healthy, model_name=model)
         drafts = [engine.drafts for engine in engines]
-        assert model == QWEN or max(drafts) > 10 * min(drafts), "a mean of ratios is another number"
+        assert model == QWEN or max(drafts) > 10 * min(drafts), (
+            "a mean of ratios is another number"
+        )
         expected = {
             "Acceptance": total(engines, "accepted") / total(engines, "draft_tokens"),
-            "Speedup": total(engines, "generated") / sum(one.generated / one.speedup for one in engines),
+            "Speedup": total(engines, "generated")
+            / sum(one.generated / one.speedup for one in engines),
             "K": engines[0].k,
         }
-        assert {name: float(rows[model,][name]) for name in expected} == pytest.approx(expected, rel=1e-5)
+        assert {name: float(rows[model,][name]) for name in expected} == pytest.approx(
+            expected, rel=1e-5
+        )
 
 
 def test_a_row_of_an_engine_is_its_own(healthy: World) -> None:
-    """Three pods, each with the exporter's own speedup; at first of the model that gains least."""
+    """Three pods, each with the exporter's own speedup; at first of the model that
+    gains least.
+    """
     rows = panel(healthy, "deep-dive: Engines").rows("instance", "engine")
     found = sorted(float(row["Speedup"]) for row in rows.values())
     assert found == pytest.approx(
@@ -74,13 +85,17 @@ def test_what_is_drawn_over_time_is_of_each_model(healthy: World) -> None:
     """Coverage and waste are ratios of sums, too."""
     for model in MODELS:
         shown = panel(
-            healthy, "deep-dive: Coverage and wasted verification", **chosen(model, healthy)
+            healthy,
+            "deep-dive: Coverage and wasted verification",
+            **chosen(model, healthy),
         ).values()
-        coverage, waste = [], []
+        coverage = []
+        waste = []
         for scrapes in (4, 3):
             engines = grown(healthy, scrapes, model_name=model)
             drafts, accepted, drafted, generated = (
-                total(engines, name) for name in ("drafts", "accepted", "draft_tokens", "generated")
+                total(engines, name)
+                for name in ("drafts", "accepted", "draft_tokens", "generated")
             )
             coverage.append(min(1.0, (accepted + drafts) / generated))
             waste.append((drafted - accepted) / (drafted + drafts))
@@ -91,18 +106,24 @@ def test_what_is_drawn_over_time_is_of_each_model(healthy: World) -> None:
 # --- positions and K, with engines of different K
 
 
-def test_positions_are_ratios_of_sums_over_the_engines_that_have_them(healthy: World) -> None:
+def test_positions_are_ratios_of_sums_over_the_engines_that_have_them(
+    healthy: World,
+) -> None:
     """Of all drafts, and of those accepted up to the one before."""
     survival, conditional = (
         panel(healthy, f"deep-dive: {title}").values()
         for title in ("Acceptance by position", "Conditional acceptance by position")
     )
     for position in range(3):
-        of_all, of_reached = [], []
+        of_all = []
+        of_reached = []
         for engines in rate_windows(healthy, model_name=LLAMA):
             deep = [engine for engine in engines if engine.k > position]
             accepted = sum(engine.positions[position] for engine in deep)
-            reached = sum(engine.positions[position - 1] if position else engine.drafts for engine in deep)
+            reached = sum(
+                engine.positions[position - 1] if position else engine.drafts
+                for engine in deep
+            )
             of_all.append(accepted / total(deep, "drafts"))
             of_reached.append(accepted / reached)
         assert is_one_of(survival[f"position {position}"], of_all)
@@ -112,9 +133,9 @@ def test_positions_are_ratios_of_sums_over_the_engines_that_have_them(healthy: W
 @pytest.mark.parametrize(("model", "k"), [(LLAMA, 3), (QWEN, 4)])
 def test_each_k_is_of_one_model(healthy: World, model: str, k: int) -> None:
     """The K in use and the K advised are marked, the gain is over the K in use."""
-    found = panel(healthy, "deep-dive: What each K gives", **chosen(model, healthy)).rows(
-        "model_name", "num_speculative_tokens"
-    )
+    found = panel(
+        healthy, "deep-dive: What each K gives", **chosen(model, healthy)
+    ).rows("model_name", "num_speculative_tokens")
     rows = {int(own): cells for (name, own), cells in found.items() if name == model}
     assert [own for own, cells in rows.items() if "In use" in cells] == [k]
     assert sum("Advised" in cells for cells in rows.values()) == 1
@@ -124,15 +145,23 @@ def test_each_k_is_of_one_model(healthy: World, model: str, k: int) -> None:
     assert speedups[0] == 1
     engines = grown(healthy, model_name=model)
     for own in range(1, 1 + k):
-        expected = 1 + sum(sum(one.positions[:own]) for one in engines) / total(engines, "drafts")
+        expected = 1 + sum(sum(one.positions[:own]) for one in engines) / total(
+            engines, "drafts"
+        )
         assert float(rows[own]["Length"]) == pytest.approx(expected, rel=1e-5)
     assert float(rows[k]["Gain"]) == pytest.approx(0, abs=1e-9)
-    assert float(rows[1]["Gain"]) == pytest.approx(speedups[1] / speedups[k] - 1, rel=1e-4)
+    assert float(rows[1]["Gain"]) == pytest.approx(
+        speedups[1] / speedups[k] - 1, rel=1e-4
+    )
 
 
-def test_a_change_is_judged_by_the_time_per_output_token_before_and_after(changes: World) -> None:
+def test_a_change_is_judged_by_the_time_per_output_token_before_and_after(
+    changes: World,
+) -> None:
     """Of a rollout from K=3 to K=5 at the same load, from five minutes after it on."""
-    found = panel(changes, "deep-dive: Before and after each change", **chosen(QWEN)).rows("was_k")
+    found = panel(
+        changes, "deep-dive: Before and after each change", **chosen(QWEN)
+    ).rows("was_k")
     assert {k for (k,) in found} == {"3", "5"}
     times = {}
     for k, pod in (("3", "coder-6d5f8b7c9-0"), ("5", "coder-7c9bd4f4d-0")):
@@ -140,8 +169,12 @@ def test_a_change_is_judged_by_the_time_per_output_token_before_and_after(change
             next(rows for _, rows in changes.scraped.select(f"vllm:{name}", pod=pod))
             for name in ("request_decode_time_seconds_sum", "generation_tokens_total")
         )
-        times[k] = float((np.nanmax(spent) - np.nanmin(spent)) / (np.nanmax(made) - np.nanmin(made)))
-        row = {name: float(found[k,][name]) for name in ("From", "TPOT", "To", "Minutes")}
+        times[k] = float(
+            (np.nanmax(spent) - np.nanmin(spent)) / (np.nanmax(made) - np.nanmin(made))
+        )
+        row = {
+            name: float(found[k,][name]) for name in ("From", "TPOT", "To", "Minutes")
+        }
         assert row["TPOT"] == pytest.approx(times[k], rel=0.01)
         assert row["From"] <= row["TPOT"] <= row["To"]
         assert 20 <= row["Minutes"] <= 30
@@ -149,17 +182,23 @@ def test_a_change_is_judged_by_the_time_per_output_token_before_and_after(change
     assert [found[k,].get("Since then") for k in ("3", "5")] == ["faster now", None]
     assert float(found["3",]["Until"]) > 300
     assert found["5",]["Until"] == "now"
-    assert panel(changes, "deep-dive: Before and after each change", **chosen(LLAMA)).empty, "engines differ"
+    assert panel(
+        changes, "deep-dive: Before and after each change", **chosen(LLAMA)
+    ).empty, "engines differ"
 
 
 def test_a_k_that_only_some_engines_have_has_no_speedup(changes: World) -> None:
     """It would be of other traffic: of one model, with pods of K=2 and K=3."""
-    found = panel(changes, "deep-dive: What each K gives", **chosen(LLAMA)).rows("num_speculative_tokens")
+    found = panel(changes, "deep-dive: What each K gives", **chosen(LLAMA)).rows(
+        "num_speculative_tokens"
+    )
     assert [k for (k,), cells in found.items() if "In use" in cells] == ["2", "3"]
     known = [
         {
             own["num_speculative_tokens"]
-            for own, rows in changes.scraped.select("vllm_specdec_estimated_speedup_at", pod=pod)
+            for own, rows in changes.scraped.select(
+                "vllm_specdec_estimated_speedup_at", pod=pod
+            )
             if not math.isnan(rows[-1])
         }
         for pod in ("llama-0", "llama-1")
@@ -173,10 +212,14 @@ def test_a_k_that_only_some_engines_have_has_no_speedup(changes: World) -> None:
 
 def test_the_present_batch_is_marked(healthy: World) -> None:
     """The rows of each pod's requests."""
-    rows = panel(healthy, "deep-dive: Advised K by batch size", **chosen(LLAMA)).rows("batch_size")
+    rows = panel(healthy, "deep-dive: Advised K by batch size", **chosen(LLAMA)).rows(
+        "batch_size"
+    )
     running = [
         samples[-1]
-        for _, samples in healthy.scraped.select("vllm_specdec_requests_running", model_name=LLAMA)
+        for _, samples in healthy.scraped.select(
+            "vllm_specdec_requests_running", model_name=LLAMA
+        )
     ]
     sizes = sorted(int(size) for (size,) in rows)
     expected = {next(size for size in sizes if size >= one) for one in running}
@@ -184,26 +227,44 @@ def test_the_present_batch_is_marked(healthy: World) -> None:
 
 
 def test_the_heatmap_counts_every_draft_once(healthy: World) -> None:
-    """Its cumulative buckets, taken apart, are the distribution of accepted tokens per draft."""
+    """Its cumulative buckets, taken apart, are the distribution of accepted tokens per
+    draft.
+    """
     shown = panel(healthy, "deep-dive: Accepted tokens per draft").values()
     cumulative = [0.0, *(shown[le] for le in sorted(shown, key=float))]
     parts = np.diff(cumulative)
-    windows = [distribution(engines) for engines in rate_windows(healthy, model_name=LLAMA)]
-    shares = [[counts[n] / sum(counts.values()) for n in sorted(counts)] for counts in windows]
+    windows = [
+        distribution(engines) for engines in rate_windows(healthy, model_name=LLAMA)
+    ]
+    shares = [
+        [counts[n] / sum(counts.values()) for n in sorted(counts)] for counts in windows
+    ]
     assert any(np.allclose(parts / parts.sum(), share, rtol=1e-6) for share in shares)
 
 
-def test_the_estimate_of_several_engines_is_what_they_emit_over_what_it_costs(healthy: World) -> None:
-    """Tokens out of all drafts over the plain steps that these took, by the gauges of each engine."""
+def test_the_estimate_of_several_engines_is_what_they_emit_over_what_it_costs(
+    healthy: World,
+) -> None:
+    """Tokens out of all drafts over the plain steps that these took, by the gauges of
+    each engine.
+    """
     shown = panel(healthy, "deep-dive: Speedup, estimated and measured").values()
 
     def gauges(name: str) -> dict[tuple[str, str], float]:
         query = f'vllm_specdec_{name}{{window="5m",model_name="{LLAMA}"}}'
         found = healthy.prometheus.query(query, healthy.end)
-        return {(dict(one)["pod"], dict(one)["engine"]): value for one, value in found.items()}
+        return {
+            (dict(one)["pod"], dict(one)["engine"]): value
+            for one, value in found.items()
+        }
 
     drafts, accepted, estimates = (
-        gauges(name) for name in ("drafts_per_second", "accepted_tokens_per_second", "estimated_speedup")
+        gauges(name)
+        for name in (
+            "drafts_per_second",
+            "accepted_tokens_per_second",
+            "estimated_speedup",
+        )
     )
     emitted = {key: drafts[key] + accepted[key] for key in drafts}
     steps = sum(tokens / estimates[key] for key, tokens in emitted.items())
@@ -211,7 +272,9 @@ def test_the_estimate_of_several_engines_is_what_they_emit_over_what_it_costs(he
 
 
 def test_percentiles_within_the_first_bucket_are_not_drawn(healthy: World) -> None:
-    """Below 10 ms, where vLLM's first bucket of time per output token ends, the mean is all there is."""
+    """Below 10 ms, where vLLM's first bucket of time per output token ends, the mean is
+    all there is.
+    """
     shown = panel(healthy, "deep-dive: Time per output token").values()
     assert shown.pop("mean") < 0.01
     assert all(value > 0.01 for value in shown.values())
@@ -221,19 +284,33 @@ def test_percentiles_within_the_first_bucket_are_not_drawn(healthy: World) -> No
 # --- verdicts, alerts and annotations
 
 
-def test_alerts_are_listed_once_each_with_the_time_since_they_fire(harmful: World) -> None:
-    """Critical ones come first, the watchdog not at all; the time counts since the condition began."""
+def test_alerts_are_listed_once_each_with_the_time_since_they_fire(
+    harmful: World,
+) -> None:
+    """Critical ones come first, the watchdog not at all; the time counts since the
+    condition began.
+    """
     labels = ("severity", "alertname", "cluster", "model_name", "instance", "engine")
     codes = {"critical": "1", "warning": "2", "info": "3"}
     firing: dict[tuple[str, ...], float] = {}
-    began = {frozenset(own.items()): rows[-1] for own, rows in harmful.recorded.select("ALERTS_FOR_STATE")}
+    began = {
+        frozenset(own.items()): rows[-1]
+        for own, rows in harmful.recorded.select("ALERTS_FOR_STATE")
+    }
     for own, rows in harmful.recorded.select("ALERTS", alertstate="firing"):
         if not math.isnan(rows[-1]) and own["severity"] != "none":
             own.pop("alertstate")
-            key = (codes[own["severity"]], *(own.get(label, "") for label in labels[1:]))
-            firing[key] = max(firing.get(key, 0), harmful.end - float(began[frozenset(own.items())]))
+            key = (
+                codes[own["severity"]],
+                *(own.get(label, "") for label in labels[1:]),
+            )
+            firing[key] = max(
+                firing.get(key, 0), harmful.end - float(began[frozenset(own.items())])
+            )
     shown = panel(harmful, "overview: Firing alerts")
-    rows = {key: float(cells["Active for"]) for key, cells in shown.rows(*labels).items()}
+    rows = {
+        key: float(cells["Active for"]) for key, cells in shown.rows(*labels).items()
+    }
     assert rows == pytest.approx(firing, abs=70)
     assert {code for code, *_ in rows} >= {"1", "2"}
 
@@ -241,12 +318,20 @@ def test_alerts_are_listed_once_each_with_the_time_since_they_fire(harmful: Worl
 def test_the_change_of_a_speedup_is_what_its_causes_add_up_to(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Against the hours of the day before. Only acceptance has fallen, so drafts are to blame."""
+    """Against the hours of the day before.
+
+    Only acceptance has fallen, so drafts are to blame.
+    """
     with open_world("day", shared_folder(tmp_path_factory)) as day:
         shown = panel(day, "overview: Models")
         (row,) = shown.rows("model_name").values()
         found = day.prometheus.query("model:vllm_specdec_speedup_change:cause", day.end)
-        speedup = next(rows for _, rows in day.recorded.select("model:vllm_specdec_speedup:ratio_rate5m"))
+        speedup = next(
+            rows
+            for _, rows in day.recorded.select(
+                "model:vllm_specdec_speedup:ratio_rate5m"
+            )
+        )
     known = speedup[~np.isnan(speedup)]
     change, cause = row["Why"].split(" ", 1)
     causes = {dict(labels)["cause"]: value for labels, value in found.items()}
@@ -258,7 +343,9 @@ def test_the_change_of_a_speedup_is_what_its_causes_add_up_to(
 
 
 def test_since_is_the_time_of_the_verdict(harmful: World, healthy: World) -> None:
-    """The traffic turned bad 75 minutes before the end, told to five minutes; or it never changed."""
+    """The traffic turned bad 75 minutes before the end, told to five minutes; or it
+    never changed.
+    """
     unchanged = panel(healthy, "overview: Models").rows("model_name").values()
     assert {row["Since"] for row in unchanged} == {"over 1 h"}
     (row,) = panel(harmful, "overview: Models").rows("model_name").values()
@@ -277,7 +364,9 @@ def test_thresholds_are_those_of_each_models_exporter(changes: World) -> None:
     }
     assert len(set(own.values())) == 2
     of_each = {
-        model: panel(changes, "deep-dive: Acceptance rate", **chosen(model)).values()["limit: disable below"]
+        model: panel(changes, "deep-dive: Acceptance rate", **chosen(model)).values()[
+            "limit: disable below"
+        ]
         for model in own
     }
     assert of_each == pytest.approx(own)
@@ -285,7 +374,9 @@ def test_thresholds_are_those_of_each_models_exporter(changes: World) -> None:
     assert one["limit: harmful below"] == 1
 
 
-def test_the_band_of_the_day_before_has_both_ends(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_band_of_the_day_before_has_both_ends(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     name = "deep-dive: Acceptance length, compared with the day before"
     with open_world("day", shared_folder(tmp_path_factory)) as day:
         assert len(panel(day, name).values()) == 4
@@ -295,21 +386,33 @@ def test_the_band_of_the_day_before_has_both_ends(tmp_path_factory: pytest.TempP
 RANGES = {"3 hours": (3, 60), "7 days": (168, 300)}
 
 
-def known(world: World, name: str, **labels: str) -> Iterator[list[tuple[float, float]]]:
+def known(
+    world: World, name: str, **labels: str
+) -> Iterator[list[tuple[float, float]]]:
     """Yield the samples of each series of a name."""
     for _, rows in world.scraped.select(f"vllm_specdec_{name}", **labels):
-        yield [(at, n) for at, n in zip(world.scraped.times, rows, strict=True) if not math.isnan(n)]
+        yield [
+            (at, n)
+            for at, n in zip(world.scraped.times, rows, strict=True)
+            if not math.isnan(n)
+        ]
 
 
 @pytest.mark.parametrize(("hours", "step"), RANGES.values(), ids=RANGES)
 def test_changes_of_k_and_restarts_are_marked_where_they_are(
     changes: World, hours: float, step: float
 ) -> None:
-    """Within a step of the first scrape that shows them, and nowhere else, at any range."""
+    """Within a step of the first scrape that shows them, and nowhere else, at any
+    range.
+    """
     (samples,) = known(changes, "num_speculative_tokens", pod="llama-0")
     moved = [(time, k) for (_, before), (time, k) in pairwise(samples) if k != before]
     marked = events(changes, "K changes", hours, step, **chosen(LLAMA))
-    assert [float(mark.labels["value"]) for mark in marked] == [k for _, k in moved] == [5, 2]
+    assert (
+        [float(mark.labels["value"]) for mark in marked]
+        == [k for _, k in moved]
+        == [5, 2]
+    )
     for (time, _), mark in zip(moved, marked, strict=True):
         assert time <= mark.start <= mark.end <= time + step
     restarts = [

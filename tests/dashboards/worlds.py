@@ -1,10 +1,12 @@
-"""Worlds: hours of history of some service, in a Prometheus of its own, made in seconds.
+"""Worlds: hours of history of some service, in a Prometheus of its own, made in
+seconds.
 
     with worlds.open_world("harmful", folder) as world:
         world.prometheus.value("sum(vllm_specdec_up)", at=world.end)
 
-What happens in each is in `worlds_catalogue`. `folder` is shared by all workers of a test run: the first one
-who asks makes the world. A world ends at most ten minutes before now.
+What happens in each is in `worlds_catalogue`. `folder` is shared by all workers of a
+test run: the first one who asks makes the world. A world ends at most ten minutes
+before now.
 """
 
 import contextlib
@@ -31,8 +33,10 @@ from support.prometheus import PrometheusServer
 ROOT = Path(__file__).parents[2]
 DASHBOARDS = ROOT / "dashboards" / "json"
 RULES = ROOT / "alerts" / "rules"
-#: Worlds end so many seconds after a multiple of `_GRID`: no label of a time axis is cut off at its end.
-_GRID, _OFF = 600, 420
+#: Worlds end so many seconds after a multiple of `_GRID`: no label of a time axis is
+#: cut off at its end.
+_GRID = 600
+_OFF = 420
 
 
 @dataclass(frozen=True)
@@ -70,14 +74,19 @@ def shared_folder(factory: pytest.TempPathFactory) -> Path:
 def open_world(name: str, folder: Path) -> Iterator[World]:
     """Let the Prometheus of a world run; the first worker to open it makes the world."""
     path = folder / f"{name}.pickle"
-    with PrometheusServer({}, config=worlds_write.CONFIG, flags=worlds_write.FLAGS) as prometheus:
+    with PrometheusServer(
+        {}, config=worlds_write.CONFIG, flags=worlds_write.FLAGS
+    ) as prometheus:
         with _alone(folder / f"{name}.lock"):
             made = path.exists()
             if not made:
                 scraped = _scraped(WORLDS[name], folder, _now(folder))
                 worlds_write.push(prometheus.url, scraped.times, scraped.series)
                 recorded = evaluate(
-                    prometheus, scraped.times, alert_names() | _asked(), WORLDS[name].evaluated
+                    prometheus,
+                    scraped.times,
+                    alert_names() | _asked(),
+                    WORLDS[name].evaluated,
                 )
                 path.write_bytes(pickle.dumps((scraped, recorded)))
         if made:
@@ -102,11 +111,15 @@ def _scraped(spec: WorldSpec, folder: Path, now: float) -> Storage:
 
 
 def _now(folder: Path) -> float:
-    """Return when all worlds of a test run end: whole minutes, so that steps always fall alike."""
+    """Return when all worlds of a test run end: whole minutes, so that steps always
+    fall alike.
+    """
     with _alone(folder / "now.lock"):
         path = folder / "now"
         if not path.exists():
-            path.write_text(str((time.time() - _OFF) // _GRID * _GRID + _OFF), encoding="utf-8")
+            path.write_text(
+                str((time.time() - _OFF) // _GRID * _GRID + _OFF), encoding="utf-8"
+            )
         return float(path.read_text("utf-8"))
 
 
@@ -122,10 +135,17 @@ def _alone(path: Path) -> Iterator[None]:
 @cache
 def _asked() -> frozenset[str]:
     """Return all words of the dashboards and rules that may be names of series."""
-    texts = [path.read_text("utf-8") for path in (*DASHBOARDS.glob("*.json"), *RULES.glob("*.yml"))]
+    texts = [
+        path.read_text("utf-8")
+        for path in (*DASHBOARDS.glob("*.json"), *RULES.glob("*.yml"))
+    ]
     return frozenset(re.findall(r"[a-z_]+:[\w:]+", "\n".join(texts)))
 
 
 def _kept(name: str) -> bool:
-    """Tell whether anybody asks for a series of a server; the others would only take time."""
-    return name in _asked() or not name.startswith(("vllm:", "sglang:", "llamacpp:", "http_", "python_"))
+    """Tell whether anybody asks for a series of a server; the others would only take
+    time.
+    """
+    return name in _asked() or not name.startswith(
+        ("vllm:", "sglang:", "llamacpp:", "http_", "python_")
+    )

@@ -1,4 +1,6 @@
-"""A baseline for a world: what the `baseline` command would have recorded without speculation."""
+"""A baseline for a world: what the `baseline` command would have recorded without
+speculation.
+"""
 
 from pathlib import Path
 
@@ -16,7 +18,9 @@ def record(path: Path, model: str) -> Path:
     """Record a server without speculation at several loads, and return the file."""
     recorder = Recorder()
     for clients in _LOADS:
-        counts = count((Phase(10, traffic("off", 0, clients=clients)),), model, "0", seed=clients)
+        counts = count(
+            (Phase(10, traffic("off", 0, clients=clients)),), model, "0", seed=clients
+        )
         keys = {
             key: f"{key[0]}{{{','.join(f'{name}={chr(34)}{value}{chr(34)}' for name, value in key[1])}}}"
             for key in counts.series
@@ -25,9 +29,16 @@ def record(path: Path, model: str) -> Path:
         for tick in range(counts.ticks):
             (engine,) = read(answer(counts, keys, tick), latencies=True).engines
             recorder.observe(
-                Sample(tick * TICK, engine.counters, engine.load.requests_running, latencies=engine.latencies)
+                Sample(
+                    tick * TICK,
+                    engine.counters,
+                    engine.load.requests_running,
+                    latencies=engine.latencies,
+                )
             )
         recorder.interrupt()
-    baseline = Baseline(FORMAT, model, "0.32.0", "vllm-v1", "2026-11-20T12:00:00Z", recorder.buckets())
+    baseline = Baseline(
+        FORMAT, model, "0.32.0", "vllm-v1", "2026-11-20T12:00:00Z", recorder.buckets()
+    )
     path.write_bytes(encode(baseline))
     return path

@@ -11,7 +11,8 @@ from dashboards.worlds_requests import KINDS, UNRECORDED, RequestTraffic
 from dashboards.worlds_traffic import Phase, Traffic, traffic
 from support.calibrated import calibrated_file
 
-LLAMA, QWEN = "meta-llama/Llama-3.3-70B-Instruct", "Qwen/Qwen2.5-Coder-32B-Instruct"
+LLAMA = "meta-llama/Llama-3.3-70B-Instruct"
+QWEN = "Qwen/Qwen2.5-Coder-32B-Instruct"
 GLM = "zai-org/GLM-4.5-Air"
 CHAT = {"cluster": "eu-1", "namespace": "chat"}
 HOURS = 2.0
@@ -92,18 +93,29 @@ def _healthy(_: Path) -> tuple[Pod, ...]:
 
 
 def _harmful(_: Path) -> tuple[Pod, ...]:
-    heavy = traffic(k=5, acceptance=(0.35, 0.25, 0.2, 0.2, 0.2), clients=220, kv_cache_tokens=400_000)
-    story = then(traffic(k=5, acceptance=(0.8, 0.75, 0.7, 0.6, 0.5)), Phase(75, heavy), hours=1.5)
+    heavy = traffic(
+        k=5,
+        acceptance=(0.35, 0.25, 0.2, 0.2, 0.2),
+        clients=220,
+        kv_cache_tokens=400_000,
+    )
+    story = then(
+        traffic(k=5, acceptance=(0.8, 0.75, 0.7, 0.6, 0.5)), Phase(75, heavy), hours=1.5
+    )
     return tuple(pod(n, *story, config=spec_config(k=5)) for n in range(2))
 
 
 def _states(_: Path) -> tuple[Pod, ...]:
-    """A model for each state; n-gram drafts of any length, with requests whose answers have no records."""
+    """A model for each state; n-gram drafts of any length, with requests whose answers
+    have no records.
+    """
     stories: dict[str, tuple[Phase, ...]] = {
         "off": (Phase(60, traffic("off", 0)),),
         "bypassed": then(GOOD, Phase(40, traffic("bypass")), hours=1),
         "idle": then(GOOD, Phase(30, traffic("idle")), hours=1),
-        "warming-up": then(GOOD, Phase(3, None), Phase(0.25, GOOD, restart=True), hours=1),
+        "warming-up": then(
+            GOOD, Phase(3, None), Phase(0.25, GOOD, restart=True), hours=1
+        ),
         "server-down": then(GOOD, Phase(15, None), hours=1),
         "exporter-down": (all_the_time(GOOD, 1),),
         "loses": (all_the_time(traffic(acceptance=(0.18, 0.08, 0.05), clients=30), 1),),
@@ -134,7 +146,9 @@ def _states(_: Path) -> tuple[Pod, ...]:
 def _idle(_: Path) -> tuple[Pod, ...]:
     """Before, one of two pods accepted less than half of what the other did."""
     idle = Phase(30, traffic("idle"))
-    return tuple(pod(n, *then(each, idle, hours=1)) for n, each in enumerate((GOOD, OUTLIER)))
+    return tuple(
+        pod(n, *then(each, idle, hours=1)) for n, each in enumerate((GOOD, OUTLIER))
+    )
 
 
 def _no_exporter(_: Path) -> tuple[Pod, ...]:
@@ -153,7 +167,9 @@ def of(dialect: str, like: Traffic = GOOD) -> Traffic:
 
 
 def _engines(_: Path) -> tuple[Pod, ...]:
-    """A model of vLLM and SGLang together, and one of llama.cpp, which does not print its name."""
+    """A model of vLLM and SGLang together, and one of llama.cpp, which does not print
+    its name.
+    """
     return (
         pod(0, all_the_time(GOOD, 0.75)),
         pod(0, all_the_time(of("sglang"), 0.75), name="sglang"),
@@ -162,9 +178,11 @@ def _engines(_: Path) -> tuple[Pod, ...]:
 
 
 def _changes(_: Path) -> tuple[Pod, ...]:
-    """K from 3 to 5 and on to 2, with restarts; the second pod restarts with the same K.
+    """K from 3 to 5 and on to 2, with restarts; the second pod restarts with the same
+    K.
 
-    Of the other model, pods with K=3 give way to others with K=5, which load for two minutes.
+    Of the other model, pods with K=3 give way to others with K=5, which load for two
+    minutes.
     """
     deep = traffic(k=5, acceptance=(0.8, 0.75, 0.7, 0.5, 0.4))
     shallow = traffic(k=2, acceptance=(0.8, 0.75))
@@ -178,7 +196,11 @@ def _changes(_: Path) -> tuple[Pod, ...]:
     restarted = (Phase(30, GOOD), Phase(1, None), Phase(29, GOOD, True))
     unsaid = '{"method": "eagle3"}'
     old = {"model": QWEN, "there": lambda minutes: minutes > 26}
-    young = {"model": QWEN, "there": lambda minutes: minutes < 29, "config": spec_config(k=5)}
+    young = {
+        "model": QWEN,
+        "there": lambda minutes: minutes < 29,
+        "config": spec_config(k=5),
+    }
     return (
         pod(0, *changed, config=unsaid),
         pod(1, *restarted, config=unsaid),
@@ -204,25 +226,38 @@ def variable_drafts(clients: int = 24) -> Traffic:
 
 
 def _loads(_: Path) -> tuple[Pod, ...]:
-    """The same acceptance at rising load, five minutes each; a schedule with the K that is drafted."""
+    """The same acceptance at rising load, five minutes each; a schedule with the K that
+    is drafted.
+    """
     schedule = spec_config(num_speculative_tokens_per_batch_size=[[1, 512, 3]])
     steps = [
-        Phase(5, traffic(acceptance=(0.6, 0.5, 0.4), clients=clients, kv_cache_tokens=600_000))
+        Phase(
+            5,
+            traffic(
+                acceptance=(0.6, 0.5, 0.4), clients=clients, kv_cache_tokens=600_000
+            ),
+        )
         for clients in (1, 2, 4, 8, 16, 32, 64, 128, 256, 500)
     ]
     return (pod(0, *steps, config=schedule),)
 
 
 def _requests(_: Path) -> tuple[Pod, ...]:
-    """Exporters that observe requests, see `worlds_requests`; long drafts, and drafts of any length.
+    """Exporters that observe requests, see `worlds_requests`; long drafts, and drafts
+    of any length.
 
-    Requests are judged by the zones of a draft model: by those of cheap drafters nearly nothing loses.
+    Requests are judged by the zones of a draft model: by those of cheap drafters nearly
+    nothing loses.
     """
     zones = {"threshold": [f"{name}={value}" for name, value in ZONES.items()]}
     deep = traffic(k=16, acceptance=(0.92,), position_decay=1.0, clients=3)
     return (
         pod(
-            0, all_the_time(deep, 1), config=spec_config("suffix", 16), flags=zones, requests=RequestTraffic()
+            0,
+            all_the_time(deep, 1),
+            config=spec_config("suffix", 16),
+            flags=zones,
+            requests=RequestTraffic(),
         ),
         pod(
             0,
@@ -239,7 +274,10 @@ def _requests(_: Path) -> tuple[Pod, ...]:
 def _unlabelled(_: Path) -> tuple[Pod, ...]:
     """Nothing but job and instance; a server of one exporter and two of another."""
     two = tuple(
-        Server(f"10.1.0.{n}:8000", {(LLAMA, "0"): (all_the_time(GOOD if n == 2 else QUIET, 0.75),)})
+        Server(
+            f"10.1.0.{n}:8000",
+            {(LLAMA, "0"): (all_the_time(GOOD if n == 2 else QUIET, 0.75),)},
+        )
         for n in (2, 3)
     )
     return (
@@ -264,13 +302,19 @@ def _measured(folder: Path) -> tuple[Pod, ...]:
         "cost.draft-memory": "16GB",
         "cost.gpu-memory": "160GB",
     }
-    return tuple(pod(n, all_the_time(GOOD), config=DRAFT_MODEL, flags=flags) for n in range(2))
+    return tuple(
+        pod(n, all_the_time(GOOD), config=DRAFT_MODEL, flags=flags) for n in range(2)
+    )
 
 
 def _day(_: Path) -> tuple[Pod, ...]:
-    """Some hours of the day before, and today, when acceptance has fallen an hour and a half ago."""
+    """Some hours of the day before, and today, when acceptance has fallen an hour and a
+    half ago.
+    """
     worse = traffic(acceptance=(0.55, 0.5, 0.45))
-    return (pod(0, Phase(150, GOOD), Phase(1260, None), Phase(60, GOOD), Phase(90, worse)),)
+    return (
+        pod(0, Phase(150, GOOD), Phase(1260, None), Phase(60, GOOD), Phase(90, worse)),
+    )
 
 
 WORLDS: dict[str, WorldSpec] = {
@@ -279,11 +323,16 @@ WORLDS: dict[str, WorldSpec] = {
     "states": WorldSpec(_states, hours=1),
     "idle": WorldSpec(_idle, hours=1),
     "exporter-down": WorldSpec(
-        lambda _: (pod(0, all_the_time(GOOD, 1), scraped=lambda minutes: minutes > 20),), hours=1
+        lambda _: (
+            pod(0, all_the_time(GOOD, 1), scraped=lambda minutes: minutes > 20),
+        ),
+        hours=1,
     ),
     "no-exporter": WorldSpec(_no_exporter, hours=0.5, exporter=False),
     "engines": WorldSpec(_engines, hours=0.75),
-    "first-minute": WorldSpec(lambda _: (pod(0, Phase(1, GOOD)),), hours=1 / 60, evaluated=1),
+    "first-minute": WorldSpec(
+        lambda _: (pod(0, Phase(1, GOOD)),), hours=1 / 60, evaluated=1
+    ),
     "changes": WorldSpec(_changes, hours=1),
     "loads": WorldSpec(_loads, hours=5 / 6),
     "requests": WorldSpec(_requests, hours=1),

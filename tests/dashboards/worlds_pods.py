@@ -1,7 +1,8 @@
-"""Pods, and what Prometheus scrapes of them: vLLM's own series, and those of the exporter beside it.
+"""Pods, and what Prometheus scrapes of them: vLLM's own series, and those of the
+exporter beside it.
 
-The exporter is the real one from the poller to the collector: it polls answers of the servers on a clock that
-does not wait.
+The exporter is the real one from the poller to the collector: it polls answers of the
+servers on a clock that does not wait.
 """
 
 import asyncio
@@ -16,17 +17,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dashboards.worlds_requests import RequestTraffic, Seen
-from dashboards.worlds_traffic import TICK, Counts, Key, Labels, Phase, answer, count, together
+from dashboards.worlds_traffic import (
+    TICK,
+    Counts,
+    Key,
+    Labels,
+    Phase,
+    answer,
+    count,
+    together,
+)
 from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.observe.result import ExporterResult, Reload
 from vllm_specdec_exporter.publish.metrics_text import metrics_text
-from vllm_specdec_exporter.serve.configuration import load
 from vllm_specdec_exporter.serve.poller import Poller
-from vllm_specdec_exporter.serve.upstream import PollError, UpstreamResponse
+from vllm_specdec_exporter.settings.configuration import load
+from vllm_specdec_exporter.upstream.client import PollError, UpstreamResponse
 
-JOB, VLLM_JOB = "vllm-specdec-exporter", "vllm"
+JOB = "vllm-specdec-exporter"
+VLLM_JOB = "vllm"
 VERSION = "0.32.0"
-#: What the exporter reads of a server's answer; of the histograms only where it has a baseline.
+#: What the exporter reads of a server's answer; of the histograms only where it has a
+#: baseline.
 _POLLED = (
     "sglang:spec_num_",
     "sglang:spec_verify_calls_total",
@@ -58,7 +70,8 @@ class Server:
     """A vLLM."""
 
     address: str  # host and port
-    #: What each engine goes through, by model and engine; all are as long, and are up together
+    #: What each engine goes through, by model and engine; all are as long, and are up
+    #: together
     stories: Mapping[tuple[str, str], tuple[Phase, ...]]
 
 
@@ -68,9 +81,12 @@ class Pod:
 
     address: str  # of the exporter
     servers: tuple[Server, ...]  # what it watches
-    labels: Mapping[str, str] = field(default_factory=dict)  # of both scrape targets, such as `namespace`
-    flags: Mapping[str, Any] = field(default_factory=dict)  # of the exporter, as `config.load` takes them
-    requests: RequestTraffic | None = None  # what its first server is asked, if the exporter sees requests
+    #: Of both scrape targets, such as `namespace`.
+    labels: Mapping[str, str] = field(default_factory=dict)
+    #: Of the exporter, as `config.load` takes them.
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    #: What its first server is asked, if the exporter sees requests.
+    requests: RequestTraffic | None = None
     #: Whether Prometheus reaches the exporter, by minutes before the end
     scraped: Callable[[float], bool] = lambda _minutes: True
     #: Whether the pod exists, likewise; without it there is no target
@@ -79,10 +95,13 @@ class Pod:
 
 @dataclass
 class Storage:
-    """What Prometheus has scraped, by series: a sample for each scrape, NaN where there is none."""
+    """What Prometheus has scraped, by series: a sample for each scrape, NaN where there
+    is none.
+    """
 
     times: NDArray[np.float64]  # of the scrapes, Unix time
-    series: dict[Key, NDArray[np.float64]] = field(default_factory=dict)  # by name and labels
+    #: By name and labels.
+    series: dict[Key, NDArray[np.float64]] = field(default_factory=dict)
 
     def rows(self, name: str, labels: Mapping[str, str]) -> NDArray[np.float64]:
         """Return the samples of a series, which may be new."""
@@ -91,7 +110,9 @@ class Storage:
             self.series[key] = np.full(len(self.times), np.nan)
         return self.series[key]
 
-    def select(self, name: str, **labels: str) -> Iterator[tuple[dict[str, str], NDArray[np.float64]]]:
+    def select(
+        self, name: str, **labels: str
+    ) -> Iterator[tuple[dict[str, str], NDArray[np.float64]]]:
         """Yield the series of a name that have these labels, each with its samples."""
         for (known, own), rows in self.series.items():
             if known == name and labels.items() <= dict(own).items():
@@ -114,7 +135,9 @@ class _Clock:
 
 
 class _Replayed:
-    """In the place of the exporter's client: the answers that a server would have given."""
+    """In the place of the exporter's client: the answers that a server would have
+    given.
+    """
 
     timeout = 4.0
 
@@ -141,8 +164,12 @@ class _Replayed:
         """Nothing is open."""
 
 
-def scrape(storage: Storage, pods: Iterable[Pod], every: int, kept: Callable[[str], bool]) -> None:
-    """Let pods run, and store what Prometheus scrapes every so many ticks, of servers what it keeps."""
+def scrape(
+    storage: Storage, pods: Iterable[Pod], every: int, kept: Callable[[str], bool]
+) -> None:
+    """Let pods run, and store what Prometheus scrapes every so many ticks, of servers
+    what it keeps.
+    """
     for number, pod in enumerate(pods):
         counted = []
         for server in pod.servers:
@@ -158,7 +185,12 @@ def scrape(storage: Storage, pods: Iterable[Pod], every: int, kept: Callable[[st
 
 def _forget(storage: Storage, pod: Pod) -> None:
     """Take away what Prometheus cannot have scraped, because there was no such pod."""
-    gone = np.array([not pod.there((float(storage.times[-1]) - time) / 60) for time in storage.times])
+    gone = np.array(
+        [
+            not pod.there((float(storage.times[-1]) - time) / 60)
+            for time in storage.times
+        ]
+    )
     addresses = {pod.address, *(server.address for server in pod.servers)}
     for (_, labels), rows in storage.series.items():
         if gone.any() and dict(labels)["instance"] in addresses:
@@ -166,7 +198,12 @@ def _forget(storage: Storage, pod: Pod) -> None:
 
 
 def _scrape_server(
-    storage: Storage, pod: Pod, server: Server, counts: Counts, every: int, kept: Callable[[str], bool]
+    storage: Storage,
+    pod: Pod,
+    server: Server,
+    counts: Counts,
+    every: int,
+    kept: Callable[[str], bool],
 ) -> None:
     target = {**pod.labels, "job": VLLM_JOB, "instance": server.address}
     at = slice(every - 1, None, every)
@@ -181,7 +218,9 @@ def _sorted(labels: Mapping[str, str]) -> Labels:
     return tuple(sorted((name, value) for name, value in labels.items() if value))
 
 
-def _meta(storage: Storage, target: Mapping[str, str], up: NDArray[np.bool_], samples: int) -> None:
+def _meta(
+    storage: Storage, target: Mapping[str, str], up: NDArray[np.bool_], samples: int
+) -> None:
     """Store what Prometheus notes of every scrape itself."""
     values = {
         "up": up.astype(float),
@@ -195,7 +234,9 @@ def _meta(storage: Storage, target: Mapping[str, str], up: NDArray[np.bool_], sa
 async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) -> None:
     """Let the exporter poll, and store what it says at every scrape."""
     urls = [f"http://{server.address}" for server in pod.servers]
-    config = load({"vllm.url": urls, "poll.interval": f"{_POLLED_EVERY * TICK}s", **pod.flags}, {})
+    config = load(
+        {"vllm.url": urls, "poll.interval": f"{_POLLED_EVERY * TICK}s", **pod.flags}, {}
+    )
     wanted = _POLLED + (_LATENCIES if config.settings.baseline else ())
     start = float(storage.times[0]) - every * TICK
     clock = _Clock()
@@ -220,7 +261,9 @@ async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) 
         seen = Seen(pod.requests, model, config.settings.thresholds)
     reload = Reload(successful=True, success_timestamp_seconds=start - 30.0)
     target = {**pod.labels, "job": JOB, "instance": pod.address}
-    up = np.array([pod.scraped((float(storage.times[-1]) - time) / 60) for time in storage.times])
+    up = np.array(
+        [pod.scraped((float(storage.times[-1]) - time) / 60) for time in storage.times]
+    )
     samples = 0
 
     @cache
@@ -229,7 +272,9 @@ async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) 
 
     for tick in range(_POLLED_EVERY - 1, counted[0].ticks, _POLLED_EVERY):
         clock.now = float((tick + 1) * TICK) - 2.0  # polls are not in step with scrapes
-        for client, counts, text, poller in zip(clients, counted, texts, pollers, strict=True):
+        for client, counts, text, poller in zip(
+            clients, counted, texts, pollers, strict=True
+        ):
             body = answer(counts, text, tick)
             client.body = body if len(body) > 1 else None
             await poller.poll()
@@ -248,12 +293,15 @@ async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) 
             requests=seen.result(clock.now) if seen else None,
         )
         samples = 0
-        # No label of a world has an escape; prometheus_client's parser takes three times as long.
+        # No label of a world has an escape; prometheus_client's parser takes three
+        # times as long.
         for name, labels, value in _LINE.findall("".join(metrics_text(result))):
             rows(name, *_LABEL.findall(labels))[number] = float(value)
             samples += 1
         rows("process_cpu_seconds_total")[number] = round(0.31 + 0.0009 * clock.now, 2)
-        rows("process_resident_memory_bytes")[number] = 41_943_040.0 + 4096 * (number % 7)
+        rows("process_resident_memory_bytes")[number] = 41_943_040.0 + 4096 * (
+            number % 7
+        )
     _meta(storage, target, up, samples)
 
 

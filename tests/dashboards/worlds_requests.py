@@ -1,7 +1,9 @@
-"""Requests one by one, as an exporter's tap sees them: what each drafted, had accepted and waited for.
+"""Requests one by one, as an exporter's tap sees them: what each drafted, had accepted
+and waited for.
 
-The counting is the exporter's own, from the observation on. A world is made of kinds of requests that
-share a server: code, whose drafts are good, and stories, whose drafts are bad when hot.
+The counting is the exporter's own, from the observation on. A world is made of kinds of
+requests that share a server: code, whose drafts are good, and stories, whose drafts are
+bad when hot.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +15,11 @@ from numpy.typing import NDArray
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
 from vllm_specdec_exporter.per_request.grouping import Classification, RequestSettings
-from vllm_specdec_exporter.per_request.observation import DraftRecord, Observation, Source
+from vllm_specdec_exporter.per_request.observation import (
+    DraftRecord,
+    Observation,
+    Source,
+)
 from vllm_specdec_exporter.per_request.summary import RequestsResult, TapResult
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
 from vllm_specdec_exporter.serve.tap.relay import ERRORS
@@ -26,7 +32,9 @@ class Kind:
     request_type: str  # what they ask for
     temperature: float | None  # theirs, None where they name none
     per_minute: float  # how many
-    chance: float  # that a drafted token is accepted once those before it are, on average over requests
+    #: That a drafted token is accepted once those before it are, on average over
+    #: requests.
+    chance: float
     tokens: int  # generated for each, on average
     per_token: float  # seconds per output token
     first_token: float  # seconds to the first token
@@ -36,7 +44,8 @@ class Kind:
 
 #: An adapter that clients name as their model: no engine does.
 ADAPTER = "support-lora"
-#: Of a server whose drafts are long: acceptance is a ratio of 0.8, of 0.6, and of 0.3 with K=16.
+#: Of a server whose drafts are long: acceptance is a ratio of 0.8, of 0.6, and of 0.3
+#: with K=16.
 KINDS = (
     Kind("code", 0.0, 28, 0.975, 300, 0.008, 0.08, "acme"),
     Kind("code", 0.8, 8, 0.95, 300, 0.012, 0.08, "acme"),
@@ -47,12 +56,22 @@ KINDS = (
     Kind("story", 1.3, 6, 0.68, 220, 0.034, 0.15, "somebody"),
     Kind("support", 0.2, 5, 0.95, 200, 0.012, 0.1, "acme", ADAPTER),
 )
-#: How many requests have what in their answers: a record with steps, one without, one of nothing, none.
-RECORDED = {"detailed": 0.86, "summary": 0.06, "not_drafted": 0.03, "none": 0.04, "malformed": 0.01}
+#: How many requests have what in their answers: a record with steps, one without, one
+#: of nothing, none.
+RECORDED = {
+    "detailed": 0.86,
+    "summary": 0.06,
+    "not_drafted": 0.03,
+    "none": 0.04,
+    "malformed": 0.01,
+}
 #: The same of a server that was not told to give records.
 UNRECORDED = {"none": 1.0}
-#: Requests that one in so many is: pushed, passed on without being looked at, and pushed in vain.
-_PUSHED, _ABORTED, _REJECTED = 12, 40, 150
+#: Requests that one in so many is: pushed, passed on without being looked at, and
+#: pushed in vain.
+_PUSHED = 12
+_ABORTED = 40
+_REJECTED = 150
 #: Seconds between two times at which the server refuses connections, as while it loads.
 _GONE_EVERY = 2700.0
 _TENANTS = frozenset({"acme", "globex", "initech"})
@@ -63,7 +82,8 @@ class RequestTraffic:
     """What a server is asked."""
 
     kinds: tuple[Kind, ...] = KINDS  # kinds of requests
-    lengths: tuple[float, ...] = (*(0.0,) * 15, 1.0)  # relative frequency of drafts of 1, 2, 3 ... tokens
+    #: Relative frequency of drafts of 1, 2, 3 ... tokens.
+    lengths: tuple[float, ...] = (*(0.0,) * 15, 1.0)
     #: Share of the requests by what their answers tell
     answers: Mapping[str, float] = field(default_factory=lambda: RECORDED)
     seed: int = 1  # of its randomness
@@ -72,10 +92,15 @@ class RequestTraffic:
 class Seen:
     """What an exporter's tap has seen of a server."""
 
-    def __init__(self, traffic: RequestTraffic, model: str, thresholds: Thresholds) -> None:
+    def __init__(
+        self, traffic: RequestTraffic, model: str, thresholds: Thresholds
+    ) -> None:
         tenants = Classification(tenant_header="x-tenant", tenants=_TENANTS)
-        self.book = RequestAggregator(RequestSettings(classification=tenants), thresholds)
-        self._traffic, self._model = traffic, model
+        self.book = RequestAggregator(
+            RequestSettings(classification=tenants), thresholds
+        )
+        self._traffic = traffic
+        self._model = model
         self._random = np.random.default_rng(traffic.seed)
         self._steps = _steps(traffic.lengths)
         self._number = 0
@@ -83,7 +108,9 @@ class Seen:
         self._errors = dict.fromkeys(ERRORS, 0)
 
     def go_on(self, seconds: float, clock: float, wall: float) -> None:
-        """Let seconds pass, until the exporter's clock and the wall clock show these times."""
+        """Let seconds pass, until the exporter's clock and the wall clock show these
+        times.
+        """
         for observation in self._requests(seconds, wall):
             self._number += 1
             if self._number % _ABORTED == 0:
@@ -137,13 +164,17 @@ class Seen:
             return None
         if state == "not_drafted":
             return DraftRecord(0, 0, 0)
-        # Requests of a kind differ in the tokens that are refused, not in those that are accepted.
+        # Requests of a kind differ in the tokens that are refused, not in those that
+        # are accepted.
         refused = self._random.gamma(12, (1 - kind.chance) / 12)
         drafted, accepted = self._steps
         chances = _chances(1 - min(0.98, refused), self._traffic.lengths, self._steps)
         drafts = max(1, round(tokens / (1 + float(chances @ accepted))))
         counts = self._random.multinomial(drafts, chances)
-        steps = {(int(drafted[at]), int(accepted[at])): int(counts[at]) for at in np.flatnonzero(counts)}
+        steps = {
+            (int(drafted[at]), int(accepted[at])): int(counts[at])
+            for at in np.flatnonzero(counts)
+        }
         return DraftRecord(
             drafts,
             int(counts @ drafted),
@@ -156,13 +187,21 @@ Steps = tuple["NDArray[np.int64]", "NDArray[np.int64]"]
 
 
 def _steps(lengths: Sequence[float]) -> Steps:
-    """Return all that can happen to a draft: how many tokens it has, and how many are accepted."""
-    pairs = [(length, accepted) for length in range(1, len(lengths) + 1) for accepted in range(length + 1)]
+    """Return all that can happen to a draft: how many tokens it has, and how many are
+    accepted.
+    """
+    pairs = [
+        (length, accepted)
+        for length in range(1, len(lengths) + 1)
+        for accepted in range(length + 1)
+    ]
     drafted, accepted = np.array(pairs).T
     return drafted, accepted
 
 
-def _chances(chance: float, lengths: Sequence[float], steps: Steps) -> NDArray[np.float64]:
+def _chances(
+    chance: float, lengths: Sequence[float], steps: Steps
+) -> NDArray[np.float64]:
     """Return how often each of these happens."""
     drafted, accepted = steps
     of_length = np.array(lengths)[drafted - 1] / sum(lengths)

@@ -1,8 +1,10 @@
-"""What servers count over hours, made in seconds: increments of the simulator, strung together.
+"""What servers count over hours, made in seconds: increments of the simulator, strung
+together.
 
-The simulator is played for some minutes of each kind of traffic, and its whole `/metrics` is read every
-`TICK`. A history is a sequence of these increments, drawn at random, so that all series of an engine go
-together as vLLM's do: drafts, positions, tokens, requests and every histogram.
+The simulator is played for some minutes of each kind of traffic, and its whole
+`/metrics` is read every `TICK`. A history is a sequence of these increments, drawn at
+random, so that all series of an engine go together as vLLM's do: drafts, positions,
+tokens, requests and every histogram.
 """
 
 import re
@@ -15,7 +17,11 @@ from numpy.typing import NDArray
 
 from support.other_engines import written_by
 from vllm_specdec_exporter.commands.simulate.phases import make_phase
-from vllm_specdec_exporter.commands.simulate.simulation import Scenario, Simulation, SimulationConfig
+from vllm_specdec_exporter.commands.simulate.simulation import (
+    Scenario,
+    Simulation,
+    SimulationConfig,
+)
 from vllm_specdec_exporter.commands.simulate.speculation import EngineConfig
 from vllm_specdec_exporter.exposition.text import parse_labels
 
@@ -41,7 +47,13 @@ class Traffic:
     dialect: str = "vllm"  # of the server's metrics, as `written_by` has it
 
 
-def traffic(phase: str = "healthy", k: int = 3, *, kv_cache_tokens: int = 262_144, **more: object) -> Traffic:
+def traffic(
+    phase: str = "healthy",
+    k: int = 3,
+    *,
+    kv_cache_tokens: int = 262_144,
+    **more: object,
+) -> Traffic:
     """Return a kind of traffic, with parameters of the simulator's phase."""
     return Traffic(phase, k, tuple(sorted(more.items())), kv_cache_tokens)
 
@@ -51,7 +63,8 @@ class Phase:
     """Some minutes of an engine, the same all through."""
 
     minutes: float  # how long
-    traffic: Traffic | None  # what it goes through; None while the server does not answer
+    #: What it goes through; None while the server does not answer.
+    traffic: Traffic | None
     restart: bool = False  # whether its counters begin anew
 
     @property
@@ -88,7 +101,9 @@ def _pool(of: Traffic) -> _Pool:
         simulation.advance(TICK)
         texts.append(written_by(of.dialect, simulation.render().decode()))
     counters = {
-        name for name, kind in _TYPE.findall(texts[-1]) if kind in ("counter", "histogram", "summary")
+        name
+        for name, kind in _TYPE.findall(texts[-1])
+        if kind in ("counter", "histogram", "summary")
     }
     states = [_read(text) for text in texts]
     keys = [key for key in states[-1] if not key[0].endswith("_created")]
@@ -101,7 +116,9 @@ def _pool(of: Traffic) -> _Pool:
 
 def _family(name: str, known: set[str]) -> str:
     """Return the name in the TYPE line."""
-    return name if name in known else re.sub(r"_(bucket|count|sum|total)$", "", name)
+    if name in known:
+        return name
+    return re.sub(r"_(bucket|count|sum|total)$", "", name)
 
 
 def _read(text: str) -> dict[Key, float]:
@@ -116,7 +133,8 @@ class Counts:
     """All series of an engine or a server by tick; NaN where there is none."""
 
     ticks: int  # how many
-    series: dict[Key, NDArray[np.float64]] = field(default_factory=dict)  # by name and labels
+    #: By name and labels.
+    series: dict[Key, NDArray[np.float64]] = field(default_factory=dict)
 
     def of(self, key: Key) -> NDArray[np.float64]:
         """Return the samples of a series, which may be new."""
@@ -135,13 +153,28 @@ def count(story: Sequence[Phase], model: str, engine: str, seed: int) -> Counts:
         if phase.restart:
             totals = {}
         if phase.traffic is not None and phase.ticks:
-            _add(found, totals, _pool(phase.traffic), at, random.integers(_SAMPLES, size=phase.ticks))
+            _add(
+                found,
+                totals,
+                _pool(phase.traffic),
+                at,
+                random.integers(_SAMPLES, size=phase.ticks),
+            )
         at += phase.ticks
-    renamed = {(name, _owned(labels, model, engine)): rows for (name, labels), rows in found.series.items()}
+    renamed = {
+        (name, _owned(labels, model, engine)): rows
+        for (name, labels), rows in found.series.items()
+    }
     return Counts(found.ticks, renamed)
 
 
-def _add(found: Counts, totals: dict[Key, float], pool: _Pool, at: int, drawn: NDArray[np.int64]) -> None:
+def _add(
+    found: Counts,
+    totals: dict[Key, float],
+    pool: _Pool,
+    at: int,
+    drawn: NDArray[np.int64],
+) -> None:
     end = at + len(drawn)
     for key in totals:  # what does not move stays
         found.of(key)[at:end] = totals[key]
@@ -161,7 +194,9 @@ def _owned(labels: Labels, model: str, engine: str) -> Labels:
 
 
 def together(engines: Iterable[Counts]) -> Counts:
-    """Return what a server prints of its engines: what they share, such as HTTP requests, is added up."""
+    """Return what a server prints of its engines: what they share, such as HTTP
+    requests, is added up.
+    """
     parts = list(engines)
     found = Counts(parts[0].ticks)
     for part in parts:
@@ -173,7 +208,9 @@ def together(engines: Iterable[Counts]) -> Counts:
 
 
 def answer(counts: Counts, keys: Mapping[Key, str], tick: int) -> bytes:
-    """Return those lines of a server's `/metrics` that the exporter reads, as text by series."""
+    """Return those lines of a server's `/metrics` that the exporter reads, as text by
+    series.
+    """
     lines = []
     for key, text in keys.items():
         value = counts.series[key][tick]

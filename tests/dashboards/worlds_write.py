@@ -1,6 +1,8 @@
-"""Samples of any time into a running Prometheus: its remote-write protocol, in as few lines as that takes.
+"""Samples of any time into a running Prometheus: its remote-write protocol, in as few
+lines as that takes.
 
-See the remote write specification 1.0 (protobuf in snappy's block format, of which only literals are used).
+See the remote write specification 1.0 (protobuf in snappy's block format, of which only
+literals are used).
 """
 
 import urllib.request
@@ -18,10 +20,12 @@ FLAGS = ("--web.enable-remote-write-receiver",)
 
 _SAMPLE = np.dtype([("head", "u1", 3), ("value", "<u8"), ("time", "u1", 7)])
 #: Field 2 of 16 bytes; in it field 1, a double, and field 2, a varint of 6 bytes.
-_HEAD, _TIME = (0x12, 16, 0x09), 0x10
+_HEAD = (0x12, 16, 0x09)
+_TIME = 0x10
 #: What Prometheus stores where a series ends: a NaN of its own (model/value/value.go).
 _STALE = np.uint64(0x7FF0000000000002)
-#: Seconds that are written at a time, so that samples come in their order, but for what is added later.
+#: Seconds that are written at a time, so that samples come in their order, but for what
+#: is added later.
 _SLICE = 1800.0
 
 
@@ -34,7 +38,8 @@ def push(
 ) -> None:
     """Write series, whose samples are at these Unix times, NaN where there is none.
 
-    Where a series ends it gets a staleness marker, as in a scrape or an evaluation that lacks it, if it may.
+    Where a series ends it gets a staleness marker, as in a scrape or an evaluation that
+    lacks it, if it may.
     """
     stamps = _varints((times * 1000).round().astype(np.int64))
     heads = {key: _head(key) for key in series}
@@ -52,11 +57,17 @@ def push(
 def _head(key: Key) -> bytes:
     name, labels = key
     pairs = sorted((("__name__", name), *labels))
-    return b"".join(_field(1, _field(1, k.encode()) + _field(2, v.encode())) for k, v in pairs)
+    return b"".join(
+        _field(1, _field(1, k.encode()) + _field(2, v.encode())) for k, v in pairs
+    )
 
 
 def _samples(
-    stamps: NDArray[np.uint8], rows: NDArray[np.float64], start: int, end: int, markers: bool
+    stamps: NDArray[np.uint8],
+    rows: NDArray[np.float64],
+    start: int,
+    end: int,
+    markers: bool,
 ) -> bytes:
     missing = np.isnan(rows[start:end])
     before = np.isnan(rows[start - 1]) if start else True
@@ -70,7 +81,9 @@ def _samples(
 
 
 def _varints(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return numbers of 36 to 42 bits, as times of this century in milliseconds are, as varints."""
+    """Return numbers of 36 to 42 bits, as times of this century in milliseconds are, as
+    varints.
+    """
     parts = np.stack([(numbers >> (7 * index)) & 0x7F for index in range(6)], axis=1)
     parts[:, :5] |= 0x80
     return parts.astype(np.uint8)
@@ -94,7 +107,10 @@ def _post(url: str, body: bytes) -> None:
     request = urllib.request.Request(
         f"{url}/api/v1/write",
         data=_varint(len(body)) + literal,
-        headers={"Content-Encoding": "snappy", "Content-Type": "application/x-protobuf"},
+        headers={
+            "Content-Encoding": "snappy",
+            "Content-Type": "application/x-protobuf",
+        },
     )
     with urllib.request.urlopen(request, timeout=60):
         pass

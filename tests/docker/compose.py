@@ -19,11 +19,18 @@ _VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::(?P<kind>[-?])(?P<text>[^}]*))?\}"
 
 
 def schema_errors(schema: str, document: Any) -> list[str]:
-    """Return what a published schema refuses in a document, by its name among those of check-jsonschema."""
-    text = (resources.files("check_jsonschema") / f"builtin_schemas/vendor/{schema}.json").read_text()
+    """Return what a published schema refuses in a document, by its name among those of
+    check-jsonschema.
+    """
+    text = (
+        resources.files("check_jsonschema") / f"builtin_schemas/vendor/{schema}.json"
+    ).read_text()
     rules = json.loads(text)
     return [
-        error.message for error in jsonschema.validators.validator_for(rules)(rules).iter_errors(document)
+        error.message
+        for error in jsonschema.validators.validator_for(rules)(rules).iter_errors(
+            document
+        )
     ]
 
 
@@ -34,13 +41,17 @@ def dotenv() -> dict[str, str]:
         if line.strip() and not line.startswith("#"):
             name, _, value = line.partition("=")
             quoted = re.fullmatch(r"'([^']*)'", value)
-            assert quoted or not re.search(r"[\s\"'#$]", value), f"{name} needs single quotes"
+            assert quoted or not re.search(r"[\s\"'#$]", value), (
+                f"{name} needs single quotes"
+            )
             found[name] = quoted[1] if quoted else value
     return found
 
 
 def interpolated(value: Any, variables: Mapping[str, str]) -> Any:
-    """Return a document with the variables filled in; KeyError if one is needed and not set."""
+    """Return a document with the variables filled in; KeyError if one is needed and not
+    set.
+    """
     if isinstance(value, dict):
         return {key: interpolated(inside, variables) for key, inside in value.items()}
     if isinstance(value, list):
@@ -71,7 +82,9 @@ def document(**variables: str) -> dict[str, Any]:
 
 
 def services(*profiles: str, **variables: str) -> dict[str, dict[str, Any]]:
-    """Return the services that are on: those without a profile, and those of these or of COMPOSE_PROFILES."""
+    """Return the services that are on: those without a profile, and those of these or
+    of COMPOSE_PROFILES.
+    """
     active = set(profiles) or set(dotenv()["COMPOSE_PROFILES"].split(","))
     found: dict[str, dict[str, Any]] = document(**variables)["services"]
     return {
@@ -88,7 +101,9 @@ def names(name: str, service: Mapping[str, Any]) -> set[str]:
 
 
 def mounts(service: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a service mounts, by path in the container: a path of the repository, or a volume."""
+    """Return what a service mounts, by path in the container: a path of the repository,
+    or a volume.
+    """
     found = {}
     for volume in service.get("volumes", ()):
         source, target, *_ = volume.split(":")
@@ -98,5 +113,9 @@ def mounts(service: Mapping[str, Any]) -> dict[str, str]:
 
 def value_of(service: Mapping[str, Any], flag: str) -> str:
     """Return the value of a flag that a service is started with."""
-    (found,) = (word.partition("=")[2] for word in service["command"] if word.startswith(f"{flag}="))
+    (found,) = (
+        word.partition("=")[2]
+        for word in service["command"]
+        if word.startswith(f"{flag}=")
+    )
     return found

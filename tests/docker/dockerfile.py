@@ -21,7 +21,9 @@ class Instruction:
     @property
     def flags(self) -> dict[str, str]:
         """The flags before the arguments, such as ``from`` of ``COPY --from=...``."""
-        return dict(re.findall(r"--([a-z-]+)=(\S+)", self.text.removesuffix(self.arguments)))
+        return dict(
+            re.findall(r"--([a-z-]+)=(\S+)", self.text.removesuffix(self.arguments))
+        )
 
     @property
     def arguments(self) -> str:
@@ -60,7 +62,11 @@ class Stage:
 
 
 def _instructions(text: str) -> list[Instruction]:
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    lines = [
+        line
+        for line in text.splitlines()
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
     joined = re.sub(r"\s*\\\n\s*", " ", "\n".join(lines))
     found = []
     for line in joined.splitlines():
@@ -80,10 +86,20 @@ def stages() -> tuple[Stage, ...]:
             arguments[name] = default
         elif one.name == "FROM":
             base, _, name = one.arguments.partition(" AS ")
-            found.append((name, Template(base).substitute(arguments), one.flags.get("platform", ""), []))
+            found.append(
+                (
+                    name,
+                    Template(base).substitute(arguments),
+                    one.flags.get("platform", ""),
+                    [],
+                )
+            )
         else:
             found[-1][3].append(one)
-    return tuple(Stage(name, base, platform, tuple(inside)) for name, base, platform, inside in found)
+    return tuple(
+        Stage(name, base, platform, tuple(inside))
+        for name, base, platform, inside in found
+    )
 
 
 def stage(name: str) -> Stage:
@@ -94,5 +110,7 @@ def stage(name: str) -> Stage:
 
 def copied() -> list[str]:
     """Return every source that is copied from the build context."""
-    copies = [copy for one in stages() for copy in one.all("COPY") if "from" not in copy.flags]
+    copies = [
+        copy for one in stages() for copy in one.all("COPY") if "from" not in copy.flags
+    ]
     return [source for copy in copies for source in copy.arguments.split()[:-1]]

@@ -5,13 +5,29 @@ import re
 
 import pytest
 
-from docker.compose import COMPOSE, DOTENV, document, dotenv, names, raw, schema_errors, services, value_of
+from docker.compose import (
+    COMPOSE,
+    DOTENV,
+    document,
+    dotenv,
+    names,
+    raw,
+    schema_errors,
+    services,
+    value_of,
+)
 from docker.dockerfile import ROOT
 from support.commands import run_here
 from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS
 
 #: The ports that the images listen on.
-PORTS = {"exporter": 9850, "act": 9851, "prometheus": 9090, "alertmanager": 9093, "grafana": 3000}
+PORTS = {
+    "exporter": 9850,
+    "act": 9851,
+    "prometheus": 9090,
+    "alertmanager": 9093,
+    "grafana": 3000,
+}
 PORTS |= {"simulator": 8000, "vllm-gpu": 8000, "sglang-gpu": 8000}
 
 EVERY = document()["services"]
@@ -24,26 +40,46 @@ def test_it_is_a_compose_file() -> None:
 
 def test_exactly_one_service_is_vllm() -> None:
     """Two would answer in turns, and take each other's port."""
-    for profile, name in {"simulator": "simulator", "gpu": "vllm-gpu", "sglang": "sglang-gpu"}.items():
-        assert [one for one, service in services(profile).items() if "vllm" in names(one, service)] == [name]
+    for profile, name in {
+        "simulator": "simulator",
+        "gpu": "vllm-gpu",
+        "sglang": "sglang-gpu",
+    }.items():
+        assert [
+            one
+            for one, service in services(profile).items()
+            if "vllm" in names(one, service)
+        ] == [name]
         assert EVERY[name]["ports"] == EVERY["vllm-gpu"]["ports"]
 
 
 def test_images_are_pinned() -> None:
-    """By version and digest; ours is built here and never pulled, because there is none of the name."""
+    """By version and digest; ours is built here and never pulled, because there is none
+    of the name.
+    """
     for name, service in EVERY.items():
         image, _, tag = service["image"].partition(":")
         ours = image == "vllm-specdec-exporter"
-        assert re.fullmatch(r"v?\d+\.\d+\.\d+" + ("" if ours else r"@sha256:[0-9a-f]{64}"), tag), name
+        assert re.fullmatch(
+            r"v?\d+\.\d+\.\d+" + ("" if ours else r"@sha256:[0-9a-f]{64}"), tag
+        ), name
         assert "." not in image, f"{name}: a registry host"
-        # Built once: builders that work side by side on one name get into each other's way.
-        expected = (name == "exporter", {"exporter": "build"}.get(name, "never")) if ours else (False, None)
+        # Built once: builders that work side by side on one name get into each other's
+        # way.
+        if ours:
+            expected = (name == "exporter", {"exporter": "build"}.get(name, "never"))
+        else:
+            expected = (False, None)
         assert ("build" in service, service.get("pull_policy")) == expected, name
-        assert not ours or name == "exporter" or service["depends_on"] == ["exporter"], name
+        assert (
+            not ours or name == "exporter" or service["depends_on"] == ["exporter"]
+        ), name
 
 
 def test_ports_are_on_loopback() -> None:
-    """Nothing here asks who is there. act, which takes orders, has no port outside at all."""
+    """Nothing here asks who is there. act, which takes orders, has no port outside at
+    all.
+    """
     for name, service in EVERY.items():
         published = service.get("ports", [])
         assert bool(published) == (name != "act")
@@ -52,10 +88,18 @@ def test_ports_are_on_loopback() -> None:
 
 
 def test_services_are_confined() -> None:
-    """Read-only, without capabilities and new privileges; engines, which compile kernels, only the last."""
-    everybody = {"security_opt": ["no-new-privileges:true"], "restart": "unless-stopped"}
+    """Read-only, without capabilities and new privileges; engines, which compile
+    kernels, only the last.
+    """
+    everybody = {
+        "security_opt": ["no-new-privileges:true"],
+        "restart": "unless-stopped",
+    }
     for name, service in EVERY.items():
-        confined = {} if name.endswith("-gpu") else {"read_only": True, "cap_drop": ["ALL"]}
+        if name.endswith("-gpu"):
+            confined = {}
+        else:
+            confined = {"read_only": True, "cap_drop": ["ALL"]}
         assert service.items() >= {**everybody, **confined}.items(), name
         # The image's own user is none that could do harm.
         assert not {"privileged", "user"} & set(service), name
@@ -76,16 +120,23 @@ def test_what_is_mounted_exists_and_cannot_be_changed() -> None:
 def test_vllm_and_exporter_get_the_same_speculative_config() -> None:
     """Else the exporter judges by the cost of another method."""
     text = value_of(EVERY["exporter"], "--spec.config")
-    assert text == value_of(EVERY["vllm-gpu"], "--speculative-config") == dotenv()["VLLM_SPECULATIVE_CONFIG"]
+    assert (
+        text
+        == value_of(EVERY["vllm-gpu"], "--speculative-config")
+        == dotenv()["VLLM_SPECULATIVE_CONFIG"]
+    )
     assert value_of(EVERY["simulator"], "--num-speculative-tokens") == str(
         json.loads(text)["num_speculative_tokens"]
     )
     assert value_of(EVERY["simulator"], "--model") == EVERY["vllm-gpu"]["command"][0]
-    sglang, config = EVERY["sglang-gpu"], json.loads(text)
+    sglang = EVERY["sglang-gpu"]
+    config = json.loads(text)
     assert value_of(sglang, "--model-path") == EVERY["vllm-gpu"]["command"][0]
     assert value_of(sglang, "--speculative-algorithm").lower() == config["method"]
     assert value_of(sglang, "--speculative-draft-model-path") == config["model"]
-    assert value_of(sglang, "--speculative-num-steps") == str(config["num_speculative_tokens"])
+    assert value_of(sglang, "--speculative-num-steps") == str(
+        config["num_speculative_tokens"]
+    )
 
 
 def test_the_exporter_takes_its_command() -> None:
@@ -109,7 +160,9 @@ def test_the_settings_file_is_used_and_holds_no_secret() -> None:
     used = set(re.findall(r"\$\{(\w+)", COMPOSE.read_text("utf-8")))
     assert used | {"COMPOSE_PROFILES"} == set(dotenv())
     assert EVERY["vllm-gpu"]["environment"] == ["HF_TOKEN"]
-    assert not re.search("PASSWORD|SECRET|KEY|TOKEN$", "\n".join(dotenv()), re.MULTILINE)
+    assert not re.search(
+        "PASSWORD|SECRET|KEY|TOKEN$", "\n".join(dotenv()), re.MULTILINE
+    )
     assert dotenv()["SIMULATOR_SCENARIO"] in SCENARIOS
 
 
@@ -119,7 +172,9 @@ def test_without_the_settings_file_compose_says_what_is_missing() -> None:
     needed = set(re.findall(r"\$\{(\w+):\?is set in \.env\}", text))
     defaults = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", text))
     assert needed == {"VLLM_MODEL", "VLLM_SPECULATIVE_CONFIG"}
-    assert defaults == {name: value for name, value in dotenv().items() if name in defaults}
+    assert defaults == {
+        name: value for name, value in dotenv().items() if name in defaults
+    }
     assert needed | set(defaults) | {"COMPOSE_PROFILES"} == set(dotenv())
 
 
@@ -127,5 +182,7 @@ def test_the_documented_addresses_are_those_that_are_published() -> None:
     """docs/deployment.md lists every published port, each with its default of .env."""
     text = (ROOT / "docs" / "deployment.md").read_text("utf-8")
     said = set(re.findall(r"^\| http://(127\.0\.0\.1:\d+)", text, re.MULTILINE))
-    ports = {port for service in services().values() for port in service.get("ports", [])}
+    ports = {
+        port for service in services().values() for port in service.get("ports", [])
+    }
     assert said == {port.rpartition(":")[0] for port in ports}

@@ -16,7 +16,9 @@ def locked(name: str) -> dict[str, tuple[str, frozenset[str]]]:
     """Return version and hashes by package, of a lock file."""
     text = (ROOT / "requirements" / f"{name}.txt").read_text("utf-8")
     found = re.findall(
-        r"^([\w.-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.MULTILINE
+        r"^([\w.-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)",
+        text,
+        re.MULTILINE,
     )
     return {
         package: (version, frozenset(re.findall(r"sha256:(\w+)", hashes)))
@@ -27,7 +29,9 @@ def locked(name: str) -> dict[str, tuple[str, frozenset[str]]]:
 def test_hadolint_has_nothing_to_say() -> None:
     """Not even a hint, and nothing is silenced."""
     done = subprocess.run(
-        [HADOLINT, "--no-color", "--failure-threshold", "style", DOCKERFILE], capture_output=True, text=True
+        [HADOLINT, "--no-color", "--failure-threshold", "style", DOCKERFILE],
+        capture_output=True,
+        text=True,
     )
     assert (done.stdout + done.stderr, done.returncode) == ("", 0)
     assert "hadolint" not in DOCKERFILE.read_text("utf-8")
@@ -35,17 +39,23 @@ def test_hadolint_has_nothing_to_say() -> None:
 
 
 def test_every_stage_has_the_same_pinned_python() -> None:
-    """By version to read and by digest: a virtual environment fits only the Python that made it."""
+    """By version to read and by digest: a virtual environment fits only the Python that
+    made it.
+    """
     bases = {one.base for one in stages()}
     (base,) = bases
     assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+@sha256:[0-9a-f]{64}", base)
     assert [one.platform for one in stages()] == ["$BUILDPLATFORM", "", ""]
     minor = ".".join(base.removeprefix("python:").split(".")[:2])
-    assert f'"Programming Language :: Python :: {minor}"' in (ROOT / "pyproject.toml").read_text("utf-8")
+    assert f'"Programming Language :: Python :: {minor}"' in (
+        ROOT / "pyproject.toml"
+    ).read_text("utf-8")
 
 
 def test_it_runs_as_a_number_without_a_shell() -> None:
-    """Kubernetes cannot tell of a name whether it is root; a shell would not forward signals."""
+    """Kubernetes cannot tell of a name whether it is root; a shell would not forward
+    signals.
+    """
     assert LAST.one("USER").text == "65532:65532"
     assert LAST.one("ENTRYPOINT").argv == ["vllm-specdec-exporter"]
     assert not LAST.all("CMD")
@@ -69,7 +79,9 @@ def test_only_the_environment_goes_into_the_image() -> None:
 
 
 def test_everything_installed_is_locked() -> None:
-    """Every installation is by hash from a lock file, or of the wheel made here without any index."""
+    """Every installation is by hash from a lock file, or of the wheel made here without
+    any index.
+    """
     installs = [
         command
         for one in stages()
@@ -79,22 +91,35 @@ def test_everything_installed_is_locked() -> None:
     ]
     assert len(installs) == 3
     for command in installs:
-        locked_by_hash = "--require-hashes" in command and "--only-binary :all:" in command
-        assert locked_by_hash or ("--no-index" in command and "--no-deps" in command), command
+        locked_by_hash = (
+            "--require-hashes" in command and "--only-binary :all:" in command
+        )
+        assert locked_by_hash or ("--no-index" in command and "--no-deps" in command), (
+            command
+        )
         assert "--no-cache-dir" in command
 
 
 def test_the_build_backend_is_the_locked_one() -> None:
-    """requirements/build.txt is a part of requirements/dev.txt, and has what pyproject.toml names."""
-    build, every = locked("build"), locked("dev")
+    """requirements/build.txt is a part of requirements/dev.txt, and has what
+    pyproject.toml names.
+    """
+    build = locked("build")
+    every = locked("dev")
     assert "hatchling" in build
     assert {name: every.get(name) for name in build} == build
 
 
 def test_the_build_context_is_what_is_copied() -> None:
-    """.dockerignore allows exactly the sources of COPY, which exist, without byte code of another Python."""
+    """.dockerignore allows exactly the sources of COPY, which exist, without byte code
+    of another Python.
+    """
     lines = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
-    first, *allowed, last = (line for line in lines if line and not line.startswith("#"))
+    first, *allowed, last = (
+        line for line in lines if line and not line.startswith("#")
+    )
     assert (first, last) == ("*", "**/__pycache__")
-    assert {one.removeprefix("!").partition("/*.")[0] for one in allowed} == set(copied())
+    assert {one.removeprefix("!").partition("/*.")[0] for one in allowed} == set(
+        copied()
+    )
     assert all((ROOT / one).exists() for one in copied())

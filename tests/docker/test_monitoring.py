@@ -1,4 +1,6 @@
-"""What docker-compose.yml gives to Prometheus, Alertmanager and Grafana: files that agree with each other."""
+"""What docker-compose.yml gives to Prometheus, Alertmanager and Grafana: files that
+agree with each other.
+"""
 
 from pathlib import PurePosixPath
 from typing import Any
@@ -25,24 +27,42 @@ def read(path: Any) -> Any:
 
 def endpoints() -> set[str]:
     """Every address that a container of the default reaches another at."""
-    return {f"{name}:{PORTS[key]}" for key, service in services().items() for name in names(key, service)}
+    return {
+        f"{name}:{PORTS[key]}"
+        for key, service in services().items()
+        for name in names(key, service)
+    }
 
 
 def test_prometheus_reaches_what_it_scrapes_and_tells() -> None:
-    """Under the jobs that rules query; its rules are all those of the repository, where it looks for them."""
+    """Under the jobs that rules query; its rules are all those of the repository, where
+    it looks for them.
+    """
     config = read(PROMETHEUS)
-    scraped = {one["job_name"]: one["static_configs"][0]["targets"] for one in config["scrape_configs"]}
+    scraped = {
+        one["job_name"]: one["static_configs"][0]["targets"]
+        for one in config["scrape_configs"]
+    }
     told = config["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"]
     assert set(scraped) == {"vllm-specdec-exporter", "vllm"}
-    assert {target for targets in (*scraped.values(), told) for target in targets} <= endpoints()
+    assert {
+        target for targets in (*scraped.values(), told) for target in targets
+    } <= endpoints()
     mounted = mounts(services()["prometheus"])
-    (rules,) = (PurePosixPath("/etc/prometheus", pattern) for pattern in config["rule_files"])
+    (rules,) = (
+        PurePosixPath("/etc/prometheus", pattern) for pattern in config["rule_files"]
+    )
     assert (mounted[str(rules.parent)], rules.name) == ("./alerts/rules", "*.yml")
-    assert mounted[value_of(services()["prometheus"], "--config.file")] == "./alerts/prometheus.yml"
+    assert (
+        mounted[value_of(services()["prometheus"], "--config.file")]
+        == "./alerts/prometheus.yml"
+    )
 
 
 def test_alertmanager_routes_as_in_production() -> None:
-    """From `route:` to `receivers:` the file is alertmanager.yml, word for word: copy that part."""
+    """From `route:` to `receivers:` the file is alertmanager.yml, word for word: copy
+    that part.
+    """
 
     def between(text: str) -> str:
         return text[text.index("\nroute:\n") : text.index("\nreceivers:\n")]
@@ -63,7 +83,12 @@ def test_alertmanager_has_the_same_receivers_without_secrets() -> None:
     assert here.pop("nobody") == {"name": "nobody"}
     for name, receiver in here.items():
         (webhook,) = receiver.pop("webhook_configs")
-        told = {one["send_resolved"] for key, ones in there[name].items() if key != "name" for one in ones}
+        told = {
+            one["send_resolved"]
+            for key, ones in there[name].items()
+            if key != "name"
+            for one in ones
+        }
         assert receiver == {"name": name}
         assert webhook == {"url": "http://act:9851/", "send_resolved": any(told)}
     assert "act:9851" in endpoints()
@@ -75,8 +100,13 @@ def test_grafana_finds_its_data_sources() -> None:
     path = ROOT / mounts(services()["grafana"])["/etc/grafana/provisioning/datasources"]
     (file,) = path.iterdir()
     sources = {source["type"]: source for source in read(file)["datasources"]}
-    assert {source["url"].removeprefix("http://") for source in sources.values()} <= endpoints()
-    assert sources["prometheus"]["jsonData"]["timeInterval"] == read(PROMETHEUS)["global"]["scrape_interval"]
+    assert {
+        source["url"].removeprefix("http://") for source in sources.values()
+    } <= endpoints()
+    assert (
+        sources["prometheus"]["jsonData"]["timeInterval"]
+        == read(PROMETHEUS)["global"]["scrape_interval"]
+    )
 
 
 def test_grafana_finds_its_dashboards_and_begins_with_the_overview() -> None:
@@ -86,7 +116,9 @@ def test_grafana_finds_its_dashboards_and_begins_with_the_overview() -> None:
     (provider,) = read(file)["providers"]
     folder = mounts(service)[provider["options"]["path"]]
     assert len(list((ROOT / folder).glob("*.json"))) == 4
-    home = PurePosixPath(service["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    home = PurePosixPath(
+        service["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    )
     assert str(home.parent) == provider["options"]["path"]
     assert (home.name, (ROOT / folder / home.name).is_file()) == (f"{HOME}.json", True)
 
@@ -94,7 +126,10 @@ def test_grafana_finds_its_dashboards_and_begins_with_the_overview() -> None:
 def test_links_lead_to_the_published_ports() -> None:
     """Alerts and notifications link to where a browser on this machine finds the page."""
     found = services()
-    links = {name: value_of(found[name], "--web.external-url") for name in ("prometheus", "alertmanager")}
+    links = {
+        name: value_of(found[name], "--web.external-url")
+        for name in ("prometheus", "alertmanager")
+    }
     links["grafana"] = found["grafana"]["environment"]["GF_SERVER_ROOT_URL"]
     for name, link in links.items():
         (published,) = found[name]["ports"]

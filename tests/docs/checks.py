@@ -1,4 +1,6 @@
-"""How each block is run or checked, and what is wrong with one that is not, or is marked wrongly."""
+"""How each block is run or checked, and what is wrong with one that is not, or is
+marked wrongly.
+"""
 
 import re
 from enum import Enum
@@ -34,12 +36,14 @@ _LANGUAGES = {
 }
 #: What a block may be that is no code, as its marker says.
 _NOT_CODE = re.compile(r"a (drawing|formula|synopsis)\b")
-#: How a marker ends above commands that no test runs: when a person ran them, and with which versions.
+#: How a marker ends above commands that no test runs: when a person ran them, and with
+#: which versions.
 _BY_HAND = re.compile(r"; (?:by hand \d{4}-\d\d-\d\d, .*\d.*|not yet by hand)\Z")
 #: Pages for those who change the project, whose commands are its own.
 _FOR_DEVELOPERS = re.compile(r"CONTRIBUTING|tests/")
 _PROGRAM = re.compile(
-    r"^(\$ |vllm-|kubectl |promtool |amtool |bash |pytest |curl |make |helm |docker )", re.MULTILINE
+    r"^(\$ |vllm-|kubectl |promtool |amtool |bash |pytest |curl |make |helm |docker )",
+    re.MULTILINE,
 )
 
 
@@ -58,20 +62,35 @@ def check_of(block: Block) -> Check | None:
 
 def complaint(block: Block) -> str:
     """Return what is wrong with a block or with its marker, empty where nothing is."""
-    check, needs_marker = check_of(block), False
+    check = check_of(block)
+    needs_marker = False
     if check is Check.SHELL:
         try:
-            lines = [line for line in logical_lines(block.text) if not line.startswith("export ")]
+            lines = [
+                line
+                for line in logical_lines(block.text)
+                if not line.startswith("export ")
+            ]
         except ValueError as error:
             return f"{block.where}: {error}"
         kinds = [KINDS.of(words) for line in lines for words in simple_commands(line)]
         needs_marker = any(kinds)
-        if block.reason and not _BY_HAND.search(block.reason) and not _FOR_DEVELOPERS.match(block.path):
-            return f"{block.where}: the marker does not say when it was run by hand: {_BY_HAND.pattern}"
+        if (
+            block.reason
+            and not _BY_HAND.search(block.reason)
+            and not _FOR_DEVELOPERS.match(block.path)
+        ):
+            return (
+                f"{block.where}: the marker does not say when it was run by hand: "
+                f"{_BY_HAND.pattern}"
+            )
     elif check is Check.DOCUMENT:
         reader = reader_of(block.document())
         if reader is None:
-            return f"{block.where}: no tool is known that reads it: docs/readers.py has a table"
+            return (
+                f"{block.where}: no tool is known that reads it: docs/readers.py has a "
+                "table"
+            )
         needs_marker = reader.foreign
     elif check is Check.NOT_CODE:
         needs_marker = True
@@ -79,10 +98,14 @@ def complaint(block: Block) -> str:
             return f"{block.where}: marked as not run, and not as {_NOT_CODE.pattern}"
     elif check is None:
         return f"{block.where}: nothing runs or checks it"
-    elif check in (Check.OTHER_TEST, Check.TRANSCRIPT):  # a marker says what was measured elsewhere
+    # a marker says what was measured elsewhere
+    elif check in (Check.OTHER_TEST, Check.TRANSCRIPT):
         needs_marker = bool(block.reason)
     if bool(block.reason) != needs_marker:
-        return f"{block.where}: {'no marker `not run`' if needs_marker else 'marked, and it is run'}"
+        return (
+            f"{block.where}: "
+            f"{'no marker `not run`' if needs_marker else 'marked, and it is run'}"
+        )
     return ""
 
 

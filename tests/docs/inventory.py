@@ -1,7 +1,9 @@
-"""Every fenced code block of every Markdown file, and what the page says of why one is not run.
+"""Every fenced code block of every Markdown file, and what the page says of why one is
+not run.
 
-A comment right above a fence says why the block is not run, and for commands when a person ran them:
-`<!-- not run: needs a cluster; by hand 2026-11-26, Kubernetes 1.36.2 -->`, or `; not yet by hand`.
+A comment right above a fence says why the block is not run, and for commands when a
+person ran them: `<!-- not run: needs a cluster; by hand 2026-11-26, Kubernetes 1.36.2
+-->`, or `; not yet by hand`.
 """
 
 import json
@@ -20,7 +22,8 @@ ROOT = Path(__file__).parents[2]
 
 _FENCED = re.compile(
     r"^(?: *<!-- not run: (?P<reason>.+?) -->\n)?"
-    r"(?P<indent> *)(?P<ticks>`{3,})(?P<language>[\w-]*)[^`\n]*\n(?P<text>.*?)^(?P=indent)(?P=ticks)$",
+    r"(?P<indent> "
+    r"*)(?P<ticks>`{3,})(?P<language>[\w-]*)[^`\n]*\n(?P<text>.*?)^(?P=indent)(?P=ticks)$",
     re.MULTILINE | re.DOTALL,
 )
 #: Folders with Markdown of others, or with what tests and builds leave behind.
@@ -49,21 +52,37 @@ class Block:
 
     def document(self) -> Any:
         """What it says as YAML or JSON."""
-        return json.loads(self.text) if self.language == "json" else yaml.safe_load(self.text)
+        if self.language == "json":
+            return json.loads(self.text)
+        return yaml.safe_load(self.text)
 
 
 @cache
 def pages() -> tuple[Path, ...]:
-    """Return the Markdown files of the repository, whether under version control yet or not."""
+    """Return the Markdown files of the repository, whether under version control yet or
+    not.
+    """
     if shutil.which("git") and (ROOT / ".git").exists():
-        command = ("git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md")
-        names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        command = (
+            "git",
+            "ls-files",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+            "*.md",
+        )
+        names = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
         paths = {ROOT / name for name in names.splitlines()}
     else:  # an unpacked source distribution
         paths = {
             path
             for path in ROOT.rglob("*.md")
-            if not any(part in _FOREIGN or part.startswith(".") for part in path.relative_to(ROOT).parts)
+            if not any(
+                part in _FOREIGN or part.startswith(".")
+                for part in path.relative_to(ROOT).parts
+            )
         }
     return tuple(sorted(path for path in paths if path.is_file()))
 
@@ -74,7 +93,9 @@ def blocks() -> tuple[Block, ...]:
     return tuple(
         block
         for path in pages()
-        for block in blocks_of(path.read_text("utf-8"), path.relative_to(ROOT).as_posix())
+        for block in blocks_of(
+            path.read_text("utf-8"), path.relative_to(ROOT).as_posix()
+        )
     )
 
 

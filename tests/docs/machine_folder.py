@@ -1,4 +1,6 @@
-"""A folder that looks like a copy of the repository on a machine with the programs that pages name."""
+"""A folder that looks like a copy of the repository on a machine with the programs that
+pages name.
+"""
 
 import os
 import shlex
@@ -17,8 +19,19 @@ from vllm_specdec_exporter.cli import PROGRAM
 _FINDINGS = {"check": (1, 3), "compare": (1,), "plan": (1,), "requests": (1, 3)}
 #: What of the repository commands name.
 _SHOWN = (
-    *("alerts", "bench", "dashboards", "docs", "exporter", "helm", "release", "requirements", "tests"),
-    *("Makefile", "pyproject.toml", "LICENSE", "README.md"),
+    "alerts",
+    "bench",
+    "dashboards",
+    "docs",
+    "exporter",
+    "helm",
+    "release",
+    "requirements",
+    "tests",
+    "Makefile",
+    "pyproject.toml",
+    "LICENSE",
+    "README.md",
 )
 #: Where nothing listens: for addresses of others that a command only remembers.
 NOWHERE = "127.0.0.1:1"
@@ -35,7 +48,9 @@ users: [{{name: none, user: {{token: none}}}}]
 
 def set_up(folder: Path, services: Services) -> dict[str, str]:
     """Fill a folder, and return the environment in which its commands run."""
-    home, programs, installed = folder / "home", folder / "bin", folder / "installed"
+    home = folder / "home"
+    programs = folder / "bin"
+    installed = folder / "installed"
     folder.mkdir(exist_ok=True)
     for name in _SHOWN:
         (folder / name).symlink_to(ROOT / name)
@@ -55,23 +70,35 @@ def set_up(folder: Path, services: Services) -> dict[str, str]:
         _program(installed / "bin" / name, str(Path(sys.executable).with_name(name)))
     for name in ("python", "python3"):
         _program(programs / name, sys.executable)
-    findings = "".join(f'"{name} {code}") exit 0;; ' for name, codes in _FINDINGS.items() for code in codes)
-    ours = f'{shlex.quote(COMMAND)} "$@"\ncode=$?\ncase "$1 $code" in {findings}esac\nexit $code'
+    findings = "".join(
+        f'"{name} {code}") exit 0;; '
+        for name, codes in _FINDINGS.items()
+        for code in codes
+    )
+    ours = (
+        f'{shlex.quote(COMMAND)} "$@"\ncode=$?\ncase "$1 $code" in {findings}esac\n'
+        "exit $code"
+    )
     _script(programs / PROGRAM, ours)
     # Where docs/deployment.md installs it.
     _script(folder / "root/opt/vllm-specdec-exporter/bin" / PROGRAM, ours)
-    # An answer that is an error fails its command, and so does a filter that finds nothing.
+    # An answer that is an error fails its command, and so does a filter that finds
+    # nothing.
     _program(programs / "curl", find_program("curl", "curl"), "--fail-with-body")
     _program(programs / "jq", find_program("jq", "jq"), "-e")
     _program(programs / "kubectl", str(kubectl()))
     # This Helm is from 2021, and takes a cluster to be of then.
-    _script(programs / "helm", f'exec {shlex.quote(str(helm3()))} "$@" --kube-version 1.36.0')
+    _script(
+        programs / "helm",
+        f'exec {shlex.quote(str(helm3()))} "$@" --kube-version 1.36.0',
+    )
     return clean_environment(
         PATH=f"{programs}:{os.environ['PATH']}",
         HOME=str(home),
         KUBECONFIG=str(home / "kubeconfig"),
         MAKEFLAGS=f"VENV={installed} --no-print-directory",
-        # A program that a block installs has its own package, and finds here what it depends on.
+        # A program that a block installs has its own package, and finds here what it
+        # depends on.
         PYTHONPATH=sysconfig.get_paths()["purelib"],
         PIP_NO_DEPS="1",
         PIP_NO_INDEX="1",

@@ -1,4 +1,6 @@
-"""Every name that pages may use of this project: from its tables, and from what they generate."""
+"""Every name that pages may use of this project: from its tables, and from what they
+generate.
+"""
 
 import argparse
 import importlib
@@ -11,30 +13,48 @@ from dashboards.series import VLLM
 from docs.inventory import ROOT
 from vllm_specdec_exporter.cli import COMMANDS
 from vllm_specdec_exporter.commands.act import EVENTS
+from vllm_specdec_exporter.listener.web_config import CONFIG_FILE_VARIABLE
 from vllm_specdec_exporter.per_request.observation import PUSH_PATH
 from vllm_specdec_exporter.publish.metrics import METRICS
-from vllm_specdec_exporter.serve.option_table import OPTIONS
-from vllm_specdec_exporter.serve.web_config import CONFIG_FILE_VARIABLE
+from vllm_specdec_exporter.settings.option_table import OPTIONS
 
 
 @cache
 def metrics() -> frozenset[str]:
-    """Names of series: of the exporter, of servers as captured, and of the rules, with their parts."""
+    """Names of series: of the exporter, of servers as captured, and of the rules, with
+    their parts.
+    """
     bundle = read_bundle()
     known = {*raw_metrics(), *VLLM, *records(bundle)}
-    parts = {part for name in known for part in re.findall(r"(?:vllm_specdec_|vllm:)\w+", name)}
-    families = {re.sub(r"_(bucket|sum|count|total|created)$", "", name) for name in known | parts}
-    templates = (path.read_text("utf-8") for path in (ROOT / "alerts" / "templates").glob("*.tmpl"))
-    defined = {name for text in templates for name in re.findall(r'define "([\w.]+)"', text)}
+    parts = {
+        part
+        for name in known
+        for part in re.findall(r"(?:vllm_specdec_|vllm:)\w+", name)
+    }
+    families = {
+        re.sub(r"_(bucket|sum|count|total|created)$", "", name)
+        for name in known | parts
+    }
+    templates = (
+        path.read_text("utf-8")
+        for path in (ROOT / "alerts" / "templates").glob("*.tmpl")
+    )
+    defined = {
+        name for text in templates for name in re.findall(r'define "([\w.]+)"', text)
+    }
     return frozenset({*known, *parts, *families, *defined, EVENTS})
 
 
 def labels(metric: str) -> frozenset[str] | None:
-    """Return the labels that a metric of the exporter or of `act` may have; `None` for one of neither."""
+    """Return the labels that a metric of the exporter or of `act` may have; `None` for
+    one of neither.
+    """
     row = next((row for row in METRICS if row.full_name == metric), None)
     if row is not None:
         return frozenset({*row.labels, "model_name", "engine", "window", "target"})
-    return frozenset({"event", "action"}) if metric == EVENTS else None
+    if metric == EVENTS:
+        return frozenset({"event", "action"})
+    return None
 
 
 @cache
@@ -45,10 +65,16 @@ def alerts() -> frozenset[str]:
 
 @cache
 def variables() -> frozenset[str]:
-    """Environment variables of the exporter, of the hooks, and of the tests with a real vLLM."""
+    """Environment variables of the exporter, of the hooks, and of the tests with a real
+    vLLM.
+    """
     options = {option.variable for option in OPTIONS}
     files = (ROOT / "Makefile", *(ROOT / "docs" / "hooks").glob("*.py"))
-    others = {name for file in files for name in re.findall(r"\bSPECDEC_[A-Z_]+", file.read_text("utf-8"))}
+    others = {
+        name
+        for file in files
+        for name in re.findall(r"\bSPECDEC_[A-Z_]+", file.read_text("utf-8"))
+    }
     return frozenset({*options, CONFIG_FILE_VARIABLE, *others})
 
 
@@ -57,16 +83,29 @@ def flags(command: str) -> frozenset[str]:
     """The flags of a command."""
     parser = argparse.ArgumentParser(command)
     parser.add_argument("--version")
-    importlib.import_module(f"vllm_specdec_exporter.{COMMANDS[command][0]}").add_arguments(parser)
-    return frozenset(flag for action in parser._actions for flag in action.option_strings)
+    importlib.import_module(
+        f"vllm_specdec_exporter.{COMMANDS[command][0]}"
+    ).add_arguments(parser)
+    return frozenset(
+        flag for action in parser._actions for flag in action.option_strings
+    )
 
 
 @cache
 def all_flags() -> frozenset[str]:
-    """The flags of all commands, and those of the programs beside them in the repository."""
+    """The flags of all commands, and those of the programs beside them in the
+    repository.
+    """
     own = {flag for command in COMMANDS for flag in flags(command)}
-    folders = [ROOT / folder for folder in ("alerts", "dashboards", "docs", "helm", "bench")]
-    scripts = (path for folder in folders for own in ("*.py", "examples/*.py") for path in folder.glob(own))
+    folders = [
+        ROOT / folder for folder in ("alerts", "dashboards", "docs", "helm", "bench")
+    ]
+    scripts = (
+        path
+        for folder in folders
+        for own in ("*.py", "examples/*.py")
+        for path in folder.glob(own)
+    )
     text = "".join(path.read_text("utf-8") for path in scripts)
     return frozenset(own | set(re.findall(r'add_argument\(\s*"(--[\w-]+)"', text)))
 
@@ -83,13 +122,21 @@ def endpoints() -> frozenset[str]:
     """The paths that the exporter, `act` and the simulator answer to."""
     texts = (
         (ROOT / "exporter" / "vllm_specdec_exporter" / name).read_text("utf-8")
-        for name in ("serve/endpoints.py", "commands/act/__init__.py", "commands/simulate/__init__.py")
+        for name in (
+            "serve/endpoints.py",
+            "commands/act/__init__.py",
+            "commands/simulate/__init__.py",
+        )
     )
     routes = r"add_(?:get|post)\(\s*\"(/[^\"]*)\""
-    return frozenset({PUSH_PATH, *(path for text in texts for path in re.findall(routes, text))})
+    return frozenset(
+        {PUSH_PATH, *(path for text in texts for path in re.findall(routes, text))}
+    )
 
 
 @cache
 def targets() -> frozenset[str]:
     """The targets of the Makefile."""
-    return frozenset(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    return frozenset(
+        re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    )

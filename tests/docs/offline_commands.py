@@ -31,7 +31,9 @@ class CheckError(AssertionError):
 
 
 def _docker(machine: Machine, words: list[str]) -> None:
-    """Images have this version; what follows one are our flags; compose has what is named."""
+    """Images have this version; what follows one are our flags; compose has what is
+    named.
+    """
     for word in words:
         if image := _IMAGE.search(word):
             _demand(image[1] == __version__, words, f"the version is {__version__}")
@@ -39,23 +41,42 @@ def _docker(machine: Machine, words: list[str]) -> None:
         image = next(number for number, word in enumerate(words) if _IMAGE.search(word))
         _run(machine, COMMAND, *words[image + 1 :], "--config.check")
     elif words[1] == "compose":
-        profiles = {name for one in document()["services"].values() for name in one.get("profiles", [])}
+        profiles = {
+            name
+            for one in document()["services"].values()
+            for name in one.get("profiles", [])
+        }
         known = {"up", "down", "logs", *profiles, *services()}
         names = [word for word in words[2:] if not word.startswith("-")]
-        _demand(known.issuperset(names), words, f"subcommands, profiles and services are {known}")
+        _demand(
+            known.issuperset(names),
+            words,
+            f"subcommands, profiles and services are {known}",
+        )
     else:
-        declared = re.findall(r"^ARG (\w+)", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
+        declared = re.findall(
+            r"^ARG (\w+)", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE
+        )
         for flag, word in itertools.pairwise(words):
             given = word.partition("=")[0]
-            _demand(flag != "--build-arg" or given in declared, words, f"Dockerfile does not declare {word}")
+            _demand(
+                flag != "--build-arg" or given in declared,
+                words,
+                f"Dockerfile does not declare {word}",
+            )
 
 
 def _kubectl(machine: Machine, words: list[str]) -> None:
-    """It gets as far as the connection to a missing cluster; objects that it creates are made offline."""
+    """It gets as far as the connection to a missing cluster; objects that it creates
+    are made offline.
+    """
     if words[1:3] == ["apply", "-f"]:
         _demand((machine.folder / words[3]).is_file(), words, "there is no such file")
     dry = ("create" in words or "apply" in words) and "--dry-run=server" not in words
-    offline = ("--dry-run=client", "--output=name") if "create" in words and dry else ()
+    if "create" in words and dry:
+        offline = ("--dry-run=client", "--output=name")
+    else:
+        offline = ()
     line = shlex.join([*words, *offline])
     if offline:
         machine.shell(machine.put_here(line))
@@ -82,7 +103,9 @@ def _calibrate(machine: Machine, words: list[str]) -> None:
 
 @dataclass(frozen=True)
 class Unavailable:
-    """A kind of command: its words with single spaces, and what is done instead of running it, if any."""
+    """A kind of command: its words with single spaces, and what is done instead of
+    running it, if any.
+    """
 
     command: re.Pattern[str]
     check: Callable[[Machine, list[str]], None] | None
@@ -106,7 +129,13 @@ KINDS = _Kinds(
         (r"helm (install|upgrade)( --install)? \S+ (?!helm/)", None),
         (r"helm (install|upgrade) ", _helm),
         (r"make (test|test-vllm|check|lint|bench|pictures|dist|generate)\b", None),
-        (r"npm run |python tests/dashboards/render/bundle.py|bash tests/vllm/install.sh", None),
+        (
+            (
+                r"npm run |python tests/dashboards/render/bundle.py|bash "
+                r"tests/vllm/install.sh"
+            ),
+            None,
+        ),
         (r"pytest -m vllm ", None),
         (r"vllm-specdec-exporter calibrate (?!.*--dry-run)", _calibrate),
     )

@@ -1,4 +1,5 @@
-"""Blocks that other tests run or compare: which, and where. The inventory relies on this table.
+"""Blocks that other tests run or compare: which, and where. The inventory relies on
+this table.
 
 A test here names the page that it reads; that it does is checked in test_inventory.py.
 """
@@ -11,7 +12,9 @@ from docs.inventory import Block
 
 
 class OtherTest(NamedTuple):
-    """Blocks of some pages, in these languages, that hold a pattern, and the test module that has them."""
+    """Blocks of some pages, in these languages, that hold a pattern, and the test
+    module that has them.
+    """
 
     page: str
     languages: tuple[str, ...]
@@ -34,14 +37,31 @@ OTHER_TESTS = (
     OtherTest("alerts/runbooks/*.md", ("promql",), "alerts/test_runbooks.py"),
     OtherTest("docs/act.md", ("yaml", "json"), "act/test_docs.py"),
     OtherTest("docs/act.md", ("sh",), "act/test_docs.py", "^#!/bin/sh$|^curl "),
-    OtherTest("docs/requests.md", ("python", "json"), "client/test_docs.py", 'push_request|"accepted"'),
+    OtherTest(
+        "docs/requests.md",
+        ("python", "json"),
+        "client/test_docs.py",
+        'push_request|"accepted"',
+    ),
     OtherTest("docs/requests.md", ("sh",), "client/test_docs.py", "^curl "),
-    OtherTest("docs/operations.md", ("yaml",), "webconfig/test_docs.py", _WEB_CONFIGURATION),
+    OtherTest(
+        "docs/operations.md", ("yaml",), "webconfig/test_docs.py", _WEB_CONFIGURATION
+    ),
     OtherTest("README.md", ("sh",), "containers/run.sh", "^docker build "),
     OtherTest(_DEPLOYMENT, ("sh",), "systemd/test_unit.py", "^make wheel$"),
     OtherTest("helm/kustomize/README.md", ("yaml",), "injection/test_kustomize.py"),
-    OtherTest(_DEPLOYMENT, ("yaml",), "injection/test_policy_admission.py", "^injection:|exporter/inject"),
-    OtherTest(_DEPLOYMENT, ("yaml",), "docs/test_library_chart.py", "^# (Chart|values).yaml$|^# templates/"),
+    OtherTest(
+        _DEPLOYMENT,
+        ("yaml",),
+        "injection/test_policy_admission.py",
+        "^injection:|exporter/inject",
+    ),
+    OtherTest(
+        _DEPLOYMENT,
+        ("yaml",),
+        "docs/test_library_chart.py",
+        "^# (Chart|values).yaml$|^# templates/",
+    ),
     OtherTest(
         "helm/examples/README.md",
         ("sh",),

@@ -15,7 +15,7 @@ from helm.charts import CHART, render
 from helm.manifest_schemas import problems_everywhere
 from support.programs import COMMAND, clean_environment, find_program, simulator
 from vllm_specdec_exporter.commands.act.decision import decide
-from vllm_specdec_exporter.serve.option_table import OPTIONS
+from vllm_specdec_exporter.settings.option_table import OPTIONS
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,10 @@ class Reader:
     """A tool that reads a kind of document."""
 
     name: str  # for reports
-    keys: frozenset[str]  # at the top of the document; one with any of them is of this kind
-    read: Callable[[Any, Path], None]  # gives it to the tool; raises or fails if the tool refuses it
+    #: At the top of the document; one with any of them is of this kind.
+    keys: frozenset[str]
+    #: Gives it to the tool; raises or fails if the tool refuses it.
+    read: Callable[[Any, Path], None]
     foreign: bool = False  # whether the document is for a program that no test can run
 
 
@@ -46,7 +48,10 @@ def _by(*words: str) -> Callable[[Any, Path], None]:
 def _prometheus(document: Any, folder: Path) -> None:
     """Rule files of other machines are those of the repository."""
     if "rule_files" in document:
-        document = {**document, "rule_files": [str(ROOT / "alerts" / "rules" / "*.yml")]}
+        document = {
+            **document,
+            "rule_files": [str(ROOT / "alerts" / "rules" / "*.yml")],
+        }
     _by(find_program("promtool", "prometheus"), "check", "config")(document, folder)
 
 
@@ -58,8 +63,16 @@ def _scenario(document: Any, folder: Path) -> None:
 
 def _containers(document: Any, _folder: Path) -> None:
     """A part of a pod, in a pod."""
-    containers = {"containers": [{"name": "vllm", "image": "vllm/vllm-openai:v0.32.0"}], **document}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": containers}
+    containers = {
+        "containers": [{"name": "vllm", "image": "vllm/vllm-openai:v0.32.0"}],
+        **document,
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "x"},
+        "spec": containers,
+    }
     assert problems_everywhere([pod]) == []
 
 
@@ -88,7 +101,9 @@ def _webhook(document: Any, _folder: Path) -> None:
 
 
 def _recorded(document: Any, folder: Path) -> None:
-    """`requests` knows its record of speculation; one request alone is too few to judge by."""
+    """`requests` knows its record of speculation; one request alone is too few to judge
+    by.
+    """
     file = _written(document, folder)
     done = _run(COMMAND, "requests", str(file), accepted=(0, 1, 3))
     assert "1 request" in done, done
@@ -135,6 +150,8 @@ def _written(document: Any, folder: Path) -> Path:
 
 
 def _run(*words: str, accepted: tuple[int, ...] = (0,)) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, env=clean_environment(), timeout=180)
+    done = subprocess.run(
+        words, capture_output=True, text=True, env=clean_environment(), timeout=180
+    )
     assert done.returncode in accepted, done.stdout + done.stderr
     return done.stdout

@@ -1,7 +1,9 @@
-"""Shell blocks run as a reader would, in a folder of their own that looks like a copy of the repository.
+"""Shell blocks run as a reader would, in a folder of their own that looks like a copy
+of the repository.
 
-Addresses become those of the `Services`, absolute folders become folders below `root/`, and times of minutes
-become seconds. Everything else is as on the page. Programs that serve run until their block ends.
+Addresses become those of the `Services`, absolute folders become folders below `root/`,
+and times of minutes become seconds. Everything else is as on the page. Programs that
+serve run until their block ends.
 """
 
 import contextlib
@@ -27,8 +29,14 @@ _SECONDS = 300.0
 _START_SECONDS = 120.0
 #: Programs that serve, and their flags of address and data.
 _SERVERS = {
-    "prometheus": ("--web.listen-address={address}", "--storage.{mode}.path={folder}/data-{port}"),
-    "vmagent": ("-httpListenAddr={address}", "-remoteWrite.tmpDataPath={folder}/data-{port}"),
+    "prometheus": (
+        "--web.listen-address={address}",
+        "--storage.{mode}.path={folder}/data-{port}",
+    ),
+    "vmagent": (
+        "-httpListenAddr={address}",
+        "-remoteWrite.tmpDataPath={folder}/data-{port}",
+    ),
     "vmalert": ("-httpListenAddr={address}",),
 }
 _SERVING = {"serve": EXPORTER[0], "act": ACT[0], "simulate": "127.0.0.1:8000"}
@@ -50,7 +58,9 @@ class Machine:
     """
 
     def __init__(self, folder: Path, services: Services, openai: str = "") -> None:
-        self.folder, self._services, self._openai = folder, services, openai
+        self.folder = folder
+        self._services = services
+        self._openai = openai
         self._addresses = dict(services.addresses)
         self._exports: list[str] = []
         self.environment = set_up(folder, services)
@@ -86,7 +96,9 @@ class Machine:
 
     def shell(self, line: str, **more: str) -> str:
         """Run a line, and return what it printed."""
-        script = "\n".join(("set -euo pipefail", *map(self.put_here, self._exports), line))
+        script = "\n".join(
+            ("set -euo pipefail", *map(self.put_here, self._exports), line)
+        )
         with subprocess.Popen(
             ("bash", "-c", script),
             cwd=self.folder,
@@ -104,7 +116,10 @@ class Machine:
                 msg = f"$ {line}\nit takes more than {_SECONDS:g} s"
                 raise CheckError(msg) from error
         if process.returncode:
-            msg = f"$ {line}\nexit code {process.returncode}\n{out[-1500:]}{errors[-1500:]}"
+            msg = (
+                f"$ {line}\nexit code {process.returncode}\n"
+                f"{out[-1500:]}{errors[-1500:]}"
+            )
             raise CheckError(msg)
         return out
 
@@ -129,7 +144,9 @@ class Machine:
         """Return a line with the addresses, folders and times of this machine."""
         line = _ABSOLUTE.sub(f"{self.folder}/root/", line)
         line = re.sub(r"(\bcheck\b.*|\bcompare\b.*)--for \w+", r"\1--for 1s", line)
-        line = re.sub(r"(\bbaseline\b.*)--for \w+", r"\1--for 6s --interval 250ms", line)
+        line = re.sub(
+            r"(\bbaseline\b.*)--for \w+", r"\1--for 6s --interval 250ms", line
+        )
         line = re.sub(r"\bsudo ", "", line)
         line = re.sub(r"^make demo", 'make demo ARGS="--for 2s"', line)
         return _URL.sub(lambda match: self._address(match, line), line)
@@ -147,28 +164,47 @@ class Machine:
         if authority == NOWHERE:
             return match[0]
         if _EXAMPLE.search(authority):
-            return f"{match['scheme']}://{NOWHERE}" if ":" in authority else match[0]
-        msg = f"$ {line}\nno service has the address {authority}: it belongs into docs/services.py"
+            if ":" in authority:
+                return f"{match['scheme']}://{NOWHERE}"
+            return match[0]
+        msg = (
+            f"$ {line}\nno service has the address {authority}: it belongs into "
+            "docs/services.py"
+        )
         raise CheckError(msg)
 
     # --- programs that serve
 
     def _serving(self, words: list[str]) -> str:
-        """Return the command or program that a command is if it serves, else an empty text."""
+        """Return the command or program that a command is if it serves, else an empty
+        text.
+        """
         if words[0] in _SERVERS:
             return words[0]
-        if Path(words[0]).name != PROGRAM or "--config.check" in words or "--help" in words:
+        if (
+            Path(words[0]).name != PROGRAM
+            or "--config.check" in words
+            or "--help" in words
+        ):
             return ""
-        name = words[1] if len(words) > 1 and words[1] in COMMANDS else "serve"
-        return name if name in _SERVING else ""
+        if len(words) > 1 and words[1] in COMMANDS:
+            name = words[1]
+        else:
+            name = "serve"
+        if name in _SERVING:
+            return name
+        return ""
 
     @contextlib.contextmanager
     def _served(self, line: str, words: list[str], serving: str) -> Iterator[None]:
-        """Run a line that serves until the end of the context; others find it under its usual address."""
+        """Run a line that serves until the end of the context; others find it under its
+        usual address.
+        """
         port = free_port()
         address = f"127.0.0.1:{port}"
         more: dict[str, str] = {}
-        code = line.partition(" #")[0].rstrip(" &")  # it runs beside what follows, `&` or not
+        # it runs beside what follows, `&` or not
+        code = line.partition(" #")[0].rstrip(" &")
         if serving in _SERVERS:
             mode = "agent" if "agent" in code else "tsdb"
             flags = [
@@ -185,10 +221,14 @@ class Machine:
             else:
                 code = f"{code} --web.listen-address {address}"
             if serving == "simulate" and "--speed" not in code:
-                code = f"{code} --speed 10"  # what takes minutes on the page takes seconds here
-            code = re.sub(r"(--tap\.listen-address )\S*", rf"\g<1>127.0.0.1:{free_port()}", code)
+                # what takes minutes on the page takes seconds here
+                code = f"{code} --speed 10"
+            code = re.sub(
+                r"(--tap\.listen-address )\S*", rf"\g<1>127.0.0.1:{free_port()}", code
+            )
         start = self.put_here(code).strip()
-        if not self._exports:  # a wrapper would outlive a signal; a block that sets PATH has its own program
+        # a wrapper would outlive a signal; a block that sets PATH has its own program
+        if not self._exports:
             start = re.sub(rf"^{PROGRAM} ", f"{shlex.quote(COMMAND)} ", start)
         script = "\n".join((*map(self.put_here, self._exports), f"exec {start}"))
         with (self.folder / f"log-{port}").open("w+") as log:
@@ -221,10 +261,17 @@ class Machine:
 
 
 def _listens(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection(("127.0.0.1", port), timeout=1),
+    ):
         return True
     return False
 
 
 def _with_few_requests(line: str) -> str:
-    return re.sub(r"(-exporter sweep \S+)", r"\1 --requests 2", re.sub(r" --requests \d+", "", line))
+    return re.sub(
+        r"(-exporter sweep \S+)",
+        r"\1 --requests 2",
+        re.sub(r" --requests \d+", "", line),
+    )

@@ -1,4 +1,6 @@
-"""The processes that the pages assume to run, and the addresses by which pages name them."""
+"""The processes that the pages assume to run, and the addresses by which pages name
+them.
+"""
 
 import contextlib
 import json
@@ -41,8 +43,10 @@ class Services:
     openai: list[str]  # host:port of servers to sweep, each for one block
     answering: str  # URL of a server that answers prompts
     alertmanager: str  # its URL
-    files: dict[str, str]  # what pages assume, by name below the folder in which they are run
-    printed: set[str] = field(default_factory=set)  # commands that only print and have run
+    #: What pages assume, by name below the folder in which they are run.
+    files: dict[str, str]
+    #: Commands that only print and have run.
+    printed: set[str] = field(default_factory=set)
 
 
 @contextlib.contextmanager
@@ -53,16 +57,37 @@ def running_services(folder: Path, openai: int = 0) -> Iterator[Services]:
     flags = ("--speed", "20", "--seed", "1", "--model", "MODEL", "--scenario.file")
     with contextlib.ExitStack() as stack:
         enter = stack.enter_context
-        speculating = enter(simulator(*flags, _scenario(folder, 16), "--num-speculative-tokens", "3"))
-        other = enter(simulator(*flags, _scenario(folder, 24), "--num-speculative-tokens", "4"))
-        plain = enter(simulator(*flags, _scenario(folder, 8, 16), "--num-speculative-tokens", "0"))
+        speculating = enter(
+            simulator(*flags, _scenario(folder, 16), "--num-speculative-tokens", "3")
+        )
+        other = enter(
+            simulator(*flags, _scenario(folder, 24), "--num-speculative-tokens", "4")
+        )
+        plain = enter(
+            simulator(*flags, _scenario(folder, 8, 16), "--num-speculative-tokens", "0")
+        )
         address = enter(
             running_exporter(
-                *("--vllm.url", speculating, "--poll.interval", "1s", "--poll.timeout", "950ms"),
-                *("--window", "10s", "--window", "5m", "--judgement.window", "10s"),
-                *("--spec.config", json.dumps(SPECULATION)),
-                *("--tap.listen-address", f"127.0.0.1:{free_port()}"),
-                *("--push.bearer-token-file", str(token), "--requests.window", "60s"),
+                "--vllm.url",
+                speculating,
+                "--poll.interval",
+                "1s",
+                "--poll.timeout",
+                "950ms",
+                "--window",
+                "10s",
+                "--window",
+                "5m",
+                "--judgement.window",
+                "10s",
+                "--spec.config",
+                json.dumps(SPECULATION),
+                "--tap.listen-address",
+                f"127.0.0.1:{free_port()}",
+                "--push.bearer-token-file",
+                str(token),
+                "--requests.window",
+                "60s",
                 fast=False,
             )
         ).address
@@ -88,16 +113,23 @@ def running_services(folder: Path, openai: int = 0) -> Iterator[Services]:
 
 
 def _scenario(folder: Path, *clients: int) -> str:
-    """Write a scenario with as many loads as numbers of clients are given; return its path."""
+    """Write a scenario with as many loads as numbers of clients are given; return its
+    path.
+    """
     path = folder / f"scenario-{'-'.join(map(str, clients))}.yaml"
-    phases = [{"phase": "healthy", "seconds": 20, "clients": n, "output_tokens": 30} for n in clients]
+    phases = [
+        {"phase": "healthy", "seconds": 20, "clients": n, "output_tokens": 30}
+        for n in clients
+    ]
     path.write_text(yaml.safe_dump({"phases": phases}), encoding="utf-8")
     return str(path)
 
 
 def _routes() -> dict[str, Any]:
     """Return the routes of the bundle, with receivers that send nothing."""
-    routes: dict[str, Any] = yaml.safe_load((ROOT / "alerts" / "alertmanager.yml").read_text("utf-8"))
+    routes: dict[str, Any] = yaml.safe_load(
+        (ROOT / "alerts" / "alertmanager.yml").read_text("utf-8")
+    )
     routes["receivers"] = [{"name": one["name"]} for one in routes["receivers"]]
     return {key: value for key, value in routes.items() if key != "templates"}
 
@@ -111,12 +143,19 @@ def _files(folder: Path, speculating: str, plain: str) -> dict[str, str]:
         _, errors = recording.communicate(timeout=180)
     assert recording.returncode == 0, errors
     answer = {"model": "llama", "usage": {"completion_tokens": 80}}
-    record = {"num_spec_steps": 20, "num_draft_tokens": 60, "num_accepted_draft_tokens": 40}
+    record = {
+        "num_spec_steps": 20,
+        "num_draft_tokens": 60,
+        "num_accepted_draft_tokens": 40,
+    }
     scaling = ROOT / "docs" / "scaling"
     return {
         "baseline.json": baseline.read_text("utf-8"),
         "good-day.json": snapshot,
-        "answers.jsonl": json.dumps({**answer, "metrics": {"speculative_decoding": record}}) + "\n",
+        "answers.jsonl": json.dumps(
+            {**answer, "metrics": {"speculative_decoding": record}}
+        )
+        + "\n",
         "exporter.yml": yaml.safe_dump({"poll": {"interval": "2s"}}),
         "specdec-token": TOKEN,
         "root/run/secrets/specdec-token": TOKEN,
@@ -126,7 +165,9 @@ def _files(folder: Path, speculating: str, plain: str) -> dict[str, str]:
         "root/etc/default/vllm-specdec-exporter": "",
         "web-config.yml": "basic_auth_users: {}\n",
         **dict.fromkeys(("tls.crt", "tls.key", "ca.crt"), "\n"),
-        "pod.yaml": yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}),
+        "pod.yaml": yaml.safe_dump(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}
+        ),
         "root/etc/grafana/provisioning/dashboards/.keep": "",
         **{path.name: path.read_text("utf-8") for path in scaling.rglob("*.yml")},
         **_overlay(),
@@ -140,7 +181,9 @@ def _overlay() -> dict[str, str]:
     page = (kustomize / "README.md").read_text("utf-8")
     component = "vllm-specdec-exporter/component"
     return {
-        "kustomization.yaml": page.partition("# kustomization.yaml\n")[2].partition("```")[0],
+        "kustomization.yaml": page.partition("# kustomization.yaml\n")[2].partition(
+            "```"
+        )[0],
         "vllm.yaml": (kustomize / "example" / "vllm.yaml").read_text("utf-8"),
         **{
             f"{component}/{path.name}": path.read_text("utf-8")

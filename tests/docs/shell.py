@@ -10,8 +10,11 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
 def logical_lines(text: str) -> list[str]:
-    """Return the lines of a script as a shell takes them: quotes, backslashes and pipes go on."""
-    lines, pending = [], ""
+    """Return the lines of a script as a shell takes them: quotes, backslashes and pipes
+    go on.
+    """
+    lines = []
+    pending = ""
     for line in text.splitlines():
         pending = f"{pending}\n{line}" if pending else line
         if not _is_whole(pending):
@@ -26,8 +29,12 @@ def logical_lines(text: str) -> list[str]:
 
 
 def simple_commands(line: str) -> Iterator[list[str]]:
-    """Yield the words of every command of a logical line: pipes, lists and redirections taken apart."""
-    lexer = shlex.shlex(line.replace("\\\n", " "), posix=True, punctuation_chars="&|;<>")
+    """Yield the words of every command of a logical line: pipes, lists and redirections
+    taken apart.
+    """
+    lexer = shlex.shlex(
+        line.replace("\\\n", " "), posix=True, punctuation_chars="&|;<>"
+    )
     lexer.whitespace_split = True
     words: list[str] = []
     skip = False

@@ -1,4 +1,6 @@
-"""docs/reference/commands.md: the reference is what the parsers say, and what they say is what happens."""
+"""docs/reference/commands.md: the reference is what the parsers say, and what they say
+is what happens.
+"""
 
 import re
 from typing import Any
@@ -9,7 +11,7 @@ from docs.inventory import ROOT
 from support.commands import run_here
 from support.scripts import script
 from vllm_specdec_exporter.cli import COMMANDS
-from vllm_specdec_exporter.serve.option_table import OPTIONS
+from vllm_specdec_exporter.settings.option_table import OPTIONS
 
 TEXT = (ROOT / "docs" / "reference" / "commands.md").read_text("utf-8")
 
@@ -21,31 +23,52 @@ def section(name: str) -> str:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_page_has_the_flags_and_exit_codes_of_the_help(name: str) -> None:
-    """But for settings of `serve`, on a page of their own, and "2 bad usage", which the page says once."""
+    """But for settings of `serve`, on a page of their own, and "2 bad usage", which the
+    page says once.
+    """
     helped = run_here(name, "--help", COLUMNS="100")
     said = helped.out
     assert (helped.code, helped.err, f"{name}: " in said) == (0, "", True)
-    flags = set(re.findall(r"(?<![\w-])--[a-z](?:[\w.-]*\w)?", said.partition("\n\n")[2]))
-    own = {flag for flag in flags if re.search(rf"^ +(?:-h, )?{re.escape(flag)}\b", said, re.MULTILINE)}
-    settings = {option.flag for option in OPTIONS} if name == "serve" else set()
+    flags = set(
+        re.findall(r"(?<![\w-])--[a-z](?:[\w.-]*\w)?", said.partition("\n\n")[2])
+    )
+    own = {
+        flag
+        for flag in flags
+        if re.search(rf"^ +(?:-h, )?{re.escape(flag)}\b", said, re.MULTILINE)
+    }
+    if name == "serve":
+        settings = {option.flag for option in OPTIONS}
+    else:
+        settings = set()
     assert len(own) >= 3
-    assert {flag for flag in own - settings - {"--help", "--version"} if flag not in section(name)} == set()
+    assert {
+        flag
+        for flag in own - settings - {"--help", "--version"}
+        if flag not in section(name)
+    } == set()
     rows = dict(re.findall(r"^\| (\d+) \| (.*) \|$", section(name), re.MULTILINE))
     help_text = " ".join(said.split())
     assert "0" in rows
     assert "2" in rows or "2 bad usage" in help_text
-    assert {code: text for code, text in rows.items() if f"{code} {text}" not in help_text} == {}
+    assert {
+        code: text for code, text in rows.items() if f"{code} {text}" not in help_text
+    } == {}
     done = run_here(name, "--no-such-flag")
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
 
 
 def defaults(name: str) -> dict[str, tuple[Any, str]]:
-    """What a parser takes without a flag and what its help says, of flags whose default the parser knows."""
+    """What a parser takes without a flag and what its help says, of flags whose default
+    the parser knows.
+    """
     module = script("docs/command_reference.py")  # which writes the page
     shown = {}
     for action in module.parser_of(name)._actions:
         flag = module._flag(action)
-        simple = isinstance(action.default, str | int | float) and not isinstance(action.default, bool)
+        simple = isinstance(action.default, str | int | float) and not isinstance(
+            action.default, bool
+        )
         if simple and action.default not in ("", "==SUPPRESS=="):
             shown[f"{name} {flag.shown}"] = (action.default, flag.default)
     return shown
@@ -53,7 +76,9 @@ def defaults(name: str) -> dict[str, tuple[Any, str]]:
 
 def test_defaults_are_those_that_hold() -> None:
     """Numbers by value, as 60s is 60; words letter by letter."""
-    documented = {flag: values for name in COMMANDS for flag, values in defaults(name).items()}
+    documented = {
+        flag: values for name in COMMANDS for flag, values in defaults(name).items()
+    }
     assert len(documented) > 30
     wrong = {
         flag: (held, said)
@@ -66,4 +91,6 @@ def test_defaults_are_those_that_hold() -> None:
 def _number(text: str) -> float | None:
     """Return a number of a duration or of digits; `None` for another text."""
     match = re.fullmatch(r"([\d.]+)(s|m|h|)", text)
-    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else None
+    if match:
+        return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+    return None

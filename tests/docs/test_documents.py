@@ -12,12 +12,14 @@ from docs.inventory import Block
 from docs.readers import reader_of
 from support.programs import COMMAND, find_program
 from systemd.unit import UNIT, only
-from vllm_specdec_exporter.serve.option_table import OPTIONS
+from vllm_specdec_exporter.settings.option_table import OPTIONS
 
 pytestmark = pytest.mark.full
 
 
-@pytest.mark.parametrize("block", blocks_with(Check.DOCUMENT), ids=lambda block: block.where)
+@pytest.mark.parametrize(
+    "block", blocks_with(Check.DOCUMENT), ids=lambda block: block.where
+)
 def test_a_document_is_valid_for_its_tool(block: Block, tmp_path: Path) -> None:
     """YAML and JSON."""
     reader = reader_of(block.document())
@@ -27,7 +29,12 @@ def test_a_document_is_valid_for_its_tool(block: Block, tmp_path: Path) -> None:
 
 def test_queries_are_promql() -> None:
     """Each line of a block; that their series exist is asked in test_names.py."""
-    lines = [line for block in blocks_with(Check.PROMQL) for line in block.text.splitlines() if line]
+    lines = [
+        line
+        for block in blocks_with(Check.PROMQL)
+        for line in block.text.splitlines()
+        if line
+    ]
     assert lines
     assert all(promql_parser.parse(line) for line in lines)
 
@@ -36,22 +43,33 @@ def test_queries_are_promql() -> None:
 
 
 def test_drop_ins_are_valid_for_systemd(tmp_path: Path) -> None:
-    """Beside the unit, whose program is that of this environment; their variables are settings."""
+    """Beside the unit, whose program is that of this environment; their variables are
+    settings.
+    """
     blocks = blocks_with(Check.UNIT)
     assert blocks
     for number, block in enumerate(blocks):
         assert verified(block.text, tmp_path / str(number)) == ""
         said = set(re.findall(r"\bVLLM_SPECDEC_EXPORTER_\w+", block.text))
         assert said <= {option.variable for option in OPTIONS}
-    assert "LoadCredentials" in verified("[Service]\nLoadCredentials=a:/b\n", tmp_path / "wrong")
+    assert "LoadCredentials" in verified(
+        "[Service]\nLoadCredentials=a:/b\n", tmp_path / "wrong"
+    )
 
 
 def verified(text: str, folder: Path) -> str:
     """Return what systemd complains of, of the unit with a drop-in."""
     (drop_in := folder / f"{UNIT.name}.d").mkdir(parents=True)
     unit = folder / UNIT.name
-    unit.write_text(UNIT.read_text("utf-8").replace(only("ExecStart"), COMMAND), encoding="utf-8")
+    unit.write_text(
+        UNIT.read_text("utf-8").replace(only("ExecStart"), COMMAND), encoding="utf-8"
+    )
     (drop_in / "override.conf").write_text(text, encoding="utf-8")
     analyze = find_program("systemd-analyze", "systemd")
-    done = subprocess.run([analyze, "verify", "--man=no", unit], capture_output=True, text=True, timeout=180)
+    done = subprocess.run(
+        [analyze, "verify", "--man=no", unit],
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
     return done.stdout + done.stderr

@@ -1,4 +1,6 @@
-"""Every code block of every page is run or checked, or its page says why not, and says so truly."""
+"""Every code block of every page is run or checked, or its page says why not, and says
+so truly.
+"""
 
 import re
 
@@ -13,10 +15,14 @@ def test_every_block_is_run_or_says_why_not() -> None:
 
 
 def test_no_block_is_overlooked() -> None:
-    """Fences are closed, none is indented instead, and there are blocks of every kind that is known."""
+    """Fences are closed, none is indented instead, and there are blocks of every kind
+    that is known.
+    """
     indented = re.compile(r"^(?! *(?:[-*+]|\d+\.) | ).*\n\n+    \S", re.MULTILINE)
     texts = {path: prose(path.read_text("utf-8")) for path in pages()}
-    assert [path for path, text in texts.items() if "```" in text or indented.search(text)] == []
+    assert [
+        path for path, text in texts.items() if "```" in text or indented.search(text)
+    ] == []
     assert {check_of(one) for one in blocks()} == set(Check)
     assert len(blocks()) > 250
 
@@ -24,5 +30,7 @@ def test_no_block_is_overlooked() -> None:
 def test_other_tests_read_the_pages_that_they_are_said_to() -> None:
     """The test exists and names the page, the page exists and has such a block."""
     for row in OTHER_TESTS:
-        assert row.page.rpartition("/")[2] in (ROOT / "tests" / row.test).read_text("utf-8"), row
+        assert row.page.rpartition("/")[2] in (ROOT / "tests" / row.test).read_text(
+            "utf-8"
+        ), row
         assert any(map(row.has, blocks())), row

@@ -15,11 +15,15 @@ _HEADING = re.compile(r"^#{1,6} +(.*?) *#*$", re.MULTILINE)
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """The anchors of a page's headings, as GitHub makes them: of equal ones, the later have numbers."""
+    """The anchors of a page's headings, as GitHub makes them: of equal ones, the later
+    have numbers.
+    """
     text = prose(page.read_text("utf-8"))
     names: set[str] = set(re.findall(r"<a (?:id|name)=\"([^\"]+)\"", text))
     for heading in _HEADING.findall(text):
-        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").lower()
+        plain = (
+            re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").lower()
+        )
         slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
         number = 0
         while (name := f"{slug}-{number}" if number else slug) in names:
@@ -29,7 +33,9 @@ def anchors(page: Path) -> frozenset[str]:
 
 
 def links(text: str) -> list[str]:
-    """The targets of a page's links and pictures, but for those that lead elsewhere and those in code."""
+    """The targets of a page's links and pictures, but for those that lead elsewhere and
+    those in code.
+    """
     targets = _LINK.findall(_SPAN.sub("``", prose(text)))
     return [target for target in targets if not _ELSEWHERE.match(target)]
 
@@ -49,9 +55,13 @@ def broken(page: Path, target: str) -> str:
 
 def test_links_lead_somewhere() -> None:
     """Of every page, to files and headings."""
-    every = [(page, target) for page in pages() for target in links(page.read_text("utf-8"))]
+    every = [
+        (page, target) for page in pages() for target in links(page.read_text("utf-8"))
+    ]
     assert len(every) > 300
-    assert [f"{page}: {text}" for page, target in every if (text := broken(page, target))] == []
+    assert [
+        f"{page}: {text}" for page, target in every if (text := broken(page, target))
+    ] == []
 
 
 def test_what_is_broken_is_found() -> None:

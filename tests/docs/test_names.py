@@ -1,4 +1,6 @@
-"""Every name of this project on a page exists: of series, alerts, flags, variables, endpoints, files."""
+"""Every name of this project on a page exists: of series, alerts, flags, variables,
+endpoints, files.
+"""
 
 import re
 from collections.abc import Callable, Iterable
@@ -16,13 +18,17 @@ from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
 Rule = Callable[[Path], list[str]]
 
 _SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
-_SERIES = re.compile(r"(?<![\w./@-])(?:\w+:)?(?:vllm_specdec_(?!exporter)|vllm:)[\w:]*\*?")
+_SERIES = re.compile(
+    r"(?<![\w./@-])(?:\w+:)?(?:vllm_specdec_(?!exporter)|vllm:)[\w:]*\*?"
+)
 _LABELS = re.compile(r"(?P<name>vllm_specdec_\w+)\{(?P<labels>\w+(?:, ?\w+)*)\}")
 _ALERT = re.compile(r"VLLMSpecDecode[A-Z]\w*")
 _VARIABLE = re.compile(r"\b(?:VLLM_SPECDEC_EXPORTER|SPECDEC)_[A-Z_]*[A-Z]\b(?!_?\*)")
 _FLAG = re.compile(r"(?<![\w-])--[a-z](?:[\w.-]*\w)?(?:\.\*)?")
 _ENDPOINT = re.compile(r"(?<![\w./])(?:/-/\w+|/api/v1/\w+)")
-_PATH = re.compile(r"(?:alerts|bench|dashboards|docs|exporter|helm|tests)/[\w./*{},-]*[\w*/]")
+_PATH = re.compile(
+    r"(?:alerts|bench|dashboards|docs|exporter|helm|tests)/[\w./*{},-]*[\w*/]"
+)
 _UID = re.compile(r"(?<![\w/.-])vllm-specdec-(?!exporter)[a-z]+\b(?![/.-])")
 
 #: Flags and programs of others.
@@ -50,30 +56,43 @@ def spans(text: str) -> list[str]:
 
 
 def unknown(used: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Return what is not known; a name that ends with a star or an underscore stands for several."""
+    """Return what is not known; a name that ends with a star or an underscore stands
+    for several.
+    """
     every = set(known)
     return sorted(
         {
             name
             for name in used
             if name not in every
-            and not (name[-1] in "*_:" and any(one.startswith(name.rstrip("*")) for one in every))
+            and not (
+                name[-1] in "*_:"
+                and any(one.startswith(name.rstrip("*")) for one in every)
+            )
         }
     )
 
 
-def _known(pattern: re.Pattern[str], known: Callable[[], Iterable[str]], *, code: bool = False) -> Rule:
-    """Return a rule: what fits the pattern, on a page or in its code alone, is one of the known names."""
+def _known(
+    pattern: re.Pattern[str], known: Callable[[], Iterable[str]], *, code: bool = False
+) -> Rule:
+    """Return a rule: what fits the pattern, on a page or in its code alone, is one of
+    the known names.
+    """
 
     def wrong(page: Path) -> list[str]:
         text = of_today(page)
-        return unknown(pattern.findall("\n".join(spans(text)) if code else text), known())
+        return unknown(
+            pattern.findall("\n".join(spans(text)) if code else text), known()
+        )
 
     return wrong
 
 
 def _flags(page: Path) -> list[str]:
-    """Behind a command of ours, they are that command's; alone, of any of them or of a known other."""
+    """Behind a command of ours, they are that command's; alone, of any of them or of a
+    known other.
+    """
     known = names.all_flags() | set(FOREIGN)
     wrong = []
     for span in spans(of_today(page)):
@@ -81,25 +100,40 @@ def _flags(page: Path) -> list[str]:
         first = words[0] if words else ""
         if first in OTHERS["programs"]:
             continue
-        command = first if first in COMMANDS else words[1] if first == PROGRAM and len(words) > 1 else ""
+        if first in COMMANDS:
+            command = first
+        elif first == PROGRAM and len(words) > 1:
+            command = words[1]
+        else:
+            command = ""
         of_command = names.flags(command) if command in COMMANDS else known
-        wrong += [f"{span}: {flag}" for flag in unknown(_FLAG.findall(span), of_command)]
+        wrong += [
+            f"{span}: {flag}" for flag in unknown(_FLAG.findall(span), of_command)
+        ]
     return wrong
 
 
 def _commands(page: Path) -> list[str]:
-    """What stands behind the name of the program, and what is called a target of the Makefile."""
+    """What stands behind the name of the program, and what is called a target of the
+    Makefile.
+    """
     wrong = []
     for span in spans(of_today(page)):
         words = span.split()
         if words[:1] == [PROGRAM]:
             simple = list(simple_commands(span))  # a shell can read it
             unknown_command = (
-                len(words) > 1 and re.fullmatch(r"[a-z]+", words[1]) and words[1] not in COMMANDS
+                len(words) > 1
+                and re.fullmatch(r"[a-z]+", words[1])
+                and words[1] not in COMMANDS
             )
             wrong += [span] if unknown_command or not simple else []
         if words[:1] == ["make"]:
-            wrong += [span for word in words[1:] if "=" not in word and word not in names.targets()]
+            wrong += [
+                span
+                for word in words[1:]
+                if "=" not in word and word not in names.targets()
+            ]
     return wrong
 
 
@@ -110,7 +144,9 @@ def _files(page: Path) -> list[str]:
         for span in spans(of_today(page))
         if _PATH.fullmatch(span)
         and not any(
-            any(folder.glob(one.rstrip("/"))) for folder in (ROOT, page.parent) for one in _alternatives(span)
+            any(folder.glob(one.rstrip("/")))
+            for folder in (ROOT, page.parent)
+            for one in _alternatives(span)
         )
     ]
 
@@ -120,15 +156,23 @@ def _alternatives(pattern: str) -> list[str]:
     braces = re.search(r"\{([^{}]*)\}", pattern)
     if braces is None:
         return [pattern]
-    return [pattern[: braces.start()] + one + pattern[braces.end() :] for one in braces[1].split(",")]
+    return [
+        pattern[: braces.start()] + one + pattern[braces.end() :]
+        for one in braces[1].split(",")
+    ]
 
 
 def _expressions(page: Path) -> list[str]:
-    """Whatever has a series of ours or of vLLM and looks like more than its name is PromQL."""
+    """Whatever has a series of ours or of vLLM and looks like more than its name is
+    PromQL.
+    """
     wrong = []
     for span in spans(of_today(page)):
         if labels := _LABELS.fullmatch(span):
-            wrong += [f"{span}: {one}" for one in unknown_labels(labels["name"], labels["labels"])]
+            wrong += [
+                f"{span}: {one}"
+                for one in unknown_labels(labels["name"], labels["labels"])
+            ]
         elif _is_expression(span):
             try:
                 promql_parser.parse(span)
@@ -139,13 +183,21 @@ def _expressions(page: Path) -> list[str]:
 
 def _is_expression(span: str) -> bool:
     other = "..." in span or span.split()[0] in OTHERS["programs"]
-    return bool(not other and _SERIES.search(span) and re.search(r"[({\[]| [/*+<>=-] ", span))
+    return bool(
+        not other and _SERIES.search(span) and re.search(r"[({\[]| [/*+<>=-] ", span)
+    )
 
 
 def unknown_labels(name: str, labels: str) -> list[str]:
-    """Return which labels a metric does not have that is written as `name{label,label}`."""
+    """Return which labels a metric does not have that is written as
+    `name{label,label}`.
+    """
     known = names.labels(name)
-    return [label for label in re.split(r", ?", labels) if known is not None and label not in known]
+    return [
+        label
+        for label in re.split(r", ?", labels)
+        if known is not None and label not in known
+    ]
 
 
 RULES: dict[str, Rule] = {
@@ -163,26 +215,56 @@ RULES: dict[str, Rule] = {
 
 @pytest.mark.parametrize("kind", RULES)
 def test_what_the_pages_name_exists(kind: str) -> None:
-    """Such as series of the exporter, of a server or of a rule, and flags of the command before them."""
-    wrong_names = {page.relative_to(ROOT).as_posix(): wrong for page in OURS if (wrong := RULES[kind](page))}
+    """Such as series of the exporter, of a server or of a rule, and flags of the
+    command before them.
+    """
+    wrong_names = {
+        page.relative_to(ROOT).as_posix(): wrong
+        for page in OURS
+        if (wrong := RULES[kind](page))
+    }
     assert wrong_names == {}
 
 
 @pytest.mark.parametrize(
     ("kind", "text", "wrong"),
     [
-        ("series", "vllm_specdec_upp{a='b'} vllm:num_x vllm_specdec_exporter.client vllm_specdec_up", 2),
+        (
+            "series",
+            (
+                "vllm_specdec_upp{a='b'} vllm:num_x vllm_specdec_exporter.client "
+                "vllm_specdec_up"
+            ),
+            2,
+        ),
         ("alerts", "VLLMSpecDecodeHarmfull.md VLLMSpecDecodeHarmful", 1),
-        ("variables", "`VLLM_SPECDEC_EXPORTER_VLLM_URI` VLLM_SPECDEC_EXPORTER_VLLM_URL", 1),
+        (
+            "variables",
+            "`VLLM_SPECDEC_EXPORTER_VLLM_URI` VLLM_SPECDEC_EXPORTER_VLLM_URL",
+            1,
+        ),
         ("endpoints", "/-/read /api/v1/snapshots?x=1 /api/v1/snapshot", 2),
-        ("dashboards", "`vllm-specdec-over` `vllm-specdec-overview` vllm-specdec-none", 1),
+        (
+            "dashboards",
+            "`vllm-specdec-over` `vllm-specdec-overview` vllm-specdec-none",
+            1,
+        ),
         ("flags", "`--no-such` ``--vllm.url=a`` `plan --vllm.url` `helm --nothing`", 2),
         ("commands", f"`{PROGRAM} chek` `{PROGRAM} check` `make tests` `make test`", 2),
         ("files", "`docs/nothing.md` `docs/{concepts,none*}.md` `tests/docs/*.py`", 1),
-        ("expressions", "`sum(vllm_specdec_up` `vllm_specdec_activity{verdict}` `vllm_specdec_up == 1`", 2),
+        (
+            "expressions",
+            (
+                "`sum(vllm_specdec_up` `vllm_specdec_activity{verdict}` "
+                "`vllm_specdec_up == 1`"
+            ),
+            2,
+        ),
     ],
 )
-def test_what_does_not_exist_is_found(kind: str, text: str, wrong: int, tmp_path: Path) -> None:
+def test_what_does_not_exist_is_found(
+    kind: str, text: str, wrong: int, tmp_path: Path
+) -> None:
     """By each rule; and what exists, or only looks like a name, is left alone."""
     page = tmp_path / "page.md"
     page.write_text(text, encoding="utf-8")

@@ -1,7 +1,9 @@
-"""Every block of shell commands and of Python does what its page says when it is run, runbooks included.
+"""Every block of shell commands and of Python does what its page says when it is run,
+runbooks included.
 
-What a block prints is not compared, but that each command ends well, and that nothing has to be put in its
-place but addresses, folders, placeholders such as VLLM and EXPORTER, and times of minutes.
+What a block prints is not compared, but that each command ends well, and that nothing
+has to be put in its place but addresses, folders, placeholders such as VLLM and
+EXPORTER, and times of minutes.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -22,9 +24,13 @@ _AT_ONCE = 8
 
 
 def test_every_block_does_what_it_says(tmp_path: Path) -> None:
-    """Its commands end well; of what cannot be run here, its own tool takes what it can."""
+    """Its commands end well; of what cannot be run here, its own tool takes what it
+    can.
+    """
     # What stands on several pages runs once.
-    blocks = list({block.text: block for block in blocks_with(Check.SHELL, Check.PYTHON)}.values())
+    blocks = list(
+        {block.text: block for block in blocks_with(Check.SHELL, Check.PYTHON)}.values()
+    )
     assert len(blocks) > 100
     sweeps = [block.where for block in blocks if "sweep" in block.text]
     with running_services(tmp_path, len(sweeps)) as running:
@@ -32,14 +38,20 @@ def test_every_block_does_what_it_says(tmp_path: Path) -> None:
 
         def failure(numbered: tuple[int, Block]) -> str:
             number, block = numbered
-            machine = Machine(tmp_path / f"block-{number}", running, openai.get(block.where, ""))
+            machine = Machine(
+                tmp_path / f"block-{number}", running, openai.get(block.where, "")
+            )
             try:
-                (machine.python if block.language == "python" else machine.run)(block.text)
+                (machine.python if block.language == "python" else machine.run)(
+                    block.text
+                )
             except CheckError as error:
                 return f"{block.where}\n{error}"
             return ""
 
         # The longest first, so that all end together.
-        order = sorted(enumerate(blocks), key=lambda numbered: "sweep" not in numbered[1].text)
+        order = sorted(
+            enumerate(blocks), key=lambda numbered: "sweep" not in numbered[1].text
+        )
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             assert [wrong for wrong in pool.map(failure, order) if wrong] == []

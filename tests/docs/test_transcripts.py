@@ -1,6 +1,8 @@
-"""What the pages show of a command's output is what it prints: word for word, but for numbers.
+"""What the pages show of a command's output is what it prints: word for word, but for
+numbers.
 
-Where numbers were measured with a real vLLM, rows and columns are compared, and not what the numbers led to.
+Where numbers were measured with a real vLLM, rows and columns are compared, and not
+what the numbers led to.
 """
 
 import contextlib
@@ -23,19 +25,31 @@ pytestmark = pytest.mark.full
 
 
 def readme(text: str) -> list[list[str]]:
-    """Return the words of each command in the block of shell commands of README.md that has `text`."""
+    """Return the words of each command in the block of shell commands of README.md that
+    has `text`.
+    """
     (block,) = (
-        one for one in blocks() if one.path == "README.md" and one.language == "sh" and text in one.text
+        one
+        for one in blocks()
+        if one.path == "README.md" and one.language == "sh" and text in one.text
     )
-    return [words for line in logical_lines(block.text) for words in simple_commands(line)]
+    return [
+        words for line in logical_lines(block.text) for words in simple_commands(line)
+    ]
 
 
 @contextlib.contextmanager
 def phase(folder: Path, k: int, *flags: str, **parameters: object) -> Iterator[str]:
     """Run a simulator that stays in one phase; yield its host:port."""
     path = folder / f"phase-{k}.yaml"
-    path.write_text(yaml.safe_dump({"phases": [{"phase": "healthy", "seconds": 86400, **parameters}]}))
-    with simulator("--scenario.file", str(path), "--num-speculative-tokens", str(k), *flags) as url:
+    path.write_text(
+        yaml.safe_dump(
+            {"phases": [{"phase": "healthy", "seconds": 86400, **parameters}]}
+        )
+    )
+    with simulator(
+        "--scenario.file", str(path), "--num-speculative-tokens", str(k), *flags
+    ) as url:
         yield url.removeprefix("http://")
 
 
@@ -60,14 +74,26 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         ((_, _, _, *told),) = readme("--spec.config")
         watching = enter(
             running_exporter(
-                *("--vllm.url", f"http://{server}", *told),
-                *("--poll.interval", "500ms", "--poll.timeout", "400ms"),
-                *("--window", "10s", "--window", "5m", "--judgement.window", "10s"),
+                "--vllm.url",
+                f"http://{server}",
+                *told,
+                "--poll.interval",
+                "500ms",
+                "--poll.timeout",
+                "400ms",
+                "--window",
+                "10s",
+                "--window",
+                "5m",
+                "--judgement.window",
+                "10s",
                 fast=False,
             )
         ).address
         plain = enter(phase(folder, 0, *tiny, clients=32, output_tokens=60))
-        slower = enter(phase(folder, 4, *tiny, clients=32, output_tokens=60, acceptance=0.02))
+        slower = enter(
+            phase(folder, 4, *tiny, clients=32, output_tokens=60, acceptance=0.02)
+        )
         addresses = {
             "127.0.0.1:8000": server,
             "VLLM:8000": server,
@@ -78,9 +104,12 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         yield Machine(folder / "machine", Services(addresses, [], "", "", {}))
 
 
-@pytest.mark.parametrize("block", blocks_with(Check.TRANSCRIPT), ids=lambda block: block.where)
+@pytest.mark.parametrize(
+    "block", blocks_with(Check.TRANSCRIPT), ids=lambda block: block.where
+)
 def test_a_transcript_is_what_is_printed(block: Block, machine: Machine) -> None:
-    """Every part that the page shows, in its order; advice takes some seconds to be certain.
+    """Every part that the page shows, in its order; advice takes some seconds to be
+    certain.
 
     Of a measurement, the names of rows, heads of columns and notes.
     """
@@ -100,7 +129,9 @@ def test_a_transcript_is_what_is_printed(block: Block, machine: Machine) -> None
 
 
 def test_differences_are_noticed() -> None:
-    assert missing("a GAINS 1.2 times\n...\nb 1\n", "a GAINS 7.5 times\nmore\nb 2\n") == ""
+    assert (
+        missing("a GAINS 1.2 times\n...\nb 1\n", "a GAINS 7.5 times\nmore\nb 2\n") == ""
+    )
     assert missing("a GAINS\n", "a LOSES\n")
     assert missing("b x\n...\na y\n", "a y\nb x\n")
     assert unlabelled("  drafts  5\n", "  drawn  5\n") == ["drafts"]

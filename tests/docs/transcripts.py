@@ -1,4 +1,6 @@
-"""What a page says that a command prints, held against what it prints: the same but for numbers."""
+"""What a page says that a command prints, held against what it prints: the same but for
+numbers.
+"""
 
 import re
 from dataclasses import dataclass
@@ -22,36 +24,50 @@ class Transcript:
 
 
 def transcript_of(text: str) -> Transcript:
-    """Take a block apart: from `$ ` on a command, up to a line without a backslash; then what it prints."""
+    """Take a block apart: from `$ ` on a command, up to a line without a backslash;
+    then what it prints.
+    """
     lines = text.removeprefix("$ ").splitlines()
     last = next(number for number, line in enumerate(lines) if not line.endswith("\\"))
     return Transcript("\n".join(lines[: last + 1]), "\n".join(lines[last + 1 :]) + "\n")
 
 
 def shape(text: str) -> str:
-    """Return a text with every number, every address's port and every bar alike, and lines filled anew."""
+    """Return a text with every number, every address's port and every bar alike, and
+    lines filled anew.
+    """
     return " ".join(_BAR.sub("█", _NUMBER.sub("#", text)).split())
 
 
 def missing(printed: str, output: str) -> str:
-    """Return the first part of what a page prints that is not in an output in this order; empty if all is."""
+    """Return the first part of what a page prints that is not in an output in this
+    order; empty if all is.
+    """
     rest = shape(output)
     for part in re.split(rf"^ *{re.escape(_ELLIPSIS)}$", printed, flags=re.MULTILINE):
         wanted = shape(part)
         _, present, behind = rest.partition(wanted)
         if not present:
-            longest = max((n for n in range(len(wanted)) if wanted[:n] in rest), default=0)
-            return f"as far as {wanted[:longest]!r}, and not {wanted[longest : longest + 80]!r}, in\n{rest}"
+            longest = max(
+                (n for n in range(len(wanted)) if wanted[:n] in rest), default=0
+            )
+            return (
+                f"as far as {wanted[:longest]!r}, and not "
+                f"{wanted[longest : longest + 80]!r}, in\n{rest}"
+            )
         rest = behind
     return ""
 
 
 def labels(text: str) -> list[str]:
-    """Return what lines say before their first number or column: names of rows, heads of columns, notes.
+    """Return what lines say before their first number or column: names of rows, heads
+    of columns, notes.
 
-    Of a sentence that goes over several lines, the first counts: how it goes on depends on the numbers.
+    Of a sentence that goes over several lines, the first counts: how it goes on depends
+    on the numbers.
     """
-    names, above = [], ""
+    names = []
+    above = ""
     for line in text.splitlines():
         goes_on = len(above) > _FULL and _indent(line) > _indent(above)
         columns = re.split(r" {2,}", line.strip())
@@ -72,4 +88,8 @@ def _indent(line: str) -> int:
 def unlabelled(printed: str, output: str) -> list[str]:
     """Return the labels that a page prints and an output does not have."""
     known = set(map(shape, output.splitlines()))
-    return [label for label in labels(printed) if not any(line.startswith(label) for line in known)]
+    return [
+        label
+        for label in labels(printed)
+        if not any(line.startswith(label) for line in known)
+    ]

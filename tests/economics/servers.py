@@ -1,4 +1,6 @@
-"""Servers whose acceptance is known, and what the whole pipeline makes of their counters."""
+"""Servers whose acceptance is known, and what the whole pipeline makes of their
+counters.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,21 +14,36 @@ from support.builders import counters
 from vllm_specdec_exporter.commands.simulate.speculation import binomial
 from vllm_specdec_exporter.economics.cost import Basis, CostProfile, thresholds_for
 from vllm_specdec_exporter.economics.profiles import CostSettings
-from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Load, Reading, Steps
+from vllm_specdec_exporter.engines.reading import (
+    EngineKey,
+    EngineReading,
+    Load,
+    Reading,
+    Steps,
+)
 from vllm_specdec_exporter.measures.measures import DraftShape
-from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, Speculation, process_reading
+from vllm_specdec_exporter.observe.pipeline import (
+    EngineState,
+    Settings,
+    Speculation,
+    process_reading,
+)
 from vllm_specdec_exporter.observe.result import EngineResult
 
 KEY = EngineKey("m", "0")
 
 
 def survival_of(conditional: Sequence[float]) -> tuple[float, ...]:
-    """The share of drafts accepted at each position, from the chance of each given the one before."""
+    """The share of drafts accepted at each position, from the chance of each given the
+    one before.
+    """
     return tuple(accumulate(conditional, mul))
 
 
 def drawn(rng: Random, conditional: Sequence[float], drafts: int) -> tuple[int, ...]:
-    """Accepted drafts by position, at random: of those accepted so far, so many are accepted once more."""
+    """Accepted drafts by position, at random: of those accepted so far, so many are
+    accepted once more.
+    """
     counts = []
     left = drafts
     for chance in conditional:
@@ -40,16 +57,24 @@ def expected(survival: Sequence[float], drafts: float) -> tuple[float, ...]:
     return tuple(ratio * drafts for ratio in survival)
 
 
-def true_speedups(survival: Sequence[float], profile: CostProfile, batch: float) -> list[float]:
+def true_speedups(
+    survival: Sequence[float], profile: CostProfile, batch: float
+) -> list[float]:
     """The true speedup of every K from 0 up."""
     lengths = accumulate((1.0, *survival))
     return [length / profile.step_cost(k, batch) for k, length in enumerate(lengths)]
 
 
 def settings_for(
-    profile: CostProfile, method: str = "", k: int | None = None, basis: Basis = Basis.CALIBRATED, **more: Any
+    profile: CostProfile,
+    method: str = "",
+    k: int | None = None,
+    basis: Basis = Basis.CALIBRATED,
+    **more: Any,
 ) -> Settings:
-    """What `serve` makes of a speculative config and a cost profile, by default calibrated on the machine."""
+    """What `serve` makes of a speculative config and a cost profile, by default
+    calibrated on the machine.
+    """
     document: dict[str, Any] = {"method": method} if method else {}
     if k is not None:
         document["num_speculative_tokens"] = k
@@ -66,7 +91,9 @@ def settings_for(
 
 @dataclass
 class Server:
-    """A server with one engine that is polled; its counters grow by what is said before each poll."""
+    """A server with one engine that is polled; its counters grow by what is said before
+    each poll.
+    """
 
     settings: Settings
     k: int
@@ -83,20 +110,39 @@ class Server:
     def __post_init__(self) -> None:
         self.positions = (0.0,) * self.k
 
-    def add(self, drafts: float, positions: Sequence[float], draft_tokens: float | None = None) -> None:
-        """Count further drafts, `positions` of which were accepted; full ones unless told otherwise."""
+    def add(
+        self,
+        drafts: float,
+        positions: Sequence[float],
+        draft_tokens: float | None = None,
+    ) -> None:
+        """Count further drafts, `positions` of which were accepted; full ones unless
+        told otherwise.
+        """
         self.drafts += drafts
         self.draft_tokens += drafts * self.k if draft_tokens is None else draft_tokens
-        self.positions = tuple(a + b for a, b in zip(self.positions, positions, strict=True))
+        self.positions = tuple(
+            a + b for a, b in zip(self.positions, positions, strict=True)
+        )
 
-    def poll(self, after: float = 0.0, shapes: Mapping[str, DraftShape] | None = None) -> EngineResult:
-        """Answer the exporter, so many seconds after the last answer; records tell the shapes of drafts."""
+    def poll(
+        self, after: float = 0.0, shapes: Mapping[str, DraftShape] | None = None
+    ) -> EngineResult:
+        """Answer the exporter, so many seconds after the last answer; records tell the
+        shapes of drafts.
+        """
         self.time += after
         values = counters(self.drafts, self.positions, draft_tokens=self.draft_tokens)
         steps = Steps(prompt_tokens=self.prompt_tokens, requests=self.requests)
-        reading = Reading("vllm-v1", (EngineReading(KEY, values, Load(self.batch, 0, 0.1), steps=steps),))
-        now, shapes = self.time, shapes or {}
-        self.states, results = process_reading(self.states, reading, now, self.settings, shapes=shapes)
+        reading = Reading(
+            "vllm-v1",
+            (EngineReading(KEY, values, Load(self.batch, 0, 0.1), steps=steps),),
+        )
+        now = self.time
+        shapes = shapes or {}
+        self.states, results = process_reading(
+            self.states, reading, now, self.settings, shapes=shapes
+        )
         self.latest = results[0]
         return self.latest
 

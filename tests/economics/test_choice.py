@@ -1,4 +1,6 @@
-"""The choice of K: a lower bound below the present one, cautious beyond, and sure of what it is sure of."""
+"""The choice of K: a lower bound below the present one, cautious beyond, and sure of
+what it is sure of.
+"""
 
 import math
 import random
@@ -22,16 +24,25 @@ def eagle(k: int) -> float:
     return BUILTIN["eagle"].step_cost(k, 8)
 
 
-def spread(survival: tuple[float, ...], one: tuple[int, float], other: tuple[int, float]) -> float:
-    """The standard deviation of the difference of two speedups over drafts: from their distribution."""
+def spread(
+    survival: tuple[float, ...], one: tuple[int, float], other: tuple[int, float]
+) -> float:
+    """The standard deviation of the difference of two speedups over drafts: from their
+    distribution.
+    """
     edges = (1.0, *survival, 0.0)
-    chances = [here - there for here, there in pairwise(edges)]  # of exactly 0, 1, ... accepted tokens
+    # of exactly 0, 1, ... accepted tokens
+    chances = [here - there for here, there in pairwise(edges)]
 
     def gain(accepted: int) -> float:
-        return (1 + min(accepted, one[0])) / one[1] - (1 + min(accepted, other[0])) / other[1]
+        return (1 + min(accepted, one[0])) / one[1] - (
+            1 + min(accepted, other[0])
+        ) / other[1]
 
     mean = math.fsum(chance * gain(a) for a, chance in enumerate(chances))
-    return math.sqrt(math.fsum(chance * (gain(a) - mean) ** 2 for a, chance in enumerate(chances)))
+    return math.sqrt(
+        math.fsum(chance * (gain(a) - mean) ** 2 for a, chance in enumerate(chances))
+    )
 
 
 class TestOptions:
@@ -39,7 +50,9 @@ class TestOptions:
     def test_up_to_the_present_k_no_acceptance_is_assumed(
         self, conditional: list[float], drafts: int
     ) -> None:
-        """A smaller K has the length of 1 + the first position ratios, and that over its cost as speedup."""
+        """A smaller K has the length of 1 + the first position ratios, and that over
+        its cost as speedup.
+        """
         survival = survival_of(conditional)
         choice = choose(survival, drafts, eagle)
         lengths = list(accumulate((1.0, *survival)))
@@ -53,12 +66,19 @@ class TestOptions:
         assert choice.drafted == len(survival)
 
     @given(conditionals, st.integers(1, 100_000))
-    def test_beyond_it_acceptance_never_recovers(self, conditional: list[float], drafts: int) -> None:
-        """Each further position keeps no more of the one before than the least of the last ones did."""
+    def test_beyond_it_acceptance_never_recovers(
+        self, conditional: list[float], drafts: int
+    ) -> None:
+        """Each further position keeps no more of the one before than the least of the
+        last ones did.
+        """
         survival = survival_of(conditional)
         choice = choose(survival, drafts, eagle)
         beyond = choice.options[len(survival) :]
-        added = [b.mean_acceptance_length - a.mean_acceptance_length for a, b in pairwise(beyond)]
+        added = [
+            b.mean_acceptance_length - a.mean_acceptance_length
+            for a, b in pairwise(beyond)
+        ]
         last = [b / a for a, b in pairwise((1.0, *survival)[-3:]) if a > 0]
 
         assert all(option.extrapolated for option in beyond[1:])
@@ -68,7 +88,9 @@ class TestOptions:
 
     @given(conditionals, st.integers(1, 100_000))
     def test_intervals(self, conditional: list[float], drafts: int) -> None:
-        """Every length lies within its interval, and the interval within what is possible."""
+        """Every length lies within its interval, and the interval within what is
+        possible.
+        """
         for option in choose(survival_of(conditional), drafts, eagle).options:
             assert 1 <= option.length_low <= option.mean_acceptance_length + 1e-9
             assert option.mean_acceptance_length <= option.length_high + 1e-9
@@ -77,44 +99,58 @@ class TestOptions:
             assert option.speedup <= option.speedup_high + 1e-9
 
     def test_a_smaller_k_read_from_a_larger_one_is_a_lower_bound(self) -> None:
-        """Its interval holds what the same prompts gave with that K: 1.84, where K=8 reads 1.76 (vLLM 48892).
+        """Its interval holds what the same prompts gave with that K: 1.84, where K=8
+        reads 1.76 (vLLM 48892).
 
-        Between smaller and present K the present one gets the more tokens out of a draft, so its length
-        limits that of the smaller one.
+        Between smaller and present K the present one gets the more tokens out of a
+        draft, so its length limits that of the smaller one.
         """
         survival = (0.756, 0.601, 0.497, 0.411, 0.353, 0.298, 0.26, 0.222)
         choice = choose(survival, 1e9, lambda k: 1 + k / 10)
-        one, present = choice.option(1), choice.option(8)
+        one = choice.option(1)
+        present = choice.option(8)
 
         assert one.mean_acceptance_length == pytest.approx(1.756)
         assert one.length_low == pytest.approx(1.756, abs=1e-3)
         assert 1.84 < one.length_high < 1.95
         assert one.speedup_high == pytest.approx(one.length_high / 1.1)
         assert present.length_high == pytest.approx(present.length_low, abs=1e-3)
-        missing = [option.length_high / option.mean_acceptance_length for option in choice.options[1:8]]
+        missing = [
+            option.length_high / option.mean_acceptance_length
+            for option in choice.options[1:8]
+        ]
         assert min(missing) > 1.005
-        assert choose((0.4, 0.001), 1e9, eagle).option(1).length_high == pytest.approx(1.401, abs=1e-3)
+        assert choose((0.4, 0.001), 1e9, eagle).option(1).length_high == pytest.approx(
+            1.401, abs=1e-3
+        )
 
     @pytest.mark.parametrize(
-        ("easy", "hard", "stay"), [(0.95, 0.7, 0.98), (0.95, 0.6, 0.95), (0.9, 0.6, 0.9)]
+        ("easy", "hard", "stay"),
+        [(0.95, 0.7, 0.98), (0.95, 0.6, 0.95), (0.9, 0.6, 0.9)],
     )
     def test_the_interval_holds_the_smaller_k_of_a_text_with_easy_and_hard_parts(
         self, easy: float, hard: float, stay: float
     ) -> None:
-        """The same text, drafted with each K: whether a place would be accepted does not depend on K."""
+        """The same text, drafted with each K: whether a place would be accepted does
+        not depend on K.
+        """
         chance = random.Random(1)
-        at_easy, accepted = True, []
+        at_easy = True
+        accepted = []
         for _ in range(200_000):
             at_easy = at_easy if chance.random() < stay else not at_easy
             accepted.append(chance.random() < (easy if at_easy else hard))
 
         def drafted(k: int) -> tuple[float, ...]:
-            counts, drafts, place = [0] * k, 0, 0
+            counts = [0] * k
+            drafts = 0
+            place = 0
             while place < len(accepted) - k:
                 length = next((i for i in range(k) if not accepted[place + i]), k)
                 for position in range(length):
                     counts[position] += 1
-                drafts, place = drafts + 1, place + length + 1
+                drafts = drafts + 1
+                place = place + length + 1
             return tuple(count / drafts for count in counts)
 
         lengths = {k: 1 + sum(drafted(k)) for k in range(1, 8)}
@@ -122,26 +158,38 @@ class TestOptions:
             choice = choose(drafted(present), 100_000, eagle)
             for k in range(1, present):
                 option = choice.option(k)
-                assert option.mean_acceptance_length < lengths[k] < option.length_high, (present, k)
+                assert (
+                    option.mean_acceptance_length < lengths[k] < option.length_high
+                ), (present, k)
 
     def test_what_a_further_position_adds_and_how_unsure_that_is_by_hand(self) -> None:
-        """The lesser conditional ratio keeps falling; its error recurs, that of the fall adds up."""
+        """The lesser conditional ratio keeps falling; its error recurs, that of the
+        fall adds up.
+        """
         choice = choose((0.8, 0.5, 0.3), 1_000, lambda k: 1 + k / 5)
-        first, fall = 0.3 / 0.5, (0.3 / 0.5) / (0.5 / 0.8)
+        first = 0.3 / 0.5
+        fall = (0.3 / 0.5) / (0.5 / 0.8)
         fourth = 0.3 * first * fall
         fifth = fourth * first * fall**2
         error = math.sqrt(CLUSTERING * first * (1 - first) / (1_000 * 0.5)) / first
         unsure = fourth * error * (1 + 1.5 * 1), fifth * error * (2 + 1.5 * (1 + 2))
 
         assert choice.option(4).mean_acceptance_length == pytest.approx(2.6 + fourth)
-        assert choice.option(5).mean_acceptance_length == pytest.approx(2.6 + fourth + fifth)
+        assert choice.option(5).mean_acceptance_length == pytest.approx(
+            2.6 + fourth + fifth
+        )
         assert choice.option(4).extrapolation_error == pytest.approx(unsure[0])
         assert choice.option(5).extrapolation_error == pytest.approx(sum(unsure))
 
     def test_the_error_of_a_further_position_counts_in_plain_steps(self) -> None:
-        """K=4 gains one percent, which is sure enough over its step of 2.11 plain steps."""
-        survival, drafts = (0.95, 0.9, 0.85), 20_000
-        choice = choose(survival, drafts, lambda k: 2.11 if k == 4 else 1 + 0.25 * k, reach=4)
+        """K=4 gains one percent, which is sure enough over its step of 2.11 plain
+        steps.
+        """
+        survival = (0.95, 0.9, 0.85)
+        drafts = 20_000
+        choice = choose(
+            survival, drafts, lambda k: 2.11 if k == 4 else 1 + 0.25 * k, reach=4
+        )
         least = choice.option(4)
         margin = choice.sureness * least.extrapolation_error
         gain = least.speedup - choice.option(3).speedup
@@ -149,10 +197,19 @@ class TestOptions:
         assert choice.best is least
 
     def test_the_largest_k_that_is_considered(self) -> None:
-        """How far to look can be told; what lies beyond is the farthest that was looked at."""
+        """How far to look can be told; what lies beyond is the farthest that was looked
+        at.
+        """
         choice = choose((0.8, 0.6), 1_000, eagle, reach=5)
 
-        assert [option.num_speculative_tokens for option in choice.options] == [0, 1, 2, 3, 4, 5]
+        assert [option.num_speculative_tokens for option in choice.options] == [
+            0,
+            1,
+            2,
+            3,
+            4,
+            5,
+        ]
         assert choice.option(99) is choice.options[5]
 
     def test_of_equal_options_the_smallest_k_is_chosen(self) -> None:
@@ -161,7 +218,10 @@ class TestOptions:
 
         assert choice.best.num_speculative_tokens == 1
         assert choose((0.0,), 1_000, lambda _: 1.0).best.num_speculative_tokens == 0
-        assert choose((0.0,), 1_000, lambda _: 1.0).best_drafting.num_speculative_tokens == 1
+        assert (
+            choose((0.0,), 1_000, lambda _: 1.0).best_drafting.num_speculative_tokens
+            == 1
+        )
 
 
 class TestSample:
@@ -174,18 +234,33 @@ class TestSample:
         st.integers(1, 10_000),
     )
     def test_the_error_is_that_of_the_distribution(
-        self, conditional: list[float], k: int, m: int, cost: float, other_cost: float, drafts: int
+        self,
+        conditional: list[float],
+        k: int,
+        m: int,
+        cost: float,
+        other_cost: float,
+        drafts: int,
     ) -> None:
-        """The sums over positions give what every single number of accepted tokens gives."""
+        """The sums over positions give what every single number of accepted tokens
+        gives.
+        """
         survival = survival_of(conditional)
-        k, m = min(k, len(survival)), min(m, len(survival))
-        found = AcceptanceSample(survival, drafts).error_of_difference((k, cost), (m, other_cost))
-        expected = math.sqrt(CLUSTERING / drafts) * spread(survival, (k, cost), (m, other_cost))
+        k = min(k, len(survival))
+        m = min(m, len(survival))
+        found = AcceptanceSample(survival, drafts).error_of_difference(
+            (k, cost), (m, other_cost)
+        )
+        expected = math.sqrt(CLUSTERING / drafts) * spread(
+            survival, (k, cost), (m, other_cost)
+        )
 
         assert found == pytest.approx(expected, abs=1e-6)
 
     @pytest.mark.parametrize(("drafts", "sure"), [(200, False), (20_000, True)])
-    def test_a_difference_counts_beyond_its_error(self, drafts: int, sure: bool) -> None:
+    def test_a_difference_counts_beyond_its_error(
+        self, drafts: int, sure: bool
+    ) -> None:
         """The same difference is noise in few drafts, and none in many."""
         choice = choose((0.8, 0.6, 0.15), drafts, eagle)
 
@@ -196,26 +271,36 @@ class TestSample:
 
     def test_a_larger_k_must_beat_the_most_that_a_smaller_one_may_have(self) -> None:
         """K=3 reads 1 % faster than K=2, whose length may be 3 % longer than it reads."""
-        choice = choose((0.8, 0.6, 0.5), 1e9, lambda k: (1.0, 1.2, 1.3, 1.56)[k], reach=3)
+        choice = choose(
+            (0.8, 0.6, 0.5), 1e9, lambda k: (1.0, 1.2, 1.3, 1.56)[k], reach=3
+        )
 
         assert choice.option(3).speedup > 1.005 * choice.option(2).speedup
         assert not choice.surely_better(3, 2)
-        cheaper = choose((0.8, 0.6, 0.5), 1e9, lambda k: (1.0, 1.2, 1.3, 1.5)[k], reach=3)
+        cheaper = choose(
+            (0.8, 0.6, 0.5), 1e9, lambda k: (1.0, 1.2, 1.3, 1.5)[k], reach=3
+        )
         assert cheaper.surely_better(3, 2)
 
 
 def test_the_clustering_is_what_the_records_of_a_real_server_show() -> None:
-    """The variance of mean accepted tokens, request by request, over that of independent drafts."""
+    """The variance of mean accepted tokens, request by request, over that of
+    independent drafts.
+    """
     effects = []
     for folder in ("ngram-phases", "dp2"):
         accepted = [
             steps
             for request in requests(folder)
-            if request["temperature"] == 0 and (steps := (request["spec"] or {}).get("per_step_accepted"))
+            if request["temperature"] == 0
+            and (steps := (request["spec"] or {}).get("per_step_accepted"))
         ]
         drafts = [n for steps in accepted for n in steps]
         mean = statistics.fmean(drafts)
-        by_request = sum((sum(steps) - mean * len(steps)) ** 2 for steps in accepted) / len(drafts) ** 2
+        by_request = (
+            sum((sum(steps) - mean * len(steps)) ** 2 for steps in accepted)
+            / len(drafts) ** 2
+        )
         effects.append(by_request / (statistics.pvariance(drafts) / len(drafts)))
 
     assert statistics.fmean(effects) == pytest.approx(CLUSTERING, rel=0.05)

@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import refusal
-from vllm_specdec_exporter.economics.cost import Basis, CostProfile, DraftCost, TargetCost
+from vllm_specdec_exporter.economics.cost import (
+    Basis,
+    CostProfile,
+    DraftCost,
+    TargetCost,
+)
 from vllm_specdec_exporter.economics.profiles import (
     BUILTIN,
     CostSettings,
@@ -31,7 +36,10 @@ profiles = st.builds(
     CostProfile,
     name=st.just("any"),
     target=st.builds(
-        TargetCost, fixed=st.floats(0.01, 10), per_token=_SMALL, per_context_token=st.floats(0, 1e-4)
+        TargetCost,
+        fixed=st.floats(0.01, 10),
+        per_token=_SMALL,
+        per_context_token=st.floats(0, 1e-4),
     ),
     draft=st.builds(
         DraftCost,
@@ -48,12 +56,19 @@ profiles = st.builds(
 
 class TestStepCost:
     def test_no_drafts_cost_a_plain_step_at_every_batch_size(self) -> None:
-        assert {p.step_cost(0, batch) for p in BUILTIN.values() for batch in (1, 7.5, 1000)} == {1.0}
+        assert {
+            p.step_cost(0, batch) for p in BUILTIN.values() for batch in (1, 7.5, 1000)
+        } == {1.0}
 
     @given(profiles, st.integers(1, 16), st.floats(1, 2000))
-    def test_it_never_falls_with_k(self, profile: CostProfile, k: int, batch: float) -> None:
-        """A further token costs something or nothing, and a step with drafts at least a plain one."""
-        here, further = profile.step_cost(k, batch), profile.step_cost(k + 1, batch)
+    def test_it_never_falls_with_k(
+        self, profile: CostProfile, k: int, batch: float
+    ) -> None:
+        """A further token costs something or nothing, and a step with drafts at least a
+        plain one.
+        """
+        here = profile.step_cost(k, batch)
+        further = profile.step_cost(k + 1, batch)
 
         assert here + 1e-12 >= 1
         assert here <= further + 1e-12
@@ -77,18 +92,26 @@ class TestStepCost:
         verify = 10 + 2 * 4 * (3 + 1) + 0.1 * 20 * 4
         draft = 1 + 0.5 * 3 + 0.25 * 4 + 0.125 * 4 * 3 + 0.01 * 20 * 4 + 0.5 * verify
 
-        assert profile.step_cost(3, 4) == pytest.approx((verify + draft) / plain, rel=1e-12)
+        assert profile.step_cost(3, 4) == pytest.approx(
+            (verify + draft) / plain, rel=1e-12
+        )
 
-    def test_a_negative_k_or_a_batch_without_a_request_is_refused_in_one_line(self) -> None:
+    def test_a_negative_k_or_a_batch_without_a_request_is_refused_in_one_line(
+        self,
+    ) -> None:
         for k, batch in ((-1, 1), (1, 0), (1, 0.5), (0, 0)):
-            message = rf"^k lies from 0 up and the batch from 1 up, not {k} and {batch}$"
+            message = (
+                rf"^k lies from 0 up and the batch from 1 up, not {k} and {batch}$"
+            )
             with pytest.raises(ValueError, match=message):
                 BUILTIN["unknown"].step_cost(k, batch)
 
 
 class TestSized:
     def test_sizing_counts_once(self) -> None:
-        """A size replaces another one, in the costs as in the name; unsized, the usual size counts."""
+        """A size replaces another one, in the costs as in the name; unsized, the usual
+        size counts.
+        """
         profile = BUILTIN["draft_model"]
 
         assert profile.sized(0.5).sized(0.2) == profile.sized(0.2)
@@ -99,11 +122,15 @@ class TestSized:
 
     def test_a_draft_model_is_no_larger_than_its_target(self) -> None:
         for ratio in (0, -1, 1.01, float("nan")):
-            with pytest.raises(ValueError, match=r"lies above 0 and at most at 1, not "):
+            with pytest.raises(
+                ValueError, match=r"lies above 0 and at most at 1, not "
+            ):
                 BUILTIN["draft_model"].sized(ratio)
 
     def test_the_published_drafts_of_t5(self) -> None:
-        """Leviathan et al. 2023: drafts of 0.7, 2.3 and 7.3 % of T5-XXL take .02, .04 and .11 of its step."""
+        """Leviathan et al. 2023: drafts of 0.7, 2.3 and 7.3 % of T5-XXL take .02, .04
+        and .11 of its step.
+        """
         for size, coefficient in ((0.007, 0.02), (0.023, 0.04), (0.073, 0.11)):
             profile = BUILTIN["draft_model"].sized(size)
             position = profile.step_cost(2, 1) - profile.step_cost(1, 1)
@@ -131,10 +158,15 @@ class TestBuiltin:
 
 class TestNames:
     def test_deployed_by_name(self) -> None:
-        """The sizes in both names decide what drafting costs; a given ratio takes precedence."""
+        """The sizes in both names decide what drafting costs; a given ratio takes
+        precedence.
+        """
 
         def ratio(
-            draft: str, target: str, given: float | None = None, name: str = "draft_model"
+            draft: str,
+            target: str,
+            given: float | None = None,
+            name: str = "draft_model",
         ) -> float | None:
             costs = CostSettings(BUILTIN[name], given)
             return deployed(costs, Speculation(draft_model=draft), target).size_ratio
@@ -147,7 +179,9 @@ class TestNames:
         assert ratio("x/E-1B", "x/L-8B", name="eagle") is None
 
     def test_the_method_by_the_drafters_name(self) -> None:
-        """Where the method is left out vLLM goes by the name of the drafter, and so does the exporter."""
+        """Where the method is left out vLLM goes by the name of the drafter, and so
+        does the exporter.
+        """
         guesses = {
             ("ngram", "x/EAGLE3-y"): "ngram",
             ("", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"): "eagle3",
@@ -168,7 +202,10 @@ MISTAKES: list[tuple[object, str]] = yaml.safe_load(
 
 class TestFile:
     def test_all_that_can_be_said(self) -> None:
-        """Every key of a profile is read. YAML takes 1e-6 for a text; it is a number all the same."""
+        """Every key of a profile is read.
+
+        YAML takes 1e-6 for a text; it is a number all the same.
+        """
         text = """
         profiles:
           mine:
@@ -188,7 +225,9 @@ class TestFile:
         assert mine == CostProfile(
             name="mine",
             target=TargetCost(10, 0.1, 1e-6),
-            draft=DraftCost(fixed=1, per_position=2, per_position_of_size=4, per_token_of_size=0.5),
+            draft=DraftCost(
+                fixed=1, per_position=2, per_position_of_size=4, per_token_of_size=0.5
+            ),
             methods=("eagle", "medusa"),
             context_tokens=2000,
             size_ratio=0.5,
@@ -198,16 +237,29 @@ class TestFile:
             provenance="measured on the 3rd of May",
         )
         plain = 10 + 0.1 + 1e-6 * 2000
-        for sized, per_position, per_token in ((fit(mine, None), 4.0, 0.25), (fit(mine, 0.25), 3.0, 0.125)):
+        for sized, per_position, per_token in (
+            (fit(mine, None), 4.0, 0.25),
+            (fit(mine, 0.25), 3.0, 0.125),
+        ):
             extra = 0.1 + 1 + per_position + per_token
             assert sized.step_cost(1, 1) == pytest.approx(1 + extra / plain)
 
     def test_a_file_without_profiles_is_refused_with_what_is_expected(self) -> None:
         """A misplaced key is no profile."""
-        documents = (None, [], "x", 5, {}, {"profiles": {}}, {"profiles": []}, {"profile": {}})
+        documents = (
+            None,
+            [],
+            "x",
+            5,
+            {},
+            {"profiles": {}},
+            {"profiles": []},
+            {"profile": {}},
+        )
         for document in (*documents, {"profiles": {"a": GOOD}, "b": GOOD}):
             assert refusal(ProfileError, parse_profiles, document) == (
-                "a mapping with the one key profiles is expected, from names to profiles"
+                "a mapping with the one key profiles is expected, from names to "
+                "profiles"
             )
 
     def test_a_mistake_is_one_line_that_names_profile_key_and_value(self) -> None:
@@ -217,14 +269,23 @@ class TestFile:
             assert said.startswith(f"profile x{message}"), entry
             assert "\n" not in said
         for name in ("errors", "contradiction", "measured_draft", "physical", "name"):
-            said = refusal(ProfileError, parse_profiles, {"profiles": {"x": {**GOOD, name: 1}}})
-            assert said.startswith(f"profile x: no such key '{name}'"), "of the engine that it is used for"
+            said = refusal(
+                ProfileError, parse_profiles, {"profiles": {"x": {**GOOD, name: 1}}}
+            )
+            assert said.startswith(f"profile x: no such key '{name}'"), (
+                "of the engine that it is used for"
+            )
 
 
 def test_a_longer_context_costs_what_reading_it_takes() -> None:
-    """It is read once a step, with drafts and without, so it dilutes the cost of drafts."""
-    profile = CostProfile("p", TargetCost(10.0, per_context_token=1e-3), DraftCost(per_position=1.0))
-    short, long = profile.at_context(0).step_cost(2, 4), profile.at_context(5000).step_cost(2, 4)
+    """It is read once a step, with drafts and without, so it dilutes the cost of
+    drafts.
+    """
+    profile = CostProfile(
+        "p", TargetCost(10.0, per_context_token=1e-3), DraftCost(per_position=1.0)
+    )
+    short = profile.at_context(0).step_cost(2, 4)
+    long = profile.at_context(5000).step_cost(2, 4)
     assert (short, long) == (pytest.approx(1 + 2 / 10), pytest.approx(1 + 2 / 30))
     assert profile.at_context(None) is profile
 
@@ -243,4 +304,6 @@ def test_a_calibrated_profile_reaches_half_as_far_again() -> None:
         assert at_context.covers(batch) is covered, (batch, context)
         calibrated = replace(at_context, basis=Basis.CALIBRATED, uncertainty=0.1)
         # Beyond, it is worth what a profile from another machine is.
-        assert calibrated.cost_range(3, batch)[1] == pytest.approx(1.1 if covered else 1.6), (batch, context)
+        assert calibrated.cost_range(3, batch)[1] == pytest.approx(
+            1.1 if covered else 1.6
+        ), (batch, context)

@@ -1,4 +1,6 @@
-"""Thresholds that fit a method: published for draft models, from break-even for cheap drafters."""
+"""Thresholds that fit a method: published for draft models, from break-even for cheap
+drafters.
+"""
 
 from itertools import product
 
@@ -28,19 +30,22 @@ def test_the_published_rubric_holds_for_draft_models() -> None:
 
 @pytest.mark.parametrize("name", CHEAP)
 def test_a_cheap_drafter_is_judged_by_its_break_even(name: str) -> None:
-    """Poor is what loses at one request, healthy what gains a fifth, optimal what gains a half."""
+    """Poor is what loses at one request, healthy what gains a fifth, optimal what gains
+    a half.
+    """
     profile = CHEAP[name]
     for k in (1, 3, 5):
-        found, cost = thresholds_for(profile, k), profile.step_cost(k, 1)
+        found = thresholds_for(profile, k)
+        cost = profile.step_cost(k, 1)
         gains = {"poor": 1.0, "healthy": 1.2, "optimal": OPTIMAL_SPEEDUP}
         lengths = {level: gain * cost for level, gain in gains.items()}
         ratios = {level: min(1, (length - 1) / k) for level, length in lengths.items()}
-        assert {level: getattr(found, f"{level}_mean_acceptance_length") for level in gains} == (
-            pytest.approx(lengths, abs=1e-4)
-        )
-        assert {level: getattr(found, f"{level}_acceptance_ratio") for level in gains} == (
-            pytest.approx(ratios, abs=5e-5)
-        )
+        assert {
+            level: getattr(found, f"{level}_mean_acceptance_length") for level in gains
+        } == (pytest.approx(lengths, abs=1e-4))
+        assert {
+            level: getattr(found, f"{level}_acceptance_ratio") for level in gains
+        } == (pytest.approx(ratios, abs=5e-5))
         assert found.poor_mean_acceptance_length == pytest.approx(cost, abs=5e-5)
         assert found.disable_mean_acceptance_length == found.poor_mean_acceptance_length
         assert basis(profile, k) == f"break-even of {name} at K={k}, one request"
@@ -51,9 +56,21 @@ def test_a_cheap_drafter_is_judged_by_its_break_even(name: str) -> None:
 
 def test_the_length_that_is_usual_goes_by_the_method_whatever_its_costs() -> None:
     """As published; nothing is asked of other methods."""
-    lengths = {"eagle": 2, "eagle3": 2, "ngram": 1.5, "mlp_speculator": 1.5, "suffix": 2, "mtp": 1, "": 1}
-    for profile, (method, usual) in product((BUILTIN["eagle"], BUILTIN["unknown"]), lengths.items()):
-        expected = thresholds_for(profile, 3).with_values({"usual_mean_acceptance_length": usual})
+    lengths = {
+        "eagle": 2,
+        "eagle3": 2,
+        "ngram": 1.5,
+        "mlp_speculator": 1.5,
+        "suffix": 2,
+        "mtp": 1,
+        "": 1,
+    }
+    for profile, (method, usual) in product(
+        (BUILTIN["eagle"], BUILTIN["unknown"]), lengths.items()
+    ):
+        expected = thresholds_for(profile, 3).with_values(
+            {"usual_mean_acceptance_length": usual}
+        )
         assert thresholds_for(profile, 3, method) == expected
 
 
@@ -67,7 +84,9 @@ def test_a_drafter_that_is_called_cheap_and_is_not() -> None:
 
 
 def test_no_levels_contradict_each_other() -> None:
-    """The defaults of every profile at every K are thresholds that an operator could have given."""
+    """The defaults of every profile at every K are thresholds that an operator could
+    have given.
+    """
     for profile, k in product(BUILTIN.values(), (None, 1, 2, 3, 5, 8, 16)):
         thresholds = thresholds_for(profile, k)
         assert Thresholds().with_values(dict(thresholds.items())) == thresholds

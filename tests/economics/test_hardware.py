@@ -42,7 +42,11 @@ from vllm_specdec_exporter.economics.profiles import (
     hardware_profile,
     is_dated,
 )
-from vllm_specdec_exporter.economics.sizes import PRECISIONS, HardwareError, accelerators
+from vllm_specdec_exporter.economics.sizes import (
+    PRECISIONS,
+    HardwareError,
+    accelerators,
+)
 from vllm_specdec_exporter.economics.speculative_config import Speculation
 from vllm_specdec_exporter.economics.speedup import estimate
 from vllm_specdec_exporter.judgement.payoff import how_to_know
@@ -63,20 +67,32 @@ def cost(gpus: str, model: str, batch: float = 1) -> float:
 
 
 def test_every_accelerator_has_a_source_and_plausible_numbers() -> None:
-    """By its ridge point: operations per byte of 16 bits lie between those of an H20 and a Gaudi 3."""
+    """By its ridge point: operations per byte of 16 bits lie between those of an H20
+    and a Gaudi 3.
+    """
     for name, found in accelerators().items():
         ridge = found.operations_per_second("fp16") / found.bandwidth
         assert 30 < ridge < 500, name
         assert found.source, name
-        assert found.operations_per_second("fp4") >= found.operations_per_second("fp8"), name
+        assert found.operations_per_second("fp4") >= found.operations_per_second(
+            "fp8"
+        ), name
 
 
 def test_own_hardware_is_given_by_its_data_sheet() -> None:
-    """The same numbers give the same cost as the known GPU whose kernels split the context."""
+    """The same numbers give the same cost as the known GPU whose kernels split the
+    context.
+    """
     own = "bandwidth=3350GB/s, fp16=989TFLOPS,fp8=1979TFLOPS,link=450GB/s,memory=80GB"
-    assert cost(own, "8B:fp8", batch=16) == pytest.approx(cost("h100", "8B:fp8", batch=16))
+    assert cost(own, "8B:fp8", batch=16) == pytest.approx(
+        cost("h100", "8B:fp8", batch=16)
+    )
     name, machine = parse_machine(f"2x{own}")
-    assert (name, machine.count, machine.accelerator.memory) == ("2xown-3350GB/s", 2, 80e9)
+    assert (name, machine.count, machine.accelerator.memory) == (
+        "2xown-3350GB/s",
+        2,
+        80e9,
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,31 +100,46 @@ def test_own_hardware_is_given_by_its_data_sheet() -> None:
     [
         ("bandwidth=1792GB/s", "fp16 is missing, in TFLOPS"),
         ("fp16=210TFLOPS", "bandwidth is missing, in GB/s"),
-        ("bandwidth=1792,fp16=210TFLOPS", "'bandwidth=1792': allowed: a number and its unit"),
+        (
+            "bandwidth=1792,fp16=210TFLOPS",
+            "'bandwidth=1792': allowed: a number and its unit",
+        ),
         ("bandwidth=1.8GB/s,fp16=210TFLOPS", "from 10GB/s to 100000GB/s"),
-        ("bandwidth=1792GB/s,bf16=210TFLOPS", "'bf16=210tflops': no such key; known: bandwidth"),
+        (
+            "bandwidth=1792GB/s,bf16=210TFLOPS",
+            "'bf16=210tflops': no such key; known: bandwidth",
+        ),
         ("fp16=1TFLOPS,fp16=2TFLOPS", "fp16 is given twice"),
     ],
 )
-def test_incomplete_data_are_refused_with_what_is_expected(text: str, reason: str) -> None:
+def test_incomplete_data_are_refused_with_what_is_expected(
+    text: str, reason: str
+) -> None:
     assert reason in refusal(HardwareError, parse_machine, text)
 
 
-def step(gpus: str, model: Model, *, k: int, context: float = 1000.0, unsplit: bool = True) -> float:
+def step(
+    gpus: str, model: Model, *, k: int, context: float = 1000.0, unsplit: bool = True
+) -> float:
     """The time of a pass of one request with `k` drafted tokens, in seconds."""
     machine = replace(parse_machine(gpus)[1], unsplit=unsplit)
     return machine.pass_seconds(model, k + 1, 1, context)
 
 
 def test_a_long_context_is_not_free_of_the_verified_tokens() -> None:
-    """Kernels as flash-attention pull request 193 measured them: 4 to 27 times as long for a context of 32k.
+    """Kernels as flash-attention pull request 193 measured them: 4 to 27 times as long
+    for a context of 32k.
 
-    There, on an RTX 3090: 2 heads of 256, 0.138 ms for one token, 2.94 ms for eight. Where kernels split the
-    context, a Hopper GPU or another engine, reading it takes the same for any number of tokens.
+    There, on an RTX 3090: 2 heads of 256, 0.138 ms for one token, 2.94 ms for eight.
+    Where kernels split the context, a Hopper GPU or another engine, reading it takes
+    the same for any number of tokens.
     """
-    target, contexts = parse_model("8B"), (0.0, 32_768.0)
+    target = parse_model("8B")
+    contexts = (0.0, 32_768.0)
     one, several = (step("rtx-3090", target, k=k, context=32_768) for k in (0, 7))
-    short, verifying = (step("rtx-3090", target, k=7, context=context) for context in contexts)
+    short, verifying = (
+        step("rtx-3090", target, k=7, context=context) for context in contexts
+    )
     reading = one - step("rtx-3090", target, k=0, context=0)
     assert 4 < (verifying - short) / reading < 27
     assert several == verifying
@@ -120,16 +151,25 @@ def test_a_long_context_is_not_free_of_the_verified_tokens() -> None:
         )
         assert drafting == pytest.approx(plain), gpus
     layer = replace(target, layers=1, kv_values=2 * 2 * 256, kv_heads=2)
-    measured = step("rtx-3090", layer, k=7, context=32_768) - step("rtx-3090", layer, k=7, context=0)
+    measured = step("rtx-3090", layer, k=7, context=32_768) - step(
+        "rtx-3090", layer, k=7, context=0
+    )
     assert measured == pytest.approx(2.94e-3, rel=0.02)
 
 
 def test_layers_with_a_window_or_a_state_read_no_long_context() -> None:
-    """Qwen3.5-27B attends in 16 of 64 layers, Gemma 4 31B in 10 of 60; the rest does not grow."""
-    for config, share in ((QWEN35_27B, 1.0), (GEMMA4_31B, 10 * 4 * 512 / (10 * 4 * 512 + 50 * 16 * 256))):
+    """Qwen3.5-27B attends in 16 of 64 layers, Gemma 4 31B in 10 of 60; the rest does
+    not grow.
+    """
+    for config, share in (
+        (QWEN35_27B, 1.0),
+        (GEMMA4_31B, 10 * 4 * 512 / (10 * 4 * 512 + 50 * 16 * 256)),
+    ):
         architecture = read_architecture(config)
         model = from_architecture(architecture, PRECISIONS["bf16"])
-        grown = step("h100", model, k=0, context=100_000) - step("h100", model, k=0, context=50_000)
+        grown = step("h100", model, k=0, context=100_000) - step(
+            "h100", model, k=0, context=50_000
+        )
         every = 50_000 * architecture.kv_values_per_token() * 2 / (3350e9 * 0.81)
         assert grown == pytest.approx(share * every, rel=0.01), architecture.model_type
     qwen = from_architecture(read_architecture(QWEN35_27B), PRECISIONS["bf16"])
@@ -138,27 +178,32 @@ def test_layers_with_a_window_or_a_state_read_no_long_context() -> None:
 
 
 def test_an_mtp_head_has_16_bits_and_the_true_vocabulary() -> None:
-    """Of a target of any precision: a layer and the output layer (Qwen3.5-27B: 0.37B and 1.27B)."""
+    """Of a target of any precision: a layer and the output layer (Qwen3.5-27B: 0.37B
+    and 1.27B).
+    """
     target = from_architecture(read_architecture(QWEN35_27B), PRECISIONS["fp4"])
     for precision in ("fp4", "fp8", "bf16"):
         drafter = usual_drafter("mtp", replace(target, precision=PRECISIONS[precision]))
         assert drafter is not None
         assert drafter.model is not None
-        assert drafter.model.bytes_read(1) == pytest.approx(2 * (0.37e9 + 248_320 * 5120), rel=0.02), (
-            precision
-        )
+        assert drafter.model.bytes_read(1) == pytest.approx(
+            2 * (0.37e9 + 248_320 * 5120), rel=0.02
+        ), precision
         assert drafter.model.kv_values == 2 * 4 * 256
 
 
 def test_fp4_is_unpacked_where_there_are_no_fp4_units() -> None:
     """Marlin on an H100 multiplies 16 bits, as for int4; a B200 has the units."""
     for gpus, same in (("h100", True), ("a100", True), ("b200", False)):
-        fp4, int4 = (step(gpus, parse_model(f"8B:{name}"), k=511) for name in ("fp4", "int4"))
+        fp4, int4 = (
+            step(gpus, parse_model(f"8B:{name}"), k=511) for name in ("fp4", "int4")
+        )
         assert (fp4 == pytest.approx(int4)) is same, gpus
 
 
 def test_quantized_weights_are_read_at_a_lower_share_of_the_bandwidth() -> None:
-    """A published plain step of Qwen3-32B in fp8 on an RTX PRO 6000, with 8 requests: 34.5 ms.
+    """A published plain step of Qwen3-32B in fp8 on an RTX PRO 6000, with 8 requests:
+    34.5 ms.
 
     At the share of 16 bits, it would take 26 ms.
     """
@@ -168,17 +213,23 @@ def test_quantized_weights_are_read_at_a_lower_share_of_the_bandwidth() -> None:
 
 
 def test_messages_take_longer_over_pcie() -> None:
-    """Two messages a layer, three times as long without NVLink, at least where they are small."""
+    """Two messages a layer, three times as long without NVLink, at least where they are
+    small.
+    """
     link = "bandwidth=3350GB/s,fp16=989TFLOPS,link="
     model = parse_model("8B")
     over = parse_machine("h100")[1].overheads
     later = step(f"2x{link}64GB/s", model, k=0) - step(f"2x{link}450GB/s", model, k=0)
-    assert later == pytest.approx(2 * model.layers * (over.message_pcie - over.message), rel=0.1)
+    assert later == pytest.approx(
+        2 * model.layers * (over.message_pcie - over.message), rel=0.1
+    )
     assert over.message_pcie > 2 * over.message
 
 
 def test_the_interval_is_by_method_and_regime() -> None:
-    """EAGLE on dense targets is tried most; drafters that no measurement is of are not taken for it."""
+    """EAGLE on dense targets is tried most; drafters that no measurement is of are not
+    taken for it.
+    """
     errors = {
         (method, size): SPEEDUP[family(method), regime(parse_model(size))]
         for method in ("eagle3", "deepseek_mtp", "dflash", "ngram", "draft_model")
@@ -186,11 +237,18 @@ def test_the_interval_is_by_method_and_regime() -> None:
     }
     eagle = errors["eagle3", "8B"]
     assert eagle == errors["eagle3", "8B:int4"] == min(errors.values()) > 1
-    assert eagle < errors["ngram", "8B"] == errors["draft_model", "8B"] < errors["deepseek_mtp", "8B"]
+    assert (
+        eagle
+        < errors["ngram", "8B"]
+        == errors["draft_model", "8B"]
+        < errors["deepseek_mtp", "8B"]
+    )
     assert eagle < errors["eagle3", "30B-A3B"]
 
 
-def test_break_even_rises_with_the_batch_and_sooner_where_operations_are_scarce() -> None:
+def test_break_even_rises_with_the_batch_and_sooner_where_operations_are_scarce() -> (
+    None
+):
     """An H20 reads as fast as an H100 and multiplies at a seventh of its speed."""
     for gpus in ("h100", "h20", "b200"):
         costs = [cost(gpus, "8B", batch=batch) for batch in (1, 8, 32, 128, 512)]
@@ -199,14 +257,18 @@ def test_break_even_rises_with_the_batch_and_sooner_where_operations_are_scarce(
 
 
 def test_the_shape_of_a_config_is_that_of_its_size() -> None:
-    """Parameters and those in use by the dimensions, against the model card: 30.5B and 3.3B."""
+    """Parameters and those in use by the dimensions, against the model card: 30.5B and
+    3.3B.
+    """
     model = qwen3_30b_a3b()
     assert model.parameters == pytest.approx(30.5e9, rel=0.01)
     assert model.multiplied == pytest.approx(3.3e9 - 151936 * 2048, rel=0.05)
     assert (model.experts, model.used, model.layers) == (128, 8, 48)
     assert model.kv_values == 48 * 2 * 4 * 128
     assert model.bytes_read(1) == pytest.approx(model.multiplied * 2)
-    assert model.bytes_read(1e6) == pytest.approx((model.parameters - model.looked_up) * 2)
+    assert model.bytes_read(1e6) == pytest.approx(
+        (model.parameters - model.looked_up) * 2
+    )
 
 
 def test_names_that_say_all_and_names_that_do_not() -> None:
@@ -216,13 +278,16 @@ def test_names_that_say_all_and_names_that_do_not() -> None:
         "HuggingFaceTB/SmolLM2-135M": (135e6, 2.0),
         "Qwen/Qwen3-30B-A3B-FP8": (30e9, 1.0),
         "Qwen/Qwen2.5-7B-Instruct-AWQ": (7e9, 0.5625),
-        "openai/gpt-oss-120b": None,  # a mixture of experts, of which the name says nothing
+        # a mixture of experts, of which the name says nothing
+        "openai/gpt-oss-120b": None,
         "deepseek-ai/DeepSeek-V3": None,
         **dict.fromkeys(["Mixtral-8x7B", "tiny-llama", "70B/llama", ""]),
     }
     for name, expected in said.items():
         found = model_in_name(name)
-        assert (None if found is None else (found.parameters, found.precision.bytes_read)) == (
+        assert (
+            None if found is None else (found.parameters, found.precision.bytes_read)
+        ) == (
             None if expected is None else (pytest.approx(expected[0]), expected[1])
         ), name
 
@@ -230,37 +295,56 @@ def test_names_that_say_all_and_names_that_do_not() -> None:
 def test_what_is_no_hardware_or_size_is_refused_with_what_is_allowed() -> None:
     for text in ("h999", "0xh100", "h100x4", "", "h100,h200"):
         assert "known: " in refusal(HardwareError, parse_machine, text), text
-    assert [parse_machine(text)[0] for text in ("H100", "4xh100", "1xMI300X", "rtx_4090")] == [
-        *("h100", "4xh100", "mi300x", "rtx-4090")
-    ]
+    assert [
+        parse_machine(text)[0] for text in ("H100", "4xh100", "1xMI300X", "rtx_4090")
+    ] == ["h100", "4xh100", "mi300x", "rtx-4090"]
     for text in ("70", "3B-A30B", "8B:fp5", "B"):
         assert refusal(ValueError, parse_model, text), text
     size = parse_model("30B-A3B:int4")
-    assert (size.parameters, size.active_parameters, size.precision.name) == (30e9, 3e9, "int4")
+    assert (size.parameters, size.active_parameters, size.precision.name) == (
+        30e9,
+        3e9,
+        "int4",
+    )
 
 
 class TestDeployed:
     """Which profile is used once the server is seen."""
 
     def profile(
-        self, model: str, given: str | None = None, *, version: str = "0.32.0", **more: object
+        self,
+        model: str,
+        given: str | None = None,
+        *,
+        version: str = "0.32.0",
+        **more: object,
     ) -> object:
         shape = parse_model(given) if given else None
         speculation = Speculation(True, **{"method": "eagle3", **more})  # type: ignore[arg-type]
-        costs = CostSettings(BUILTIN["eagle3"], None, Hardware(*parse_machine("h100"), shape))
+        costs = CostSettings(
+            BUILTIN["eagle3"], None, Hardware(*parse_machine("h100"), shape)
+        )
         return deployed(costs, speculation, model, "vllm-v1", version)
 
     def test_by_the_served_name_or_the_given_size(self) -> None:
         for model, given in (("meta-llama/Llama-3.1-8B", None), ("m", "8B")):
             found = self.profile(model, given)
-            assert (found.name, found.uncertainty) == ("h100, eagle3", SPEEDUP["eagle", "dense"] - 1)  # type: ignore[attr-defined]
+            assert (found.name, found.uncertainty) == (
+                "h100, eagle3",
+                SPEEDUP["eagle", "dense"] - 1,
+            )  # type: ignore[attr-defined]
 
     def test_an_unknown_model_or_drafter_leaves_the_generic_profile(self) -> None:
         assert self.profile("m") == replace(BUILTIN["eagle3"], lacking="--cost.model")
-        assert self.profile("m", "8B", method="draft_model", draft_model="some/draft").name == "eagle3"  # type: ignore[attr-defined]
+        assert (
+            self.profile("m", "8B", method="draft_model", draft_model="some/draft").name
+            == "eagle3"
+        )  # type: ignore[attr-defined]
 
     def test_parallel_drafting_is_read(self) -> None:
-        """One pass for all positions (P-EAGLE) instead of one each; the interval is that of such drafters."""
+        """One pass for all positions (P-EAGLE) instead of one each; the interval is
+        that of such drafters.
+        """
         one_by_one, parallel = (
             self.profile("m", "8B", document=json.dumps({"parallel_drafting": flag}))
             for flag in (False, True)
@@ -270,8 +354,13 @@ class TestDeployed:
 
     @pytest.mark.parametrize("hardware", [None, "h100"])
     def test_llama_cpp_above_one_request_is_unknown(self, hardware: str | None) -> None:
-        """The interval includes every speedup from 0 to the acceptance length; a calibrated one is kept."""
-        machine = Hardware(*parse_machine(hardware), parse_model("8B")) if hardware else None
+        """The interval includes every speedup from 0 to the acceptance length; a
+        calibrated one is kept.
+        """
+        if hardware:
+            machine = Hardware(*parse_machine(hardware), parse_model("8B"))
+        else:
+            machine = None
         costs = CostSettings(BUILTIN["eagle3"], None, machine)
         speculation = Speculation(True, method="eagle3")
         found = deployed(costs, speculation, "m", "llamacpp")
@@ -285,41 +374,66 @@ class TestDeployed:
         assert calibrated.cost_range(3, 4)[1] < math.inf
 
     def test_the_interval_is_wider_in_a_larger_batch(self) -> None:
-        """As a logarithm by 15 % for each doubling; that of other profiles is the same for all batches."""
+        """As a logarithm by 15 % for each doubling; that of other profiles is the same
+        for all batches.
+        """
         found = self.profile("m", "8B")
         error = 1 + found.uncertainty  # type: ignore[attr-defined]
         for batch, factor in ((1, error), (2, error**1.15), (16, error**1.6)):
             most = found.step_cost(3, batch) * factor  # type: ignore[attr-defined]
             assert found.cost_range(3, batch)[1] == pytest.approx(most)  # type: ignore[attr-defined]
         generic = BUILTIN["eagle3"]
-        assert generic.cost_range(3, 16)[1] == generic.step_cost(3, 16) * (1 + generic.uncertainty)
+        assert generic.cost_range(3, 16)[1] == generic.step_cost(3, 16) * (
+            1 + generic.uncertainty
+        )
 
     def test_an_observed_step_is_used_as_it_is(self) -> None:
-        """With the error of the plain step around it; a plain step takes no longer than one with drafts.
+        """With the error of the plain step around it; a plain step takes no longer than
+        one with drafts.
 
-        For a mixture of experts, a power of what it exceeds its model by is the plain one's.
+        For a mixture of experts, a power of what it exceeds its model by is the plain
+        one's.
         """
         for size, where, power in (("8B", "dense", 0.0), ("30B-A3B", "experts", 0.4)):
             found = self.profile("m", size)
             plain, drafting = found.times(3, 4)  # type: ignore[attr-defined]
             for factor in (0.9, 1.0, 2.0):
-                step = ObservedStep(factor * drafting, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0)
+                step = ObservedStep(
+                    factor * drafting,
+                    4,
+                    3,
+                    share=1.0,
+                    emitted=2.5,
+                    prompts_per_token=0.0,
+                )
                 observed = found.with_observed_step(step)  # type: ignore[attr-defined]
                 cost = max(1.0, factor * drafting / (plain * factor**power))
                 assert observed.basis is Basis.OBSERVED
                 assert observed.step_cost(3, 4) == pytest.approx(cost)
                 low, high = PLAIN[where]
-                assert observed.cost_range(3, 4) == pytest.approx((max(1.0, cost / high), cost / low))
+                assert observed.cost_range(3, 4) == pytest.approx(
+                    (max(1.0, cost / high), cost / low)
+                )
         dense = self.profile("m", "8B")
         plain, _ = dense.times(3, 4)  # type: ignore[attr-defined]
-        short = ObservedStep(0.85 * plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0)
+        short = ObservedStep(
+            0.85 * plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0
+        )
         free = dense.with_observed_step(short)  # type: ignore[attr-defined]
         assert free.step_cost(3, 4) == free.step_cost(6, 4) == 1.0
-        assert "what drafts cost is not known" in free.contradiction, "or the largest K would be advised"
-        assert not dense.with_observed_step(replace(short, seconds=1.05 * plain)).contradiction  # type: ignore[attr-defined]
+        assert "what drafts cost is not known" in free.contradiction, (
+            "or the largest K would be advised"
+        )
+        assert not dense.with_observed_step(
+            replace(short, seconds=1.05 * plain)
+        ).contradiction  # type: ignore[attr-defined]
 
-    def test_an_observed_step_has_the_first_passes_of_steps_without_drafts(self) -> None:
-        """Half of the steps have K=0 beside a drafter, and all extra cost is twice that of the model."""
+    def test_an_observed_step_has_the_first_passes_of_steps_without_drafts(
+        self,
+    ) -> None:
+        """Half of the steps have K=0 beside a drafter, and all extra cost is twice that
+        of the model.
+        """
         found = replace(self.profile("m", "8B"), idles=True)  # type: ignore[type-var]
         plain, _ = found.times(3, 8)  # type: ignore[attr-defined]
         drafted, undrafted = found.step_cost(3, 8) - 1, found.idle_cost(8) - 1  # type: ignore[attr-defined]
@@ -328,28 +442,48 @@ class TestDeployed:
         assert observed.step_cost(3, 8) == pytest.approx(1 + 2 * drafted)
         assert observed.idle_cost(8) == pytest.approx(1 + 2 * undrafted)
 
-    def test_a_step_that_is_shorter_than_any_plain_one_by_the_model_decides_nothing(self) -> None:
-        """The hardware is another than given, so nothing is known of a plain step: drafts are not free."""
+    def test_a_step_that_is_shorter_than_any_plain_one_by_the_model_decides_nothing(
+        self,
+    ) -> None:
+        """The hardware is another than given, so nothing is known of a plain step:
+        drafts are not free.
+        """
         found = self.profile("m", "8B")
         plain, _ = found.times(3, 4)  # type: ignore[attr-defined]
-        short = ObservedStep(0.4 * plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0)
+        short = ObservedStep(
+            0.4 * plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0
+        )
         other = found.with_observed_step(short)  # type: ignore[attr-defined]
         experts = self.profile("m", "30B-A3B")
         plain_experts, _ = experts.times(3, 4)  # type: ignore[attr-defined]
-        # Of experts, the plain step follows the observed one: at 0.65 of the model, it is shorter as well.
+        # Of experts, the plain step follows the observed one: at 0.65 of the model, it
+        # is shorter as well.
         for share, basis in ((0.65, Basis.OBSERVED), (0.3, Basis.MODELLED)):
-            step = ObservedStep(share * plain_experts, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0)
+            step = ObservedStep(
+                share * plain_experts,
+                4,
+                3,
+                share=1.0,
+                emitted=2.5,
+                prompts_per_token=0.0,
+            )
             assert experts.with_observed_step(step).basis is basis  # type: ignore[attr-defined]
         speedup = estimate(2.5, 3, 4, other)
         assert (speedup.speedup_low, speedup.speedup_high) == (0.0, 2.5)
         assert speedup.basis is Basis.MODELLED
-        assert "by the model of the hardware a plain one at least" in other.contradiction
-        assert how_to_know(Basis.MODELLED, other).startswith("check --cost.hardware and --cost.model, run")
+        assert (
+            "by the model of the hardware a plain one at least" in other.contradiction
+        )
+        assert how_to_know(Basis.MODELLED, other).startswith(
+            "check --cost.hardware and --cost.model, run"
+        )
 
     def test_prompts_in_the_steps(self) -> None:
-        """They come with each token that a step emits, in a plain one with one token of each request.
+        """They come with each token that a step emits, in a plain one with one token of
+        each request.
 
-        A step contradicts its model only outside of what no prompt and all prompts would make of it.
+        A step contradicts its model only outside of what no prompt and all prompts
+        would make of it.
         """
         found = self.profile("m", "8B")
         plain, drafting = found.times(3, 4)  # type: ignore[attr-defined]
@@ -361,22 +495,43 @@ class TestDeployed:
             (0.5 * drafting, True),
             (2 * (drafting + 2.5 * of_plain), True),
         ):
-            step = ObservedStep(seconds, 4, 3, share=1.0, emitted=2.5, prompts_per_token=100.0)
+            step = ObservedStep(
+                seconds, 4, 3, share=1.0, emitted=2.5, prompts_per_token=100.0
+            )
             said = found.with_observed_step(step).contradiction  # type: ignore[attr-defined]
-            assert (said != "" and "what drafts cost is not known" not in said) is contradicts
-        whole = ObservedStep(drafting + 2.5 * of_plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=100.0)
+            assert (
+                said != "" and "what drafts cost is not known" not in said
+            ) is contradicts
+        whole = ObservedStep(
+            drafting + 2.5 * of_plain,
+            4,
+            3,
+            share=1.0,
+            emitted=2.5,
+            prompts_per_token=100.0,
+        )
         least = (drafting + 2.5 * of_plain) / (plain * PLAIN["dense"][1] + of_plain)
-        assert found.with_observed_step(whole).cost_range(3, 4)[0] == pytest.approx(least)  # type: ignore[attr-defined]
-        for factor, contradicts in ((0.99, False), (1.01, True)):  # half of the steps are plain
+        assert found.with_observed_step(whole).cost_range(3, 4)[0] == pytest.approx(
+            least
+        )  # type: ignore[attr-defined]
+        # half of the steps are plain
+        for factor, contradicts in ((0.99, False), (1.01, True)):
             half = factor * STEP * (plain + drafting) / 2
-            step = ObservedStep(half, 4, 3, share=0.5, emitted=1.75, prompts_per_token=0.0)
+            step = ObservedStep(
+                half, 4, 3, share=0.5, emitted=1.75, prompts_per_token=0.0
+            )
             said = found.with_observed_step(step).contradiction  # type: ignore[attr-defined]
-            assert (said != "" and "what drafts cost is not known" not in said) is contradicts
+            assert (
+                said != "" and "what drafts cost is not known" not in said
+            ) is contradicts
 
     def test_an_old_engine_drafts_slower(self) -> None:
-        old, new = self.profile("m", "8B", version="0.9.2"), self.profile("m", "8B")
+        old = self.profile("m", "8B", version="0.9.2")
+        new = self.profile("m", "8B")
         assert old.step_cost(3, 1) > 1.1 * new.step_cost(3, 1)  # type: ignore[attr-defined]
-        assert [is_dated("vllm-v1", text) for text in ("0.10.2", "v0.11.0", "", "1.0")] == [
+        assert [
+            is_dated("vllm-v1", text) for text in ("0.10.2", "v0.11.0", "", "1.0")
+        ] == [
             True,
             False,
             False,
@@ -384,12 +539,21 @@ class TestDeployed:
         ]
 
 
-def test_weights_with_scales_and_layers_with_experts_have_overheads_of_their_own() -> None:
-    """Half the bandwidth doubles the reading of 8 bits, not of 16; a layer with experts takes longer."""
+def test_weights_with_scales_and_layers_with_experts_have_overheads_of_their_own() -> (
+    None
+):
+    """Half the bandwidth doubles the reading of 8 bits, not of 16; a layer with experts
+    takes longer.
+    """
     machine = parse_machine("h100")[1]
     over = machine.overheads
-    halved = replace(machine, overheads=replace(over, bandwidth_quantized=over.bandwidth_quantized / 2))
-    layered = replace(machine, overheads=replace(over, experts_layer=over.experts_layer + 1e-4))
+    halved = replace(
+        machine,
+        overheads=replace(over, bandwidth_quantized=over.bandwidth_quantized / 2),
+    )
+    layered = replace(
+        machine, overheads=replace(over, experts_layer=over.experts_layer + 1e-4)
+    )
 
     def longer(other: Machine, size: str) -> float:
         model = parse_model(size)
@@ -399,7 +563,9 @@ def test_weights_with_scales_and_layers_with_experts_have_overheads_of_their_own
         machine.accelerator.bandwidth * over.bandwidth_quantized
     )
     assert longer(halved, "70B:fp8") == pytest.approx(reading, rel=0.01)
-    assert longer(layered, "30B-A3B") == pytest.approx(1e-4 * parse_model("30B-A3B").layers)
+    assert longer(layered, "30B-A3B") == pytest.approx(
+        1e-4 * parse_model("30B-A3B").layers
+    )
     assert (longer(halved, "70B"), longer(layered, "70B")) == (0.0, 0.0)
 
 
@@ -419,7 +585,11 @@ class TestDetails:
         known = qwen3_30b_a3b()
         usual = parse_model("30B-A3B")
         found = with_details(usual, "layers=48, kv-heads=4,experts=8/128,kv=fp8")
-        assert (found.layers, found.kv_values, found.kv_bytes) == (48, known.kv_values, 1)
+        assert (found.layers, found.kv_values, found.kv_bytes) == (
+            48,
+            known.kv_values,
+            1,
+        )
         assert (found.experts, found.used) == (128, 8)
         assert (found.routed, found.multiplied) == (
             pytest.approx(known.routed, rel=0.1),
@@ -433,7 +603,9 @@ class TestDetails:
             hardware = Hardware(*parse_machine("h100"), with_details(shape, details))
             profile = hardware_profile(for_method("eagle3"), hardware, method="eagle3")
             assert profile is not None
-            short, long = (profile.at_context(tokens).times(3, 32)[0] for tokens in (1000, 50_000))
+            short, long = (
+                profile.at_context(tokens).times(3, 32)[0] for tokens in (1000, 50_000)
+            )
             times.append(long - short)
         assert times[1] == pytest.approx(times[0] / 2)
 
@@ -456,32 +628,47 @@ class TestDetails:
 
 
 def test_steps_measured_on_a_gpu_are_held_against_the_model() -> None:
-    """A row that is what the model says has no error; one of twice the time, an error of a half."""
+    """A row that is what the model says has no error; one of twice the time, an error
+    of a half.
+    """
     score = script("bench/accuracy/score.py")
-    machine, shape = parse_machine("h100")[1], score.decoder("llama-3.1-8b", "bf16")
+    machine = parse_machine("h100")[1]
+    shape = score.decoder("llama-3.1-8b", "bf16")
     assert shape.parameters == pytest.approx(8.03e9 - 2 * 128_256 * 4096, rel=0.01)
     row = {"shape": "llama-3.1-8b", "precision": "bf16", "batch": 8, "context": 500}
     plain = 1000 * machine.pass_seconds(shape, 8, 8, 500)
-    verifying = 1000 * machine.pass_seconds(shape, 32, 8, 500) * machine.overheads.verification
-    rows = [{**row, "milliseconds": {1: factor * plain, 4: 2 * verifying}} for factor in (1, 2)]
+    verifying = (
+        1000 * machine.pass_seconds(shape, 32, 8, 500) * machine.overheads.verification
+    )
+    rows = [
+        {**row, "milliseconds": {1: factor * plain, 4: 2 * verifying}}
+        for factor in (1, 2)
+    ]
     times, ratios = score.step_errors("h100", rows)
     assert times == pytest.approx([0.0, 0.5, 0.5, 0.5])
     assert ratios == pytest.approx([0.5, 0.0])
 
 
 def test_intervals_weigh_deployments_and_leave_the_judged_one_out() -> None:
-    """90 % of deployments that no interval was made from lie in it; a hundred points weigh what one does.
+    """90 % of deployments that no interval was made from lie in it; a hundred points
+    weigh what one does.
 
-    A deployment's own interval does not count its error: an outlier lies outside of what the others allow.
+    A deployment's own interval does not count its error: an outlier lies outside of
+    what the others allow.
     """
     score = script("bench/accuracy/score.py")
-    random, held = Random(1), 0
+    random = Random(1)
+    held = 0
     for _ in range(4000):
         *known, new = (random.gauss(0.1, 0.2) for _ in range(8))
         centre = sum(known) / len(known)
-        held += abs(new - centre) < score.reach([[error] for error in known], centre, len(known) - 1)
+        held += abs(new - centre) < score.reach(
+            [[error] for error in known], centre, len(known) - 1
+        )
     assert held / 4000 == pytest.approx(0.9, abs=0.02)
-    assert score.reach([[0.5] * 100, [0.1]], 0.0, 5) == pytest.approx(score.reach([[0.5], [0.1]], 0.0, 5))
+    assert score.reach([[0.5] * 100, [0.1]], 0.0, 5) == pytest.approx(
+        score.reach([[0.5], [0.1]], 0.0, 5)
+    )
     row = next(row for row in score.load() if row.hardware == "h20")
     profile = row.profile()
     cost = profile.step_cost(row.k, row.batch)
@@ -491,10 +678,15 @@ def test_intervals_weigh_deployments_and_leave_the_judged_one_out() -> None:
     far = math.exp(score.reach([[0.2]] * 5, 0.0, 5))
     assert row.length / outside.low == pytest.approx(cost * far)
     assert not outside.holds
-    assert inside[0].low < outside.low, "the others' interval includes the outlier's error"
+    assert inside[0].low < outside.low, (
+        "the others' interval includes the outlier's error"
+    )
 
 
 def test_the_table_is_of_every_kind_of_deployment() -> None:
     """No method of vLLM and no deployment is without an interval."""
     assert set(SPEEDUP) == {(method, where) for method in FAMILIES for where in REGIMES}
-    assert {family(method) for method in ("draft_model", "ngram", "suffix", "mlp_speculator")} == {"other"}
+    assert {
+        family(method)
+        for method in ("draft_model", "ngram", "suffix", "mlp_speculator")
+    } == {"other"}

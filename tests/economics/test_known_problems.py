@@ -7,9 +7,17 @@ import pytest
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import known_problems as module
-from vllm_specdec_exporter.economics.known_problems import PROBLEMS, Setup, known_problems
+from vllm_specdec_exporter.economics.known_problems import (
+    PROBLEMS,
+    Setup,
+    known_problems,
+)
 from vllm_specdec_exporter.economics.profiles import BUILTIN
-from vllm_specdec_exporter.economics.speculative_config import ScheduleRow, Speculation, parse_speculation
+from vllm_specdec_exporter.economics.speculative_config import (
+    ScheduleRow,
+    Speculation,
+    parse_speculation,
+)
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.case import Case
@@ -33,36 +41,51 @@ ROWS = (ScheduleRow(1, 8, 3), ScheduleRow(9, 32, 1), ScheduleRow(33, 512, 0))
         (Setup("eagle3", schedule=ROWS, batch_sizes=(20, 40)), (EDGE, GRAPHS)),
         (Setup("eagle3", schedule=ROWS, engines=2), (PARALLEL,)),
         (Setup("eagle3", engines=2), ()),
-        (Setup("eagle3", schedule=ROWS, batch_sizes=(4, 30)), (GRAPHS,)),  # K changes, and drafting goes on
+        # K changes, and drafting goes on
+        (Setup("eagle3", schedule=ROWS, batch_sizes=(4, 30)), (GRAPHS,)),
         (Setup("eagle3", schedule=ROWS), (GRAPHS,)),
         (Setup("eagle3", version="0.19.1", tree=True), (TREE,)),
         (Setup("eagle3", version="0.32.0", tree=True), ()),
-        (Setup("eagle3", document='{"rejection_sample_method": "synthetic"}'), (PRESCRIBED,)),
+        (
+            Setup("eagle3", document='{"rejection_sample_method": "synthetic"}'),
+            (PRESCRIBED,),
+        ),
         (Setup("eagle3", document='{"rejection_sample_method": "block"}'), ()),
     ],
 )
-def test_a_row_is_said_of_the_deployments_it_holds_for(setup: Setup, expected: tuple[object, ...]) -> None:
+def test_a_row_is_said_of_the_deployments_it_holds_for(
+    setup: Setup, expected: tuple[object, ...]
+) -> None:
     assert known_problems(setup) == expected
 
 
-def test_a_row_that_is_fixed_is_not_said_of_releases_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_is_fixed_is_not_said_of_releases_with_the_fix(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fixed = replace(ON_GPU, until=(0, 40))
     monkeypatch.setattr(module, "PROBLEMS", (fixed,))
-    found = {text: known_problems(Setup("ngram_gpu", version=text)) for text in ("0.39.1", "0.40.0", "")}
+    found = {
+        text: known_problems(Setup("ngram_gpu", version=text))
+        for text in ("0.39.1", "0.40.0", "")
+    }
     assert found == {"0.39.1": (fixed,), "0.40.0": (), "": (fixed,)}
     assert ", since 0.17, fixed in 0.40; " in fixed.reference
 
 
 def test_they_are_findings_of_a_vllm_and_of_no_other_server() -> None:
     activity = Activity(ActivityState.IDLE)
-    case = Case(activity, None, Counters(), 3, "ngram_gpu", BUILTIN["unknown"], Thresholds())
+    case = Case(
+        activity, None, Counters(), 3, "ngram_gpu", BUILTIN["unknown"], Thresholds()
+    )
     hint = Finding(Severity.HINT, ON_GPU.text, f"{ON_GPU.action} ({ON_GPU.reference}.)")
 
     assert hint in find(case)
     assert hint not in find(replace(case, vllm=False))
     assert hint not in find(replace(case, version="0.16.0"))
 
-    ignored = replace(case, method="eagle3", speculation=Speculation(schedule=ROWS), engines=2)
+    ignored = replace(
+        case, method="eagle3", speculation=Speculation(schedule=ROWS), engines=2
+    )
     assert PARALLEL.text in {finding.text for finding in find(ignored)}
     text = '{"rejection_sample_method":"synthetic","synthetic_acceptance_length":2.5}'
     prescribed = replace(case, method="eagle3", speculation=parse_speculation(text))
@@ -71,13 +94,32 @@ def test_they_are_findings_of_a_vllm_and_of_no_other_server() -> None:
 
 @pytest.mark.parametrize(
     ("tree", "branches"),
-    [("[(0,), (1,), (0, 0)]", True), ("[(0,), (0, 0), (0, 0, 0)]", False), ("", False), (None, False)],
+    [
+        ("[(0,), (1,), (0, 0)]", True),
+        ("[(0,), (0, 0), (0, 0, 0)]", False),
+        ("", False),
+        (None, False),
+    ],
 )
-def test_a_tree_has_branches_and_a_chain_has_none(tree: str | None, *, branches: bool) -> None:
-    config = {"method": "eagle3", "num_speculative_tokens": 3, "speculative_token_tree": tree}
+def test_a_tree_has_branches_and_a_chain_has_none(
+    tree: str | None, *, branches: bool
+) -> None:
+    config = {
+        "method": "eagle3",
+        "num_speculative_tokens": 3,
+        "speculative_token_tree": tree,
+    }
     speculation = parse_speculation(json.dumps(config))
     assert speculation.tree is branches
 
-    case = Case(Activity(ActivityState.IDLE), None, Counters(), 3, "eagle3", BUILTIN["eagle3"], Thresholds())
+    case = Case(
+        Activity(ActivityState.IDLE),
+        None,
+        Counters(),
+        3,
+        "eagle3",
+        BUILTIN["eagle3"],
+        Thresholds(),
+    )
     found = {finding.text for finding in find(replace(case, speculation=speculation))}
     assert (TREE.text in found) is branches

@@ -1,4 +1,6 @@
-"""Advice against servers whose truth is known: the best K is found, and noise does not move it."""
+"""Advice against servers whose truth is known: the best K is found, and noise does not
+move it.
+"""
 
 import json
 import re
@@ -11,7 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from economics.servers import Server, drawn, expected, judged, settings_for, survival_of, true_speedups
+from economics.servers import (
+    Server,
+    drawn,
+    expected,
+    judged,
+    settings_for,
+    survival_of,
+    true_speedups,
+)
 from vllm_specdec_exporter.economics.choice import choose
 from vllm_specdec_exporter.economics.cost import CostProfile
 from vllm_specdec_exporter.economics.profiles import BUILTIN, fit
@@ -21,11 +31,32 @@ from vllm_specdec_exporter.observe.result import EngineResult
 
 PROFILES = {
     name: fit(BUILTIN[name], None)
-    for name in ("eagle", "eagle3", "draft_model", "ngram", "mtp", "llama-3.1-8b-h100-eagle")
+    for name in (
+        "eagle",
+        "eagle3",
+        "draft_model",
+        "ngram",
+        "mtp",
+        "llama-3.1-8b-h100-eagle",
+    )
 }
 #: How acceptance falls: the chance of each position, given the one before.
 SHAPES = {
-    "falling": (0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4, 0.35, *(0.3,) * 4),
+    "falling": (
+        0.9,
+        0.85,
+        0.8,
+        0.75,
+        0.7,
+        0.65,
+        0.6,
+        0.55,
+        0.5,
+        0.45,
+        0.4,
+        0.35,
+        *(0.3,) * 4,
+    ),
     "steep": (0.8, 0.6, 0.5, 0.4, *(0.3,) * 12),
     "flat 0.85": (0.85,) * 16,
     "flat 0.7": (0.7,) * 16,
@@ -41,25 +72,38 @@ SEEDS = 20
 class TestTheBestK:
     @pytest.mark.parametrize("name", ["eagle", "draft_model", "ngram"])
     def test_it_is_found(self, name: str) -> None:
-        """In 95 % of samples, advice loses less than 2 % of the optimum up to K, and nothing beyond it."""
+        """In 95 % of samples, advice loses less than 2 % of the optimum up to K, and
+        nothing beyond it.
+        """
         profile = PROFILES[name]
         missed = []
         for (shape, conditional), batch, k in product(SHAPES.items(), BATCHES, KS):
             true = true_speedups(survival_of(conditional), profile, batch)
             best = max(true[: k + 1])
-            advised = [self.advised(profile, conditional[:k], batch, seed) for seed in range(SEEDS)]
-            good = [true[a] > 0.98 * best and (a <= k or true[a] >= true[k]) for a in advised]
+            advised = [
+                self.advised(profile, conditional[:k], batch, seed)
+                for seed in range(SEEDS)
+            ]
+            good = [
+                true[a] > 0.98 * best and (a <= k or true[a] >= true[k])
+                for a in advised
+            ]
             if sum(good) < 0.95 * SEEDS:
                 missed.append(
-                    f"{shape} batch {batch} K={k}: best {true.index(best)} at {best:.3f}, advised "
+                    f"{shape} batch {batch} K={k}: best {true.index(best)} at "
+                    f"{best:.3f}, advised "
                     f"{ {a: (advised.count(a), round(true[a], 3)) for a in advised} }"
                 )
         assert missed == []
 
     @staticmethod
-    def advised(profile: CostProfile, conditional: Sequence[float], batch: float, seed: int) -> int:
+    def advised(
+        profile: CostProfile, conditional: Sequence[float], batch: float, seed: int
+    ) -> int:
         positions = drawn(Random(seed), conditional, DRAFTS)
-        k = judged(settings_for(profile), positions, DRAFTS, batch).advice.num_speculative_tokens
+        k = judged(
+            settings_for(profile), positions, DRAFTS, batch
+        ).advice.num_speculative_tokens
         assert k is not None
         return k
 
@@ -68,7 +112,9 @@ SETTINGS = settings_for(PROFILES["ngram"], "ngram", 5)
 
 
 def test_too_few_drafts() -> None:
-    """Below the minimum of drafts nothing is said of K, and the reason names both numbers."""
+    """Below the minimum of drafts nothing is said of K, and the reason names both
+    numbers.
+    """
     survival = survival_of((0.7,) * 5)
     few = judged(SETTINGS, expected(survival, 499), 499).advice
     enough = judged(SETTINGS, expected(survival, 500), 500).advice
@@ -86,9 +132,13 @@ def assert_sound(result: EngineResult) -> None:
 
 class TestExtremes:
     def test_all_accepted_at_no_extra_cost_never_lowers_k(self) -> None:
-        """Where every drafted token is accepted and costs next to nothing, no fewer are advised."""
+        """Where every drafted token is accepted and costs next to nothing, no fewer are
+        advised.
+        """
         for k in (1, 2, 5, 16):
-            advice = judged(settings_for(PROFILES["ngram"], "ngram", k), (2_000.0,) * k, 2_000).advice
+            advice = judged(
+                settings_for(PROFILES["ngram"], "ngram", k), (2_000.0,) * k, 2_000
+            ).advice
             assert advice.num_speculative_tokens >= k  # type: ignore[operator]
 
     @given(
@@ -105,15 +155,24 @@ class TestExtremes:
         k = len(conditional)
         positions = expected(survival_of(conditional), drafts)
         tokens = max(sum(positions), drafts * k * full)
-        result = judged(settings_for(fit(BUILTIN[name], None), "", k), positions, drafts, batch, tokens)
+        result = judged(
+            settings_for(fit(BUILTIN[name], None), "", k),
+            positions,
+            drafts,
+            batch,
+            tokens,
+        )
 
         assert_sound(result)
         assert 0 <= (result.advice.num_speculative_tokens or 0) <= max(2 * k, 3)
 
 
 def between(better: Callable[[Sequence[float]], float], k: int) -> tuple[float, ...]:
-    """Acceptance, the same at all K positions, at which `better` crosses 0; found by halving."""
-    low, high = 0.01, 0.99
+    """Acceptance, the same at all K positions, at which `better` crosses 0; found by
+    halving.
+    """
+    low = 0.01
+    high = 0.99
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (low, middle) if better((middle,) * k) > 0 else (middle, high)
@@ -132,15 +191,24 @@ def two_k(name: str, k: int, other: int, batch: float) -> tuple[float, ...]:
 
 def best_is(name: str, k: int, speedup: float, batch: float) -> tuple[float, ...]:
     """Acceptance at which the best K up to `k` has just this speedup."""
-    return between(lambda c: max(true_speedups(survival_of(c), PROFILES[name], batch)[1:]) - speedup, k)
+    return between(
+        lambda c: (
+            max(true_speedups(survival_of(c), PROFILES[name], batch)[1:]) - speedup
+        ),
+        k,
+    )
 
 
 def seems(name: str, k: int, batch: float) -> tuple[float, ...]:
-    """Acceptance at which one token more than K promises, as far as it is extrapolated, one percent."""
+    """Acceptance at which one token more than K promises, as far as it is extrapolated,
+    one percent.
+    """
 
     def better(conditional: Sequence[float]) -> float:
         profile = PROFILES[name]
-        options = choose(survival_of(conditional), OVER_TIME, lambda k: profile.step_cost(k, batch)).options
+        options = choose(
+            survival_of(conditional), OVER_TIME, lambda k: profile.step_cost(k, batch)
+        ).options
         return options[k + 1].speedup - 1.01 * options[k].speedup
 
     return between(better, k)
@@ -148,9 +216,11 @@ def seems(name: str, k: int, batch: float) -> tuple[float, ...]:
 
 #: Drafts in every window of a simulation over days.
 OVER_TIME = 2_000
-#: Drafts accepted alike, as those of one request are (`CLUSTERING`): more noise than independent ones.
+#: Drafts accepted alike, as those of one request are (`CLUSTERING`): more noise than
+#: independent ones.
 ALIKE = 4
-#: Situations that sit exactly on a boundary: the method, K, batch size and acceptance by position.
+#: Situations that sit exactly on a boundary: the method, K, batch size and acceptance
+#: by position.
 BOUNDARIES: dict[str, tuple[str, int, float, tuple[float, ...]]] = {
     "K=5 as fast as K=4": ("eagle", 5, 16.0, two_k("eagle", 5, 4, 16)),
     "K=5 as fast as K=3": ("eagle", 5, 16.0, two_k("eagle", 5, 3, 16)),
@@ -187,12 +257,17 @@ class TestOverTime:
         ("boundary", "drafts"),
         [
             *((boundary, OVER_TIME) for boundary in BOUNDARIES),
-            # What an undrafted position promises hangs on the sample, and must not go to and fro with it.
+            # What an undrafted position promises hangs on the sample, and must not go
+            # to and fro with it.
             ("K=5 promises just enough over K=4", 600),
         ],
     )
-    def test_stationary_traffic_does_not_make_it_flap(self, boundary: str, drafts: int, days: int) -> None:
-        """Over days of the same traffic advice changes at most once, even between equal K."""
+    def test_stationary_traffic_does_not_make_it_flap(
+        self, boundary: str, drafts: int, days: int
+    ) -> None:
+        """Over days of the same traffic advice changes at most once, even between equal
+        K.
+        """
         name, _, batch, conditional = BOUNDARIES[boundary]
         polls = int(days * 86_400 / WINDOW)
         published = advised_over_time(name, conditional, batch, drafts, polls)
@@ -200,7 +275,9 @@ class TestOverTime:
         assert len(published) <= 2, f"{len(published)} changes, such as {published[:6]}"
 
     def test_a_restart_begins_anew(self) -> None:
-        """Nothing of the old advice is left, so that 300 drafts, enough to keep it, are too few."""
+        """Nothing of the old advice is left, so that 300 drafts, enough to keep it, are
+        too few.
+        """
         server = Server(settings_for(PROFILES["eagle"], "eagle", 4), 4, 8)
         server.poll()
         acceptance = expected(survival_of((0.9, 0.9, 0.1, 0.1)), 300)

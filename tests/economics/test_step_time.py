@@ -1,4 +1,6 @@
-"""Step times of the engine: learned while it serves, and the cost that follows from them."""
+"""Step times of the engine: learned while it serves, and the cost that follows from
+them.
+"""
 
 import random
 from types import SimpleNamespace
@@ -11,7 +13,11 @@ from vllm_specdec_exporter.economics.calibration import correct_by_steps
 from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.economics.hardware import parse_machine
 from vllm_specdec_exporter.economics.model import parse_model
-from vllm_specdec_exporter.economics.profiles import Hardware, for_method, hardware_profile
+from vllm_specdec_exporter.economics.profiles import (
+    Hardware,
+    for_method,
+    hardware_profile,
+)
 from vllm_specdec_exporter.economics.speedup import Estimate
 from vllm_specdec_exporter.economics.step_time import (
     HALF_LIFE,
@@ -29,7 +35,9 @@ from vllm_specdec_exporter.measures.measures import Measures
 from vllm_specdec_exporter.observe.state import EngineState
 from vllm_specdec_exporter.publish.metrics import METRICS
 
-FIXED, PER_REQUEST, PER_KV_CACHE = 8e-3, 1.2e-4, 20e-3
+FIXED = 8e-3
+PER_REQUEST = 1.2e-4
+PER_KV_CACHE = 20e-3
 BATCHES = (1.0, 8.0, 32.0, 128.0)
 
 
@@ -38,7 +46,8 @@ def seconds(batch: float, kv_cache: float = 0.0) -> float:
 
 
 def learned(intervals: list[StepInterval]) -> tuple[StepRegression, float]:
-    times, now = StepRegression(), 0.0
+    times = StepRegression()
+    now = 0.0
     for interval in intervals:
         now += 5.0
         times = times.add(interval, 3.0, now)
@@ -53,13 +62,17 @@ def fitted(intervals: list[StepInterval]) -> StepFit:
 
 
 def test_the_line_of_the_engine_is_found_in_noise_and_outliers() -> None:
-    """Noise of a tenth, and one interval in fifty ten times too long: within 3 % over the batches seen."""
+    """Noise of a tenth, and one interval in fifty ten times too long: within 3 % over
+    the batches seen.
+    """
     chance = random.Random(7)
     intervals = []
     for _ in range(3000):
         batch = chance.uniform(1, 64)
         true = seconds(batch) * chance.gauss(1, 0.1)
-        intervals.append(StepInterval(true * (10 if chance.random() < 0.02 else 1), batch))
+        intervals.append(
+            StepInterval(true * (10 if chance.random() < 0.02 else 1), batch)
+        )
 
     found = fitted(intervals)
 
@@ -69,15 +82,22 @@ def test_the_line_of_the_engine_is_found_in_noise_and_outliers() -> None:
 
 
 def test_the_published_error_covers_the_truth() -> None:
-    """Few noisy intervals: 95 lines of 100 are within their error of the truth at every batch size."""
+    """Few noisy intervals: 95 lines of 100 are within their error of the truth at every
+    batch size.
+    """
     (metric,) = [one for one in METRICS if one.name == "step_fit_error_ratio"]
     covered = 0
     for seed in range(200):
         chance = random.Random(seed)
-        intervals = [StepInterval(seconds(batch) * chance.gauss(1, 0.1), batch) for batch in BATCHES * 3]
+        intervals = [
+            StepInterval(seconds(batch) * chance.gauss(1, 0.1), batch)
+            for batch in BATCHES * 3
+        ]
         line = fitted(intervals)
         ((_, error),) = metric.samples(SimpleNamespace(steps=SimpleNamespace(fit=line)))
-        covered += all(abs(line.seconds(batch) / seconds(batch) - 1) <= error for batch in BATCHES)
+        covered += all(
+            abs(line.seconds(batch) / seconds(batch) - 1) <= error for batch in BATCHES
+        )
     assert covered >= 190, covered
 
 
@@ -96,7 +116,9 @@ def test_the_kv_cache_is_told_apart_where_its_use_varies() -> None:
 
 
 def test_an_engine_that_changed_is_learned_anew() -> None:
-    """Steps take twice as long from some time on; after six half-lives the new line counts."""
+    """Steps take twice as long from some time on; after six half-lives the new line
+    counts.
+    """
     chance = random.Random(9)
 
     def at(factor: float, count: int) -> list[StepInterval]:
@@ -110,15 +132,29 @@ def test_an_engine_that_changed_is_learned_anew() -> None:
 
 REFUSED = {
     "nothing observed": ([], "no steps observed"),
-    "one batch size": ([StepInterval(seconds(8), 8.0)] * 50, "only batch sizes of 8.0 to 8.0 observed"),
-    "prefill": ([StepInterval(seconds(8) * 5, 8.0, None, 0.7)] * 50, "70% of the tokens are prompts"),
+    "one batch size": (
+        [StepInterval(seconds(8), 8.0)] * 50,
+        "only batch sizes of 8.0 to 8.0 observed",
+    ),
+    "prefill": (
+        [StepInterval(seconds(8) * 5, 8.0, None, 0.7)] * 50,
+        "70% of the tokens are prompts",
+    ),
     "no time": ([StepInterval(float("nan"), 8.0)] * 50, "no step time in the interval"),
     "steps that get shorter": (
-        [StepInterval(seconds(40 - batch), float(batch)) for batch in (1, 2, 4, 8, 16, 32)] * 9,
+        [
+            StepInterval(seconds(40 - batch), float(batch))
+            for batch in (1, 2, 4, 8, 16, 32)
+        ]
+        * 9,
         "step time does not rise with the batch",
     ),
     "steps that begin below 0": (
-        [StepInterval(0.01 * (batch - 0.9), float(batch)) for batch in (1, 2, 4, 8, 16, 32)] * 9,
+        [
+            StepInterval(0.01 * (batch - 0.9), float(batch))
+            for batch in (1, 2, 4, 8, 16, 32)
+        ]
+        * 9,
         "step time rises more steeply than the batch",
     ),
     "a single time for each of two batch sizes": (
@@ -127,13 +163,19 @@ REFUSED = {
     ),
     "scatter": (
         [
-            StepInterval(seconds(2.0 + 2 * (i % 2)) * (0.2, 1.8)[i // 2 % 2], 2.0 + 2 * (i % 2))
+            StepInterval(
+                seconds(2.0 + 2 * (i % 2)) * (0.2, 1.8)[i // 2 % 2], 2.0 + 2 * (i % 2)
+            )
             for i in range(6)
         ],
         "step times scatter: the line is known within",
     ),
     "throttling": (
-        [StepInterval(seconds(b) * (2.5 if b in (2, 16) else 1), float(b)) for b in (1, 2, 4, 8, 16, 32)] * 9,
+        [
+            StepInterval(seconds(b) * (2.5 if b in (2, 16) else 1), float(b))
+            for b in (1, 2, 4, 8, 16, 32)
+        ]
+        * 9,
         "from a line over the batch size",
     ),
 }
@@ -143,12 +185,16 @@ def test_a_line_through_two_bins_claims_no_more_than_they_can_tell() -> None:
     """Noise of 5 to 20 %: in at most 7 % of the runs it is off by more than its error."""
     for noise in (0.05, 0.2):
         for count in (12, 40):
-            missed, runs = 0, 0
+            missed = 0
+            runs = 0
             for seed in range(100):
                 chance = random.Random(seed)
                 batches = [chance.choice((2.0, 4.0)) for _ in range(count)]
                 times, now = learned(
-                    [StepInterval(seconds(b) * chance.lognormvariate(0, noise), b) for b in batches]
+                    [
+                        StepInterval(seconds(b) * chance.lognormvariate(0, noise), b)
+                        for b in batches
+                    ]
                 )
                 found = times.fit(now)
                 if isinstance(found, StepFit):
@@ -165,7 +211,9 @@ def test_what_shows_no_line_is_refused_with_the_reason() -> None:
 
 
 def test_another_k_starts_anew() -> None:
-    times, now = learned([StepInterval(seconds(batch), float(batch)) for batch in (1, 2, 4, 8)])
+    times, now = learned(
+        [StepInterval(seconds(batch), float(batch)) for batch in (1, 2, 4, 8)]
+    )
     assert isinstance(times.fit(now), StepFit)
 
     times = times.add(StepInterval(0.02, 4.0), 5.0, now + 5)
@@ -174,7 +222,9 @@ def test_another_k_starts_anew() -> None:
 
 
 def test_memory_is_bounded_and_old_intervals_end() -> None:
-    """Whatever batches come, there are as many bins as half-doublings; after a day none counts."""
+    """Whatever batches come, there are as many bins as half-doublings; after a day none
+    counts.
+    """
     chance = random.Random(1)
     batches = [chance.uniform(1, 1024) for _ in range(5000)]
     times, now = learned([StepInterval(seconds(batch), batch) for batch in batches])
@@ -187,30 +237,45 @@ K = 3
 
 
 def steps(
-    plain: tuple[float, ...] = (), drafting: tuple[float, ...] = (), slope: float = 0.001
+    plain: tuple[float, ...] = (),
+    drafting: tuple[float, ...] = (),
+    slope: float = 0.001,
 ) -> EngineSteps:
-    """Steps of 10 ms and `slope` for each request without drafts; half as long again with them."""
+    """Steps of 10 ms and `slope` for each request without drafts; half as long again
+    with them.
+    """
     found = EngineSteps()
     for time in range(20):
         for batch in plain:
             found = found.add(StepInterval(0.010 + slope * batch, batch), 0, 5.0 * time)
         for batch in drafting:
-            found = found.add(StepInterval(1.5 * (0.010 + slope * batch), batch), K, 5.0 * time)
+            found = found.add(
+                StepInterval(1.5 * (0.010 + slope * batch), batch), K, 5.0 * time
+            )
     return found
 
 
 def test_steps_with_and_without_drafts_are_a_measurement() -> None:
     profile = for_method("eagle3")
-    found = correct_by_steps(profile, steps((1, 2, 4, 8), (1, 2, 4, 8)), K, 4.0, 100.0, "ngram")
+    found = correct_by_steps(
+        profile, steps((1, 2, 4, 8), (1, 2, 4, 8)), K, 4.0, 100.0, "ngram"
+    )
     assert found.basis is Basis.MEASURED
     assert found.step_cost(K, 4) == pytest.approx(1.5, rel=0.02)
     assert found.uncertainty < 0.1
 
 
-def test_the_error_of_a_measurement_is_its_own_in_every_batch_that_was_measured() -> None:
-    """Also with known hardware, whose own error widens with the batch; beyond, it is that of a profile."""
+def test_the_error_of_a_measurement_is_its_own_in_every_batch_that_was_measured() -> (
+    None
+):
+    """Also with known hardware, whose own error widens with the batch; beyond, it is
+    that of a profile.
+    """
     hardware = Hardware(*parse_machine("h100"), parse_model("8B"))
-    for profile in (for_method("ngram"), hardware_profile(for_method("ngram"), hardware, method="ngram")):
+    for profile in (
+        for_method("ngram"),
+        hardware_profile(for_method("ngram"), hardware, method="ngram"),
+    ):
         assert profile is not None
         both = steps((1, 2, 4, 8), (1, 2, 4, 8))
         found = correct_by_steps(profile, both, K, 8.0, 100.0, "ngram")
@@ -220,14 +285,22 @@ def test_the_error_of_a_measurement_is_its_own_in_every_batch_that_was_measured(
 
 
 def test_drafts_that_seem_to_save_time_within_the_error_are_free() -> None:
-    """A step with drafts takes no less than a plain one: 0.97 of it is within the error, 0.9 is not."""
-    both, profile = steps((1, 2, 4, 8), (1, 2, 4, 8)), for_method("ngram")
+    """A step with drafts takes no less than a plain one: 0.97 of it is within the
+    error, 0.9 is not.
+    """
+    both = steps((1, 2, 4, 8), (1, 2, 4, 8))
+    profile = for_method("ngram")
     for factor, basis in ((0.97 / 1.5, Basis.MEASURED), (0.9 / 1.5, Basis.MODELLED)):
-        bins = tuple((at, replace(one, seconds=factor * one.seconds)) for at, one in both.drafting.bins)
+        bins = tuple(
+            (at, replace(one, seconds=factor * one.seconds))
+            for at, one in both.drafting.bins
+        )
         shorter = EngineSteps(both.plain, StepRegression(K, bins))
         found = correct_by_steps(profile, shorter, K, 4.0, 100.0, "ngram")
         assert found.basis is basis
-        assert found.step_cost(K, 4) == (1.0 if basis is Basis.MEASURED else profile.step_cost(K, 4))
+        assert found.step_cost(K, 4) == (
+            1.0 if basis is Basis.MEASURED else profile.step_cost(K, 4)
+        )
 
 
 def test_a_draft_model_has_no_plain_steps() -> None:
@@ -239,10 +312,14 @@ def test_a_draft_model_has_no_plain_steps() -> None:
 
 
 def test_it_is_not_extrapolated() -> None:
-    """Beyond one and a half times the batch sizes at which both kinds were seen, the profile holds."""
+    """Beyond one and a half times the batch sizes at which both kinds were seen, the
+    profile holds.
+    """
     profile = for_method("eagle3")
     found = steps((1, 2, 4), (4, 8, 16))
-    assert correct_by_steps(profile, found, K, 4.0, 100.0, "ngram").basis is Basis.MEASURED
+    assert (
+        correct_by_steps(profile, found, K, 4.0, 100.0, "ngram").basis is Basis.MEASURED
+    )
     assert correct_by_steps(profile, found, K, 12.0, 100.0, "ngram") is profile
 
 
@@ -251,40 +328,59 @@ def test_steps_with_drafts_alone_give_the_slope() -> None:
     profile = for_method("eagle3")
     rise = {}
     for slope in (0.0001, 0.001):
-        found = correct_by_steps(profile, steps((), (1, 8, 64), slope), K, 8.0, 100.0, "ngram")
+        found = correct_by_steps(
+            profile, steps((), (1, 8, 64), slope), K, 8.0, 100.0, "ngram"
+        )
         assert found.basis is Basis.MODELLED
         times = [
-            found.times(K, 1)[1] + found.load * (found.times(K, batch)[1] - found.times(K, 1)[1])
+            found.times(K, 1)[1]
+            + found.load * (found.times(K, batch)[1] - found.times(K, 1)[1])
             for batch in (1, 64)
         ]
-        assert times[1] / times[0] == pytest.approx((0.010 + slope * 64) / (0.010 + slope), rel=0.05)
+        assert times[1] / times[0] == pytest.approx(
+            (0.010 + slope * 64) / (0.010 + slope), rel=0.05
+        )
         rise[slope] = found.step_cost(K, 64) / found.step_cost(K, 1)
     assert rise[0.001] > rise[0.0001]
 
 
 def test_a_token_takes_no_less_than_no_time_with_a_learned_slope() -> None:
-    """The second token of a drafter with a single pass costs nothing, which a steep slope turns negative."""
+    """The second token of a drafter with a single pass costs nothing, which a steep
+    slope turns negative.
+    """
     hardware = Hardware(*parse_machine("l40s"), parse_model("1.7B"))
     flat = hardware_profile(for_method("dflash"), hardware, method="dflash")
     assert flat is not None
     steep = replace(flat.at_context(300.0), load=4.0)
-    window = Measures(window="5m", position_acceptance_ratio=(0.7, 0.4), estimate=Estimate(batch_size=5.0))
-    (rule,) = (rule for rule in apply_rules(window, steep, Thresholds()) if rule.name == "marginal_benefit")
+    window = Measures(
+        window="5m",
+        position_acceptance_ratio=(0.7, 0.4),
+        estimate=Estimate(batch_size=5.0),
+    )
+    (rule,) = (
+        rule
+        for rule in apply_rules(window, steep, Thresholds())
+        if rule.name == "marginal_benefit"
+    )
     assert rule.text == "position 1 gives 0.40 tokens for the time of 0.00 plain steps"
 
 
 def test_what_shows_nothing_leaves_the_profile() -> None:
     """Nothing learned, another K, no drafts, drafts at one batch size only.
 
-    Nor does a slope of steps with drafts with which plain ones would take longer: with a long context, the
-    time of verification hardly rises with the batch.
+    Nor does a slope of steps with drafts with which plain ones would take longer: with
+    a long context, the time of verification hardly rises with the batch.
     """
     hardware = Hardware(*parse_machine("a100"), parse_model("70B"))
     flat = hardware_profile(for_method("ngram"), hardware, method="ngram")
     assert flat is not None
     flat = flat.at_context(16_000.0)
-    assert correct_by_steps(flat, steps((), (3, 5, 8), 4e-5), K, 7.0, 100.0, "ngram") is flat
-    profile, both = for_method("eagle3"), steps((1, 2, 4), (1, 2, 4))
+    assert (
+        correct_by_steps(flat, steps((), (3, 5, 8), 4e-5), K, 7.0, 100.0, "ngram")
+        is flat
+    )
+    profile = for_method("eagle3")
+    both = steps((1, 2, 4), (1, 2, 4))
     for learned_steps, drafted, batch in (
         (EngineSteps(), K, 4.0),
         (EngineSteps(both.drafting, replace(both.plain, k=K)), K, 4.0),
@@ -292,17 +388,27 @@ def test_what_shows_nothing_leaves_the_profile() -> None:
         (both, None, None),
         (steps((1, 2, 4), (4, 4, 4)), K, 4.0),
     ):
-        assert correct_by_steps(profile, learned_steps, drafted, batch, 100.0, "ngram") is profile
+        assert (
+            correct_by_steps(profile, learned_steps, drafted, batch, 100.0, "ngram")
+            is profile
+        )
 
 
 def test_a_calibrated_profile_keeps_its_slope() -> None:
     profile = for_method("eagle3")
-    calibrated = profile.__class__(profile.name, profile.target, profile.draft, basis=Basis.CALIBRATED)
-    assert correct_by_steps(calibrated, steps((), (1, 8, 64)), K, 8.0, 100.0, "ngram") is calibrated
+    calibrated = profile.__class__(
+        profile.name, profile.target, profile.draft, basis=Basis.CALIBRATED
+    )
+    assert (
+        correct_by_steps(calibrated, steps((), (1, 8, 64)), K, 8.0, 100.0, "ngram")
+        is calibrated
+    )
 
 
 def test_few_drafts_are_neither() -> None:
-    """Steps of which few have drafts, as with n-gram lookup, are learned as neither kind."""
+    """Steps of which few have drafts, as with n-gram lookup, are learned as neither
+    kind.
+    """
     found = EngineSteps().add(StepInterval(0.01, 2.0), 0.3, 5.0)
     assert (found.plain.bins, found.drafting.bins, found.drafting.refused) == (
         (),
@@ -315,19 +421,35 @@ def test_a_restart_forgets_the_steps() -> None:
     """The engine may come back with another model or on another machine."""
     state = EngineState()
     for poll in range(4):
-        counters = Counters(drafts=100.0 * poll, draft_tokens=300.0 * poll, generation_tokens=200.0 * poll)
-        taken = Steps(step_seconds=1.0 * poll, step_observations=100.0 * poll, prompt_tokens=0.0)
-        state = state.add_sample(Sample(5.0 * poll, counters, 4.0, steps=taken), 300.0, ())
+        counters = Counters(
+            drafts=100.0 * poll,
+            draft_tokens=300.0 * poll,
+            generation_tokens=200.0 * poll,
+        )
+        taken = Steps(
+            step_seconds=1.0 * poll, step_observations=100.0 * poll, prompt_tokens=0.0
+        )
+        state = state.add_sample(
+            Sample(5.0 * poll, counters, 4.0, steps=taken), 300.0, ()
+        )
     assert state.steps.drafting.bins
 
-    again = Sample(20.0, Counters(drafts=0.0, draft_tokens=0.0, generation_tokens=0.0), 4.0, steps=Steps())
+    again = Sample(
+        20.0,
+        Counters(drafts=0.0, draft_tokens=0.0, generation_tokens=0.0),
+        4.0,
+        steps=Steps(),
+    )
     assert state.add_sample(again, 300.0, ()).steps == EngineSteps()
 
 
 def test_the_context_is_the_prompt_and_half_the_answer() -> None:
     """Of ten requests or more: fewer say little."""
     for requests, context in ((10, 700.0), (9, None)):
-        after = Counters(generation_tokens=400.0 * requests), Steps(prompt_tokens=500.0 * requests)
+        after = (
+            Counters(generation_tokens=400.0 * requests),
+            Steps(prompt_tokens=500.0 * requests),
+        )
         before = Counters(generation_tokens=0.0), Steps(prompt_tokens=0.0, requests=0.0)
         last = after[0], replace(after[1], requests=float(requests))
         assert mean_context(before, last) == context
@@ -335,22 +457,30 @@ def test_the_context_is_the_prompt_and_half_the_answer() -> None:
 
 
 def test_observations_of_tokens_are_no_steps() -> None:
-    """Such as vLLM's pull request 47382 would make them: their mean is no time of a step.
+    """Such as vLLM's pull request 47382 would make them: their mean is no time of a
+    step.
 
-    Ten requests with 100 steps of 30 ms: drafts emit 150 tokens; answers end within drafts; nothing is
-    accepted; nothing is drafted.
+    Ten requests with 100 steps of 30 ms: drafts emit 150 tokens; answers end within
+    drafts; nothing is accepted; nothing is drafted.
     """
-    first = Counters(0.0, accepted_tokens=0.0, generation_tokens=0.0), Steps(0.0, 0.0, requests=0.0)
+    first = (
+        Counters(0.0, accepted_tokens=0.0, generation_tokens=0.0),
+        Steps(0.0, 0.0, requests=0.0),
+    )
     for drafts, accepted, emitted in (
         (100.0, 150.0, 150.0),
         (100.0, 190.0, 150.0),
         (100.0, 0.0, 0.0),
         (0.0, 0.0, 0.0),
     ):
-        after = Counters(drafts, accepted_tokens=accepted, generation_tokens=110.0 + emitted)
+        after = Counters(
+            drafts, accepted_tokens=accepted, generation_tokens=110.0 + emitted
+        )
         of_steps = Steps(3.0, 100.0, requests=10.0)
         of_tokens = replace(of_steps, step_observations=100.0 + emitted)
         shown = step_interval(first, (after, of_steps), 4.0, None)
         assert shown is not None
         assert shown[0].seconds == 0.03
-        assert step_interval(first, (after, of_tokens), 4.0, None) == (None if emitted else shown)
+        assert step_interval(first, (after, of_tokens), 4.0, None) == (
+            None if emitted else shown
+        )

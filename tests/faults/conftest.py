@@ -1,4 +1,6 @@
-"""One exporter before one server, for all tests of a file that leave both as they found them."""
+"""One exporter before one server, for all tests of a file that leave both as they found
+them.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +18,9 @@ def shared() -> Iterator[Rig]:
 
 @pytest.fixture
 def rig(shared: Rig) -> Iterator[Rig]:
-    """An exporter and its server, both well; afterwards the exporter still is, and has met no defect."""
+    """An exporter and its server, both well; afterwards the exporter still is, and has
+    met no defect.
+    """
     shared.mend()
     yield shared
     shared.mend()

@@ -1,4 +1,6 @@
-"""What tests of faults share: the exporter before a server that is broken and mended, what always holds."""
+"""What tests of faults share: the exporter before a server that is broken and mended,
+what always holds.
+"""
 
 import contextlib
 import http.client
@@ -29,15 +31,20 @@ NO_SERVER = ("--vllm.url", "http://127.0.0.1:1")
 PROMPT = 10.0
 
 
-def counted(times: int = 1, positions: Sequence[int] = (800, 500, 200, 100)) -> Counters:
+def counted(
+    times: int = 1, positions: Sequence[int] = (800, 500, 200, 100)
+) -> Counters:
     """The counters of a thousand drafts, or of so many times the work."""
     return counters(1000 * times, [accepted * times for accepted in positions])
 
 
-def vllm(values: Counters | None = None, *, model: str = "m", engines: int = 1) -> bytes:
+def vllm(
+    values: Counters | None = None, *, model: str = "m", engines: int = 1
+) -> bytes:
     """What a vLLM with these counters answers."""
     return b"".join(
-        vllm_text(values or counted(), model_name=model, engine=str(number)) for number in range(engines)
+        vllm_text(values or counted(), model_name=model, engine=str(number))
+        for number in range(engines)
     )
 
 
@@ -61,21 +68,34 @@ def memory(exporter: RunningExporter) -> int:
 def cpu_seconds(exporter: RunningExporter) -> float:
     """Processor time that the process has used."""
     fields = Path(f"/proc/{exporter.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime
+    # utime and stime
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def new_errors(before: Metrics | None, after: Metrics) -> set[str]:
-    """The reasons under which polls failed in between, or ever; without those of a busy machine."""
+    """The reasons under which polls failed in between, or ever; without those of a busy
+    machine.
+    """
     known = before.errors() if before else {}
-    return {reason for reason, count in after.errors().items() if count > known.get(reason, 0)} - LATE
+    return {
+        reason
+        for reason, count in after.errors().items()
+        if count > known.get(reason, 0)
+    } - LATE
 
 
 def assert_fails(exporter: RunningExporter, reason: str, more: int = 1) -> Metrics:
-    """Wait until polls have failed under this reason again, see what is promised then; return the metrics."""
+    """Wait until polls have failed under this reason again, see what is promised then;
+    return the metrics.
+    """
     first = exporter.metrics().errors().get(reason, 0)
-    before = exporter.wait_for(lambda m: m if m.errors().get(reason, 0) > first else None)
+    before = exporter.wait_for(
+        lambda m: m if m.errors().get(reason, 0) > first else None
+    )
     least = before.errors()[reason] + more
-    during = exporter.wait_for(lambda m: m if m.errors().get(reason, 0) >= least else None)
+    during = exporter.wait_for(
+        lambda m: m if m.errors().get(reason, 0) >= least else None
+    )
     assert during.value("up") == 0
     assert during.of_engines() == set()
     assert new_errors(before, during) <= {reason}, during.errors()
@@ -94,13 +114,20 @@ class Rig:
         """Let the server be well, and see that the exporter is."""
         self.server.behaviour = replay(start=40)
         after = self.exporter.wait_for(
-            lambda m: m if m.value("up") == 1 and m.value("drafts_total", model_name="tiny-llama") else None
+            lambda m: (
+                m
+                if m.value("up") == 1
+                and m.value("drafts_total", model_name="tiny-llama")
+                else None
+            )
         )
         assert_alive(self.exporter)
         return after
 
     def breaks(self, behaviour: Behaviour, reason: str) -> None:
-        """Inject a fault of the server, for which polls may fail under this reason alone, and mend it."""
+        """Inject a fault of the server, for which polls may fail under this reason
+        alone, and mend it.
+        """
         self.server.behaviour = behaviour
         assert_fails(self.exporter, reason)
         self.mend()
@@ -120,8 +147,8 @@ def rigged(*flags: str, **more: Any) -> Iterator[Rig]:
 # --- the process's surroundings
 
 
-#: Run by Python before the program: the clock on the wall, the name service and a file system that hangs, as
-#: files beside it have them.
+#: Run by Python before the program: the clock on the wall, the name service and a file
+#: system that hangs, as files beside it have them.
 _INTERPOSED = """
 import io, os, pathlib, socket, time
 HERE = pathlib.Path(__file__).parent
@@ -164,7 +191,9 @@ os.open, os.stat, io.open = hanging(os.open), hanging(os.stat), hanging(io.open)
 
 
 class Surroundings:
-    """The wall clock, the names and the files of one process; names under ``.test`` are resolved here."""
+    """The wall clock, the names and the files of one process; names under ``.test`` are
+    resolved here.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

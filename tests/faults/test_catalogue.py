@@ -1,4 +1,6 @@
-"""Each fault that docs/reference/faults.md lists has one test, here or in another folder."""
+"""Each fault that docs/reference/faults.md lists has one test, here or in another
+folder.
+"""
 
 import re
 from collections import Counter
@@ -15,8 +17,12 @@ PAGE = (HERE.parents[1] / "docs" / "reference" / "faults.md").read_text("utf-8")
 
 
 def test_every_fault_has_one_test() -> None:
-    """By the name of its function, by the id of a parameter, or in the tables of responses."""
-    promised = Counter(re.findall(r"^\| `(\w+)/(\w+)` \| [^|]+ \| [^|]+ \|$", PAGE, re.MULTILINE))
+    """By the name of its function, by the id of a parameter, or in the tables of
+    responses.
+    """
+    promised = Counter(
+        re.findall(r"^\| `(\w+)/(\w+)` \| [^|]+ \| [^|]+ \|$", PAGE, re.MULTILINE)
+    )
     named = re.compile(r'^(?:async )?def test_(\w+)|\bid="(\w+)"', re.MULTILINE)
     injected = Counter(
         (file.stem.removeprefix("test_"), function or row)
@@ -24,8 +30,12 @@ def test_every_fault_has_one_test() -> None:
         for file in (HERE.parent / folder).glob("test_*.py")
         for function, row in named.findall(file.read_text())
     )
-    injected.update(("upstream", name) for name in (*FAULTS, *(name for name, *_ in ODD)))
-    injected = Counter({fault: number for fault, number in injected.items() if fault in promised})
+    injected.update(
+        ("upstream", name) for name in (*FAULTS, *(name for name, *_ in ODD))
+    )
+    injected = Counter(
+        {fault: number for fault, number in injected.items() if fault in promised}
+    )
     assert promised == injected
     assert set(promised.values()) == {1}
     assert f"\n{len(promised)} faults, " in PAGE

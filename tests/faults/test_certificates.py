@@ -39,11 +39,14 @@ def _assert_mended(exporter: RunningExporter, pki: Pki) -> None:
 
 def test_expired(pki: Pki) -> None:
     for issued, name in zip(
-        pki.ca.issue("127.0.0.1", expired=True), ("server.pem", "server.key"), strict=True
+        pki.ca.issue("127.0.0.1", expired=True),
+        ("server.pem", "server.key"),
+        strict=True,
     ):
         Path(issued).replace(pki.folder / name)
     with guarded(pki, {"tls_server_config": TLS}) as exporter:
-        # Scrapers see that it has expired; those who do not look, and probes, are served as ever.
+        # Scrapers see that it has expired; those who do not look, and probes, are
+        # served as ever.
         with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
             ask(exporter, "/metrics", client_context(pki))
         assert shown(exporter, _ANYBODY) == pki.serial()
@@ -53,17 +56,27 @@ def test_expired(pki: Pki) -> None:
 
 
 def test_unusable(pki: Pki) -> None:
-    """What was in force still is; one line and a metric say so until it is mended, and so does a reload."""
+    """What was in force still is; one line and a metric say so until it is mended, and
+    so does a reload.
+    """
     pki.extras()
-    certificate, key, other = (pki.folder / name for name in ("server.pem", "server.key", "other.key"))
+    certificate, key, other = (
+        pki.folder / name for name in ("server.pem", "server.key", "other.key")
+    )
     web = pki.folder / "web.yml"
     with guarded(pki, {"tls_server_config": TLS}) as exporter:
         for number, (spoil, told) in enumerate(
             (
-                (lambda: certificate.write_bytes(certificate.read_bytes()[:100]), "cert_file"),
+                (
+                    lambda: certificate.write_bytes(certificate.read_bytes()[:100]),
+                    "cert_file",
+                ),
                 (lambda: other.replace(key), "key_file"),
                 (certificate.unlink, "cannot be read: No such file or directory"),
-                (lambda: web.write_text("tls_server_config: {cert_file: a}"), "key_file: missing"),
+                (
+                    lambda: web.write_text("tls_server_config: {cert_file: a}"),
+                    "key_file: missing",
+                ),
                 (web.unlink, "cannot be read: No such file or directory"),
             )
         ):

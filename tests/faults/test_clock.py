@@ -5,7 +5,16 @@ import time
 
 import pytest
 
-from faults.rig import Rig, Surroundings, assert_alive, connect, get, new_errors, read_answer, rigged
+from faults.rig import (
+    Rig,
+    Surroundings,
+    assert_alive,
+    connect,
+    get,
+    new_errors,
+    read_answer,
+    rigged,
+)
 from support.exporter import Metrics
 from support.faulty_server import hang, replay
 from support.programs import eventually
@@ -22,13 +31,16 @@ def test_wall_clock_jumps(surroundings: Surroundings) -> None:
     with rigged("--window", "30s", env=surroundings.env) as rig:
         for seconds in (6 * 3600.0, -6 * 3600.0, 0.0):
             before = rig.exporter.wait_for(lambda m: m if _span(m) > 0.4 else None)
-            begin, polled = time.monotonic(), len(rig.server.polls())
+            begin = time.monotonic()
+            polled = len(rig.server.polls())
             surroundings.shift_clock(seconds)
             eventually(lambda polled=polled: len(rig.server.polls()) >= polled + 4)
             after = rig.exporter.wait_for(lambda m: m if m.value("up") == 1 else None)
             passed = time.monotonic() - begin
             assert new_errors(before, after) == set()
-            assert after.value("engine_resets_total") == before.value("engine_resets_total")
+            assert after.value("engine_resets_total") == before.value(
+                "engine_resets_total"
+            )
             assert _span(before) < _span(after) < _span(before) + passed + 2.0
             stamp = after.value("last_success_timestamp_seconds")
             assert abs(stamp - (time.time() + seconds)) < 30
@@ -42,9 +54,11 @@ def test_stopped_for_long(rig: Rig) -> None:
     with connect(exporter.url) as scraper:
         rig.server.behaviour = hang()
         exporter.send(signal.SIGSTOP)
-        scraper.sendall(get("/metrics"))  # waits there when the process goes on, before anything else
+        # waits there when the process goes on, before anything else
+        scraper.sendall(get("/metrics"))
         time.sleep(3.0)  # longer than interval, timeout and grace
-        polled, begin = len(rig.server.polls()), time.monotonic()
+        polled = len(rig.server.polls())
+        begin = time.monotonic()
         exporter.send(signal.SIGCONT)
         after = Metrics(read_answer(scraper).partition(b"\r\n\r\n")[2].decode())
     assert after.value("up") == 0

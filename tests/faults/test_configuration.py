@@ -17,7 +17,12 @@ POLL = {"interval": "500ms", "timeout": "490ms"}
 
 
 def _settings(*servers: FaultyServer, **more: Any) -> dict[str, Any]:
-    return {"vllm": {"url": [server.url for server in servers]}, "poll": POLL, "window": ["30s"], **more}
+    return {
+        "vllm": {"url": [server.url for server in servers]},
+        "poll": POLL,
+        "window": ["30s"],
+        **more,
+    }
 
 
 @pytest.fixture
@@ -29,7 +34,9 @@ def one() -> Iterator[FaultyServer]:
 other = one
 
 
-def _configured(*servers: FaultyServer, **more: Any) -> contextlib.AbstractContextManager[RunningExporter]:
+def _configured(
+    *servers: FaultyServer, **more: Any
+) -> contextlib.AbstractContextManager[RunningExporter]:
     return running_exporter(*LISTEN, config=_settings(*servers, **more), fast=False)
 
 
@@ -78,6 +85,8 @@ def test_threshold_changed(one: FaultyServer) -> None:
         assert exporter.metrics().value("threshold", threshold="minimum_drafts") == 50
         _reload(exporter, _settings(one, threshold={"minimum_drafts": 10_000_000}))
         assert _span(exporter.metrics()) >= span
-        after = exporter.wait_for(lambda m: m if m.one_hot("activity") == ["warming_up"] else None)
+        after = exporter.wait_for(
+            lambda m: m if m.one_hot("activity") == ["warming_up"] else None
+        )
         assert after.value("threshold", threshold="minimum_drafts") == 10_000_000
         assert _span(after) >= span

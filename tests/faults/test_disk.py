@@ -1,4 +1,6 @@
-"""Faults of files: gone, half written, exchanged, on a full disk; and of the log that nobody takes."""
+"""Faults of files: gone, half written, exchanged, on a full disk; and of the log that
+nobody takes.
+"""
 
 import contextlib
 import fcntl
@@ -18,7 +20,13 @@ import pytest
 from act.receiver import Act, act
 from act.webhook import alert_document, body_of, calls_in, recorder
 from faults.rig import PROMPT, STEADY, assert_alive, limited, new_errors, vllm
-from support.exporter import Metrics, RunningExporter, parse_logfmt, request, running_exporter
+from support.exporter import (
+    Metrics,
+    RunningExporter,
+    parse_logfmt,
+    request,
+    running_exporter,
+)
 from support.faulty_server import FaultyServer, answer, replay
 from support.ports import free_port
 from support.programs import COMMAND, clean_environment, eventually
@@ -44,7 +52,9 @@ def _assert_refused(exporter: RunningExporter, before: float) -> None:
     assert refused.text.count("\n") == 1
     told = len(exporter.log_lines("configuration not reloaded"))
     exporter.send(signal.SIGHUP)
-    eventually(lambda: len(exporter.log_lines("configuration not reloaded")) == told + 1)
+    eventually(
+        lambda: len(exporter.log_lines("configuration not reloaded")) == told + 1
+    )
     metrics = exporter.metrics()
     assert metrics.value("config_last_reload_successful") == 0
     assert _drafts(exporter) == before
@@ -59,7 +69,8 @@ def test_configuration_unusable() -> None:
     ):
         exporter.wait_until_up()
         whole = exporter.config_file.read_text()
-        half, nonsense = whole[: whole.index("minimum") + 3], "log: {level: loud}\n"
+        half = whole[: whole.index("minimum") + 3]
+        nonsense = "log: {level: loud}\n"
         for drafts, left in ((50, None), (70, half), (90, nonsense)):
             exporter.config_file.unlink()
             if left is not None:
@@ -79,7 +90,10 @@ def test_configuration_unusable() -> None:
 
 def test_no_room_to_write() -> None:
     reader, writer = os.pipe()
-    with FaultyServer(replay()) as server, _logging_to(server, writer) as (process, url):
+    with (
+        FaultyServer(replay()) as server,
+        _logging_to(server, writer) as (process, url),
+    ):
         os.close(writer)
         with limited(process.pid, resource.RLIMIT_FSIZE, 0):
             assert request(f"{url}/-/reload", "POST").status == 200
@@ -90,12 +104,16 @@ def test_no_room_to_write() -> None:
 
 
 def test_act_state_disk_full(tmp_path: Path) -> None:
-    state, record = tmp_path / "state.json", tmp_path / "record"
+    state = tmp_path / "state.json"
+    record = tmp_path / "record"
     script = recorder(tmp_path / "script", record)
     alerts = body_of(alert_document(model_name="m" * 200))
-    with act("--execute", "--script", str(script), "--state.file", str(state)) as receiver:
+    with act(
+        "--execute", "--script", str(script), "--state.file", str(state)
+    ) as receiver:
         written = len(receiver.said())
-        # The line on it still fits into what takes standard error, the state does not fit into its file.
+        # The line on it still fits into what takes standard error, the state does not
+        # fit into its file.
         with limited(receiver.process.pid, resource.RLIMIT_FSIZE, written + 200):
             assert receiver.post(alerts).status == 200
             eventually(lambda: "--state.file" in receiver.said())
@@ -123,10 +141,19 @@ def _events(receiver: Act, kind: str) -> float:
 
 
 @contextlib.contextmanager
-def _logging_to(server: FaultyServer, stream: int | None, *flags: str) -> Iterator[tuple[Any, str]]:
+def _logging_to(
+    server: FaultyServer, stream: int | None, *flags: str
+) -> Iterator[tuple[Any, str]]:
     """Run an exporter that logs much to a descriptor, or with standard error closed."""
     url = f"http://127.0.0.1:{free_port()}"
-    words = [COMMAND, "--vllm.url", server.url, *STEADY, "--web.listen-address", url.removeprefix("http://")]
+    words = [
+        COMMAND,
+        "--vllm.url",
+        server.url,
+        *STEADY,
+        "--web.listen-address",
+        url.removeprefix("http://"),
+    ]
     if stream is None:
         words = ["/bin/sh", "-c", 'exec "$@" 2>&-', "sh", *words]
     process = subprocess.Popen(
@@ -151,7 +178,9 @@ def _is_up(url: str) -> bool:
         return False
 
 
-def _assert_goes_on(server: FaultyServer, process: subprocess.Popen[bytes], url: str) -> None:
+def _assert_goes_on(
+    server: FaultyServer, process: subprocess.Popen[bytes], url: str
+) -> None:
     """Polls, probes and scrapes go on."""
     polled = len(server.polls())
     eventually(lambda: len(server.polls()) >= polled + 4)
@@ -170,7 +199,8 @@ def _assert_ends(process: subprocess.Popen[bytes]) -> None:
 
 
 def test_log_reader_stops() -> None:
-    # A line for each engine, more than the pipe and the exporter's own buffer hold within a second.
+    # A line for each engine, more than the pipe and the exporter's own buffer hold
+    # within a second.
     many = answer(vllm(engines=100))
     reader, writer = os.pipe()
     with (
@@ -180,7 +210,10 @@ def test_log_reader_stops() -> None:
         os.close(writer)
         # Of the pipe's 64 KiB, 48 wait to be read.
         eventually(
-            lambda: struct.unpack("i", fcntl.ioctl(reader, termios.FIONREAD, bytes(4)))[0] >= 48 * 1024
+            lambda: (
+                struct.unpack("i", fcntl.ioctl(reader, termios.FIONREAD, bytes(4)))[0]
+                >= 48 * 1024
+            )
         )
         _assert_goes_on(server, process, url)
         said = b""
@@ -198,7 +231,10 @@ def test_log_unwritable() -> None:
         reader, writer = os.pipe()
         full = os.open("/dev/full", os.O_WRONLY)
         flags = ("--log.interval", "50ms")
-        logging = [stack.enter_context(_logging_to(server, to, *flags)) for to in (writer, full, None)]
+        logging = [
+            stack.enter_context(_logging_to(server, to, *flags))
+            for to in (writer, full, None)
+        ]
         for descriptor in (reader, writer, full):
             os.close(descriptor)
         for process, url in logging:

@@ -18,18 +18,25 @@ MIB = 1024 * 1024
 def test_memory_exhausted() -> None:
     with rigged() as rig:
         exporter = rig.exporter
-        used = int(Path(f"/proc/{exporter.pid}/statm").read_text().split()[0]) * resource.getpagesize()
+        used = (
+            int(Path(f"/proc/{exporter.pid}/statm").read_text().split()[0])
+            * resource.getpagesize()
+        )
         # Enough for what arrives, and not for what is made of it.
         with limited(exporter.pid, resource.RLIMIT_AS, used + 24 * MIB):
             rig.server.behaviour = answer(b"# x\n" * (4 * MIB - 9))
-            during = exporter.wait_for(lambda m: m if m.errors().get("internal") else None)
+            during = exporter.wait_for(
+                lambda m: m if m.errors().get("internal") else None
+            )
             assert during.value("up") == 0
             assert during.of_engines() == set()
             assert_alive(exporter)
             # Answers of the usual size need no more than there is.
             rig.server.behaviour = replay()
             exporter.wait_until_up()
-        assert any("MemoryError" in line.get("traceback", "") for line in exporter.log_lines())
+        assert any(
+            "MemoryError" in line.get("traceback", "") for line in exporter.log_lines()
+        )
         assert_alive(exporter)
 
 
@@ -53,7 +60,8 @@ def test_descriptors_exhausted() -> None:
                 assert during.of_engines() == set()
                 other.sendall(get("/-/healthy"))
                 assert read_answer(other).endswith(b"healthy\n")
-                # Whoever comes now waits, and is answered when there are descriptors again.
+                # Whoever comes now waits, and is answered when there are descriptors
+                # again.
                 waiting = connect(exporter.url)
                 waiting.sendall(get("/-/healthy"))
             with waiting:
@@ -61,4 +69,13 @@ def test_descriptors_exhausted() -> None:
         exporter.wait_until_up()
         assert_alive(exporter)
         assert "Traceback" not in exporter.log()
-        assert len([line for line in exporter.log_lines() if line["level"] in ("warning", "error")]) <= 3
+        assert (
+            len(
+                [
+                    line
+                    for line in exporter.log_lines()
+                    if line["level"] in ("warning", "error")
+                ]
+            )
+            <= 3
+        )

@@ -1,4 +1,7 @@
-"""Faults between the exporter and the server: names, addresses, sockets. TLS: service/test_upstream.py."""
+"""Faults between the exporter and the server: names, addresses, sockets.
+
+TLS: service/test_upstream.py.
+"""
 
 import contextlib
 import socket
@@ -34,7 +37,8 @@ class Named:
 
 @pytest.fixture(scope="module")
 def named(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Named]:
-    surroundings, port = Surroundings(tmp_path_factory.mktemp("surroundings")), free_port()
+    surroundings = Surroundings(tmp_path_factory.mktemp("surroundings"))
+    port = free_port()
     flags = ("--vllm.url", f"http://vllm.test:{port}", *STEADY)
     with running_exporter(*flags, env=surroundings.env) as exporter:
         yield Named(exporter, surroundings, port)
@@ -64,7 +68,8 @@ def test_ipv6_only(named: Named) -> None:
     with named.server("::1") as server:
         named.surroundings.resolve("127.0.0.1", "::1")
         named.exporter.wait_until_up()
-        before, polled = named.exporter.metrics(), len(server.polls())
+        before = named.exporter.metrics()
+        polled = len(server.polls())
         eventually(lambda: len(server.polls()) >= polled + 3)
         assert new_errors(before, named.exporter.metrics()) == set()
     assert_fails(named.exporter, "refused")
@@ -91,7 +96,8 @@ def _threads(exporter: RunningExporter) -> int:
 
 def test_connect_blackholed() -> None:
     with contextlib.ExitStack() as stack:
-        # A listener that accepts nobody, with a full queue: whoever connects now hears nothing.
+        # A listener that accepts nobody, with a full queue: whoever connects now hears
+        # nothing.
         full = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         address = full.getsockname()
         for _ in range(3):

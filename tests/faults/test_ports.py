@@ -36,7 +36,11 @@ def _taken() -> Iterator[tuple[socket.socket, str]]:
 )
 def test_taken(flag: str) -> None:
     with _taken() as (_, address):
-        flags = {"--web.listen-address": "127.0.0.1:0", flag: address, "--vllm.url": "http://127.0.0.1:1"}
+        flags = {
+            "--web.listen-address": "127.0.0.1:0",
+            flag: address,
+            "--vllm.url": "http://127.0.0.1:1",
+        }
         done = run(*itertools.chain(*flags.items()))
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
     assert f'{flag} "{address}": cannot listen: Address already in use' in done.err
@@ -46,7 +50,9 @@ def test_a_host_that_does_not_exist() -> None:
     """It is like a port that is taken: the reason is one that can be understood."""
     done = run("--web.listen-address", "no-such-host.invalid:9850", *NO_SERVER)
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
-    assert '--web.listen-address "no-such-host.invalid:9850": cannot listen: ' in done.err
+    assert (
+        '--web.listen-address "no-such-host.invalid:9850": cannot listen: ' in done.err
+    )
     assert "Unknown error" not in done.err
 
 
@@ -54,7 +60,9 @@ def test_taken_for_a_sidecar() -> None:
     with FaultyServer(replay()) as server, contextlib.ExitStack() as stack:
         other, address = stack.enter_context(_taken())
         listening = ("--startup.on-error=wait", "--web.listen-address", address)
-        exporter = stack.enter_context(running_exporter(*listening, *STEADY, "--vllm.url", server.url))
+        exporter = stack.enter_context(
+            running_exporter(*listening, *STEADY, "--vllm.url", server.url)
+        )
         [line] = eventually(lambda: exporter.log_lines("cannot start, standing by"))
         assert "Address already in use" in line["error"]
         exporter.send(signal.SIGHUP)  # does not end it

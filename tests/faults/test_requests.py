@@ -1,4 +1,7 @@
-"""Faults where single requests are observed: the end of the tap, and pushes. Its others are in tests/tap."""
+"""Faults where single requests are observed: the end of the tap, and pushes.
+
+Its others are in tests/tap.
+"""
 
 import gzip
 import json
@@ -19,7 +22,8 @@ from vllm_specdec_exporter.per_request.push_schema import MAX_REQUESTS
 
 pytestmark = pytest.mark.full
 
-token_file, shared = test_push.token_file, test_push.shared
+token_file = test_push.token_file
+shared = test_push.shared
 
 
 def _observed(metrics: Metrics) -> float:
@@ -29,14 +33,21 @@ def _observed(metrics: Metrics) -> float:
 def test_tap_exporter_told_to_end() -> None:
     port = free_port()
     with FaultyServer(hang(streams.ANSWERED_PLAIN[:-10])) as server:
-        flags = ("--tap.listen-address", f"127.0.0.1:{port}", "--tap.upstream", server.url)
+        flags = (
+            "--tap.listen-address",
+            f"127.0.0.1:{port}",
+            "--tap.upstream",
+            server.url,
+        )
         with running_exporter(*NO_SERVER, *flags) as exporter:
             exporter.wait_for(lambda m: m.value("tap_listening") == 1)
             with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
                 client.sendall(streams.ASKED_PLAIN)
                 eventually(lambda: server.requests)
                 exporter.process.terminate()
-                eventually(lambda: exporter.log_lines("tap waits for requests under way"))
+                eventually(
+                    lambda: exporter.log_lines("tap waits for requests under way")
+                )
                 assert exporter.process.poll() is None
                 # Whoever asks again does not want to wait.
                 code, seconds = exporter.terminate()
@@ -70,14 +81,24 @@ def test_push_token_file_empty(shared: RunningExporter, token_file: Path) -> Non
 
 def test_push_nonsense(shared: RunningExporter) -> None:
     before = shared.metrics()
-    bodies = (b"", b"{", b"{}", b"\xff\xfe", b'{"requests": [' + b"[" * 100_000, b"null", b'{"requests": {}}')
+    bodies = (
+        b"",
+        b"{",
+        b"{}",
+        b"\xff\xfe",
+        b'{"requests": [' + b"[" * 100_000,
+        b"null",
+        b'{"requests": {}}',
+    )
     for body in bodies:
         refused = post(shared, body)
         assert refused.status == 400, body[:20]
         assert '{"requests": [...]}' in json.loads(refused.body)["error"]
     mixed = post(shared, {"requests": [{**ONE, "completion_tokens": -1}, ONE]})
     assert mixed.status == 200
-    rejected = shared.metrics().value("push_rejected_total") - before.value("push_rejected_total")
+    rejected = shared.metrics().value("push_rejected_total") - before.value(
+        "push_rejected_total"
+    )
     assert rejected == len(bodies) + 1
     _assert_takes(shared, _observed(before) + 1)
 

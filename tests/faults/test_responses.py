@@ -1,4 +1,6 @@
-"""Faulty responses of the server, all at once: what the exporter reports meanwhile, and its recovery."""
+"""Faulty responses of the server, all at once: what the exporter reports meanwhile, and
+its recovery.
+"""
 
 import contextlib
 import gzip
@@ -34,7 +36,9 @@ HALF = len(BODY) // 2
 
 def without(text: bytes) -> bytes:
     """A small vLLM answer without the lines that hold this text."""
-    return b"".join(line for line in vllm().splitlines(keepends=True) if text not in line)
+    return b"".join(
+        line for line in vllm().splitlines(keepends=True) if text not in line
+    )
 
 
 def drafts(value: bytes) -> bytes:
@@ -44,7 +48,8 @@ def drafts(value: bytes) -> bytes:
 
 REFUSED = Behaviour(replay().run)  # the journey below closes the port for it
 
-#: Every fault, the reason that must count it, and what the server does. Names with _ are in the catalogue.
+#: Every fault, the reason that must count it, and what the server does. Names with _
+#: are in the catalogue.
 FAULTS: dict[str, tuple[str, Behaviour]] = {
     # No answer.
     "refused": ("refused", REFUSED),
@@ -52,7 +57,10 @@ FAULTS: dict[str, tuple[str, Behaviour]] = {
     "closes_at_once": ("reset", raw(reads_request=False)),
     "resets after the request": ("reset", raw(reset=True)),
     "closes after the request": ("reset", raw()),
-    "closes within the head": ("reset", raw(b"HTTP/1.1 200 OK\r\nContent-Type: text/pl")),
+    "closes within the head": (
+        "reset",
+        raw(b"HTTP/1.1 200 OK\r\nContent-Type: text/pl"),
+    ),
     # Too slow.
     "accepts and is silent": ("timeout", hang(reads_request=False)),
     "hangs_before_headers": ("timeout", hang()),
@@ -63,32 +71,56 @@ FAULTS: dict[str, tuple[str, Behaviour]] = {
         "timeout",
         hang(head(Transfer_Encoding="chunked"), b"%x\r\n%s\r\n" % (len(BODY), BODY)),
     ),
-    "does not close where only that ends the body": ("timeout", hang(head(version="1.0") + BODY)),
+    "does not close where only that ends the body": (
+        "timeout",
+        hang(head(version="1.0") + BODY),
+    ),
     "drips the head": ("timeout", drip(b"HTTP/1.1 200 OK\r\nX-Padding: ", b"x", 0.05)),
     "drips": ("timeout", drip(head(Content_Length=len(BODY)), b"#", 0.05)),
-    "never gets to the final head": ("timeout", drip(b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.05)),
+    "never gets to the final head": (
+        "timeout",
+        drip(b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.05),
+    ),
     # Cut off.
     "truncated": ("malformed", raw(WHOLE[:HALF])),
     "resets_within_body": ("malformed", raw(WHOLE[:HALF], 0.1, reset=True)),
     "lacks the last byte": ("malformed", raw(WHOLE[:-1])),
-    "closes within a body of unknown length": ("malformed", raw(head() + BODY[: HALF + 20])),
-    "closes within a chunk": ("malformed", raw(head(Transfer_Encoding="chunked"), b"ffff\r\n" + BODY[:99])),
+    "closes within a body of unknown length": (
+        "malformed",
+        raw(head() + BODY[: HALF + 20]),
+    ),
+    "closes within a chunk": (
+        "malformed",
+        raw(head(Transfer_Encoding="chunked"), b"ffff\r\n" + BODY[:99]),
+    ),
     "lacks the last chunk": ("malformed", chunked(BODY, end=b"")),
     "OpenMetrics without EOF": ("malformed", answer(BODY, content_type=OPENMETRICS)),
     # No HTTP.
-    "http_garbage": ("malformed", raw(b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n", reads_request=False)),
+    "http_garbage": (
+        "malformed",
+        raw(b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n", reads_request=False),
+    ),
     "TLS alert": ("malformed", raw(b"\x15\x03\x01\x00\x02\x02\x46")),
     "metrics without a head": ("malformed", raw(BODY)),
-    "chunk size is no number": ("malformed", raw(head(Transfer_Encoding="chunked") + b"xyz\r\nabc\r\n")),
+    "chunk size is no number": (
+        "malformed",
+        raw(head(Transfer_Encoding="chunked") + b"xyz\r\nabc\r\n"),
+    ),
     "length is no number": ("malformed", answer(BODY, Content_Length="many")),
     "two lengths": ("malformed", raw(head(Content_Length=5, content_length=6) + BODY)),
     "endless_headers": (
         "malformed",
         flood(b"HTTP/1.1 200 OK\r\n", b"X-Padding: xxxxxxxxxxxxxxxx\r\n" * 1000),
     ),
-    "endless header line": ("malformed", flood(b"HTTP/1.1 200 OK\r\nX-Padding: ", b"x" * 4096)),
+    "endless header line": (
+        "malformed",
+        flood(b"HTTP/1.1 200 OK\r\nX-Padding: ", b"x" * 4096),
+    ),
     # No success.
-    "unauthorized": ("http_status", status("401 Unauthorized", WWW_Authenticate='Basic realm="vllm"')),
+    "unauthorized": (
+        "http_status",
+        status("401 Unauthorized", WWW_Authenticate='Basic realm="vllm"'),
+    ),
     "forbidden": ("http_status", status("403 Forbidden")),
     "unavailable": ("http_status", status("503 Service Unavailable", Retry_After=3600)),
     "error_with_metrics": ("http_status", answer(BODY, "503 Service Unavailable")),
@@ -96,21 +128,36 @@ FAULTS: dict[str, tuple[str, Behaviour]] = {
     "206": ("http_status", status("206 Partial Content")),
     "not_found": ("http_status", status("404 Not Found")),
     "server_error": ("http_status", status("500 Internal Server Error")),
-    "500 with a body that never ends": ("http_status", drip(head("500 Oh", Content_Length=99), b"x", 0.05)),
+    "500 with a body that never ends": (
+        "http_status",
+        drip(head("500 Oh", Content_Length=99), b"x", 0.05),
+    ),
     "500 with a long excuse": ("http_status", status("500 " + "sorry " * 1000)),
-    "500 whose excuse has control characters": ("http_status", status("500 \x1b[31mred\x1b[0m \x9b31m")),
+    "500 whose excuse has control characters": (
+        "http_status",
+        status("500 \x1b[31mred\x1b[0m \x9b31m"),
+    ),
     "redirect": ("redirect", status("301 Moved Permanently", Location="/other")),
     "308 without a location": ("redirect", status("308 Permanent Redirect")),
     "304": ("redirect", raw(b"HTTP/1.1 304 Not Modified\r\n\r\n")),
     # No metrics.
     "20 MB": ("too_large", answer(b"#" * 79 + b"\n" + b"x" * 20_000_000)),
-    "html": ("malformed", answer(b"<!DOCTYPE html>\n<title>Login</title>\n", content_type="text/html")),
-    "JSON": ("malformed", answer(b'{"object":"error"}', content_type="application/json")),
+    "html": (
+        "malformed",
+        answer(b"<!DOCTYPE html>\n<title>Login</title>\n", content_type="text/html"),
+    ),
+    "JSON": (
+        "malformed",
+        answer(b'{"object":"error"}', content_type="application/json"),
+    ),
     "binary": ("malformed", answer(bytes(reversed(range(256))) * 64)),
     "UTF-16": ("malformed", answer(BODY.decode().encode("utf-16-le"))),
     "empty": ("unrecognized", answer(b"")),
     "metrics of another program": ("unrecognized", answer(b"node_load1 0.5\n")),
-    "OpenMetrics with nothing in it": ("unrecognized", answer(b"# EOF\n", content_type=OPENMETRICS)),
+    "OpenMetrics with nothing in it": (
+        "unrecognized",
+        answer(b"# EOF\n", content_type=OPENMETRICS),
+    ),
     # Wrong encodings.
     "gzip": ("malformed", answer(gzip.compress(BODY), Content_Encoding="gzip")),
     "unasked_encoding": ("malformed", answer(BODY, Content_Encoding="br")),
@@ -122,9 +169,18 @@ FAULTS: dict[str, tuple[str, Behaviour]] = {
     "many_engines": ("malformed", answer(vllm(engines=1000))),
     "no number": ("malformed", answer(drafts(b"many"))),
     "duplicate_samples": ("malformed", answer(vllm() + vllm())),
-    "a position that is no number": ("malformed", answer(vllm().replace(b'position="2"', b'position="b"'))),
-    "a position out of all proportion": ("malformed", answer(vllm().replace(b'"2"', b'"99999999999"'))),
-    "labels that are not UTF-8": ("malformed", answer(vllm().replace(b'"m"', b'"\xff\xfe"'))),
+    "a position that is no number": (
+        "malformed",
+        answer(vllm().replace(b'position="2"', b'position="b"')),
+    ),
+    "a position out of all proportion": (
+        "malformed",
+        answer(vllm().replace(b'"2"', b'"99999999999"')),
+    ),
+    "labels that are not UTF-8": (
+        "malformed",
+        answer(vllm().replace(b'"m"', b'"\xff\xfe"')),
+    ),
     "labels that do not end": ("malformed", answer(vllm().replace(b'"m"', b'"m'))),
 }
 
@@ -135,20 +191,29 @@ def watching(
 ) -> Iterator[tuple[RunningExporter, dict[str, FaultyServer]]]:
     """An exporter that polls a server for each behaviour."""
     with contextlib.ExitStack() as stack:
-        servers = {name: stack.enter_context(FaultyServer(each)) for name, each in behaviours.items()}
-        urls = [word for server in servers.values() for word in ("--vllm.url", server.url)]
+        servers = {
+            name: stack.enter_context(FaultyServer(each))
+            for name, each in behaviours.items()
+        }
+        urls = [
+            word for server in servers.values() for word in ("--vllm.url", server.url)
+        ]
         yield stack.enter_context(running_exporter(*urls, *flags)), servers
 
 
 def _failed(metrics: Metrics, servers: Iterable[FaultyServer], times: int) -> bool:
-    return all(sum(metrics.errors(target=server.url).values()) >= times for server in servers)
+    return all(
+        sum(metrics.errors(target=server.url).values()) >= times for server in servers
+    )
 
 
 def test_faults_are_counted_told_once_and_end() -> None:
-    """While polls fail: `up` is 0, only this reason is counted, no series says anything of the engines.
+    """While polls fail: `up` is 0, only this reason is counted, no series says anything
+    of the engines.
 
-    Once the server is well again everything is back. The log has one line for each change, not for each poll.
-    Nothing but the exporter's own lines is in it, and no character that a terminal would obey.
+    Once the server is well again everything is back. The log has one line for each
+    change, not for each poll. Nothing but the exporter's own lines is in it, and no
+    character that a terminal would obey.
     """
     with watching({name: replay() for name in FAULTS}, *SLOW) as (exporter, servers):
         exporter.wait_until_up()
@@ -156,7 +221,9 @@ def test_faults_are_counted_told_once_and_end() -> None:
             server.behaviour = FAULTS[name][1]
             if server.behaviour is REFUSED:
                 server.refuse()
-        exporter.wait_for(lambda m: _failed(m, servers.values(), 2), "poll_errors_total")
+        exporter.wait_for(
+            lambda m: _failed(m, servers.values(), 2), "poll_errors_total"
+        )
         answers = [exporter.get("/metrics") for _ in range(10)]
         during = Metrics(answers[-1].text)
         for server in servers.values():
@@ -164,12 +231,15 @@ def test_faults_are_counted_told_once_and_end() -> None:
                 server.listen()
             server.behaviour = replay(start=40)
         exporter.wait_until_up()
-        after, lines, log = exporter.metrics(), exporter.log_lines(), exporter.log()
+        after = exporter.metrics()
+        lines = exporter.log_lines()
+        log = exporter.log()
 
     wrong = []
     for name, server in servers.items():
         own = {"target": server.url}
-        reason, told = FAULTS[name][0], [x for x in lines if x.get("target") == server.url]
+        reason = FAULTS[name][0]
+        told = [x for x in lines if x.get("target") == server.url]
         changes = [x for x in told if "server" in x["msg"]]
         found = (
             during.value("up", **own),
@@ -182,7 +252,8 @@ def test_faults_are_counted_told_once_and_end() -> None:
             [(x["msg"], x.get("reason", "")) for x in changes],
             all(len(x.get("error", "")) < 500 for x in changes),
         )
-        up, down = ("server is up", ""), ("server is down", reason)
+        up = ("server is up", "")
+        down = ("server is down", reason)
         expected = (0, [reason], set(REASONS), set(), 1, True, 4, [up, down, up], True)
         if found != expected:
             wrong.append(f"{name}: {found} instead of {expected}")
@@ -202,11 +273,19 @@ def test_a_long_outage_is_quiet() -> None:
         FaultyServer(status("503 Service Unavailable")) as broken,
     ):
         loading.refuse()
-        with running_exporter("--vllm.url", loading.url, "--vllm.url", broken.url) as exporter:
-            exporter.wait_for(lambda m: _failed(m, (loading, broken), 10), "poll_errors_total")
+        with running_exporter(
+            "--vllm.url", loading.url, "--vllm.url", broken.url
+        ) as exporter:
+            exporter.wait_for(
+                lambda m: _failed(m, (loading, broken), 10), "poll_errors_total"
+            )
             lines = exporter.log_lines()
 
-    assert sorted(line["msg"] for line in lines) == ["listening", "server is down", "waiting for the server"]
+    assert sorted(line["msg"] for line in lines) == [
+        "listening",
+        "server is down",
+        "waiting for the server",
+    ]
     levels = {line["target"]: line["level"] for line in lines if "target" in line}
     assert {loading.url: "info", broken.url: "warning"} == levels
 
@@ -214,16 +293,33 @@ def test_a_long_outage_is_quiet() -> None:
 RUNNING = b'vllm:num_requests_running{model_name="m",engine="0"}'
 CACHE = b'vllm:kv_cache_usage_perc{model_name="m",engine="0"}'
 POSITIONS = ("accepted_tokens_per_position_total", "accepted_tokens_per_draft_bucket")
-#: Answers that can be used apart from what is wrong: the series that are left out for it, and the drafts.
+#: Answers that can be used apart from what is wrong: the series that are left out for
+#: it, and the drafts.
 ODD: list[tuple[str, Behaviour, tuple[str, ...], float]] = [
     ("holes", answer(without(b'position="1"')), POSITIONS, 1000),
     ("no positions", answer(without(b"per_pos")), POSITIONS, 1000),
     ("no first position", answer(without(b'position="0"')), POSITIONS, 1000),
     ("NaN gauge", answer(vllm() + RUNNING + b" NaN\n"), ("requests_running",), 1000),
-    ("negative gauge", answer(vllm() + RUNNING + b" -3\n"), ("requests_running",), 1000),
-    ("infinite gauge", answer(vllm() + CACHE + b" +Inf\n"), ("kv_cache_usage_ratio",), 1000),
-    # Lines that are not of interest may hold anything, and so may headers; other labels are summed away.
-    ("bytes elsewhere", answer(vllm() + b'other{a="\xff"} 1\nother 1 2 3 4\n'), (), 1000),
+    (
+        "negative gauge",
+        answer(vllm() + RUNNING + b" -3\n"),
+        ("requests_running",),
+        1000,
+    ),
+    (
+        "infinite gauge",
+        answer(vllm() + CACHE + b" +Inf\n"),
+        ("kv_cache_usage_ratio",),
+        1000,
+    ),
+    # Lines that are not of interest may hold anything, and so may headers; other labels
+    # are summed away.
+    (
+        "bytes elsewhere",
+        answer(vllm() + b'other{a="\xff"} 1\nother 1 2 3 4\n'),
+        (),
+        1000,
+    ),
     ("exponents", answer(drafts(b"1.5e+03")), (), 1500),
     ("process ids", answer(vllm() + vllm().replace(b"{", b'{pid="7",')), (), 2000),
     ("odd cookie", answer(vllm(), Set_Cookie="a\x01b==;;=;\xff"), (), 1000),
@@ -234,11 +330,20 @@ ODD: list[tuple[str, Behaviour, tuple[str, ...], float]] = [
 
 
 def test_odd_values_are_left_out_and_the_rest_is_used() -> None:
-    """What cannot be is left out whole, counted and told as a defect; the other counters are there."""
-    with watching({name: behaviour for name, behaviour, _, _ in ODD}, *SLOW) as (exporter, servers):
+    """What cannot be is left out whole, counted and told as a defect; the other
+    counters are there.
+    """
+    with watching({name: behaviour for name, behaviour, _, _ in ODD}, *SLOW) as (
+        exporter,
+        servers,
+    ):
         exporter.wait_until_up()
-        metrics, lines = exporter.metrics(), exporter.log_lines()
-        engines = {target["target"]: target["engines"] for target in exporter.snapshot()["targets"]}
+        metrics = exporter.metrics()
+        lines = exporter.log_lines()
+        engines = {
+            target["target"]: target["engines"]
+            for target in exporter.snapshot()["targets"]
+        }
 
     wrong = []
     for name, _, missing, drafts in ODD:
@@ -251,12 +356,14 @@ def test_odd_values_are_left_out_and_the_rest_is_used() -> None:
             (metrics.value("inconsistent_samples_total", **own) or 0) > 0,
             len(engines[own["target"]][0]["defects"]),
             metrics.errors(**own),
-            {x["msg"] for x in lines if x.get("target") == own["target"]} - {"server is up", "activity"},
+            {x["msg"] for x in lines if x.get("target") == own["target"]}
+            - {"server is up", "activity"},
         )
         odd = bool(missing)
         expected = (drafts, True, [], missing != POSITIONS, odd, int(odd), {}, set())
         if odd:  # what is told of a defect is told elsewhere
-            found, expected = found[:-1], expected[:-1]
+            found = found[:-1]
+            expected = expected[:-1]
         if found != expected:
             wrong.append(f"{name}: {found} instead of {expected}")
     assert wrong == []
@@ -264,48 +371,86 @@ def test_odd_values_are_left_out_and_the_rest_is_used() -> None:
 
 
 NASTY = [
-    *("meta-llama/Llama-3.1-8B-Instruct", 'a"b', "a\\b", "a\\", "a\nb", "a\\nb", 'a="b",c="d"} 7 # {'),
-    *(" a  b ", "модель 模型 🦙", "\x1b[31mred\x07\x9b", "a\rb\tc\u2028d\x85e", "<script>alert(1)</script>"),
+    "meta-llama/Llama-3.1-8B-Instruct",
+    'a"b',
+    "a\\b",
+    "a\\",
+    "a\nb",
+    "a\\nb",
+    'a="b",c="d"} 7 # {',
+    " a  b ",
+    "модель 模型 🦙",
+    "\x1b[31mred\x07\x9b",
+    "a\rb\tc\u2028d\x85e",
+    "<script>alert(1)</script>",
     "evil\u202egnp\u2066",
 ]
 
 
 def test_names_of_models() -> None:
-    """Whatever a model is called, labels, the snapshot and the log say the same; no terminal obeys it."""
+    """Whatever a model is called, labels, the snapshot and the log say the same; no
+    terminal obeys it.
+    """
     names = b"".join(vllm(model=name) for name in NASTY)
-    with watching({"only": answer(names)}, *SLOW, "--log.interval", "200ms") as (exporter, _):
+    with watching({"only": answer(names)}, *SLOW, "--log.interval", "200ms") as (
+        exporter,
+        _,
+    ):
         exporter.wait_until_up()
         eventually(lambda: len(exporter.log_lines("aggregate")) >= len(NASTY))
         exposition = exporter.get("/metrics").text
         engines = exporter.snapshot()["targets"][0]["engines"]
-        log, json_text = exporter.log(), exporter.get("/api/v1/snapshot").text
+        log = exporter.log()
+        json_text = exporter.get("/api/v1/snapshot").text
         told = {line["model_name"] for line in exporter.log_lines("aggregate")}
 
     drafts = Metrics(exposition).values("drafts_total")
-    assert {dict(key)["model_name"]: value for key, value in drafts.items()} == dict.fromkeys(NASTY, 1000)
-    own = [line for line in exposition.split("\n") if line.startswith("vllm_specdec_drafts_total{")]
+    assert {
+        dict(key)["model_name"]: value for key, value in drafts.items()
+    } == dict.fromkeys(NASTY, 1000)
+    own = [
+        line
+        for line in exposition.split("\n")
+        if line.startswith("vllm_specdec_drafts_total{")
+    ]
     assert len(own) == len(NASTY)
     for escaped in (r"a\nb", r"a\\nb", r"a\\", r"a\"b"):
-        assert rf'vllm_specdec_drafts_total{{engine="0",model_name="{escaped}"}} 1000.0' in own
+        assert (
+            rf'vllm_specdec_drafts_total{{engine="0",model_name="{escaped}"}} 1000.0'
+            in own
+        )
     assert sorted(NASTY) == [engine["model_name"] for engine in engines]
     assert set(NASTY) == told
-    assert not re.search("[\0-\t\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]", log + json_text)
+    assert not re.search(
+        "[\0-\t\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]", log + json_text
+    )
 
 
 def test_recovery_begins_where_it_should() -> None:
-    """After answers that were cut off, the window reaches across the gap; after the server was gone, not."""
-    with FaultyServer(replay()) as server, running_exporter("--vllm.url", server.url) as exporter:
-        exporter.wait_for(lambda metrics: metrics.value("window_span_seconds", window="30s"))
+    """After answers that were cut off, the window reaches across the gap; after the
+    server was gone, not.
+    """
+    with (
+        FaultyServer(replay()) as server,
+        running_exporter("--vllm.url", server.url) as exporter,
+    ):
+        exporter.wait_for(
+            lambda metrics: metrics.value("window_span_seconds", window="30s")
+        )
         server.behaviour = answer(BODY[:-5])
         exporter.wait_for(lambda metrics: metrics.errors().get("malformed", 0) >= 3)
         server.behaviour = replay(start=40)
-        across = exporter.wait_for(lambda metrics: metrics.value("window_span_seconds", window="30s"))
+        across = exporter.wait_for(
+            lambda metrics: metrics.value("window_span_seconds", window="30s")
+        )
 
         server.refuse()
         exporter.wait_for(lambda metrics: metrics.errors().get("refused", 0) >= 3)
         server.behaviour = replay(start=60)
         server.listen()
-        anew = exporter.wait_for(lambda metrics: metrics.value("window_span_seconds", window="30s"))
+        anew = exporter.wait_for(
+            lambda metrics: metrics.value("window_span_seconds", window="30s")
+        )
 
         # From before three failed polls to after them, at 500 ms each.
         assert across > 1.5

@@ -1,11 +1,22 @@
-"""Clients of the exporter that misbehave: probes and other scrapers are answered all the while."""
+"""Clients of the exporter that misbehave: probes and other scrapers are answered all
+the while.
+"""
 
 import contextlib
 import time
 
 import pytest
 
-from faults.rig import Rig, assert_alive, connect, cpu_seconds, get, memory, read_answer, vllm
+from faults.rig import (
+    Rig,
+    assert_alive,
+    connect,
+    cpu_seconds,
+    get,
+    memory,
+    read_answer,
+    vllm,
+)
 from support.exporter import RunningExporter
 from support.faulty_server import answer
 from support.programs import eventually
@@ -20,7 +31,9 @@ def test_asks_and_never_reads(rig: Rig) -> None:
     rig.exporter.wait_for(lambda m: len(m.values("drafts_total")) == 50)
     with contextlib.ExitStack() as stack:
         for _ in range(8):
-            scraper = stack.enter_context(connect(rig.exporter.url, receive_buffer=4096))
+            scraper = stack.enter_context(
+                connect(rig.exporter.url, receive_buffer=4096)
+            )
             scraper.sendall(get("/metrics") * 200)
         eventually(lambda: _stands_still(rig.exporter), 120)
         assert_alive(rig.exporter)
@@ -29,7 +42,9 @@ def test_asks_and_never_reads(rig: Rig) -> None:
 
 
 def _stands_still(exporter: RunningExporter) -> bool:
-    """Tell whether the process answers and has little to do: the answers that nobody takes are not made."""
+    """Tell whether the process answers and has little to do: the answers that nobody
+    takes are not made.
+    """
     if exporter.get("/metrics").status != 200:
         return False
     begin = cpu_seconds(exporter)

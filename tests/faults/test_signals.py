@@ -14,7 +14,8 @@ from support.ports import free_port
 
 pytestmark = pytest.mark.full
 
-#: Seconds within which the process ends: fewer than the 20 of a poll that hangs, also on a busy machine.
+#: Seconds within which the process ends: fewer than the 20 of a poll that hangs, also
+#: on a busy machine.
 AT_ONCE = 10.0
 
 
@@ -33,7 +34,8 @@ def test_sigterm_during_scrape(own: Rig) -> None:
 
 
 def test_sigterm_twice(own: Rig) -> None:
-    process, begin = own.exporter.process, time.monotonic()
+    process = own.exporter.process
+    begin = time.monotonic()
     own.exporter.send(signal.SIGTERM)
     # Until its last moment, when the loop has given its handlers back.
     while process.poll() is None and time.monotonic() - begin < 20:
@@ -74,7 +76,8 @@ def test_sigkill() -> None:
         with running_exporter(*flags) as again:
             again.wait_until_up()
             after = again.metrics()
-            # Counters are the server's own, so that nothing is lost and nothing is counted twice.
+            # Counters are the server's own, so that nothing is lost and nothing is
+            # counted twice.
             assert after.value("drafts_total") == 2000
             # Windows, advice and the counts of this process's own begin anew.
             assert (after.value("window_drafts", window="5m") or 0) == 0
@@ -87,7 +90,9 @@ def test_sigkill() -> None:
 def test_sigterm_before_it_serves() -> None:
     with FaultyServer(replay()) as server:
         for pause in (0.0, 0.1, 0.2, 0.3, 0.4):
-            with started("--vllm.url", server.url, "--web.listen-address", "127.0.0.1:0") as process:
+            with started(
+                "--vllm.url", server.url, "--web.listen-address", "127.0.0.1:0"
+            ) as process:
                 time.sleep(pause)
                 process.send_signal(signal.SIGTERM)
                 _, said = process.communicate(timeout=10)

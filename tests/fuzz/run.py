@@ -1,7 +1,8 @@
 """Fuzz one target, guided by coverage: ``python tests/fuzz/run.py TARGET [--runs N]``.
 
-Needs atheris, of requirements/fuzz.txt. Inputs grow from the seeds of a target and from earlier runs. The one
-that breaks a promise is written to the folder, and ends the process with an exit code other than 0.
+Needs atheris, of requirements/fuzz.txt. Inputs grow from the seeds of a target and from
+earlier runs. The one that breaks a promise is written to the folder, and ends the
+process with an exit code other than 0.
 """
 
 import argparse
@@ -21,7 +22,10 @@ MAX_LENGTH = 4096
 PATIENCE = 10
 #: Tokens that a mutator may put in, beside those of the seeds.
 MORE_TOKENS = (
-    *b"NaN +Inf .inf 1e400 1e-400 -0 null true [] {} != !!bool !!int &a *a <<: --- %40 [::1] ms GiB".split(),
+    *(
+        b"NaN +Inf .inf 1e400 1e-400 -0 null true [] {} != !!bool !!int &a *a <<: --- "
+        b"%40 [::1] ms GiB"
+    ).split(),
     *b'9007199254740992 "error": "n":2 HTTP/1.0 \\u0000 \\ud800'.split(),
     b"0\r\n\r\n",
 )
@@ -30,15 +34,21 @@ MORE_TOKENS = (
 def main() -> None:
     """Run; libFuzzer ends the process."""
     sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "exporter")]
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("target", choices=sorted(path.stem for path in (HERE / "targets").glob("[a-z]*.py")))
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").split("\n", maxsplit=1)[0]
+    )
+    parser.add_argument(
+        "target",
+        choices=sorted(path.stem for path in (HERE / "targets").glob("[a-z]*.py")),
+    )
     parser.add_argument("--runs", type=int, default=1_000_000, help="inputs to try")
     given = parser.parse_args()
     import atheris
 
     with atheris.instrument_imports(include=["vllm_specdec_exporter"]):
         target = importlib.import_module(f"fuzz.targets.{given.target}")
-    corpus, words = FOLDER / f"{given.target}.corpus", FOLDER / f"{given.target}.dictionary"
+    corpus = FOLDER / f"{given.target}.corpus"
+    words = FOLDER / f"{given.target}.dictionary"
     corpus.mkdir(parents=True, exist_ok=True)
     tokens = set(MORE_TOKENS)
     for seed in target.seeds():
@@ -60,7 +70,9 @@ def main() -> None:
 
 
 def _escaped(word: bytes) -> str:
-    return "".join(chr(b) if 0x20 <= b < 0x7F and b not in b'"\\' else f"\\x{b:02x}" for b in word)
+    return "".join(
+        chr(b) if 0x20 <= b < 0x7F and b not in b'"\\' else f"\\x{b:02x}" for b in word
+    )
 
 
 if __name__ == "__main__":

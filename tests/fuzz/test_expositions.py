@@ -1,4 +1,6 @@
-"""Expositions that are built as servers build them, and then damaged: the promises of the target hold."""
+"""Expositions that are built as servers build them, and then damaged: the promises of
+the target hold.
+"""
 
 import importlib
 import pickle
@@ -17,20 +19,24 @@ NAMES = sorted(exposition._COUNTED)
 
 blanks = st.text(" \t", max_size=2)
 some_blanks = st.text(" \t", min_size=1, max_size=2)
-label_names = st.sampled_from(["model_name", "engine", "position", "pid", "le"]) | st.from_regex(
-    "[a-zA-Z_][a-zA-Z0-9_]{0,4}", fullmatch=True
-)
+label_names = st.sampled_from(
+    ["model_name", "engine", "position", "pid", "le"]
+) | st.from_regex("[a-zA-Z_][a-zA-Z0-9_]{0,4}", fullmatch=True)
 label_values = st.sampled_from(
     ["", "0", "1", "7", "256", "+Inf", "a\\b", 'a"b', "a\nb", "}", " # {"]
-) | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
-values = st.sampled_from(["0", "3", "1e18", "-1", "NaN", "+Inf", "6.42568e+06"]) | st.floats(0, 1e18).map(
-    repr
+) | st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8
 )
+values = st.sampled_from(
+    ["0", "3", "1e18", "-1", "NaN", "+Inf", "6.42568e+06"]
+) | st.floats(0, 1e18).map(repr)
 
 
 @st.composite
 def blocks(draw: st.DrawFn) -> str:
-    """Labels as Prometheus takes them: with blanks anywhere, and with a comma behind the last."""
+    """Labels as Prometheus takes them: with blanks anywhere, and with a comma behind
+    the last.
+    """
     pairs = draw(st.dictionaries(label_names, label_values, max_size=4))
     texts = [
         f'{name}{draw(blanks)}={draw(blanks)}"'
@@ -39,7 +45,14 @@ def blocks(draw: st.DrawFn) -> str:
         for name, value in pairs.items()
     ]
     comma = draw(st.sampled_from(["", ","])) if texts else ""
-    return "{" + draw(blanks) + ("," + draw(blanks)).join(texts) + comma + draw(blanks) + "}"
+    return (
+        "{"
+        + draw(blanks)
+        + ("," + draw(blanks)).join(texts)
+        + comma
+        + draw(blanks)
+        + "}"
+    )
 
 
 @st.composite
@@ -49,21 +62,35 @@ def sample_lines(draw: st.DrawFn) -> str:
         return (
             draw(blanks)
             + "# "
-            + draw(st.text(st.characters(codec="utf-8", exclude_characters="\n\0"), max_size=20))
+            + draw(
+                st.text(
+                    st.characters(codec="utf-8", exclude_characters="\n\0"), max_size=20
+                )
+            )
         )
     name = draw(st.sampled_from(NAMES) | st.just("process_start_time_seconds"))
-    behind = draw(blanks) + draw(blocks()) + draw(blanks) if draw(st.booleans()) else draw(some_blanks)
-    stamp = draw(some_blanks) + "1795203444000" if draw(st.integers(0, 4)) == 0 else ""
+    if draw(st.booleans()):
+        behind = draw(blanks) + draw(blocks()) + draw(blanks)
+    else:
+        behind = draw(some_blanks)
+    if draw(st.integers(0, 4)) == 0:
+        stamp = draw(some_blanks) + "1795203444000"
+    else:
+        stamp = ""
     return draw(blanks) + name + behind + draw(values) + stamp + draw(blanks)
 
 
-texts = st.lists(sample_lines(), max_size=12).map(lambda rows: "".join(row + "\n" for row in rows).encode())
+texts = st.lists(sample_lines(), max_size=12).map(
+    lambda rows: "".join(row + "\n" for row in rows).encode()
+)
 modes = st.sampled_from([b"0", b"1"])
 
 
 @given(modes, texts)
 def test_what_prometheus_takes(mode: bytes, text: bytes) -> None:
-    """Every generated line is one that a server takes, so nothing is skipped; all promises hold."""
+    """Every generated line is one that a server takes, so nothing is skipped; all
+    promises hold.
+    """
     assert exposition.reference(text, openmetrics=False) is not None
     exposition.check(mode + text)
 
@@ -73,7 +100,9 @@ observed = st.tuples(st.sampled_from(["1", "2"]), st.integers(0, 99))
 
 @given(st.lists(observed, min_size=1, max_size=4))
 def test_processes_add_up(processes: list[tuple[str, int]]) -> None:
-    """Series that differ only in labels which mean nothing here, of counters and of histograms."""
+    """Series that differ only in labels which mean nothing here, of counters and of
+    histograms.
+    """
     rows = ["vllm:num_requests_running 1"]
     for pid, (engine, value) in enumerate(processes):
         labels = f'{{engine="{engine}",pid="{pid}"}}'
@@ -85,10 +114,17 @@ def test_processes_add_up(processes: list[tuple[str, int]]) -> None:
 @given(
     modes,
     texts,
-    st.lists(st.tuples(st.integers(0, 2000), st.binary(max_size=3), st.integers(0, 4)), max_size=3),
+    st.lists(
+        st.tuples(st.integers(0, 2000), st.binary(max_size=3), st.integers(0, 4)),
+        max_size=3,
+    ),
 )
-def test_what_is_damaged(mode: bytes, text: bytes, damages: list[tuple[int, bytes, int]]) -> None:
-    """Bytes put in, left out and replaced anywhere: a reading, or a refusal of its own kind."""
+def test_what_is_damaged(
+    mode: bytes, text: bytes, damages: list[tuple[int, bytes, int]]
+) -> None:
+    """Bytes put in, left out and replaced anywhere: a reading, or a refusal of its own
+    kind.
+    """
     for place, new, gone in damages:
         at = place % (len(text) + 1)
         text = text[:at] + new + text[at + gone :]
@@ -108,7 +144,8 @@ HOSTILE = {
     "line feeds": b"\n" * 4 * _MEGA,
     "beginnings of names": b"\n".join([_NAME[:-1]] * (_MEGA // 8)) + b"\n",
     "one name without an end": _NAME * (_MEGA // 8) + b"\n",
-    "labels": (_NAME + b"{" + b",".join(b'l%d="x"' % n for n in range(1500)) + b"} 1\n") * 60,
+    "labels": (_NAME + b"{" + b",".join(b'l%d="x"' % n for n in range(1500)) + b"} 1\n")
+    * 60,
     "series": b"".join(_NAME + b'{pid="%d"} 1\n' % n for n in range(20_000)),
     "digits": (_NAME + b" " + b"9" * 16000 + b"\n") * 60,
 }
@@ -126,22 +163,34 @@ for name, text in pickle.load(sys.stdin.buffer):
 
 
 def test_time_grows_with_the_size_alone() -> None:
-    """Megabytes of what makes careless expressions go back and forth take a second, not for ever.
+    """Megabytes of what makes careless expressions go back and forth take a second, not
+    for ever.
 
-    In a process of its own: an expression that goes on for ever cannot be stopped in this one.
+    In a process of its own: an expression that goes on for ever cannot be stopped in
+    this one.
     """
     assert min(map(len, HOSTILE.values())) >= 300_000
     pickled = pickle.dumps(list(HOSTILE.items()))
     try:
-        done = subprocess.run([sys.executable, "-c", _READ], input=pickled, capture_output=True, timeout=250)
+        done = subprocess.run(
+            [sys.executable, "-c", _READ],
+            input=pickled,
+            capture_output=True,
+            timeout=250,
+        )
     except subprocess.TimeoutExpired as error:
         pytest.fail(f"it does not end, after {(error.stdout or b'').decode()}")
-    assert (done.returncode, done.stdout.decode().splitlines()) == (0, list(HOSTILE)), done.stderr
+    assert (done.returncode, done.stdout.decode().splitlines()) == (0, list(HOSTILE)), (
+        done.stderr
+    )
 
 
 def test_defects_are_told_in_part() -> None:
     """Thousands of gauges that cannot be do not become thousands of sentences."""
-    rows = [_NAME + b" 5\n", *(b'vllm:num_requests_running{pid="%d"} NaN\n' % n for n in range(3000))]
+    rows = [
+        _NAME + b" 5\n",
+        *(b'vllm:num_requests_running{pid="%d"} NaN\n' % n for n in range(3000)),
+    ]
     (engine,) = read(b"".join(rows)).engines
     assert 1 <= len(engine.defects) <= 10
 
@@ -155,11 +204,15 @@ TARGETS = sorted(path.stem for path in (HERE / "targets").glob("[a-z]*.py"))
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_seeds_and_what_was_found_keep_the_promises(name: str) -> None:
-    """What fuzzing begins with, the recorded answers and the documented examples; and what it found."""
+    """What fuzzing begins with, the recorded answers and the documented examples; and
+    what it found.
+    """
     target = importlib.import_module(f"fuzz.targets.{name}")
     inputs = {f"seed {number}": seed for number, seed in enumerate(target.seeds())}
     assert len(inputs) > 10
-    inputs |= {path.name: path.read_bytes() for path in HERE.glob(f"regressions/{name}/*")}
+    inputs |= {
+        path.name: path.read_bytes() for path in HERE.glob(f"regressions/{name}/*")
+    }
     broken = {}
     for case, data in inputs.items():
         try:

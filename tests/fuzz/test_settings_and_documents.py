@@ -1,4 +1,6 @@
-"""Settings, documents and pushes as people and gateways write them, then damaged: the promises hold."""
+"""Settings, documents and pushes as people and gateways write them, then damaged: the
+promises hold.
+"""
 
 import json
 import time
@@ -13,7 +15,7 @@ from fuzz.seeds import fenced
 from fuzz.targets import documents, push, relay, settings
 from tap.streams import RECORD, chat_stream
 from vllm_specdec_exporter.config.options import ConfigError
-from vllm_specdec_exporter.serve.configuration import load
+from vllm_specdec_exporter.settings.configuration import load
 
 OPTIONS = [(option.key, option.default) for option in settings._TABLE]
 
@@ -27,9 +29,14 @@ scalars = (
     | st.binary(max_size=4)
 )
 anything = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(scalars, inner, max_size=3)
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(scalars, inner, max_size=3)
+    ),
 )
-damages = st.lists(st.tuples(st.integers(0, 500), st.text(max_size=3), st.integers(0, 3)), max_size=3)
+damages = st.lists(
+    st.tuples(st.integers(0, 500), st.text(max_size=3), st.integers(0, 3)), max_size=3
+)
 
 
 def damaged(text: str, places: list[tuple[int, str, int]]) -> bytes:
@@ -55,7 +62,12 @@ def test_any_value_of_any_setting(
     settings.check(b"0" + damaged(text, places))
 
 
-@given(st.lists(st.tuples(st.sampled_from([key for key, _ in OPTIONS]), st.text(max_size=20)), max_size=3))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([key for key, _ in OPTIONS]), st.text(max_size=20)),
+        max_size=3,
+    )
+)
 def test_any_text_in_the_environment(found: list[tuple[str, str]]) -> None:
     """Any text in any variable."""
     records = (f"{key.replace('_', '-')}\x1f{text}" for key, text in found)
@@ -66,8 +78,12 @@ pieces = st.text(st.sampled_from(list("@:/?#&=%[]{}'\",*!-| \tab1")), max_size=8
 
 
 @given(pieces, pieces, pieces, pieces)
-def test_secrets_and_hashes_are_hidden(before: str, left: str, right: str, behind: str) -> None:
-    """In addresses, headers, broken files and a web configuration, with what means something around them."""
+def test_secrets_and_hashes_are_hidden(
+    before: str, left: str, right: str, behind: str
+) -> None:
+    """In addresses, headers, broken files and a web configuration, with what means
+    something around them.
+    """
     settings.check("\x1e".join(["2" + before, left, right, behind]).encode())
     documents.check("\x1e".join(["5" + before, left, behind]).encode())
 
@@ -80,7 +96,10 @@ EXAMPLES = [
 
 
 @given(
-    st.sampled_from([(kind, example) for kind, page in EXAMPLES for example in fenced(page, "yaml")]), damages
+    st.sampled_from(
+        [(kind, example) for kind, page in EXAMPLES for example in fenced(page, "yaml")]
+    ),
+    damages,
 )
 def test_documented_examples_that_are_damaged(
     example: tuple[str, bytes], places: list[tuple[int, str, int]]
@@ -90,7 +109,9 @@ def test_documented_examples_that_are_damaged(
 
 
 @given(
-    st.sampled_from([seed for seed in documents.seeds() if seed[:1] in b"23" and seed[-1:] == b"}"]),
+    st.sampled_from(
+        [seed for seed in documents.seeds() if seed[:1] in b"23" and seed[-1:] == b"}"]
+    ),
     st.data(),
 )
 def test_json_with_other_values(seed: bytes, data: st.DataObject) -> None:
@@ -98,12 +119,23 @@ def test_json_with_other_values(seed: bytes, data: st.DataObject) -> None:
     document = json.loads(seed[1:])
     place = document
     while True:
-        key = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
-        if not (isinstance(place[key], dict | list) and place[key]) or data.draw(st.booleans()):
+        key = data.draw(
+            st.sampled_from(
+                sorted(place) if isinstance(place, dict) else range(len(place))
+            )
+        )
+        if not (isinstance(place[key], dict | list) and place[key]) or data.draw(
+            st.booleans()
+        ):
             break
         place = place[key]
     place[key] = data.draw(
-        st.none() | st.integers() | st.floats() | st.text(max_size=5) | st.just([[]]) | st.just({})
+        st.none()
+        | st.integers()
+        | st.floats()
+        | st.text(max_size=5)
+        | st.just([[]])
+        | st.just({})
     )
     documents.check(seed[:1] + json.dumps(document).encode())
 
@@ -121,7 +153,9 @@ requests = st.fixed_dictionaries(
         | st.fixed_dictionaries(
             {},
             optional={
-                name: st.integers(-1, 20) | st.lists(st.integers(-1, 5), max_size=4) | st.just(push.MARK)
+                name: st.integers(-1, 20)
+                | st.lists(st.integers(-1, 5), max_size=4)
+                | st.just(push.MARK)
                 for name in RECORD
             },
         ),
@@ -136,7 +170,9 @@ requests = st.fixed_dictionaries(
     st.lists(st.tuples(st.integers(0, 600), st.binary(max_size=2)), max_size=2),
 )
 def test_pushes(found: list[object], damages: list[tuple[int, bytes]]) -> None:
-    """Requests of every form, good and bad, whole and damaged: each is counted, and none is quoted."""
+    """Requests of every form, good and bad, whole and damaged: each is counted, and
+    none is quoted.
+    """
     body = json.dumps({"requests": found}).encode()
     for place, new in damages:
         body = body[:place] + new + body[place + 1 :]
@@ -146,19 +182,47 @@ def test_pushes(found: list[object], damages: list[tuple[int, bytes]]) -> None:
 #: Pieces of requests, responses and events, in any order.
 traffic = st.sampled_from(
     [
-        *(b"\r\n", b"\n", b"\r", b"\r\n\r\n", b"x", b"\x00", b"\xff", b"\x1e", b":", b"{}", b"id: 1"),
-        *(b"POST /v1/completions HTTP/1.1\r\n", b"GET / HTTP/1.1\r\n", b"HTTP/1.1 200 OK\r\n"),
-        *(b"Content-Length: 15\r\n", b"Content-Length: 0\r\n", b"Transfer-Encoding: chunked\r\n"),
-        *(b'{"stream":false}', b'{"stream": true}', b"content-type: text/event-stream\r\n"),
-        *(b"5\r\nhello\r\n", b"0\r\n\r\n", b"data: {}\n\n", b"data:", b"data: ", b"data\n", b": c\r\r"),
+        b"\r\n",
+        b"\n",
+        b"\r",
+        b"\r\n\r\n",
+        b"x",
+        b"\x00",
+        b"\xff",
+        b"\x1e",
+        b":",
+        b"{}",
+        b"id: 1",
+        b"POST /v1/completions HTTP/1.1\r\n",
+        b"GET / HTTP/1.1\r\n",
+        b"HTTP/1.1 200 OK\r\n",
+        b"Content-Length: 15\r\n",
+        b"Content-Length: 0\r\n",
+        b"Transfer-Encoding: chunked\r\n",
+        b'{"stream":false}',
+        b'{"stream": true}',
+        b"content-type: text/event-stream\r\n",
+        b"5\r\nhello\r\n",
+        b"0\r\n\r\n",
+        b"data: {}\n\n",
+        b"data:",
+        b"data: ",
+        b"data\n",
+        b": c\r\r",
         *(chat_stream(end=end) for end in ("\n", "\r\n", "\r")),
     ]
 )
 
 
-@given(st.sampled_from(b"01234"), st.integers(0, 255), st.lists(traffic, max_size=20).map(b"".join))
+@given(
+    st.sampled_from(b"01234"),
+    st.integers(0, 255),
+    st.lists(traffic, max_size=20).map(b"".join),
+)
 def test_traffic(kind: int, way: int, data: bytes) -> None:
-    """Bytes of connections, in any pieces: every part of the tap treats them as it treats the whole."""
+    """Bytes of connections, in any pieces: every part of the tap treats them as it
+    treats the whole.
+    """
     relay.check(bytes((kind, way)) + data)
 
 
@@ -166,28 +230,57 @@ def test_a_file_is_read_like_that(tmp_path: Path) -> None:
     """The targets read texts; the file of settings goes the same way."""
     path = tmp_path / "settings.yml"
     path.write_text(f"vllm: {{header: !!bool {settings.SECRET}}}\n")
-    with pytest.raises(ConfigError, match=r"invalid for its type in line 1, column 16$") as caught:
+    with pytest.raises(
+        ConfigError, match=r"invalid for its type in line 1, column 16$"
+    ) as caught:
         load({}, {}, str(path))
     assert settings.SECRET not in str(caught.value)
 
 
 def _chain(value: bytes) -> bytes:
-    rows = [b"%c: &%c [%b]" % (98 + n, 98 + n, b", ".join([b"*%c" % (97 + n)] * 9)) for n in range(9)]
+    rows = [
+        b"%c: &%c [%b]" % (98 + n, 98 + n, b", ".join([b"*%c" % (97 + n)] * 9))
+        for n in range(9)
+    ]
     return b"a: &a " + value + b"\n" + b"\n".join(rows) + b"\n"
 
 
-_MOE = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 4, "intermediate_size": 4}
-_SIZES = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 10_000, "vocab_size": 4}
-_DENSE = {"model_type": "qwen3_moe", **_SIZES, **_MOE, "mlp_only_layers": [99_999] * 400_000}
+_MOE = {
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 4,
+    "intermediate_size": 4,
+}
+_SIZES = {
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 10_000,
+    "vocab_size": 4,
+}
+_DENSE = {
+    "model_type": "qwen3_moe",
+    **_SIZES,
+    **_MOE,
+    "mlp_only_layers": [99_999] * 400_000,
+}
 
 BOMBS = {
     "aliases, as a value": (settings, b"0" + _chain(b"[x, x]") + b"window: *j\n"),
-    "aliases, as keys and values": (settings, b"0" + _chain(b"{x: x}") + b"spec: {config: {method: *j}}\n"),
-    "a long text, often": (settings, b"0" + _chain(b"x" * 10_000) + b"vllm: {url: *e}\n"),
+    "aliases, as keys and values": (
+        settings,
+        b"0" + _chain(b"{x: x}") + b"spec: {config: {method: *j}}\n",
+    ),
+    "a long text, often": (
+        settings,
+        b"0" + _chain(b"x" * 10_000) + b"vllm: {url: *e}\n",
+    ),
     "nested": (settings, b"0window: " + b"[" * 20_000),
     "nested JSON": (settings, b"1spec.config\x1f" + b"[" * 500_000),
     "aliases, of profiles": (documents, b"0" + _chain(b"[x, x]") + b"profiles: *j\n"),
-    "aliases, of users": (documents, b"1" + _chain(b"[x, x]") + b"basic_auth_users: {x: *j}\n"),
+    "aliases, of users": (
+        documents,
+        b"1" + _chain(b"[x, x]") + b"basic_auth_users: {x: *j}\n",
+    ),
     "a long list of layers": (documents, b"3" + json.dumps(_DENSE).encode()),
     "a nested configuration": (documents, b"3" + b'{"model_type":' * 100_000),
 }

@@ -1,4 +1,6 @@
-"""Recorded answers of servers, run through the pure pipeline: the inputs of the golden files."""
+"""Recorded answers of servers, run through the pure pipeline: the inputs of the golden
+files.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +31,11 @@ from vllm_specdec_exporter.observe.result import (
 )
 from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
 from vllm_specdec_exporter.per_request.grouping import Classification, RequestSettings
-from vllm_specdec_exporter.per_request.observation import Observation, Source, parse_record
+from vllm_specdec_exporter.per_request.observation import (
+    Observation,
+    Source,
+    parse_record,
+)
 from vllm_specdec_exporter.per_request.summary import RequestsResult, TapResult
 from vllm_specdec_exporter.serve.request_intake import batch_costs
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
@@ -61,7 +67,9 @@ class Server:
 
 @dataclass(frozen=True)
 class Case:
-    """An exporter's servers; `requests` are those that were recorded beside the answers, seen by a tap."""
+    """An exporter's servers; `requests` are those that were recorded beside the
+    answers, seen by a tap.
+    """
 
     name: str
     servers: tuple[Server, ...]
@@ -77,7 +85,9 @@ class Case:
 
 @cache
 def series(scenario: str) -> tuple[tuple[float, bytes], ...]:
-    """The answers of a recorded scenario with their times since its start, one a second."""
+    """The answers of a recorded scenario with their times since its start, one a
+    second.
+    """
     rows = builders.series(scenario)
     return tuple((round(time - rows[0][0], 3), body) for time, body in rows)
 
@@ -111,7 +121,9 @@ def from_zero(body: bytes) -> tuple[Answer, Answer]:
 def run(case: Case) -> ExporterResult:
     """Return what the exporter holds after the last answer of every server."""
     targets = tuple(_target(server, case.settings) for server in case.servers)
-    last = max((t.last_success_timestamp_seconds or START for t in targets), default=START)
+    last = max(
+        (t.last_success_timestamp_seconds or START for t in targets), default=START
+    )
     # Several servers are those of a name, which had two of them by its last answer.
     name = Discovered("dns+http://vllm.llm.svc:8000", up=True, targets=len(targets))
     return ExporterResult(
@@ -140,8 +152,12 @@ def _captured(row: Mapping[str, Any]) -> Observation:
 
 
 def _requests(targets: tuple[TargetResult, ...], settings: Settings) -> RequestsResult:
-    """What a tap knows of the recorded requests; every fifth is of a tenant, and was pushed."""
-    grouping = RequestSettings(classification=Classification(tenants=frozenset({"acme"})))
+    """What a tap knows of the recorded requests; every fifth is of a tenant, and was
+    pushed.
+    """
+    grouping = RequestSettings(
+        classification=Classification(tenants=frozenset({"acme"}))
+    )
     book = RequestAggregator(grouping, settings.thresholds, (Source.TAP, Source.PUSH))
     for number, row in enumerate(requests("ngram-phases")):
         pushed = number % 5 == 0
@@ -167,11 +183,15 @@ def _requests(targets: tuple[TargetResult, ...], settings: Settings) -> Requests
 
 def _target(server: Server, settings: Settings) -> TargetResult:
     states: dict[EngineKey, EngineState] = {}
-    result = TargetResult(target=server.name, poll_errors_total=dict.fromkeys(REASONS, 0))
+    result = TargetResult(
+        target=server.name, poll_errors_total=dict.fromkeys(REASONS, 0)
+    )
     latencies = settings.baseline is not None
     for answer in server.answers:
         reading = dialects.read(answer.body, answer.content_type, latencies=latencies)
-        states, engines = pipeline.process_reading(states, reading, answer.time, settings, server.version)
+        states, engines = pipeline.process_reading(
+            states, reading, answer.time, settings, server.version
+        )
         result = replace(
             result,
             up=True,
@@ -208,7 +228,10 @@ _NGRAM = Speculation(configured=True, method="ngram", num_speculative_tokens=4)
 #: Measured on one kind of machine, so that there is a verdict.
 _NGRAM_PROFILE = BUILTIN["llama-3.1-8b-h100-ngram"]
 _EAGLE = Speculation(
-    configured=True, method="eagle3", draft_model='path/with "quotes"\\eagle', num_speculative_tokens=3
+    configured=True,
+    method="eagle3",
+    draft_model='path/with "quotes"\\eagle',
+    num_speculative_tokens=3,
 )
 _SCHEDULE = (ScheduleRow(1, 1, 0), ScheduleRow(2, 64, 3))
 _REFUSED = PollFailure("refused", "nothing listens at the address")
@@ -222,9 +245,13 @@ def _restarted() -> tuple[Answer, ...]:
 
 
 def _torn() -> tuple[Answer, ...]:
-    """The newest answer was torn: it holds the drafts of one second before, and all else of the moment."""
+    """The newest answer was torn: it holds the drafts of one second before, and all
+    else of the moment.
+    """
     answers = polled(_PHASES, 15.5, interval=1.0)
-    drafts = re.compile(rb"^vllm:spec_decode_num_(?:drafts|draft_tokens)_total\{.*\n", re.MULTILINE)
+    drafts = re.compile(
+        rb"^vllm:spec_decode_num_(?:drafts|draft_tokens)_total\{.*\n", re.MULTILINE
+    )
     old = iter(drafts.findall(answers[-2].body))
     torn = drafts.sub(lambda _: next(old), answers[-1].body)
     return (*answers[:-1], replace(answers[-1], body=torn))
@@ -239,7 +266,9 @@ def _with(values: dict[str, float]) -> str:
 
 
 def _learned() -> tuple[Answer, ...]:
-    """Steps of 10 ms and 1 ms for each of 2 to 16 requests; two of three drafted tokens are accepted."""
+    """Steps of 10 ms and 1 ms for each of 2 to 16 requests; two of three drafted tokens
+    are accepted.
+    """
     observed = seconds = 0.0
     answers = []
     for poll in range(13):
@@ -247,15 +276,19 @@ def _learned() -> tuple[Answer, ...]:
         if poll:
             observed += 100 * batch
             seconds += 100 * batch * (0.010 + 0.001 * batch)
-        answers.append(Answer(5.0 * poll, drafted(observed, batch, (0.9, 0.7, 0.4), seconds)))
+        answers.append(
+            Answer(5.0 * poll, drafted(observed, batch, (0.9, 0.7, 0.4), seconds))
+        )
     return tuple(answers)
 
 
-def drafted(drafts: float, batch: float, survival: Sequence[float], seconds: float = 0.0) -> bytes:
+def drafted(
+    drafts: float, batch: float, survival: Sequence[float], seconds: float = 0.0
+) -> bytes:
     """Return an answer of vLLM after so many drafts of three tokens, a step each.
 
-    `survival` is the share of drafts in which each position was accepted, `seconds` the sum of the times of
-    the steps; without it, no step is timed.
+    `survival` is the share of drafts in which each position was accepted, `seconds` the
+    sum of the times of the steps; without it, no step is timed.
     """
     accepted = sum(survival) * drafts
     values = {
@@ -270,14 +303,19 @@ def drafted(drafts: float, batch: float, survival: Sequence[float], seconds: flo
     body = _with(values)
     for position, share in enumerate(survival):
         body = re.sub(
-            rf'(?m)^(vllm:\w+per_pos_total.*"{position}"\}}) \S+$', rf"\g<1> {share * drafts!r}", body
+            rf'(?m)^(vllm:\w+per_pos_total.*"{position}"\}}) \S+$',
+            rf"\g<1> {share * drafts!r}",
+            body,
         )
     return body.encode()
 
 
 def _decayed() -> tuple[Answer, ...]:
-    """An answer an hour, of which each has a few less tokens accepted: 2.2 to 1.84 of three."""
-    answers, accepted = [], 0
+    """An answer an hour, of which each has a few less tokens accepted: 2.2 to 1.84 of
+    three.
+    """
+    answers = []
+    accepted = 0
     for hour in range(9):
         accepted += 13_200 - 270 * max(0, hour - 1) if hour else 0
         values = {
@@ -290,7 +328,9 @@ def _decayed() -> tuple[Answer, ...]:
             "num_requests_running": 8,
         }
         body = _with(values)
-        body = re.sub(r"(?m)^(vllm:\w+per_pos_total.*) \S+$", rf"\g<1> {accepted // 3}", body)
+        body = re.sub(
+            r"(?m)^(vllm:\w+per_pos_total.*) \S+$", rf"\g<1> {accepted // 3}", body
+        )
         answers.append(Answer(3600.0 * hour, body.encode()))
     return tuple(answers)
 
@@ -298,7 +338,12 @@ def _decayed() -> tuple[Answer, ...]:
 def _as_configured(**more: Any) -> Settings:
     """With --spec.config, and a profile of the machine: thresholds go by both."""
     thresholds = thresholds_for(_NGRAM_PROFILE, 4, "ngram")
-    return Settings(speculation=_NGRAM, costs=CostSettings(_NGRAM_PROFILE), thresholds=thresholds, **more)
+    return Settings(
+        speculation=_NGRAM,
+        costs=CostSettings(_NGRAM_PROFILE),
+        thresholds=thresholds,
+        **more,
+    )
 
 
 def recorded_baseline() -> Baseline:
@@ -309,18 +354,34 @@ def recorded_baseline() -> Baseline:
         reading = dialects.read(body, latencies=True)
         (engine,), dialect = reading.engines, reading.dialect
         recorder.observe(
-            Sample(time, engine.counters, engine.load.requests_running, latencies=engine.latencies)
+            Sample(
+                time,
+                engine.counters,
+                engine.load.requests_running,
+                latencies=engine.latencies,
+            )
         )
-    return Baseline(FORMAT, "tiny-llama", "0.32.0", dialect, "2026-11-20T12:00:00Z", recorder.buckets())
+    return Baseline(
+        FORMAT,
+        "tiny-llama",
+        "0.32.0",
+        dialect,
+        "2026-11-20T12:00:00Z",
+        recorder.buckets(),
+    )
 
 
 CASES: tuple[Case, ...] = (
     Case("ngram-first-answer", _one(polled(_PHASES, 0.0), "0.32.0")),
     Case("ngram-steady", _one(polled(_PHASES, 30.0), "0.32.0")),
-    Case("ngram-collapse", _one(polled(_PHASES, 61.5), "0.32.0"), _windows(30.0, 300.0)),
+    Case(
+        "ngram-collapse", _one(polled(_PHASES, 61.5), "0.32.0"), _windows(30.0, 300.0)
+    ),
     Case("ngram-idle", _one(polled(_PHASES, 79.5), "0.32.0"), _windows(10.0, 60.0)),
     Case("ngram-restarted", _one(_restarted(), "0.32.0")),
-    Case("ngram-torn", _one(_torn(), "0.32.0"), replace(_windows(5.0, 30.0), slack=0.5)),
+    Case(
+        "ngram-torn", _one(_torn(), "0.32.0"), replace(_windows(5.0, 30.0), slack=0.5)
+    ),
     Case("ngram-by-method", _one(polled(_PHASES, 30.0), "0.32.0"), _as_configured()),
     Case(
         "ngram-measured",
@@ -337,7 +398,9 @@ CASES: tuple[Case, ...] = (
         (
             Server(polled(_PHASES, 30.0), name="http://vllm:8000", version="0.32.0"),
             Server(from_zero(upstream("sglang-k3.txt")), name="http://sglang:30000"),
-            Server(from_zero(upstream("trtllm-k3.composed.txt")), name="http://trtllm:8000"),
+            Server(
+                from_zero(upstream("trtllm-k3.composed.txt")), name="http://trtllm:8000"
+            ),
         ),
         _as_configured(baseline=recorded_baseline(), memory_ratio=0.1),
         requests=True,
@@ -352,7 +415,9 @@ CASES: tuple[Case, ...] = (
     Case("dp2", _one(polled("dp2", 30.0), "0.32.0")),
     Case("nospec", _one(polled("nospec", 12.0, 3.0), "0.32.0")),
     Case(
-        "nospec-though-configured", _one(polled("nospec", 12.0, 3.0), "0.32.0"), Settings(speculation=_EAGLE)
+        "nospec-though-configured",
+        _one(polled("nospec", 12.0, 3.0), "0.32.0"),
+        Settings(speculation=_EAGLE),
     ),
     Case("v0", _one(from_zero(upstream("vllm-v0-k5.txt")))),
     Case(
@@ -362,12 +427,21 @@ CASES: tuple[Case, ...] = (
     ),
     Case("llamacpp", _one(from_zero(upstream("llamacpp-k4.txt")))),
     Case("sglang", _one(from_zero(upstream("sglang-k3.txt")))),
-    Case("sglang-without-a-batch", _one((Answer(0.0, upstream("sglang-started.txt")),))),
-    # Half of the drafts have a second token, a quarter a third one, and none a fourth one.
-    Case("trtllm-short-drafts", _one(from_zero(tensorrt((400, 200, 100), (320, 120, 50), k=4)))),
+    Case(
+        "sglang-without-a-batch", _one((Answer(0.0, upstream("sglang-started.txt")),))
+    ),
+    # Half of the drafts have a second token, a quarter a third one, and none a fourth
+    # one.
+    Case(
+        "trtllm-short-drafts",
+        _one(from_zero(tensorrt((400, 200, 100), (320, 120, 50), k=4))),
+    ),
     Case("diffusion", _one(from_zero(upstream("vllm-diffusion.txt")), "0.33.0")),
     Case("down-from-the-start", (Server(failure=_REFUSED),)),
-    Case("down", (Server(polled(_PHASES, 30.0), failure=PollFailure("timeout", "too late")),)),
+    Case(
+        "down",
+        (Server(polled(_PHASES, 30.0), failure=PollFailure("timeout", "too late")),),
+    ),
     Case("not-polled-yet", (Server(),)),
     Case(
         "two-targets-one-down",

@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-OVERVIEW, DEEP_DIVE, REQUESTS = "vllm-specdec-overview", "vllm-specdec-deep-dive", "vllm-specdec-requests"
+OVERVIEW = "vllm-specdec-overview"
+DEEP_DIVE = "vllm-specdec-deep-dive"
+REQUESTS = "vllm-specdec-requests"
 ALL = (OVERVIEW, DEEP_DIVE, REQUESTS)
 TITLE = "vLLM speculative decoding"
 
@@ -17,10 +19,22 @@ def dashboard(uid: str, title: str = "", **more: Any) -> dict[str, Any]:
         "description": "Does it pay? And since when.",
         "schemaVersion": 39,
         "version": 1,
-        "panels": [{"id": 1, "type": "text", "title": "Größe", "options": {"content": "$datasource: 1"}}],
+        "panels": [
+            {
+                "id": 1,
+                "type": "text",
+                "title": "Größe",
+                "options": {"content": "$datasource: 1"},
+            }
+        ],
         "templating": {
             "list": [
-                {"name": "datasource", "type": "datasource", "query": "prometheus", "current": {}},
+                {
+                    "name": "datasource",
+                    "type": "datasource",
+                    "query": "prometheus",
+                    "current": {},
+                },
                 {"name": "window", "type": "query", "current": {"value": "5m"}},
             ]
         },
@@ -31,7 +45,9 @@ def dashboard(uid: str, title: str = "", **more: Any) -> dict[str, Any]:
 def write_dashboards(folder: Path, *dashboards: dict[str, Any]) -> Path:
     """Write dashboards to a folder as `make generate` does; by default the usual three."""
     folder.mkdir(exist_ok=True)
-    for document in dashboards or tuple(map(dashboard, (REQUESTS, DEEP_DIVE, OVERVIEW))):
+    for document in dashboards or tuple(
+        map(dashboard, (REQUESTS, DEEP_DIVE, OVERVIEW))
+    ):
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
         (folder / f"{document['uid']}.json").write_text(text, encoding="utf-8")
     return folder

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from grafana.documents import ALL, DEEP_DIVE, OVERVIEW, REQUESTS, TITLE, dashboard, write_dashboards
+from grafana.documents import (
+    ALL,
+    DEEP_DIVE,
+    OVERVIEW,
+    REQUESTS,
+    TITLE,
+    dashboard,
+    write_dashboards,
+)
 from support.commands import Outcome, run_here
 from vllm_specdec_exporter.commands.dashboards import files
 
@@ -32,31 +40,45 @@ def bodies(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_alerts_link_to_their_rules_or_to_the_runbooks_of_the_operator(tmp_path: Path) -> None:
-    """By default no alert's link leads outside of Grafana; with an address, all do; nothing else changes."""
+def test_alerts_link_to_their_rules_or_to_the_runbooks_of_the_operator(
+    tmp_path: Path,
+) -> None:
+    """By default no alert's link leads outside of Grafana; with an address, all do;
+    nothing else changes.
+    """
     mine = "https://wiki.example.org/specdec"
     assert dashboards(None, "--out", str(tmp_path), "--runbooks", f"{mine}/").code == 0
     for name, body in bodies(tmp_path).items():
         committed = (JSON / name).read_text("utf-8")
         # The status page is that of the instance in the table.
-        outside = re.findall("http[^)]+", committed.replace("http://${__data.fields.Instance}/", ""))
+        outside = re.findall(
+            "http[^)]+", committed.replace("http://${__data.fields.Instance}/", "")
+        )
         assert all("/blob/main/docs/" in link for link in outside)
-        assert body.decode() == committed.replace(files.RUNBOOK_LINK, f"{mine}/${{__value.raw}}.md")
+        assert body.decode() == committed.replace(
+            files.RUNBOOK_LINK, f"{mine}/${{__value.raw}}.md"
+        )
     assert mine in (tmp_path / f"{OVERVIEW}.json").read_text("utf-8")
 
 
-def test_without_flags_the_dashboards_are_listed_with_their_questions(source: Path) -> None:
+def test_without_flags_the_dashboards_are_listed_with_their_questions(
+    source: Path,
+) -> None:
     """The one to begin with is first; it says how to install them."""
     outcome = dashboards(source)
     assert (outcome.code, outcome.err) == (0, "")
     lines = outcome.out.splitlines()
-    assert lines[:6] == [line for uid in ALL for line in (f"{uid}  Title of {uid}", "    Does it pay?")]
+    assert lines[:6] == [
+        line for uid in ALL for line in (f"{uid}  Title of {uid}", "    Does it pay?")
+    ]
     for way in ("--provisioning", "--configmaps", "Import"):
         assert way in outcome.out
 
 
 def test_the_bundle_is_what_was_generated() -> None:
-    """Every file is in it, each with a question, a variable for the data source, and a ConfigMap's size."""
+    """Every file is in it, each with a question, a variable for the data source, and a
+    ConfigMap's size.
+    """
     found = files.load()
     assert {one.file: one.body for one in found} == bodies(JSON)
     for one in found:
@@ -70,8 +92,11 @@ def test_the_bundle_is_what_was_generated() -> None:
 # --- JSON files
 
 
-def test_files_are_written_once_and_replace_older_versions(source: Path, tmp_path: Path) -> None:
-    """The folder is made. The same again touches nothing: Grafana would load a touched file anew.
+def test_files_are_written_once_and_replace_older_versions(
+    source: Path, tmp_path: Path
+) -> None:
+    """The folder is made. The same again touches nothing: Grafana would load a touched
+    file anew.
 
     Ours is known by its uid; other files stay.
     """
@@ -92,15 +117,22 @@ def test_files_are_written_once_and_replace_older_versions(source: Path, tmp_pat
     assert bodies(out) == {**bodies(source), "theirs.json": bodies(out)["theirs.json"]}
 
 
-def test_a_file_that_is_not_ours_stops_it_before_anything_is_written(source: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_not_ours_stops_it_before_anything_is_written(
+    source: Path, tmp_path: Path
+) -> None:
     """With --force it goes on."""
-    for number, content in enumerate(('{"uid": "theirs", "title": "x"}', "[1]", "not JSON", "")):
+    for number, content in enumerate(
+        ('{"uid": "theirs", "title": "x"}', "[1]", "not JSON", "")
+    ):
         out = tmp_path / f"out{number}"
         out.mkdir()
         (out / f"{REQUESTS}.json").write_text(content)
         outcome = dashboards(source, "--out", str(out))
         assert (outcome.code, outcome.out) == (2, "")
-        assert f"{REQUESTS}.json exists and is another file; move it, or give --force" in outcome.err
+        assert (
+            f"{REQUESTS}.json exists and is another file; move it, or give --force"
+            in outcome.err
+        )
         assert bodies(out) == {f"{REQUESTS}.json": content.encode()}
         assert dashboards(source, "--out", str(out), "--force").code == 0
         assert bodies(out) == bodies(source)
@@ -113,7 +145,8 @@ def test_the_data_source_can_be_chosen(source: Path, tmp_path: Path) -> None:
     """Nothing else changes."""
     out = tmp_path / "out"
     assert dashboards(source, "--out", str(out), "--datasource", "thanos").code == 0
-    found, expected = json.loads((out / f"{DEEP_DIVE}.json").read_text()), dashboard(DEEP_DIVE)
+    found = json.loads((out / f"{DEEP_DIVE}.json").read_text())
+    expected = dashboard(DEEP_DIVE)
     expected["templating"]["list"][0]["current"] = {"text": "thanos", "value": "thanos"}
     assert found == expected
 
@@ -121,13 +154,22 @@ def test_the_data_source_can_be_chosen(source: Path, tmp_path: Path) -> None:
 # --- a provider
 
 
-def test_the_provider_names_where_grafana_sees_the_files(source: Path, tmp_path: Path) -> None:
-    """By default the folder itself; with --path, where it is mounted. The folder's uid is the usual one."""
-    out, file = tmp_path / "out", tmp_path / "provisioning" / "specdec.yaml"
+def test_the_provider_names_where_grafana_sees_the_files(
+    source: Path, tmp_path: Path
+) -> None:
+    """By default the folder itself; with --path, where it is mounted.
+
+    The folder's uid is the usual one.
+    """
+    out = tmp_path / "out"
+    file = tmp_path / "provisioning" / "specdec.yaml"
     words = ("--out", str(out), "--provisioning", str(file))
     for more, path in ((), str(out)), (("--path", "/srv/a$b"), "/srv/a$$b"):
         outcome = dashboards(source, *words, *more)
-        assert (outcome.code, outcome.err.split()[:3]) == (0, ["next:", "restart", "Grafana,"])
+        assert (outcome.code, outcome.err.split()[:3]) == (
+            0,
+            ["next:", "restart", "Grafana,"],
+        )
         (provider,) = yaml.safe_load(file.read_text())["providers"]
         assert (provider["options"]["path"], provider["folder"]) == (path, TITLE)
         assert (provider["folderUid"], provider["type"]) == ("vllm-specdec", "file")
@@ -136,9 +178,14 @@ def test_the_provider_names_where_grafana_sees_the_files(source: Path, tmp_path:
 
 def test_a_provider_of_others_is_not_overwritten(source: Path, tmp_path: Path) -> None:
     """Nor is anything else written then."""
-    out, file = tmp_path / "out", tmp_path / "default.yaml"
+    out = tmp_path / "out"
+    file = tmp_path / "default.yaml"
     words = ("--out", str(out), "--provisioning", str(file))
-    for text in ("providers: [{name: theirs}]", "providers: [{name: vllm-specdec}, {name: theirs}]", "{"):
+    for text in (
+        "providers: [{name: theirs}]",
+        "providers: [{name: vllm-specdec}, {name: theirs}]",
+        "{",
+    ):
         file.write_text(text)
         outcome = dashboards(source, *words)
         assert (outcome.code, out.exists(), file.read_text()) == (2, False, text)
@@ -156,9 +203,14 @@ def test_configmaps_hold_the_very_dashboards(source: Path, tmp_path: Path) -> No
     """
     out = tmp_path / "out"
     outcome = dashboards(source, "--out", str(out), "--configmaps", "monitoring")
-    assert (outcome.code, outcome.err.split()[:4]) == (0, ["next:", "kubectl", "apply", "--server-side"])
+    assert (outcome.code, outcome.err.split()[:4]) == (
+        0,
+        ["next:", "kubectl", "apply", "--server-side"],
+    )
     originals = bodies(source)
-    assert sorted(path.name for path in out.iterdir()) == sorted(f"{uid}.yaml" for uid in ALL)
+    assert sorted(path.name for path in out.iterdir()) == sorted(
+        f"{uid}.yaml" for uid in ALL
+    )
     for uid in ALL:
         found = yaml.safe_load((out / f"{uid}.yaml").read_text("utf-8"))
         assert (found["apiVersion"], found["kind"]) == ("v1", "ConfigMap")

@@ -1,4 +1,7 @@
-"""The provisioning files: YAML that Grafana knows, and that agrees with the rest of the repository."""
+"""The provisioning files:
+
+YAML that Grafana knows, and that agrees with the rest of the repository.
+"""
 
 import re
 from pathlib import Path
@@ -34,13 +37,22 @@ def provider() -> dict[str, Any]:
 
 
 def test_the_config_map_has_the_data_source_of_the_files() -> None:
-    """The same but for its address, and for the Alertmanager, which a cluster has of its own."""
+    """The same but for its address, and for the Alertmanager, which a cluster has of
+    its own.
+    """
     found = yaml.safe_load(CONFIG_MAP.read_text("utf-8"))
-    assert (found["kind"], found["metadata"]["labels"]) == ("ConfigMap", {"grafana_datasource": "1"})
+    assert (found["kind"], found["metadata"]["labels"]) == (
+        "ConfigMap",
+        {"grafana_datasource": "1"},
+    )
     (text,) = found["data"].values()
     (mapped,) = yaml.safe_load(text)["datasources"]
     source = yaml.safe_load(SOURCES.read_text("utf-8"))["datasources"][0]
-    own = {key: value for key, value in source["jsonData"].items() if "lertmanager" not in key}
+    own = {
+        key: value
+        for key, value in source["jsonData"].items()
+        if "lertmanager" not in key
+    }
     expected = {
         **source,
         "url": mapped["url"],
@@ -57,15 +69,22 @@ def test_the_generated_provider_is_the_same() -> None:
 
 
 def test_the_files_agree_with_each_other_and_with_their_comments() -> None:
-    """The Alertmanager that is named is there; files are mounted where they are looked for."""
-    assert sources()["prometheus"]["jsonData"]["alertmanagerUid"] == sources()["alertmanager"]["uid"]
+    """The Alertmanager that is named is there; files are mounted where they are looked
+    for.
+    """
+    assert (
+        sources()["prometheus"]["jsonData"]["alertmanagerUid"]
+        == sources()["alertmanager"]["uid"]
+    )
     mounts = {
         "dashboards/provisioning/datasources": "/etc/grafana/provisioning/datasources",
         "dashboards/provisioning/dashboards": "/etc/grafana/provisioning/dashboards",
         "dashboards/json": provider()["options"]["path"],
     }
     for file in (PROVIDER, README):
-        said = re.findall(r"^#?\s+- \./(\S+?):(\S+?):ro$", file.read_text("utf-8"), re.MULTILINE)
+        said = re.findall(
+            r"^#?\s+- \./(\S+?):(\S+?):ro$", file.read_text("utf-8"), re.MULTILINE
+        )
         assert dict(said) == mounts, file
     assert all((DASHBOARDS.parent / here).is_dir() for here in mounts)
     home = re.search(r"HOME_DASHBOARD_PATH: (\S+)", README.read_text("utf-8"))

@@ -1,4 +1,6 @@
-"""What the API server checks beyond the schemas: names, labels, ports, mounts, selectors, sizes."""
+"""What the API server checks beyond the schemas: names, labels, ports, mounts,
+selectors, sizes.
+"""
 
 import re
 from collections import Counter
@@ -13,15 +15,19 @@ _QUALIFIED = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _KEY = rf"(?:{_LABEL}(?:\.{_LABEL})*/)?{_QUALIFIED}"
 #: At most 15 characters, at least one of them a letter, and no two hyphens in sequence.
 _PORT_NAME = r"(?=.{1,15}\Z)(?=.*[a-z])(?!.*--)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
-#: Names of objects. Those of a Service began with a letter always before Kubernetes 1.34.
+#: Names of objects. Those of a Service began with a letter always before Kubernetes
+#: 1.34.
 _NAMES = {"Service": rf"(?=[a-z]){_LABEL}", "Namespace": _LABEL}
 _MIB = 1024 * 1024
 
 
 def rule_problems(obj: Mapping[str, Any]) -> list[str]:
     """Return what the API server would refuse in an object that fits its schema."""
-    kind, metadata = obj.get("kind"), obj.get("metadata") or {}
-    found = _mismatches("metadata.name", [metadata.get("name")], _NAMES.get(str(kind), _SUBDOMAIN))
+    kind = obj.get("kind")
+    metadata = obj.get("metadata") or {}
+    found = _mismatches(
+        "metadata.name", [metadata.get("name")], _NAMES.get(str(kind), _SUBDOMAIN)
+    )
     found += _metadata_problems("metadata", metadata)
     if kind in {"ConfigMap", "Secret"}:
         data = (obj.get("data") or {}) | (obj.get("stringData") or {})
@@ -43,7 +49,10 @@ def pod_spec(obj: Mapping[str, Any]) -> dict[str, Any] | None:
     match obj:
         case {"kind": "Pod", "spec": spec}:
             return spec
-        case {"kind": "Deployment" | "StatefulSet" | "DaemonSet" | "Job", "spec": {"template": template}}:
+        case {
+            "kind": "Deployment" | "StatefulSet" | "DaemonSet" | "Job",
+            "spec": {"template": template},
+        }:
             return template.get("spec")
     return None
 
@@ -54,22 +63,40 @@ def containers_of(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _mismatches(where: str, texts: Iterable[Any], form: str) -> list[str]:
-    return [f"{where}: {text!r} is malformed" for text in texts if not re.fullmatch(form, str(text))]
+    return [
+        f"{where}: {text!r} is malformed"
+        for text in texts
+        if not re.fullmatch(form, str(text))
+    ]
 
 
 def _twice(what: str, names: Iterable[Any]) -> list[str]:
-    return [f"{what} {name!r} stands twice" for name, count in Counter(names).items() if count > 1]
+    return [
+        f"{what} {name!r} stands twice"
+        for name, count in Counter(names).items()
+        if count > 1
+    ]
 
 
 def _metadata_problems(where: str, metadata: Mapping[str, Any]) -> list[str]:
-    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    labels = metadata.get("labels") or {}
+    annotations = metadata.get("annotations") or {}
     texts = [*labels.values(), *annotations.values()]
-    found = [f"{where}: {text!r} is not text" for text in texts if not isinstance(text, str)]
-    found += _mismatches(f"{where}.namespace", filter(None, [metadata.get("namespace")]), _LABEL)
+    found = [
+        f"{where}: {text!r} is not text" for text in texts if not isinstance(text, str)
+    ]
+    found += _mismatches(
+        f"{where}.namespace", filter(None, [metadata.get("namespace")]), _LABEL
+    )
     found += _mismatches(f"{where}.labels, a key", labels, _KEY)
-    found += _mismatches(f"{where}.labels, a value", labels.values(), f"(?:{_QUALIFIED})?")
+    found += _mismatches(
+        f"{where}.labels, a value", labels.values(), f"(?:{_QUALIFIED})?"
+    )
     found += _mismatches(f"{where}.annotations, a key", annotations, _KEY)
-    if sum(len(f"{key}{value}".encode()) for key, value in annotations.items()) > _MIB // 4:
+    if (
+        sum(len(f"{key}{value}".encode()) for key, value in annotations.items())
+        > _MIB // 4
+    ):
         found.append(f"{where}.annotations: more than 256 KiB")
     return found
 
@@ -87,25 +114,46 @@ def _template_problems(obj: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _pod_problems(spec: Mapping[str, Any]) -> Iterator[str]:
-    containers, volumes = containers_of(spec), [volume["name"] for volume in spec.get("volumes") or ()]
-    yield from _twice("the container name", (container["name"] for container in containers))
+    containers = containers_of(spec)
+    volumes = [volume["name"] for volume in spec.get("volumes") or ()]
+    yield from _twice(
+        "the container name", (container["name"] for container in containers)
+    )
     yield from _twice("the volume name", volumes)
     ports = [port for container in containers for port in container.get("ports") or ()]
-    yield from _twice("the port name", (port["name"] for port in ports if "name" in port))
+    yield from _twice(
+        "the port name", (port["name"] for port in ports if "name" in port)
+    )
     if not spec.get("containers"):
         yield "no containers"
     for container in containers:
-        yield from (f"{container['name']}: {one}" for one in _container_problems(container, volumes))
+        yield from (
+            f"{container['name']}: {one}"
+            for one in _container_problems(container, volumes)
+        )
 
 
-def _container_problems(container: Mapping[str, Any], volumes: list[str]) -> Iterator[str]:
+def _container_problems(
+    container: Mapping[str, Any], volumes: list[str]
+) -> Iterator[str]:
     yield from _mismatches("the name", [container["name"]], _LABEL)
     yield from _mismatches("the image", [container.get("image")], r"\S+")
-    ports, mounts = container.get("ports") or (), container.get("volumeMounts") or ()
-    yield from _mismatches("the port name", (port["name"] for port in ports if "name" in port), _PORT_NAME)
-    yield from (f"the port {port}" for port in ports if not 0 < int(port["containerPort"]) < 65536)
+    ports = container.get("ports") or ()
+    mounts = container.get("volumeMounts") or ()
+    yield from _mismatches(
+        "the port name", (port["name"] for port in ports if "name" in port), _PORT_NAME
+    )
+    yield from (
+        f"the port {port}"
+        for port in ports
+        if not 0 < int(port["containerPort"]) < 65536
+    )
     yield from _twice("the mountPath", (mount["mountPath"] for mount in mounts))
-    yield from (f"there is no volume to mount: {one}" for one in mounts if one["name"] not in volumes)
+    yield from (
+        f"there is no volume to mount: {one}"
+        for one in mounts
+        if one["name"] not in volumes
+    )
     resources = container.get("resources") or {}
     try:
         requests, limits = (
@@ -115,5 +163,11 @@ def _container_problems(container: Mapping[str, Any], volumes: list[str]) -> Ite
     except ValueError as error:
         yield f"resources: {error}"
     else:
-        above = [name for name in requests.keys() & limits.keys() if requests[name] > limits[name]]
-        yield from (f"resources: the request of {name} is above its limit" for name in above)
+        above = [
+            name
+            for name in requests.keys() & limits.keys()
+            if requests[name] > limits[name]
+        ]
+        yield from (
+            f"resources: the request of {name} is above its limit" for name in above
+        )

@@ -1,4 +1,6 @@
-"""The chart as Helm 4 (a library) and Helm 3 (a program) render it; results are cached by values."""
+"""The chart as Helm 4 (a library) and Helm 3 (a program) render it; results are cached
+by values.
+"""
 
 import functools
 import json
@@ -23,12 +25,17 @@ NAMESPACE = "monitoring"
 SIDECAR_NAME = "specdec-exporter"
 SIDECAR_PORT = "specdec-metrics"
 
-#: The version that Helm 4's library always claims; Helm 3 is given the same, so that both can be compared.
+#: The version that Helm 4's library always claims; Helm 3 is given the same, so that
+#: both can be compared.
 KUBE_VERSION = "1.36.0"
 
 #: How Helm 4 and Helm 3 wrap the message of `fail`.
 _REFUSAL = re.compile(
-    r"(?:\Aexecution error at \([^)]*\)|^Error: .*: error calling fail): (?P<message>(?s:.*))\Z", re.MULTILINE
+    (
+        r"(?:\Aexecution error at \([^)]*\)|^Error: .*: error calling fail): "
+        r"(?P<message>(?s:.*))\Z"
+    ),
+    re.MULTILINE,
 )
 
 
@@ -37,11 +44,15 @@ class RenderError(Exception):
 
     @property
     def refusal(self) -> str:
-        """The message of the template function `fail`; empty if something else went wrong."""
+        """The message of the template function `fail`; empty if something else went
+        wrong.
+        """
         match = _REFUSAL.search(str(self))
-        return (
-            match["message"].removesuffix("\n\nUse --debug flag to render out invalid YAML") if match else ""
-        )
+        if match:
+            return match["message"].removesuffix(
+                "\n\nUse --debug flag to render out invalid YAML"
+            )
+        return ""
 
 
 def render(
@@ -52,7 +63,9 @@ def render(
     chart: Path = CHART,
 ) -> list[dict[str, Any]]:
     """Return the objects that Helm 4 renders, as a list that may be changed."""
-    return json.loads(_objects4(str(chart), json.dumps(values or {}), release, namespace))
+    return json.loads(
+        _objects4(str(chart), json.dumps(values or {}), release, namespace)
+    )
 
 
 def render_files(
@@ -62,9 +75,13 @@ def render_files(
     namespace: str = NAMESPACE,
     chart: Path = CHART,
 ) -> dict[str, str]:
-    """Return the texts that Helm 4 renders, by template ("templates/podmonitor.yaml"); NOTES.txt is one."""
+    """Return the texts that Helm 4 renders, by template ("templates/podmonitor.yaml");
+    NOTES.txt is one.
+    """
     text = _render4(str(chart), json.dumps(values or {}), release, namespace)
-    return {name.split("/", 1)[1]: content for name, content in json.loads(text).items()}
+    return {
+        name.split("/", 1)[1]: content for name, content in json.loads(text).items()
+    }
 
 
 @functools.lru_cache(maxsize=4)
@@ -75,7 +92,9 @@ def _loaded(chart: str) -> helm_python.Chart:
 @functools.lru_cache(maxsize=512)
 def _render4(chart: str, values: str, release: str, namespace: str) -> str:
     try:
-        return json.dumps(_loaded(chart).render(json.loads(values), name=release, namespace=namespace))
+        return json.dumps(
+            _loaded(chart).render(json.loads(values), name=release, namespace=namespace)
+        )
     except helm_python.HelmError as error:
         raise RenderError(str(error)) from error
 
@@ -84,7 +103,12 @@ def _render4(chart: str, values: str, release: str, namespace: str) -> str:
 def _objects4(chart: str, values: str, release: str, namespace: str) -> str:
     files = json.loads(_render4(chart, values, release, namespace))
     return json.dumps(
-        [obj for name, text in sorted(files.items()) if name.endswith(".yaml") for obj in documents(text)]
+        [
+            obj
+            for name, text in sorted(files.items())
+            if name.endswith(".yaml")
+            for obj in documents(text)
+        ]
     )
 
 
@@ -97,8 +121,12 @@ volumes:
 """
 
 
-def named_templates(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the container that the chart's named template renders, and the volumes that it mounts."""
+def named_templates(
+    values: Mapping[str, Any],
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the container that the chart's named template renders, and the volumes
+    that it mounts.
+    """
     (named,) = render(values, chart=Path(_named_chart().name))
     return named["container"], named["volumes"]
 
@@ -108,14 +136,22 @@ def _named_chart() -> tempfile.TemporaryDirectory[str]:
     scratch = tempfile.TemporaryDirectory(prefix="named-")
     chart = Path(scratch.name)
     (chart / "templates").mkdir()
-    for path in (CHART / "Chart.yaml", CHART / "values.yaml", *(CHART / "templates").glob("_*.tpl")):
+    for path in (
+        CHART / "Chart.yaml",
+        CHART / "values.yaml",
+        *(CHART / "templates").glob("_*.tpl"),
+    ):
         shutil.copy(path, chart / path.relative_to(CHART))
     (chart / "templates" / "named.yaml").write_text(_NAMED)
     return scratch
 
 
-def refusal(values: Mapping[str, Any], helm: Callable[..., object] = render, **options: Any) -> str:
-    """Return the message with which values are refused; Helm's output if `fail` did not refuse them."""
+def refusal(
+    values: Mapping[str, Any], helm: Callable[..., object] = render, **options: Any
+) -> str:
+    """Return the message with which values are refused; Helm's output if `fail` did not
+    refuse them.
+    """
     try:
         helm(values, **options)
     except RenderError as error:
@@ -129,10 +165,22 @@ def helm3() -> Path:
 
 
 def render_helm3(
-    values: Mapping[str, Any] | None = None, *, release: str = RELEASE, namespace: str = NAMESPACE
+    values: Mapping[str, Any] | None = None,
+    *,
+    release: str = RELEASE,
+    namespace: str = NAMESPACE,
 ) -> list[dict[str, Any]]:
     """Return the objects that Helm 3 renders."""
-    command = (helm3(), "template", release, CHART, "--namespace", namespace, "--values", "-")
+    command = (
+        helm3(),
+        "template",
+        release,
+        CHART,
+        "--namespace",
+        namespace,
+        "--values",
+        "-",
+    )
     done = subprocess.run(
         (*command, "--kube-version", KUBE_VERSION),
         input=json.dumps(values or {}),
@@ -141,5 +189,7 @@ def render_helm3(
         timeout=300,
     )
     if done.returncode != 0:
-        raise RenderError(re.sub(r"^WARNING: .*\n", "", done.stderr, flags=re.MULTILINE).strip())
+        raise RenderError(
+            re.sub(r"^WARNING: .*\n", "", done.stderr, flags=re.MULTILINE).strip()
+        )
     return documents(done.stdout)

@@ -1,7 +1,7 @@
 """YAML as Kubernetes and Helm read it.
 
-PyYAML differs where a forgotten quote does harm: it reads `1e3` as text and `2026-01-01` as a date, and lets
-a key stand twice.
+PyYAML differs where a forgotten quote does harm: it reads `1e3` as text and
+`2026-01-01` as a date, and lets a key stand twice.
 """
 
 import re
@@ -17,9 +17,13 @@ _PREFIX = "tag:yaml.org,2002:"
 
 
 class _Loader(yaml.CSafeLoader):
-    """PyYAML's loader with go-yaml's idea of numbers, and no dates; no key may stand twice."""
+    """PyYAML's loader with go-yaml's idea of numbers, and no dates; no key may stand
+    twice.
+    """
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(
+        self, node: yaml.MappingNode, deep: bool = False
+    ) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
             name = self.construct_object(key, deep=True)
@@ -33,7 +37,13 @@ _Loader.yaml_implicit_resolvers = {
     first: [
         (tag, pattern)
         for tag, pattern in resolvers
-        if tag not in {f"{_PREFIX}timestamp", f"{_PREFIX}float", f"{_PREFIX}int", f"{_PREFIX}value"}
+        if tag
+        not in {
+            f"{_PREFIX}timestamp",
+            f"{_PREFIX}float",
+            f"{_PREFIX}int",
+            f"{_PREFIX}value",
+        }
     ]
     for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
 }
@@ -43,6 +53,8 @@ _Loader.add_implicit_resolver(f"{_PREFIX}float", _FLOAT, list("-+0123456789."))
 
 def documents(text: str) -> list[dict[str, Any]]:
     """Return the objects of a YAML stream; empty documents are none."""
-    found = [document for document in yaml.load_all(text, _Loader) if document is not None]
+    found = [
+        document for document in yaml.load_all(text, _Loader) if document is not None
+    ]
     assert all(isinstance(document, dict) for document in found), found
     return found

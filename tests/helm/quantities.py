@@ -5,10 +5,18 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|e[+-]?[0-9]+)?")
+_QUANTITY = re.compile(
+    r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|e[+-]?[0-9]+)?"
+)
 _UNITS = {
-    **{unit: Fraction(1000) ** power for power, unit in enumerate(("n", "u", "m", "", *"kMGTPE"), start=-3)},
-    **{f"{unit}i": Fraction(1024) ** power for power, unit in enumerate("KMGTPE", start=1)},
+    **{
+        unit: Fraction(1000) ** power
+        for power, unit in enumerate(("n", "u", "m", "", *"kMGTPE"), start=-3)
+    },
+    **{
+        f"{unit}i": Fraction(1024) ** power
+        for power, unit in enumerate("KMGTPE", start=1)
+    },
 }
 _COMPUTE = ("cpu", "memory")
 
@@ -18,15 +26,20 @@ def quantity(text: str | float) -> Fraction:
     match = _QUANTITY.fullmatch(str(text))
     if match is None:
         raise ValueError(f"not a quantity: {text!r}")
-    number, unit = match[1], match[2] or ""
-    return Fraction(number) * (_UNITS[unit] if unit in _UNITS else Fraction(10) ** int(unit[1:]))
+    number = match[1]
+    unit = match[2] or ""
+    return Fraction(number) * (
+        _UNITS[unit] if unit in _UNITS else Fraction(10) ** int(unit[1:])
+    )
 
 
 def qos_class(pod: Mapping[str, Any]) -> str:
-    """Return "Guaranteed", "Burstable" or "BestEffort" of a pod's spec, as the API server computes it.
+    """Return "Guaranteed", "Burstable" or "BestEffort" of a pod's spec, as the API
+    server computes it.
 
-    Every container counts, init containers too. A limit without a request is the request as well. A pod is
-    Guaranteed if each container limits CPU and memory, and requests what it limits.
+    Every container counts, init containers too. A limit without a request is the
+    request as well. A pod is Guaranteed if each container limits CPU and memory, and
+    requests what it limits.
     """
     amounts = []
     for container in (*(pod.get("initContainers") or ()), *pod["containers"]):
@@ -35,10 +48,17 @@ def qos_class(pod: Mapping[str, Any]) -> str:
         amounts.append((limits | _compute(resources.get("requests")), limits))
     if not any(requests for requests, _ in amounts):
         return "BestEffort"
-    guaranteed = all(requests == limits and len(limits) == len(_COMPUTE) for requests, limits in amounts)
-    return "Guaranteed" if guaranteed else "Burstable"
+    guaranteed = all(
+        requests == limits and len(limits) == len(_COMPUTE)
+        for requests, limits in amounts
+    )
+    if guaranteed:
+        return "Guaranteed"
+    return "Burstable"
 
 
 def _compute(amounts: Mapping[str, str] | None) -> dict[str, Fraction]:
-    found = {name: quantity(amounts[name]) for name in _COMPUTE if name in (amounts or {})}
+    found = {
+        name: quantity(amounts[name]) for name in _COMPUTE if name in (amounts or {})
+    }
     return {name: amount for name, amount in found.items() if amount > 0}

@@ -1,4 +1,6 @@
-"""What users of charts type from habit works, or is refused with the name that this chart has for it."""
+"""What users of charts type from habit works, or is refused with the name that this
+chart has for it.
+"""
 
 import json
 import re
@@ -27,17 +29,28 @@ from .value_cases import (
 
 
 def test_other_charts_names_are_refused_with_ours() -> None:
-    """One sentence with the path as it was typed; each remedy names a value that there is."""
+    """One sentence with the path as it was typed; each remedy names a value that there
+    is.
+    """
     remedies = {
         (*path, name): one["description"].removeprefix("No value of this chart: ")
         for path, level in levels()
         for name, one in level["properties"].items()
         if one.get("$comment") == "refused"
     }
-    most = ("volumes", "volumeMounts", "extraContainers", "initContainers", "readinessProbe", "hostNetwork")
+    most = (
+        "volumes",
+        "volumeMounts",
+        "extraContainers",
+        "initContainers",
+        "readinessProbe",
+        "hostNetwork",
+    )
     assert {(name,) for name in (*most, "releaseLabel", "selfMonitor")} < set(remedies)
     assert len(remedies) <= 20
-    known = {".".join(path[:depth]) for path in LEAVES for depth in range(1, len(path) + 1)}
+    known = {
+        ".".join(path[:depth]) for path in LEAVES for depth in range(1, len(path) + 1)
+    }
     for path, remedy in remedies.items():
         assert known & {word.strip(".,:()") for word in remedy.split()}, path
     for path in remedies:
@@ -47,14 +60,20 @@ def test_other_charts_names_are_refused_with_ours() -> None:
 
 @pytest.mark.full  # the operator's schemas need Node
 def test_null_leaves_any_value_out() -> None:
-    """Of every part at once: it renders, or is refused with a message of the chart's own."""
+    """Of every part at once: it renders, or is refused with a message of the chart's
+    own.
+    """
     parts = sorted({path[0] for path in LEAVES})
     for base in (EVERYTHING_BESIDE, EVERYTHING_ALONE):
         for part in parts:
-            paths = [path for path in LEAVES if path[0] == part and path[-1] != "enabled"]
+            paths = [
+                path for path in LEAVES if path[0] == part and path[-1] != "enabled"
+            ]
             # What has no default, Helm hands to the schema as null.
             optional = [
-                path for path in paths if path not in REQUIRED and value_at(DEFAULTS, path) is not None
+                path
+                for path in paths
+                if path not in REQUIRED and value_at(DEFAULTS, path) is not None
             ]
             nulls = [nested(path, None) for path in optional]
             try:
@@ -63,7 +82,11 @@ def test_null_leaves_any_value_out() -> None:
                 if not error.refusal:
                     raise
             else:
-                found = [(obj["kind"], problem) for obj in objects if (problem := problems(obj, "1.36"))]
+                found = [
+                    (obj["kind"], problem)
+                    for obj in objects
+                    if (problem := problems(obj, "1.36"))
+                ]
                 assert found == [], part
 
 
@@ -72,13 +95,19 @@ def test_null_is_refused_where_there_is_no_empty_value() -> None:
     assert {("exporter", "port"), ("tap", "tls"), ("image", "pullPolicy")} < REQUIRED
     for path in REQUIRED:
         assert re.search(f"missing propert.*'{path[-1]}'", refusal(nested(path, None)))
-    assert "/exporter/settings/log.level': got null" in refusal(at(exporter__settings={"log.level": None}))
+    assert "/exporter/settings/log.level': got null" in refusal(
+        at(exporter__settings={"log.level": None})
+    )
 
 
 def test_null_leaves_out_what_kubernetes_would_get() -> None:
-    """No liveness probe for groups of pods, no user on OpenShift; empty text where Helm 3.6 ignores null."""
+    """No liveness probe for groups of pods, no user on OpenShift; empty text where Helm
+    3.6 ignores null.
+    """
     for user in (None, ""):
-        values = at(exporter__livenessProbe=None, exporter__securityContext__runAsUser=user)
+        values = at(
+            exporter__livenessProbe=None, exporter__securityContext__runAsUser=user
+        )
         container, _ = named_templates(merged(IMAGE, values))
         assert "livenessProbe" not in container
         assert "runAsUser" not in container["securityContext"]
@@ -92,15 +121,23 @@ def test_the_policy_has_the_version_that_the_cluster_has() -> None:
     command = (helm3(), "template", "specdec", CHART, "--values", "-", "--kube-version")
     for options, wanted in (
         (("1.36.2",), "v1"),
-        (("1.35.0", "--api-versions", f"{api}/v1beta1/MutatingAdmissionPolicy"), "v1beta1"),
+        (
+            ("1.35.0", "--api-versions", f"{api}/v1beta1/MutatingAdmissionPolicy"),
+            "v1beta1",
+        ),
         (("1.35.0", "--set", "injection.apiVersion=v1beta1"), "v1beta1"),
         (("1.35.0",), ""),
     ):
         done = subprocess.run(
-            (*command, *options), input=json.dumps(INJECTION), capture_output=True, text=True
+            (*command, *options),
+            input=json.dumps(INJECTION),
+            capture_output=True,
+            text=True,
         )
         if wanted:
-            versions = {obj["apiVersion"] for obj in yaml.safe_load_all(done.stdout) if obj}
+            versions = {
+                obj["apiVersion"] for obj in yaml.safe_load_all(done.stdout) if obj
+            }
             assert versions == {f"{api}/{wanted}"}, done.stderr
         else:
             assert "injection.enabled needs MutatingAdmissionPolicy" in done.stderr

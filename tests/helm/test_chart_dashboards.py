@@ -1,4 +1,6 @@
-"""The ConfigMaps carry the generated dashboards, whole, and a release of everything fits into its Secret."""
+"""The ConfigMaps carry the generated dashboards, whole, and a release of everything
+fits into its Secret.
+"""
 
 import base64
 import gzip
@@ -8,8 +10,13 @@ from typing import Any
 from .charts import CHART, ROOT, render, render_files
 from .value_cases import DASHBOARDS, EVERYTHING_ALONE, EVERYTHING_BESIDE, merged, on
 
-BOARDS = {path.name: path.read_text("utf-8") for path in sorted((ROOT / "dashboards/json").glob("*.json"))}
-SHORT = sorted(name.removeprefix("vllm-specdec-").removesuffix(".json") for name in BOARDS)
+BOARDS = {
+    path.name: path.read_text("utf-8")
+    for path in sorted((ROOT / "dashboards/json").glob("*.json"))
+}
+SHORT = sorted(
+    name.removeprefix("vllm-specdec-").removesuffix(".json") for name in BOARDS
+)
 MIB = 1024 * 1024
 
 
@@ -19,14 +26,18 @@ def board_maps(**values: Any) -> list[dict[str, Any]]:
 
 
 def test_every_dashboard_is_there_word_for_word() -> None:
-    """One small ConfigMap for each: legends such as {{pod}} are Grafana's, and not Helm's."""
+    """One small ConfigMap for each: legends such as {{pod}} are Grafana's, and not
+    Helm's.
+    """
     found: dict[str, str] = {}
     for obj in board_maps():
         assert len(obj["data"]) == 1
         found |= obj["data"]
         # As Grafana in kube-prometheus-stack looks for them.
         assert obj["metadata"]["labels"]["grafana_dashboard"] == "1"
-        assert obj["metadata"]["annotations"] == {"grafana_folder": "vLLM speculative decoding"}
+        assert obj["metadata"]["annotations"] == {
+            "grafana_folder": "vLLM speculative decoding"
+        }
     assert {name: text.rstrip("\n") for name, text in found.items()} == {
         name: text.rstrip("\n") for name, text in BOARDS.items()
     }
@@ -38,9 +49,16 @@ def test_a_board_off_is_that_one_less() -> None:
     for board in SHORT:
         boards = {other: other == board for other in SHORT}
         objects = render(
-            merged(DASHBOARDS, on("dashboards.grafanaDashboard"), {"dashboards": {"boards": boards}})
+            merged(
+                DASHBOARDS,
+                on("dashboards.grafanaDashboard"),
+                {"dashboards": {"boards": boards}},
+            )
         )
-        assert [obj["metadata"]["name"].endswith(f"-{board}") for obj in objects] == [True, True]
+        assert [obj["metadata"]["name"].endswith(f"-{board}") for obj in objects] == [
+            True,
+            True,
+        ]
 
 
 def test_grafana_finds_them_by_label_and_folder() -> None:
@@ -52,9 +70,15 @@ def test_grafana_finds_them_by_label_and_folder() -> None:
 
 
 def test_the_operators_resources_refer_to_the_config_maps() -> None:
-    """Name, key and namespace of each GrafanaDashboard are those of a ConfigMap of the release."""
+    """Name, key and namespace of each GrafanaDashboard are those of a ConfigMap of the
+    release.
+    """
     objects = render(
-        merged(DASHBOARDS, on("dashboards.grafanaDashboard"), {"dashboards": {"namespace": "grafana"}})
+        merged(
+            DASHBOARDS,
+            on("dashboards.grafanaDashboard"),
+            {"dashboards": {"namespace": "grafana"}},
+        )
     )
     maps = {
         (obj["metadata"]["namespace"], obj["metadata"]["name"], key)
@@ -63,19 +87,27 @@ def test_the_operators_resources_refer_to_the_config_maps() -> None:
     }
     boards = [obj for obj in objects if obj["kind"] == "GrafanaDashboard"]
     refs = {
-        (obj["metadata"]["namespace"], *(obj["spec"]["configMapRef"][part] for part in ("name", "key")))
+        (
+            obj["metadata"]["namespace"],
+            *(obj["spec"]["configMapRef"][part] for part in ("name", "key")),
+        )
         for obj in boards
     }
     assert refs == maps
     assert len(refs) == len(BOARDS)
-    # Their label is for the sidecar of Grafana's chart: a GrafanaDashboard is no ConfigMap.
+    # Their label is for the sidecar of Grafana's chart: a GrafanaDashboard is no
+    # ConfigMap.
     assert all("grafana_dashboard" not in obj["metadata"]["labels"] for obj in boards)
 
 
 def test_a_release_of_everything_fits_into_its_secret() -> None:
-    """Helm stores chart, values and manifest gzipped and in base64, in one Secret of at most 1 MiB."""
+    """Helm stores chart, values and manifest gzipped and in base64, in one Secret of at
+    most 1 MiB.
+    """
     ignored = {
-        line.strip("/") for line in (CHART / ".helmignore").read_text().split() if not line.startswith("#")
+        line.strip("/")
+        for line in (CHART / ".helmignore").read_text().split()
+        if not line.startswith("#")
     }
     files = {
         path.relative_to(CHART).as_posix(): base64.b64encode(path.read_bytes()).decode()
@@ -84,4 +116,7 @@ def test_a_release_of_everything_fits_into_its_secret() -> None:
     }
     for values in (EVERYTHING_BESIDE, EVERYTHING_ALONE):
         record = {"chart": files, "config": values, "manifest": render_files(values)}
-        assert len(base64.b64encode(gzip.compress(json.dumps(record).encode(), 9))) < MIB // 2
+        assert (
+            len(base64.b64encode(gzip.compress(json.dumps(record).encode(), 9)))
+            < MIB // 2
+        )

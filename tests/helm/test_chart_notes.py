@@ -31,21 +31,26 @@ def test_what_is_missing_is_said() -> None:
     """The words are in the notes for some values, and not in those for others."""
     amounts = {"cpu": "1", "memory": "256Mi"}
     ample = at(exporter__resources={"requests": amounts, "limits": amounts})
-    unknown, tapped = (
-        at(exporter__specConfig=""),
-        "exporter.resources are those of an exporter without the tap",
-    )
+    unknown = at(exporter__specConfig="")
+    tapped = "exporter.resources are those of an exporter without the tap"
     for words, missing, there in (
         ("Nothing is installed yet", {}, SIDECAR),
         ("exporter.specConfig is empty", merged(STANDALONE, unknown), STANDALONE),
         ("exporter.specConfig is empty", merged(INJECTION, unknown), INJECTION),
         (tapped, merged(STANDALONE, TAP_ALONE), merged(STANDALONE, TAP_ALONE, ample)),
         (tapped, merged(INJECTION, TAP), merged(INJECTION, TAP, ample)),
-        ("prometheusRule.runbookUrl", merged(RULES, at(prometheusRule__runbookUrl="")), EVERYTHING_BESIDE),
+        (
+            "prometheusRule.runbookUrl",
+            merged(RULES, at(prometheusRule__runbookUrl="")),
+            EVERYTHING_BESIDE,
+        ),
         ("prometheusRule.grafanaUrl", RULES, EVERYTHING_BESIDE),
         ("alertmanagerConfigMatcherStrategy", EVERYTHING_BESIDE, RULES),
         (
-            "POST /api/v1/requests on port 9850, with the token of key bearer in Secret specdec-push",
+            (
+                "POST /api/v1/requests on port 9850, with the token of key bearer in "
+                "Secret specdec-push"
+            ),
             merged(INJECTION, PUSH, at(push__key="bearer")),
             INJECTION,
         ),
@@ -60,10 +65,15 @@ def test_what_is_missing_is_said() -> None:
     ):
         assert words in notes(missing), words
         assert words not in notes(there), words
-    command = "helm upgrade specdec YOUR-CHART --namespace monitoring --reset-then-reuse-values"
+    command = (
+        "helm upgrade specdec YOUR-CHART --namespace monitoring "
+        "--reset-then-reuse-values"
+    )
     for values in ({}, SIDECAR):
         assert "Upgrade with -f values.yaml" in notes(values)
-    assert [word for word in (command, "prometheusLabels.release=") if word not in notes({})] == []
+    assert [
+        word for word in (command, "prometheusLabels.release=") if word not in notes({})
+    ] == []
 
 
 def test_the_labels_that_prometheus_must_look_for_are_said() -> None:
@@ -75,10 +85,16 @@ def test_the_labels_that_prometheus_must_look_for_are_said() -> None:
     }.items():
         assert "WITHOUT labels" in notes(bare), part
         labelled = notes(
-            merged(bare, {part: {"labels": {"b": "c"}}}, at(prometheusLabels={"release": "kps"}))
+            merged(
+                bare,
+                {part: {"labels": {"b": "c"}}},
+                at(prometheusLabels={"release": "kps"}),
+            )
         )
         assert "WITHOUT labels" not in labelled, part
-        assert [word for word in ("release=kps", "b=c", "Selector") if word not in labelled] == [], part
+        assert [
+            word for word in ("release=kps", "b=c", "Selector") if word not in labelled
+        ] == [], part
 
 
 def test_the_sidecar_is_shown_ready_to_paste() -> None:
@@ -92,11 +108,15 @@ def test_the_sidecar_is_shown_ready_to_paste() -> None:
 
 
 def test_the_service_that_moves_to_the_tap_is_said() -> None:
-    """With its port, the order, and what stays at vLLM; in the standalone pod there is a Service already."""
+    """With its port, the order, and what stays at vLLM; in the standalone pod there is
+    a Service already.
+    """
     assert "tap" not in notes(INJECTION)
     text = notes(merged(INJECTION, TAP, at(tap__port=8443)))
     (patch,) = re.findall(r"--type=json -p '(.*)'", text)
-    assert json.loads(patch) == [{"op": "replace", "path": "/spec/ports/0/targetPort", "value": 8443}]
+    assert json.loads(patch) == [
+        {"op": "replace", "path": "/spec/ports/0/targetPort", "value": 8443}
+    ]
     assert text.index("rollout status") < text.index("kubectl patch service")
     assert "in front of http://127.0.0.1:8000" in text
     assert "go on asking vLLM itself" in text

@@ -1,4 +1,6 @@
-"""What the chart passes on: linked files, Alertmanager's routes and texts, the web configuration."""
+"""What the chart passes on: linked files, Alertmanager's routes and texts, the web
+configuration.
+"""
 
 import json
 import tarfile
@@ -17,7 +19,11 @@ PAGER = {"pagerdutyConfigs": [{"serviceKey": {"name": "pagerduty", "key": "key"}
 
 def rendered(**receivers: object) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the configuration's spec, and the texts beside it."""
-    objects = render(merged(on("alertmanagerConfig"), {"alertmanagerConfig": {"receivers": receivers}}))
+    objects = render(
+        merged(
+            on("alertmanagerConfig"), {"alertmanagerConfig": {"receivers": receivers}}
+        )
+    )
     (config,) = [one for one in objects if one["kind"] == "AlertmanagerConfig"]
     (texts,) = [one for one in objects if one["kind"] == "ConfigMap"]
     return config["spec"], texts["data"]
@@ -37,19 +43,32 @@ def test_a_package_has_the_linked_files_themselves(tmp_path: Path) -> None:
 
 
 def test_routes_inhibitions_and_texts_are_those_of_alerts() -> None:
-    """Nothing of them is lost in the chart, and nothing on the way from alertmanager.yml."""
+    """Nothing of them is lost in the chart, and nothing on the way from
+    alertmanager.yml.
+    """
     spec, texts = rendered(ticket=SLACK)
-    files = {path.name: path.read_text("utf-8") for path in (ROOT / "alerts" / "templates").glob("*.tmpl")}
+    files = {
+        path.name: path.read_text("utf-8")
+        for path in (ROOT / "alerts" / "templates").glob("*.tmpl")
+    }
     assert texts.keys() == files.keys()
-    assert [name for name, text in texts.items() if text.strip() != files[name].strip()] == []
-    converted = json.loads((CHART / "files" / "alertmanagerconfig.json").read_text("utf-8"))
+    assert [
+        name for name, text in texts.items() if text.strip() != files[name].strip()
+    ] == []
+    converted = json.loads(
+        (CHART / "files" / "alertmanagerconfig.json").read_text("utf-8")
+    )
     assert {name: spec[name] for name in ("route", "inhibitRules")} == converted
     source = yaml.safe_load((ROOT / "alerts" / "alertmanager.yml").read_text("utf-8"))
     (ours,) = source["route"]["routes"]
     assert len(spec["inhibitRules"]) == len(source["inhibit_rules"]) > 8
     assert [
-        (one["receiver"], len(one["matchers"]), one.get("continue")) for one in spec["route"]["routes"]
-    ] == [(one["receiver"], len(one["matchers"]), one.get("continue")) for one in ours["routes"]]
+        (one["receiver"], len(one["matchers"]), one.get("continue"))
+        for one in spec["route"]["routes"]
+    ] == [
+        (one["receiver"], len(one["matchers"]), one.get("continue"))
+        for one in ours["routes"]
+    ]
 
 
 def test_receivers_are_the_users_and_what_is_severe_always_reaches_one() -> None:
@@ -62,19 +81,31 @@ def test_receivers_are_the_users_and_what_is_severe_always_reaches_one() -> None
     ):
         spec, _ = rendered(**given)
         receivers = {one.pop("name"): one for one in spec["receivers"]}
-        wanted = {"page": page, "ticket": ticket, "hints": {}, "watchdog": given.get("watchdog", {})}
+        wanted = {
+            "page": page,
+            "ticket": ticket,
+            "hints": {},
+            "watchdog": given.get("watchdog", {}),
+        }
         assert receivers.items() >= wanted.items()
 
 
 def test_the_test_pod_asks_the_service_with_the_web_configuration() -> None:
-    """By the Service's name and port, with the command that the image has for it, and the same files."""
+    """By the Service's name and port, with the command that the image has for it, and
+    the same files.
+    """
     values = {
         "standalone": {"service": {"port": 81}},
         "imagePullSecrets": [{"name": "pull"}],
-        "webConfig": {"existingSecret": "web", "mountPath": "/etc/specdec", "key": "w.yml"},
+        "webConfig": {
+            "existingSecret": "web",
+            "mountPath": "/etc/specdec",
+            "key": "w.yml",
+        },
     }
     by_kind = {one["kind"]: one for one in render(merged(STANDALONE, values))}
-    deployment, pod = by_kind["Deployment"]["spec"]["template"]["spec"], by_kind["Pod"]["spec"]
+    deployment = by_kind["Deployment"]["spec"]["template"]["spec"]
+    pod = by_kind["Pod"]["spec"]
     web = "--web.config.file=/etc/specdec/w.yml"
     for spec in (deployment, pod):
         (container,) = spec["containers"]
@@ -84,4 +115,8 @@ def test_the_test_pod_asks_the_service_with_the_web_configuration() -> None:
         assert [volume["name"] for volume in spec["volumes"]] == [mount["name"]]
         assert spec["imagePullSecrets"] == [{"name": "pull"}]
     service = by_kind["Service"]["metadata"]["name"]
-    assert pod["containers"][0]["args"] == ["health", f"--web.listen-address={service}:81", web]
+    assert pod["containers"][0]["args"] == [
+        "health",
+        f"--web.listen-address={service}:81",
+        web,
+    ]

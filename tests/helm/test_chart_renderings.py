@@ -1,4 +1,6 @@
-"""Whatever the values: an API server takes what the chart renders, and nothing of it endangers vLLM."""
+"""Whatever the values: an API server takes what the chart renders, and nothing of it
+endangers vLLM.
+"""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +15,15 @@ from hypothesis import strategies as st
 from vllm_specdec_exporter.cli import main
 
 from .api_rules import containers_of, pod_spec
-from .charts import CHART, SIDECAR_PORT, RenderError, named_templates, render, render_files, render_helm3
+from .charts import (
+    CHART,
+    SIDECAR_PORT,
+    RenderError,
+    named_templates,
+    render,
+    render_files,
+    render_helm3,
+)
 from .manifest_schemas import is_operators, problems, problems_everywhere, title
 from .quantities import qos_class
 from .value_cases import (
@@ -36,13 +46,25 @@ Objects = list[dict[str, Any]]
 CLUSTER_WIDE = {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
 #: No role, binding or service account: the exporter never accesses the API server.
 KINDS = CLUSTER_WIDE | {
-    *("ConfigMap", "PodMonitor", "ServiceMonitor", "PrometheusRule", "GrafanaDashboard"),
-    *("AlertmanagerConfig", "Deployment", "Service", "NetworkPolicy", "Pod"),
+    "ConfigMap",
+    "PodMonitor",
+    "ServiceMonitor",
+    "PrometheusRule",
+    "GrafanaDashboard",
+    "AlertmanagerConfig",
+    "Deployment",
+    "Service",
+    "NetworkPolicy",
+    "Pod",
 }
 #: Labels of every object.
 LABELS = {
-    *("app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/version"),
-    *("app.kubernetes.io/managed-by", "app.kubernetes.io/part-of", "helm.sh/chart"),
+    "app.kubernetes.io/name",
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/version",
+    "app.kubernetes.io/managed-by",
+    "app.kubernetes.io/part-of",
+    "helm.sh/chart",
 }
 #: Of Deployments: it cannot change, so it has nothing that does.
 SELECTOR = {"app.kubernetes.io/name", "app.kubernetes.io/instance"}
@@ -64,23 +86,33 @@ def rendered(case: ValueCase) -> Objects:
 def by_identity(objects: Objects) -> dict[tuple[str, ...], dict[str, Any]]:
     """Return objects by what makes them the same object."""
     return {
-        (obj["apiVersion"], obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]): obj
+        (
+            obj["apiVersion"],
+            obj["kind"],
+            obj["metadata"].get("namespace", ""),
+            obj["metadata"]["name"],
+        ): obj
         for obj in objects
     }
 
 
 def assert_sound(case: ValueCase) -> None:
-    """What must hold for every rendering; the operator's schemas, which need Node, are left out."""
+    """What must hold for every rendering; the operator's schemas, which need Node, are
+    left out.
+    """
     objects = rendered(case)
     found = {title(obj): problems(obj) for obj in objects if not is_operators(obj)}
     assert [one for one in found.items() if one[1]] == []
-    assert len(by_identity(objects)) == len(objects), "two objects of one name overwrite each other"
+    assert len(by_identity(objects)) == len(objects), (
+        "two objects of one name overwrite each other"
+    )
     if "extraManifests" in case.values:
         return  # these are the user's
     for obj in objects:
         assert_metadata(obj, case)
         assert not has_null(obj), title(obj)
-        # `kubectl apply` and Argo CD write the whole object into an annotation of itself.
+        # `kubectl apply` and Argo CD write the whole object into an annotation of
+        # itself.
         assert len(json.dumps(obj).encode()) < 262_144, title(obj)
         spec = pod_spec(obj)
         if spec is not None:
@@ -89,7 +121,11 @@ def assert_sound(case: ValueCase) -> None:
             assert not any("hostPath" in volume for volume in spec.get("volumes", ()))
             for container in containers_of(spec):
                 assert_container(container)
-    by_kind = {obj["kind"]: obj for obj in objects if not obj["metadata"]["name"].endswith("-vllm")}
+    by_kind = {
+        obj["kind"]: obj
+        for obj in objects
+        if not obj["metadata"]["name"].endswith("-vllm")
+    }
     assert_standalone(by_kind)
     assert_ports(by_kind, case)
     assert_policies(objects, case)
@@ -104,18 +140,32 @@ def has_null(value: object) -> bool:
 
 def assert_metadata(obj: Mapping[str, Any], case: ValueCase) -> None:
     """Labels, name and namespace; those of the user are on everything."""
-    metadata, labels = obj["metadata"], obj["metadata"]["labels"]
+    metadata = obj["metadata"]
+    labels = obj["metadata"]["labels"]
     assert obj["kind"] in KINDS
     assert ("namespace" in metadata) != (obj["kind"] in CLUSTER_WIDE)
     assert len(metadata["name"]) <= 63
     assert labels.keys() >= LABELS
-    fixed = {"instance": case.release, "managed-by": "Helm", "part-of": "vllm-specdec-exporter"}
-    assert labels.items() >= {f"app.kubernetes.io/{name}": one for name, one in fixed.items()}.items()
-    own = {name: one for name, one in case.values.get("commonLabels", {}).items() if name not in LABELS}
+    fixed = {
+        "instance": case.release,
+        "managed-by": "Helm",
+        "part-of": "vllm-specdec-exporter",
+    }
+    assert (
+        labels.items()
+        >= {f"app.kubernetes.io/{name}": one for name, one in fixed.items()}.items()
+    )
+    own = {
+        name: one
+        for name, one in case.values.get("commonLabels", {}).items()
+        if name not in LABELS
+    }
     if not own.keys() & case.values.get("dashboards", {}).get("labels", {}).keys():
         assert labels.items() >= own.items()
     selected = obj["apiVersion"] == "monitoring.coreos.com/v1"
-    assert selected * case.values.get("prometheusLabels", {}).get("tenant", "") == labels.get("tenant", "")
+    assert selected * case.values.get("prometheusLabels", {}).get(
+        "tenant", ""
+    ) == labels.get("tenant", "")
     annotations = case.values.get("commonAnnotations", {})
     assert metadata.get("annotations", {}).items() >= annotations.items()
 
@@ -132,51 +182,76 @@ def assert_container(container: Mapping[str, Any], port_name: str = "metrics") -
     assert port["name"] == port_name
     assert [other["name"] for other in others] in ([], ["tap"])
     probe = container["livenessProbe"]
-    assert probe.get("httpGet", {}).get("path", "/-/healthy") == "/-/healthy", "others may depend on vLLM"
+    assert probe.get("httpGet", {}).get("path", "/-/healthy") == "/-/healthy", (
+        "others may depend on vLLM"
+    )
     # The number works in every version, also for a sidecar.
     assert (probe.get("httpGet") or probe["tcpSocket"])["port"] == port["containerPort"]
     assert probe["periodSeconds"] * probe["failureThreshold"] >= 30
 
 
 def assert_standalone(objects: Mapping[str, dict[str, Any]]) -> None:
-    """Service and ServiceMonitor find the Deployment's pod (or Service), and never the test's pod."""
+    """Service and ServiceMonitor find the Deployment's pod (or Service), and never the
+    test's pod.
+    """
     if "Deployment" not in objects:
         assert not objects.keys() & {"Service", "ServiceMonitor", "Pod"}
         return
-    deployment, service = objects["Deployment"]["spec"], objects["Service"]
-    pod, selector = deployment["template"]["metadata"]["labels"], service["spec"]["selector"]
+    deployment = objects["Deployment"]["spec"]
+    service = objects["Service"]
+    pod = deployment["template"]["metadata"]["labels"]
+    selector = service["spec"]["selector"]
     assert set(deployment["selector"]["matchLabels"]) == SELECTOR
-    assert not {"helm.sh/chart", "app.kubernetes.io/version"} & set(pod), "an upgrade would restart the pod"
+    assert not {"helm.sh/chart", "app.kubernetes.io/version"} & set(pod), (
+        "an upgrade would restart the pod"
+    )
     assert selector.items() <= pod.items()
     for spread in deployment["template"]["spec"].get("topologySpreadConstraints", []):
         assert spread["labelSelector"] == deployment["selector"]
     assert not selector.items() <= objects["Pod"]["metadata"]["labels"].items()
     if "ServiceMonitor" in objects:
         spec = objects["ServiceMonitor"]["spec"]
-        assert spec["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
-        assert spec["namespaceSelector"] == {"matchNames": [service["metadata"]["namespace"]]}
-        assert [one["port"] for one in spec["endpoints"]] == [service["spec"]["ports"][0]["name"]]
+        assert (
+            spec["selector"]["matchLabels"].items()
+            <= service["metadata"]["labels"].items()
+        )
+        assert spec["namespaceSelector"] == {
+            "matchNames": [service["metadata"]["namespace"]]
+        }
+        assert [one["port"] for one in spec["endpoints"]] == [
+            service["spec"]["ports"][0]["name"]
+        ]
 
 
 def assert_ports(objects: Mapping[str, dict[str, Any]], case: ValueCase) -> None:
-    """Objects refer to the container's port: by name in monitors, by number elsewhere; never to the tap's."""
+    """Objects refer to the container's port: by name in monitors, by number elsewhere;
+    never to the tap's.
+    """
     values = merged(DEFAULTS, case.values)
-    port, taps = values["exporter"]["port"], [values["tap"]["port"]] * values["tap"]["enabled"]
+    port = values["exporter"]["port"]
+    taps = [values["tap"]["port"]] * values["tap"]["enabled"]
     if monitor := objects.get("PodMonitor"):
-        assert [one["port"] for one in monitor["spec"]["podMetricsEndpoints"]] == [SIDECAR_PORT]
+        assert [one["port"] for one in monitor["spec"]["podMetricsEndpoints"]] == [
+            SIDECAR_PORT
+        ]
     if service := objects.get("Service"):
         metrics, *others = service["spec"]["ports"]
         assert metrics["targetPort"] == port
-        assert [(one["name"], one["targetPort"]) for one in others] == [("tap", one) for one in taps]
+        assert [(one["name"], one["targetPort"]) for one in others] == [
+            ("tap", one) for one in taps
+        ]
     if policy := objects.get("NetworkPolicy"):
         ingress = policy["spec"]["ingress"]
         assert ingress[0]["ports"] == opened(port)
         clients = values["networkPolicy"]["tapFrom"] or None
         wanted = [opened(one) for one in taps]
-        assert [one.get("from") for one in ingress if one.get("ports") in wanted] == [clients] * len(taps)
+        assert [one.get("from") for one in ingress if one.get("ports") in wanted] == [
+            clients
+        ] * len(taps)
     if deployment := objects.get("Deployment"):
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        # Not the sidecars' name: a PodMonitor would find it too, and count everything twice.
+        # Not the sidecars' name: a PodMonitor would find it too, and count everything
+        # twice.
         named = [(one["name"], one["containerPort"]) for one in container["ports"]]
         assert named == [("metrics", port), *(("tap", one) for one in taps)]
         ready = container["readinessProbe"]
@@ -189,22 +264,33 @@ def opened(*ports: int) -> list[dict[str, Any]]:
 
 
 def assert_policies(objects: Objects, case: ValueCase) -> None:
-    """A policy that selects pods of vLLM has only ingress, and keeps the named ports open to all."""
+    """A policy that selects pods of vLLM has only ingress, and keeps the named ports
+    open to all.
+    """
     for spec in (obj["spec"] for obj in objects if obj["kind"] == "NetworkPolicy"):
         assert spec["podSelector"], "it selects every pod of the namespace"
-        if "app.kubernetes.io/instance" not in spec["podSelector"].get("matchLabels", {}):
+        if "app.kubernetes.io/instance" not in spec["podSelector"].get(
+            "matchLabels", {}
+        ):
             kept = case.values["networkPolicy"]["sidecar"]["keepOpen"]
             assert spec["policyTypes"] == ["Ingress"]
             assert {"ports": opened(*kept)} in spec["ingress"]
 
 
 def assert_notes(objects: Objects, case: ValueCase) -> None:
-    """Text for people: no trace of a template, and the objects that others must find by name."""
-    text = render_files(case.values, release=case.release, namespace=case.namespace)["templates/NOTES.txt"]
+    """Text for people: no trace of a template, and the objects that others must find by
+    name.
+    """
+    text = render_files(case.values, release=case.release, namespace=case.namespace)[
+        "templates/NOTES.txt"
+    ]
     for trace in ("<no value>", "map[", "{{", "}}", "%!", "\n\n\n\n"):
         assert trace not in text or trace in str(case.values)
     for obj in objects:
-        named = f"{obj['kind']} {obj['metadata'].get('namespace')}/{obj['metadata']['name']}"
+        named = (
+            f"{obj['kind']} "
+            f"{obj['metadata'].get('namespace')}/{obj['metadata']['name']}"
+        )
         told = obj["kind"] in {"PodMonitor", "ServiceMonitor", "AlertmanagerConfig"}
         assert not told or named.endswith("-vllm") or named in text
 
@@ -213,12 +299,19 @@ def assert_notes(objects: Objects, case: ValueCase) -> None:
 
 EACH = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 #: Flags with files that a Secret would bring.
-FROM_SECRETS = ("--web.config.file=", "--tap.cert-file=", "--tap.key-file=", "--push.bearer-token-file=")
+FROM_SECRETS = (
+    "--web.config.file=",
+    "--tap.cert-file=",
+    "--tap.key-file=",
+    "--push.bearer-token-file=",
+)
 _ONE = {"limits": {"cpu": "1", "memory": "1Gi"}}
 
 
 @EACH
-def test_a_named_set_renders_soundly(case: ValueCase, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_named_set_renders_soundly(
+    case: ValueCase, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The sidecar is native and harmless, and the exporter accepts its flags."""
     assert_sound(case)
     sidecar, _ = named_templates(merged(IMAGE, case.values))
@@ -237,7 +330,11 @@ def test_helms_linter_finds_nothing(name: str) -> None:
     """Not even a warning."""
     (values,) = (dict(case.values) for case in CASES if case.name == name)
     report = helm_python.lint(CHART, values, strict=True, kube_version="v1.36.0")
-    assert [message for message in report["messages"] if message["severity"] >= 2] == report["errors"] == []
+    assert (
+        [message for message in report["messages"] if message["severity"] >= 2]
+        == report["errors"]
+        == []
+    )
 
 
 @pytest.mark.full
@@ -253,37 +350,54 @@ def test_every_kubernetes_the_operator_and_helm_3_agree(case: ValueCase) -> None
 
 #: Anything that people could type: no control characters, which YAML cannot hold.
 TEXT = st.text(
-    st.characters(exclude_categories=("Cs", "Cc", "Cn"), exclude_characters="\x85\u2028\u2029\ufeff"),
+    st.characters(
+        exclude_categories=("Cs", "Cc", "Cn"),
+        exclude_characters="\x85\u2028\u2029\ufeff",
+    ),
     max_size=20,
 )
 MISTAKEN = st.sampled_from(LOOKS_LIKE_ANOTHER_TYPE)
-SWITCHES = sorted(path for path, schema in LEAVES.items() if "boolean" in schema.get("type", ()))
-LABEL = st.from_regex(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,20}[A-Za-z0-9])?)?", fullmatch=True)
+SWITCHES = sorted(
+    path for path, schema in LEAVES.items() if "boolean" in schema.get("type", ())
+)
+LABEL = st.from_regex(
+    r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,20}[A-Za-z0-9])?)?", fullmatch=True
+)
 #: Values that Kubernetes validates, or nobody: the schema leaves them open.
 OPEN: dict[str, st.SearchStrategy[Any]] = {
     "nameOverride": MISTAKEN,
-    "commonLabels": st.dictionaries(st.sampled_from(["common", "example.com/b"]), LABEL),
-    "commonAnnotations": st.dictionaries(st.sampled_from(["common", "example.com/b"]), TEXT),
+    "commonLabels": st.dictionaries(
+        st.sampled_from(["common", "example.com/b"]), LABEL
+    ),
+    "commonAnnotations": st.dictionaries(
+        st.sampled_from(["common", "example.com/b"]), TEXT
+    ),
     "image.tag": MISTAKEN,
     "imagePullSecrets": st.lists(st.fixed_dictionaries({"name": MISTAKEN}), max_size=2),
     "exporter.specConfig": st.one_of(
         TEXT.map(lambda text: json.dumps({"model": text})),
         st.dictionaries(TEXT, st.one_of(TEXT, st.integers())),
     ),
-    "exporter.extraEnv": st.lists(st.fixed_dictionaries({"name": st.just("A"), "value": TEXT}), max_size=1),
+    "exporter.extraEnv": st.lists(
+        st.fixed_dictionaries({"name": st.just("A"), "value": TEXT}), max_size=1
+    ),
     "webConfig.key": MISTAKEN,
     "dashboards.folder": TEXT,
     "dashboards.labelValue": LABEL,
     "prometheusRule.extraLabels": st.dictionaries(st.just("team"), TEXT),
     "prometheusRule.extraAnnotations": st.dictionaries(st.just("note"), TEXT),
-    "podMonitor.relabelings": TEXT.filter(bool).map(lambda text: [{"targetLabel": "a", "replacement": text}]),
+    "podMonitor.relabelings": TEXT.filter(bool).map(
+        lambda text: [{"targetLabel": "a", "replacement": text}]
+    ),
 }
 CONSTRAINED = sorted(
     path
     for path, schema in LEAVES.items()
     if {"enum", "pattern", "minimum"} & set(schema) and ".".join(path) not in OPEN
 )
-RELEASE = st.one_of(MISTAKEN, st.from_regex(r"[a-z]([-a-z0-9.]{0,51}[a-z0-9])?", fullmatch=True))
+RELEASE = st.one_of(
+    MISTAKEN, st.from_regex(r"[a-z]([-a-z0-9.]{0,51}[a-z0-9])?", fullmatch=True)
+)
 
 
 def constrained(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
@@ -293,7 +407,9 @@ def constrained(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
     if "pattern" in schema:
         text = st.from_regex(schema["pattern"], fullmatch=True)
         fits = jsonschema.Draft7Validator(schema).is_valid
-        return text.filter(lambda one: one.isprintable() and len(one) <= 99 and fits(one))
+        return text.filter(
+            lambda one: one.isprintable() and len(one) <= 99 and fits(one)
+        )
     return st.integers(schema["minimum"], min(schema.get("maximum", 2**31), 2**31))
 
 
@@ -316,8 +432,17 @@ def changed(draw: st.DrawFn) -> ValueCase:
 
 
 def refused(case: ValueCase) -> bool:
-    """Whether the chart refuses values that the schema accepts: only with a message of its own."""
-    assert list(jsonschema.Draft7Validator(SCHEMA).iter_errors(merged(DEFAULTS, case.values))) == []
+    """Whether the chart refuses values that the schema accepts: only with a message of
+    its own.
+    """
+    assert (
+        list(
+            jsonschema.Draft7Validator(SCHEMA).iter_errors(
+                merged(DEFAULTS, case.values)
+            )
+        )
+        == []
+    )
     try:
         rendered(case)
     except RenderError as error:
@@ -334,8 +459,12 @@ CHANGED = settings(suppress_health_check=list(HealthCheck))
 @CHANGED
 @given(changed())
 def test_changed_values_are_refused_or_render_soundly(case: ValueCase) -> None:
-    """Never an error of a template, nor an object that is refused or endangers vLLM; the operator's too."""
+    """Never an error of a template, nor an object that is refused or endangers vLLM;
+    the operator's too.
+    """
     if not refused(case):
         assert_sound(case)
-        found = {title(obj): problems(obj) for obj in filter(is_operators, rendered(case))}
+        found = {
+            title(obj): problems(obj) for obj in filter(is_operators, rendered(case))
+        }
         assert [one for one in found.items() if one[1]] == [], json.dumps(case.values)

@@ -1,4 +1,6 @@
-"""The PrometheusRules are the rules that Prometheus loads without Helm, but for what the values say."""
+"""The PrometheusRules are the rules that Prometheus loads without Helm, but for what
+the values say.
+"""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -28,11 +30,15 @@ GRAFANA = "https://grafana.example.com"
 
 
 def rules(**values: Any) -> dict[str, list[dict[str, Any]]]:
-    """The groups of each PrometheusRule, by the file's name; addresses are left as in the files."""
+    """The groups of each PrometheusRule, by the file's name; addresses are left as in
+    the files.
+    """
     given = {"runbookUrl": RUNBOOKS, "grafanaUrl": GRAFANA, **values}
     objects = render(merged(RULES, {"prometheusRule": given}), release="r")
     return {
-        obj["metadata"]["name"].removeprefix("r-vllm-specdec-exporter-"): obj["spec"]["groups"]
+        obj["metadata"]["name"].removeprefix("r-vllm-specdec-exporter-"): obj["spec"][
+            "groups"
+        ]
         for obj in objects
     }
 
@@ -46,20 +52,31 @@ def without(names: set[str]) -> dict[str, list[dict[str, Any]]]:
     left = deepcopy(FILES)
     for groups in left.values():
         for group in groups:
-            group["rules"] = [rule for rule in group["rules"] if rule.get("alert") not in names]
+            group["rules"] = [
+                rule for rule in group["rules"] if rule.get("alert") not in names
+            ]
         groups[:] = [group for group in groups if group["rules"]]
     return {name: groups for name, groups in left.items() if groups}
 
 
 def halves(names: list[str]) -> Iterator[set[str]]:
-    """Sets by which each name is told from every other: those with the bit set in their number, from 1."""
+    """Sets by which each name is told from every other: those with the bit set in their
+    number, from 1.
+    """
     for bit in range(len(names).bit_length()):
         yield {name for number, name in enumerate(names, start=1) if number >> bit & 1}
 
 
 def test_nothing_switched_is_the_files() -> None:
-    """Every group, rule, label, annotation and expression, in the same order; own groups are added."""
-    own = [{"name": "own", "rules": [{"record": "own:up:sum", "expr": "sum(up) # {{ x }}"}]}]
+    """Every group, rule, label, annotation and expression, in the same order; own
+    groups are added.
+    """
+    own = [
+        {
+            "name": "own",
+            "rules": [{"record": "own:up:sum", "expr": "sum(up) # {{ x }}"}],
+        }
+    ]
     assert rules(extraGroups=own) == {**FILES, "extra": own}
 
 
@@ -71,18 +88,26 @@ def test_a_group_off_is_that_file_less() -> None:
 
 
 def test_an_alert_off_is_that_alert_less() -> None:
-    """And nothing else: recording rules stay, no object is without groups, and false disables nothing."""
+    """And nothing else: recording rules stay, no object is without groups, and false
+    disables nothing.
+    """
     for off in (set(ALERTS), *halves(ALERTS)):
         assert rules(disabled={alert: alert in off for alert in ALERTS}) == without(off)
 
 
 def test_addresses_are_replaced_everywhere() -> None:
-    """No address of the files is left, and every link is the old one under the new address."""
-    replaced = rules(runbookUrl="https://r.example.org/x/", grafanaUrl="https://g.example.org/y")
+    """No address of the files is left, and every link is the old one under the new
+    address.
+    """
+    replaced = rules(
+        runbookUrl="https://r.example.org/x/", grafanaUrl="https://g.example.org/y"
+    )
     text = yaml.safe_dump(replaced)
     assert "example.com" not in text
     assert RUNBOOKS not in text
-    back = text.replace("https://r.example.org/x", RUNBOOKS).replace("https://g.example.org/y", GRAFANA)
+    back = text.replace("https://r.example.org/x", RUNBOOKS).replace(
+        "https://g.example.org/y", GRAFANA
+    )
     assert yaml.load(back, yaml.CSafeLoader) == FILES
 
 
@@ -100,7 +125,9 @@ def test_without_addresses_no_alert_has_a_link_to_nowhere() -> None:
 
 
 def test_labels_and_annotations_go_on_every_alert_and_change_none() -> None:
-    """Recording rules get none, which would make other series of theirs; a severity is never overwritten."""
+    """Recording rules get none, which would make other series of theirs; a severity is
+    never overwritten.
+    """
     extra = rules(
         extraLabels={"team": "inference", "severity": "mine"},
         extraAnnotations={"note": "{{ $labels.pod }}", "summary": "mine"},
@@ -108,6 +135,14 @@ def test_labels_and_annotations_go_on_every_alert_and_change_none() -> None:
     wanted = deepcopy(FILES)
     for groups in wanted.values():
         for alert in alerts_of(groups):
-            alert["labels"] = {"team": "inference", "severity": "mine", **alert["labels"]}
-            alert["annotations"] = {"note": "{{ $labels.pod }}", "summary": "mine", **alert["annotations"]}
+            alert["labels"] = {
+                "team": "inference",
+                "severity": "mine",
+                **alert["labels"],
+            }
+            alert["annotations"] = {
+                "note": "{{ $labels.pod }}",
+                "summary": "mine",
+                **alert["annotations"],
+            }
     assert extra == wanted

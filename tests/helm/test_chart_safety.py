@@ -1,4 +1,6 @@
-"""What the chart makes of the values: the container, its flags, image, probes and end, and the monitors."""
+"""What the chart makes of the values: the container, its flags, image, probes and end,
+and the monitors.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,16 @@ from vllm_specdec_exporter import __version__
 
 from .charts import SIDECAR_NAME, named_templates, render
 from .kubernetes_yaml import documents
-from .value_cases import IMAGE, SIDECAR, STANDALONE, TAP_ALONE, VLLM_PODS, at, merged, on
+from .value_cases import (
+    IMAGE,
+    SIDECAR,
+    STANDALONE,
+    TAP_ALONE,
+    VLLM_PODS,
+    at,
+    merged,
+    on,
+)
 
 
 def kinds(*values: Any) -> dict[str, dict[str, Any]]:
@@ -24,7 +35,9 @@ def test_the_sidecar_is_the_one_that_is_documented() -> None:
 
 
 def test_values_arrive_as_flags() -> None:
-    """Whatever quotes, braces or spaces they have; a list is repeated, and text arrives word for word."""
+    """Whatever quotes, braces or spaces they have; a list is repeated, and text arrives
+    word for word.
+    """
     exporter = {
         "vllmUrls": ["http://a:1", "http://b:2"],
         "specConfig": {"method": "eagle3", "model": 'x"y', "num_speculative_tokens": 3},
@@ -46,7 +59,11 @@ def test_values_arrive_as_flags() -> None:
         "--web.config.file=/etc/vllm-specdec-exporter/web/web-config.yml",
         "--log.level=debug",
     ]
-    for text in ('{"method": "ngram",  "prompt_lookup_max": 4}', "{}", '{"model": "b: \\"c\\" {{ d }} #e"}'):
+    for text in (
+        '{"method": "ngram",  "prompt_lookup_max": 4}',
+        "{}",
+        '{"model": "b: \\"c\\" {{ d }} #e"}',
+    ):
         container, _ = named_templates(merged(IMAGE, at(exporter__specConfig=text)))
         assert container["args"][2] == f"--spec.config={text}"
 
@@ -54,16 +71,21 @@ def test_values_arrive_as_flags() -> None:
 def test_the_published_thresholds_are_as_easy_as_with_the_flag() -> None:
     both = ["minimum_drafts=200", "published"]
     for thresholds, given in (
-        *(("published", ["published"]), ({"published": False}, [])),
+        ("published", ["published"]),
+        ({"published": False}, []),
         ({"published": True, "minimum_drafts": 200}, both),
     ):
-        container, _ = named_templates(merged(IMAGE, at(exporter__thresholds=thresholds)))
+        container, _ = named_templates(
+            merged(IMAGE, at(exporter__thresholds=thresholds))
+        )
         flags = [flag for flag in container["args"] if flag.startswith("--threshold")]
         assert flags == [f"--threshold={one}" for one in given]
 
 
 def test_the_tap_and_push_arrive_as_flags() -> None:
-    """Their Secrets are mounted where the flags say; one that is missing does not hold the pod back."""
+    """Their Secrets are mounted where the flags say; one that is missing does not hold
+    the pod back.
+    """
     tap = {
         "enabled": True,
         "port": 8080,
@@ -71,7 +93,9 @@ def test_the_tap_and_push_arrive_as_flags() -> None:
         "drainTimeout": "1m",
         "tls": {"existingSecret": "certificate"},
     }
-    container, volumes = named_templates({**IMAGE, "tap": tap, "push": {"existingSecret": "gateway"}})
+    container, volumes = named_templates(
+        {**IMAGE, "tap": tap, "push": {"existingSecret": "gateway"}}
+    )
     assert container["args"][2:] == [
         "--tap.listen-address=:8080",
         "--tap.upstream=http://127.0.0.1:8001",
@@ -80,42 +104,71 @@ def test_the_tap_and_push_arrive_as_flags() -> None:
         "--tap.key-file=/etc/vllm-specdec-exporter/tap/tls.key",
         "--push.bearer-token-file=/etc/vllm-specdec-exporter/push/token",
     ]
-    assert container["ports"][1] == {"name": "tap", "containerPort": 8080, "protocol": "TCP"}
-    mounts = [("specdec-tap-tls", "tap", "certificate"), ("specdec-push", "push", "gateway")]
+    assert container["ports"][1] == {
+        "name": "tap",
+        "containerPort": 8080,
+        "protocol": "TCP",
+    }
+    mounts = [
+        ("specdec-tap-tls", "tap", "certificate"),
+        ("specdec-push", "push", "gateway"),
+    ]
     assert container["volumeMounts"] == [
-        {"name": name, "mountPath": f"/etc/vllm-specdec-exporter/{folder}", "readOnly": True}
+        {
+            "name": name,
+            "mountPath": f"/etc/vllm-specdec-exporter/{folder}",
+            "readOnly": True,
+        }
         for name, folder, _ in mounts
     ]
     assert volumes == [
-        {"name": name, "secret": {"secretName": secret, "optional": True}} for name, _, secret in mounts
+        {"name": name, "secret": {"secretName": secret, "optional": True}}
+        for name, _, secret in mounts
     ]
 
 
 def test_the_standalone_pod_may_take_its_time_to_end() -> None:
     """As long as the tap may wait for open connections; ten seconds without it."""
     for drain, seconds in (("25s", 35), ("1500ms", 12), ("0s", 10), ("2m", 130)):
-        (deployment, *_) = render(merged(STANDALONE, TAP_ALONE, at(tap__drainTimeout=drain)))
-        assert deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == seconds, drain
+        (deployment, *_) = render(
+            merged(STANDALONE, TAP_ALONE, at(tap__drainTimeout=drain))
+        )
+        assert (
+            deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+            == seconds
+        ), drain
     (deployment, *_) = render(STANDALONE)
     assert deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 10
 
 
 def test_the_image_is_named_in_full() -> None:
-    """A digest pins it; a tag beside it is for people. The registry of a parent chart comes first."""
+    """A digest pins it; a tag beside it is for people.
+
+    The registry of a parent chart comes first.
+    """
     digest = f"sha256:{'a' * 64}"
     for image, expected in (
         ({"repository": "a/b"}, f"a/b:{__version__}"),
-        ({"repository": "b", "registry": "r.example.com:5000/"}, f"r.example.com:5000/b:{__version__}"),
+        (
+            {"repository": "b", "registry": "r.example.com:5000/"},
+            f"r.example.com:5000/b:{__version__}",
+        ),
         ({"repository": "b", "digest": digest}, f"b@{digest}"),
         ({"repository": "b", "tag": "1", "digest": digest}, f"b:1@{digest}"),
     ):
         container, _ = named_templates({"image": {"registry": "", **image}})
         assert container["image"] == expected
-    pulled = at(imagePullSecrets=["a", {"name": "b"}], global__imagePullSecrets=[{"name": "g"}])
+    pulled = at(
+        imagePullSecrets=["a", {"name": "b"}], global__imagePullSecrets=[{"name": "g"}]
+    )
     pod = kinds(STANDALONE, pulled)["Deployment"]["spec"]["template"]["spec"]
     assert pod["imagePullSecrets"] == [{"name": "g"}, {"name": "a"}, {"name": "b"}]
-    container, _ = named_templates(merged(IMAGE, at(global__imageRegistry="mirror.test/team")))
-    assert container["image"].startswith(f"mirror.test/team/{IMAGE['image']['repository']}:")
+    container, _ = named_templates(
+        merged(IMAGE, at(global__imageRegistry="mirror.test/team"))
+    )
+    assert container["image"].startswith(
+        f"mirror.test/team/{IMAGE['image']['repository']}:"
+    )
 
 
 def test_the_standalone_exporter_is_one_and_its_probes_need_no_vllm() -> None:
@@ -127,13 +180,17 @@ def test_the_standalone_exporter_is_one_and_its_probes_need_no_vllm() -> None:
     assert container["name"] != SIDECAR_NAME
     assert "restartPolicy" not in container
     # A sidecar waits with its errors; a pod of its own may fail visibly.
-    assert not [one for one in container["args"] if one.startswith("--startup.on-error")]
+    assert not [
+        one for one in container["args"] if one.startswith("--startup.on-error")
+    ]
     assert container["readinessProbe"]["httpGet"]["path"] == "/-/ready"
     assert container["livenessProbe"]["httpGet"]["path"] == "/-/healthy"
 
 
 def test_tls_changes_probes_and_monitors_together() -> None:
-    """With TLS the kubelet only looks whether the port is open: it has no client certificate."""
+    """With TLS the kubelet only looks whether the port is open: it has no client
+    certificate.
+    """
     for web, scheme, way in (
         ({}, "http", "httpGet"),
         ({"existingSecret": "web"}, "http", "httpGet"),
@@ -144,15 +201,28 @@ def test_tls_changes_probes_and_monitors_together() -> None:
         for probe in ("livenessProbe", "readinessProbe"):
             assert way in pod["containers"][0][probe], web
         assert objects["ServiceMonitor"]["spec"]["endpoints"][0]["scheme"] == scheme
-        secret = {"name": "specdec-web-config", "secret": {"secretName": "web", "optional": True}}
+        secret = {
+            "name": "specdec-web-config",
+            "secret": {"secretName": "web", "optional": True},
+        }
         assert pod.get("volumes", []) == ([secret] if web else [])
 
 
 def test_monitors_set_the_job_that_rules_look_for() -> None:
-    """Whatever the release is called; relabelings of the user's come behind it. vLLM has a job of its own."""
+    """Whatever the release is called; relabelings of the user's come behind it. vLLM
+    has a job of its own.
+    """
     own = [{"targetLabel": "x", "replacement": "y", "action": "replace"}]
-    job = [{"targetLabel": "job", "replacement": "vllm-specdec-exporter", "action": "replace"}]
-    (monitor,) = render(merged(SIDECAR, at(podMonitor__relabelings=own)), release="other")
+    job = [
+        {
+            "targetLabel": "job",
+            "replacement": "vllm-specdec-exporter",
+            "action": "replace",
+        }
+    ]
+    (monitor,) = render(
+        merged(SIDECAR, at(podMonitor__relabelings=own)), release="other"
+    )
     assert monitor["spec"]["podMetricsEndpoints"][0]["relabelings"] == job + own
     # In all namespaces: the port's name is what picks the pods.
     assert monitor["spec"]["selector"] == {}
@@ -160,5 +230,9 @@ def test_monitors_set_the_job_that_rules_look_for() -> None:
     values = at(serviceMonitor__relabelings=own)
     service = kinds(STANDALONE, on("serviceMonitor"), values)["ServiceMonitor"]["spec"]
     assert service["endpoints"][0]["relabelings"] == job + own
-    (vllm,) = render(merged(on("vllmPodMonitor"), at(vllmPodMonitor__selector=VLLM_PODS)))
-    assert vllm["spec"]["podMetricsEndpoints"][0]["relabelings"] == [{**job[0], "replacement": "vllm"}]
+    (vllm,) = render(
+        merged(on("vllmPodMonitor"), at(vllmPodMonitor__selector=VLLM_PODS))
+    )
+    assert vllm["spec"]["podMetricsEndpoints"][0]["relabelings"] == [
+        {**job[0], "replacement": "vllm"}
+    ]

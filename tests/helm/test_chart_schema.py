@@ -1,4 +1,6 @@
-"""values.yaml, its schema and the README: nothing unknown or of the wrong type passes, at any level."""
+"""values.yaml, its schema and the README: nothing unknown or of the wrong type passes,
+at any level.
+"""
 
 import re
 from collections.abc import Callable
@@ -10,7 +12,7 @@ import pytest
 import yaml
 
 from vllm_specdec_exporter.config.values import parse_servers
-from vllm_specdec_exporter.serve.option_table import OPTIONS
+from vllm_specdec_exporter.settings.option_table import OPTIONS
 
 from .charts import RenderError, refusal, render, render_files, render_helm3
 from .value_cases import (
@@ -31,32 +33,52 @@ from .value_cases import (
 
 
 def test_the_defaults_fit_and_are_complete() -> None:
-    """values.yaml has every value of the schema, which is of draft 7, and no other; every one fits."""
+    """values.yaml has every value of the schema, which is of draft 7, and no other;
+    every one fits.
+    """
     jsonschema.Draft7Validator.check_schema(SCHEMA)
     assert SCHEMA["$schema"] == "http://json-schema.org/draft-07/schema#"
     assert list(jsonschema.Draft7Validator(SCHEMA).iter_errors(DEFAULTS)) == []
-    optional = {("exporter", "settings"), ("exporter", "thresholds"), ("prometheusRule", "disabled")}
+    optional = {
+        ("exporter", "settings"),
+        ("exporter", "thresholds"),
+        ("prometheusRule", "disabled"),
+    }
     for path, level in levels():
         if path not in optional:
-            own = {name for name, one in level["properties"].items() if "$comment" not in one}
+            own = {
+                name
+                for name, one in level["properties"].items()
+                if "$comment" not in one
+            }
             assert own - OF_HELM <= value_at(DEFAULTS, path).keys(), path
 
 
 def test_everything_is_off_by_default() -> None:
-    """A release without values installs nothing; what needs CRDs that may be missing must be asked for."""
+    """A release without values installs nothing; what needs CRDs that may be missing
+    must be asked for.
+    """
     assert render({}) == []
     switches = [path for path in LEAVES if path[-1] == "enabled"]
     assert [value_at(DEFAULTS, path) for path in switches] == [False] * len(switches)
 
 
-@pytest.mark.parametrize("helm", [render, pytest.param(render_helm3, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "helm", [render, pytest.param(render_helm3, marks=pytest.mark.full)]
+)
 def test_an_unknown_key_is_refused_at_every_level(helm: Callable[..., object]) -> None:
     """A typing error must not be a setting that silently does nothing."""
     paths = [path for path, _ in levels()]
-    message = refusal(merged(*(nested((*path, "unheardOf"), 1) for path in paths)), helm)
+    message = refusal(
+        merged(*(nested((*path, "unheardOf"), 1) for path in paths)), helm
+    )
     # Helm 4 says `at '/tap/tls'`, Helm 3 `tap.tls`, and `(root)`.
-    places = re.findall(r"- (?:at ')?([^':]*)'?: (?i:additional propert).*unheardOf", message)
-    found = [place.lstrip("/").replace("/", ".").replace("(root)", "") for place in places]
+    places = re.findall(
+        r"- (?:at ')?([^':]*)'?: (?i:additional propert).*unheardOf", message
+    )
+    found = [
+        place.lstrip("/").replace("/", ".").replace("(root)", "") for place in places
+    ]
     assert sorted(found) == sorted(".".join(path) for path in paths)
 
 
@@ -67,7 +89,11 @@ def test_a_wrong_type_is_refused_for_every_value() -> None:
     for path, schema in LEAVES.items():
         assert schema.get("description") or path[1] in own, path
         validator = jsonschema.Draft7Validator(schema)
-        wrong = next(one for one in ("\n \n", 1.5, True, [[]], {"a": []}) if not validator.is_valid(one))
+        wrong = next(
+            one
+            for one in ("\n \n", 1.5, True, [[]], {"a": []})
+            if not validator.is_valid(one)
+        )
         values = merged(values, nested(path, wrong))
     message = refusal(values)
     assert [path for path in LEAVES if f"at '/{'/'.join(path)}" not in message] == []
@@ -79,12 +105,25 @@ ELSEWHERE = tuple(
     for option in OPTIONS
     if option.name.startswith(("tap.", "push."))
     or option.name
-    in {"vllm.url", "spec.config", "threshold", "web.listen-address", "web.config.file", "startup.on-error"}
+    in {
+        "vllm.url",
+        "spec.config",
+        "threshold",
+        "web.listen-address",
+        "web.config.file",
+        "startup.on-error",
+    }
 )
 
 NO_SERVERS = (
-    *("vllm:8000", "dns:vllm", "http://a b", "dns+vllm:8000", "unix:run/vllm.sock", "http://a#b"),
-    *("dnssrv+http://x:80", "srv+http://x"),
+    "vllm:8000",
+    "dns:vllm",
+    "http://a b",
+    "dns+vllm:8000",
+    "unix:run/vllm.sock",
+    "http://a#b",
+    "dnssrv+http://x:80",
+    "srv+http://x",
 )
 #: Values of the right type that cannot work.
 NONSENSE = yaml.safe_load(Path(__file__).with_name("nonsense.yml").read_text("utf-8"))
@@ -93,19 +132,29 @@ NONSENSE = yaml.safe_load(Path(__file__).with_name("nonsense.yml").read_text("ut
 def test_nonsense_is_refused_by_name() -> None:
     """With the value's path."""
     for path, value in NONSENSE:
-        assert f"/{path.replace('.', '/')}" in refusal(nested(tuple(path.split(".")), value))
+        assert f"/{path.replace('.', '/')}" in refusal(
+            nested(tuple(path.split(".")), value)
+        )
     many = {"vllmUrls": list(NO_SERVERS), "settings": dict.fromkeys(ELSEWHERE, "x")}
     message = refusal({"exporter": many})
-    assert [n for n in range(len(NO_SERVERS)) if f"/exporter/vllmUrls/{n}'" not in message] == []
+    assert [
+        n for n in range(len(NO_SERVERS)) if f"/exporter/vllmUrls/{n}'" not in message
+    ] == []
     assert [name for name in ELSEWHERE if f"'{name}'" not in message] == []
 
 
 def test_what_the_exporter_takes_as_a_server_is_taken() -> None:
     """By the schema as by the flag, and the other way round."""
-    schema = jsonschema.Draft7Validator(SCHEMA["properties"]["exporter"]["properties"]["vllmUrls"])
+    schema = jsonschema.Draft7Validator(
+        SCHEMA["properties"]["exporter"]["properties"]["vllmUrls"]
+    )
     taken = (
-        *("http://127.0.0.1:8000", "https://u:p@vllm/own/metrics?a=b", "http://[::1]:8000", "http://a?b=c"),
-        *("unix:/run/vllm.sock:/metrics", "dns+http://vllm:8000"),
+        "http://127.0.0.1:8000",
+        "https://u:p@vllm/own/metrics?a=b",
+        "http://[::1]:8000",
+        "http://a?b=c",
+        "unix:/run/vllm.sock:/metrics",
+        "dns+http://vllm:8000",
     )
     for url in taken:
         assert schema.is_valid([url]), url
@@ -116,7 +165,9 @@ def test_what_the_exporter_takes_as_a_server_is_taken() -> None:
 
 
 def test_every_option_of_the_exporter_has_a_place() -> None:
-    """Among the settings, or as a value of its own, of which the chart always passes on one default."""
+    """Among the settings, or as a value of its own, of which the chart always passes on
+    one default.
+    """
     settings = SCHEMA["properties"]["exporter"]["properties"]["settings"]["properties"]
     defaults = {one.name: one.default for one in OPTIONS}
     assert sorted([*settings, *ELSEWHERE]) == sorted(defaults)
@@ -126,9 +177,17 @@ def test_every_option_of_the_exporter_has_a_place() -> None:
 @pytest.mark.full
 @pytest.mark.timeout(600)
 def test_every_value_is_set_by_a_named_set_and_does_something() -> None:
-    """In one set at least, the texts are others (or refused) without it, or with the switch turned."""
+    """In one set at least, the texts are others (or refused) without it, or with the
+    switch turned.
+    """
     # Their texts take long.
-    off = merged(*(nested(path, False) for path in LEAVES if path[1:2] in (("groups",), ("boards",))))
+    off = merged(
+        *(
+            nested(path, False)
+            for path in LEAVES
+            if path[1:2] in (("groups",), ("boards",))
+        )
+    )
     idle = []
     # Passed on alike, whatever the name; or each has a test of its own.
     others_do = {"settings", "thresholds", "groups", "boards", "disabled"}
@@ -137,12 +196,17 @@ def test_every_value_is_set_by_a_named_set_and_does_something() -> None:
             continue
         others = {name: inner for name, inner in off.items() if name != path[0]}
         bases = [
-            merged(case.values, others) for case in sorted(CASES, key=lambda one: path[0] not in one.values)
+            merged(case.values, others)
+            for case in sorted(CASES, key=lambda one: path[0] not in one.values)
         ]
         if "boolean" in schema.get("type", ()):
             pairs = ((base, flipped(base, path)) for base in bases)
         else:
-            pairs = ((base, without(base, path)) for base in bases if value_at(base, path) is not None)
+            pairs = (
+                (base, without(base, path))
+                for base in bases
+                if value_at(base, path) is not None
+            )
         if all(outcome(before) == outcome(after) for before, after in pairs):
             idle.append(path)
     assert idle == []
@@ -158,6 +222,10 @@ def outcome(values: Any) -> object:
 
 
 def test_it_works_as_a_dependency() -> None:
-    """Helm hands `global` and the condition's `enabled` to a subchart; neither changes anything."""
+    """Helm hands `global` and the condition's `enabled` to a subchart; neither changes
+    anything.
+    """
     for values in (EVERYTHING_BESIDE, EVERYTHING_ALONE):
-        assert render(merged(values, {"global": {"a": 1}, "enabled": True})) == render(values)
+        assert render(merged(values, {"global": {"a": 1}, "enabled": True})) == render(
+            values
+        )

@@ -1,4 +1,6 @@
-"""Values of an earlier chart still render, in both ways of upgrading that NOTES and deployment.md name."""
+"""Values of an earlier chart still render, in both ways of upgrading that NOTES and
+deployment.md name.
+"""
 
 import subprocess
 from pathlib import Path
@@ -11,31 +13,51 @@ from .value_cases import merged, nested
 
 ROOT = CHART.parents[1]
 _CHART = CHART.relative_to(ROOT).as_posix()
-_PARTS = (_CHART, "alerts/rules", "alerts/templates", "dashboards/json")  # what the chart links to
+#: What the chart links to.
+_PARTS = (_CHART, "alerts/rules", "alerts/templates", "dashboards/json")
 
 
 def _git(*words: str) -> bytes:
-    return subprocess.run(("git", "-C", ROOT, *words), capture_output=True, check=True).stdout
+    return subprocess.run(
+        ("git", "-C", ROOT, *words), capture_output=True, check=True
+    ).stdout
 
 
 def test_a_release_can_be_upgraded(tmp_path: Path) -> None:
-    """With `-f values.yaml`, and with the values of the release, which --reset-then-reuse-values takes.
+    """With `-f values.yaml`, and with the values of the release, which
+    --reset-then-reuse-values takes.
 
-    From the chart of the newest tag; without one, as it was before the last change to its values.
+    From the chart of the newest tag; without one, as it was before the last change to
+    its values.
     """
     try:
-        if not (commit := _git("tag", "--list", "v*", "--sort=-version:refname").decode().split()[:1]):
-            commit = _git("log", "-1", "--format=%H~", "--", f"{_CHART}/values.yaml").decode().split()
+        if not (
+            commit := _git("tag", "--list", "v*", "--sort=-version:refname")
+            .decode()
+            .split()[:1]
+        ):
+            commit = (
+                _git("log", "-1", "--format=%H~", "--", f"{_CHART}/values.yaml")
+                .decode()
+                .split()
+            )
         archive = _git("archive", commit[0], *_PARTS)
     except (subprocess.CalledProcessError, FileNotFoundError):
-        pytest.skip("no git, or no history: an unpacked source distribution or a shallow clone")
-    subprocess.run(("tar", "--extract", "--directory", tmp_path), input=archive, check=True)
+        pytest.skip(
+            "no git, or no history: an unpacked source distribution or a shallow clone"
+        )
+    subprocess.run(
+        ("tar", "--extract", "--directory", tmp_path), input=archive, check=True
+    )
     earlier = tmp_path / _CHART
     files = sorted(earlier.glob("ci/*.yaml"))
     assert len(files) >= 3
     for file in files:
         values = yaml.safe_load(file.read_text("utf-8"))
-        before = {(obj["kind"], obj["metadata"]["name"]) for obj in render(values, chart=earlier)}
+        before = {
+            (obj["kind"], obj["metadata"]["name"])
+            for obj in render(values, chart=earlier)
+        }
         flags = nested(("commonLabels", "team"), "inference")
         for way in (values, merged(values, flags)):
             after = {(obj["kind"], obj["metadata"]["name"]) for obj in render(way)}

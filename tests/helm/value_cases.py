@@ -1,4 +1,5 @@
-"""Values that people set, by name: each must render into objects that an API server takes.
+"""Values that people set, by name: each must render into objects that an API server
+takes.
 
 The files of the chart's ci/ folder are among them, as chart-testing has it.
 """
@@ -16,7 +17,9 @@ from support import published
 from .charts import CHART, NAMESPACE, RELEASE
 
 IMAGE = {"image": published.IMAGE}
-SPEC_CONFIG = {"exporter": {"specConfig": {"method": "eagle3", "num_speculative_tokens": 3}}}
+SPEC_CONFIG = {
+    "exporter": {"specConfig": {"method": "eagle3", "num_speculative_tokens": 3}}
+}
 SERVERS = ["http://vllm-0.vllm.chat:8000", "http://vllm-1.vllm.chat:8000"]
 #: Files of rules, without their ending.
 RULE_GROUPS = {path.stem for path in (CHART / "files" / "rules").glob("*.yml")}
@@ -58,12 +61,20 @@ def on(*parts: str) -> dict[str, Any]:
 
 def at(**paths: Any) -> dict[str, Any]:
     """Return values by their paths, with `__` for a dot: `at(image__tag="1")`."""
-    return merged(*(nested(tuple(path.split("__")), value) for path, value in paths.items()))
+    return merged(
+        *(nested(tuple(path.split("__")), value) for path, value in paths.items())
+    )
 
 
-RECEIVER = {"slackConfigs": [{"channel": "#specdec", "apiURL": {"name": "slack", "key": "url"}}]}
+RECEIVER = {
+    "slackConfigs": [{"channel": "#specdec", "apiURL": {"name": "slack", "key": "url"}}]
+}
 RECEIVERS = {
-    "page": {"pagerdutyConfigs": [{"routingKey": {"name": "pagerduty", "key": "routing-key"}}]},
+    "page": {
+        "pagerdutyConfigs": [
+            {"routingKey": {"name": "pagerduty", "key": "routing-key"}}
+        ]
+    },
     "ticket": RECEIVER,
     "hints": {"emailConfigs": [{"to": "inference@example.com"}]},
     "actions": {"webhookConfigs": [{"url": "http://specdec-act.monitoring:9851/"}]},
@@ -72,35 +83,57 @@ RECEIVERS = {
 VLLM_PODS = {"matchLabels": {"app": "vllm"}}
 
 SIDECAR = merged(IMAGE, SPEC_CONFIG, on("podMonitor"))
-STANDALONE = merged(IMAGE, SPEC_CONFIG, on("standalone"), at(exporter__vllmUrls=SERVERS))
+STANDALONE = merged(
+    IMAGE, SPEC_CONFIG, on("standalone"), at(exporter__vllmUrls=SERVERS)
+)
 INJECTION = merged(IMAGE, SPEC_CONFIG, on("injection"))
 RULES = on("prometheusRule")
 DASHBOARDS = on("dashboards")
-ALERTMANAGER = merged(on("alertmanagerConfig"), at(alertmanagerConfig__receivers=RECEIVERS))
+ALERTMANAGER = merged(
+    on("alertmanagerConfig"), at(alertmanagerConfig__receivers=RECEIVERS)
+)
 WEB_CONFIG = at(webConfig__existingSecret="specdec-web", webConfig__tls=True)
 TAP = on("tap")
 #: In front of one of the two servers of `STANDALONE`.
 TAP_ALONE = merged(TAP, at(tap__upstream="http://vllm-0.vllm.chat:8000"))
 PUSH = at(push__existingSecret="specdec-push")
 SIDECAR_POLICY = merged(
-    on("networkPolicy"), at(networkPolicy__sidecar={"podSelector": VLLM_PODS, "keepOpen": [8000, 5557]})
+    on("networkPolicy"),
+    at(networkPolicy__sidecar={"podSelector": VLLM_PODS, "keepOpen": [8000, 5557]}),
 )
-_BUNDLE = (RULES, DASHBOARDS, on("dashboards.grafanaDashboard"), ALERTMANAGER, WEB_CONFIG, PUSH)
+_BUNDLE = (
+    RULES,
+    DASHBOARDS,
+    on("dashboards.grafanaDashboard"),
+    ALERTMANAGER,
+    WEB_CONFIG,
+    PUSH,
+)
 _MONITORED = merged(on("vllmPodMonitor"), at(vllmPodMonitor__selector=VLLM_PODS))
 EVERYTHING_BESIDE = merged(
-    *(SIDECAR, INJECTION, *_BUNDLE, TAP, SIDECAR_POLICY, _MONITORED),
+    SIDECAR,
+    INJECTION,
+    *_BUNDLE,
+    TAP,
+    SIDECAR_POLICY,
+    _MONITORED,
     at(prometheusRule__grafanaUrl="https://grafana.example.org"),
     at(prometheusRule__runbookUrl="https://runbooks.example.org/specdec"),
 )
 EVERYTHING_ALONE = merged(
-    *(STANDALONE, *_BUNDLE, TAP_ALONE, _MONITORED),
+    STANDALONE,
+    *_BUNDLE,
+    TAP_ALONE,
+    _MONITORED,
     on("serviceMonitor", "networkPolicy", "networkPolicy.egress"),
     at(serviceMonitor__labels={"release": "kps"}),
 )
 
 
 #: Parts of the named sets, as people write them.
-_PARTS = yaml.safe_load((CHART.parents[1] / "tests" / "helm" / "value_parts.yml").read_text("utf-8"))
+_PARTS = yaml.safe_load(
+    (CHART.parents[1] / "tests" / "helm" / "value_parts.yml").read_text("utf-8")
+)
 
 
 def _named() -> Iterator[ValueCase]:
@@ -108,13 +141,19 @@ def _named() -> Iterator[ValueCase]:
     yield ValueCase("sidecar", SIDECAR)
     yield ValueCase("standalone", STANDALONE)
     yield ValueCase("injection", INJECTION)
-    yield ValueCase("injection-beta", merged(INJECTION, at(injection__apiVersion="v1beta1")))
+    yield ValueCase(
+        "injection-beta", merged(INJECTION, at(injection__apiVersion="v1beta1"))
+    )
     yield ValueCase("injection-in-full", merged(INJECTION, _PARTS["injection"]))
     yield ValueCase("everything-beside", EVERYTHING_BESIDE)
     yield ValueCase("everything-alone", EVERYTHING_ALONE)
     labelled = {"nameOverride": "n" * 63, **_PARTS["labelled"]}
-    yield ValueCase("long-names-beside", merged(EVERYTHING_BESIDE, labelled), release="r" * 53)
-    yield ValueCase("long-fullname-alone", merged(EVERYTHING_ALONE, {"fullnameOverride": "f" * 63}))
+    yield ValueCase(
+        "long-names-beside", merged(EVERYTHING_BESIDE, labelled), release="r" * 53
+    )
+    yield ValueCase(
+        "long-fullname-alone", merged(EVERYTHING_ALONE, {"fullnameOverride": "f" * 63})
+    )
     labelled = merged(EVERYTHING_ALONE, _PARTS["labelled"])
     yield ValueCase("labelled-alone", labelled, release="my-vllm-specdec-exporter")
     for name, values in (("standalone", STANDALONE), ("injection", INJECTION)):
@@ -127,7 +166,8 @@ def _named() -> Iterator[ValueCase]:
         at(alertmanagerConfig__receivers__page=RECEIVERS["page"]),
         {"prometheusRule": {"groups": dict.fromkeys(RULE_GROUPS, False)}},
     )
-    boards, part = on("dashboards.grafanaDashboard"), _PARTS
+    boards = on("dashboards.grafanaDashboard")
+    part = _PARTS
     policies = at(networkPolicy__sidecar__namespace="chat")
     for name, sets in {
         "spread-over-namespaces": (EVERYTHING_BESIDE, part["spread"]),
@@ -136,7 +176,13 @@ def _named() -> Iterator[ValueCase]:
         "monitors-alone": (EVERYTHING_ALONE, part["monitors-alone"]),
         "passwords": (STANDALONE, part["passwords"]),
         "bundle": (RULES, DASHBOARDS, ALERTMANAGER, part["bundle"]),
-        "little-of-the-bundle": (RULES, DASHBOARDS, boards, on("alertmanagerConfig"), little),
+        "little-of-the-bundle": (
+            RULES,
+            DASHBOARDS,
+            boards,
+            on("alertmanagerConfig"),
+            little,
+        ),
         "extra-manifests": (part["extra-manifests"],),
         "policy-sidecar": (SIDECAR, TAP, SIDECAR_POLICY, part["policy"], policies),
         "policy-standalone": (alone, part["policy"], part["policy-standalone"]),
@@ -162,10 +208,16 @@ OF_HELM = {"global", "enabled"}
 def _is_level(path: Path, name: str, schema: Mapping[str, Any]) -> bool:
     """Whether it holds values; a selector of Kubernetes is one value."""
     of_helm = not path and name in OF_HELM
-    return "properties" in schema and "matchLabels" not in schema["properties"] and not of_helm
+    return (
+        "properties" in schema
+        and "matchLabels" not in schema["properties"]
+        and not of_helm
+    )
 
 
-def levels(schema: Mapping[str, Any] = SCHEMA, path: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
+def levels(
+    schema: Mapping[str, Any] = SCHEMA, path: Path = ()
+) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Every level of values that the chart itself defines, the root first."""
     yield path, dict(schema)
     for name, inner in schema["properties"].items():
@@ -178,12 +230,16 @@ LEAVES: dict[Path, dict[str, Any]] = {
     (*path, name): inner
     for path, level in levels()
     for name, inner in level["properties"].items()
-    if not _is_level(path, name, inner) and "$comment" not in inner and (path or name not in OF_HELM)
+    if not _is_level(path, name, inner)
+    and "$comment" not in inner
+    and (path or name not in OF_HELM)
 }
 
 
 #: Paths of what the chart cannot do without: levels, and values that have no empty one.
-REQUIRED = {(*path, name) for path, level in levels() for name in level.get("required", ())}
+REQUIRED = {
+    (*path, name) for path, level in levels() for name in level.get("required", ())
+}
 
 
 def value_at(values: Any, path: Path) -> Any:

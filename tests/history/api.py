@@ -1,4 +1,6 @@
-"""The HTTP API of a Prometheus that has scraped a world every 15 s, with increases that are exact."""
+"""The HTTP API of a Prometheus that has scraped a world every 15 s, with increases that
+are exact.
+"""
 
 import json
 import math
@@ -13,25 +15,39 @@ from vllm_specdec_exporter.engines import DIALECTS
 _SCRAPE = 15
 #: Places of the grid up to which no buckets are stored.
 WITHOUT_BUCKETS = 100
-_RUNNING, _INFO = "vllm:num_requests_running", "vllm_specdec_info"
+_RUNNING = "vllm:num_requests_running"
+_INFO = "vllm_specdec_info"
 #: Fields by sample name.
-_FIELDS = {name: field for dialect in DIALECTS for name, (field, _) in dialect.fields.items()} | {
-    f"vllm:request_time_per_output_token_seconds_{part}": f"tpot_{part}" for part in ("sum", "count")
+_FIELDS = {
+    name: field for dialect in DIALECTS for name, (field, _) in dialect.fields.items()
+} | {
+    f"vllm:request_time_per_output_token_seconds_{part}": f"tpot_{part}"
+    for part in ("sum", "count")
 }
 _NAMES = {field: name for name, field in _FIELDS.items() if name.startswith("vllm:")}
 _BUCKET = "vllm:request_time_per_output_token_seconds_bucket"
-_LATENCIES = ("time_to_first_token", "request_time_per_output_token", "e2e_request_latency")
+_LATENCIES = (
+    "time_to_first_token",
+    "request_time_per_output_token",
+    "e2e_request_latency",
+)
 #: Names that may be absent: those of vLLM. A query of another one is a mistake.
-_KNOWN = {f"vllm:{name}_seconds_{part}" for name in _LATENCIES for part in ("sum", "bucket")}
+_KNOWN = {
+    f"vllm:{name}_seconds_{part}" for name in _LATENCIES for part in ("sum", "bucket")
+}
 _KNOWN |= {*_FIELDS, *(name.rpartition("_")[0] for name in _FIELDS)}
 #: Values at each step by name and labels: of counters their increases.
 _Columns = dict[str, dict[tuple[tuple[str, str], ...], list[float]]]
 
 
-def api(world: World, *, exporters: bool, native: Mapping[str, int] | None = None) -> Behaviour:
-    """Answer queries from a world of vLLM servers, if wanted with an exporter beside each.
+def api(
+    world: World, *, exporters: bool, native: Mapping[str, int] | None = None
+) -> Behaviour:
+    """Answer queries from a world of vLLM servers, if wanted with an exporter beside
+    each.
 
-    Up to the place in `native` of an instance, Prometheus 3 stores histograms as one series, without buckets.
+    Up to the place in `native` of an instance, Prometheus 3 stores histograms as one
+    series, without buckets.
     """
     past = _columns(world)
     if native:
@@ -42,10 +58,15 @@ def api(world: World, *, exporters: bool, native: Mapping[str, int] | None = Non
         for labels, column in past[field].items():
             here = slice((native or {}).get(dict(labels)["instance"], 0))
             of_native[labels] = [math.nan] * len(column)
-            of_native[labels][here], column[here] = column[here], of_native[labels][here]
+            of_native[labels][here], column[here] = (
+                column[here],
+                of_native[labels][here],
+            )
     for labels, column in past["tpot_count"].items():
         for le, share in (("0.01", 0.5), ("+Inf", 1.0)):
-            buckets = past[_BUCKET][*labels, ("le", le)] = [share * value for value in column]
+            buckets = past[_BUCKET][*labels, ("le", le)] = [
+                share * value for value in column
+            ]
             buckets[:WITHOUT_BUCKETS] = [math.nan] * WITHOUT_BUCKETS
     if not exporters:
         past[_INFO] = {}
@@ -53,42 +74,75 @@ def api(world: World, *, exporters: bool, native: Mapping[str, int] | None = Non
     async def run(peer: Peer) -> None:
         while True:
             request = urlsplit((await peer.read_request()).path)
-            query = {name: values[0] for name, values in parse_qs(request.query).items()}
-            data = _labels(past, query) if request.path.endswith("series") else _matrix(past, query)
+            query = {
+                name: values[0] for name, values in parse_qs(request.query).items()
+            }
+            if request.path.endswith("series"):
+                data = _labels(past, query)
+            else:
+                data = _matrix(past, query)
             body = json.dumps({"status": "success", "data": data}).encode()
-            await peer.send(head(Content_Type="application/json", Content_Length=len(body)) + body)
+            await peer.send(
+                head(Content_Type="application/json", Content_Length=len(body)) + body
+            )
 
     return Behaviour(run, reads_request=False)
 
 
 def _columns(world: World) -> _Columns:
     _, shown, grids = world.grids()
-    past: _Columns = {name: {labels: list(c) for labels, c in grid.items()} for name, grid in grids.items()}
+    past: _Columns = {
+        name: {labels: list(c) for labels, c in grid.items()}
+        for name, grid in grids.items()
+    }
     past |= {"k": {}, _BUCKET: {}, _INFO: {}}
     for replica, own in shown.items():
-        ks = past["k"][replica] = [math.nan if c is None else c.num_speculative_tokens or 0 for c in own]
-        labels = {"target": f"http://{dict(replica)['instance']}", "upstream_version": "0.32.0"}
+        ks = past["k"][replica] = [
+            math.nan if c is None else c.num_speculative_tokens or 0 for c in own
+        ]
+        labels = {
+            "target": f"http://{dict(replica)['instance']}",
+            "upstream_version": "0.32.0",
+        }
         for method, drafts in (("", False), ("eagle3", True)):
             key = tuple((dict(replica) | labels | {"method": method}).items())
-            past[_INFO][key] = [math.nan if math.isnan(k) or (k > 0) != drafts else 1.0 for k in ks]
+            past[_INFO][key] = [
+                math.nan if math.isnan(k) or (k > 0) != drafts else 1.0 for k in ks
+            ]
     return past
 
 
 def _labels(past: _Columns, query: dict[str, str]) -> list[dict[str, str]]:
-    names = (_INFO,) if _INFO in query["match[]"] else (_RUNNING, "vllm:time_to_first_token_seconds")
+    if _INFO in query["match[]"]:
+        names = (_INFO,)
+    else:
+        names = (_RUNNING, "vllm:time_to_first_token_seconds")
     fields = ((name, "k" if name == _RUNNING else name) for name in names)
-    return [{"__name__": name, **dict(labels)} for name, field in fields for labels in past.get(field, {})]
+    return [
+        {"__name__": name, **dict(labels)}
+        for name, field in fields
+        for labels in past.get(field, {})
+    ]
 
 
 def _matrix(past: _Columns, query: dict[str, str]) -> dict[str, object]:
-    expression, (start, end, step) = query["query"], (float(query[name]) for name in ("start", "end", "step"))
+    expression = query["query"]
+    (start, end, step) = (float(query[name]) for name in ("start", "end", "step"))
     times = [start + place * step for place in range(round((end - start) / step) + 1)]
     points = [(time, round((time - BEGIN) / STEP)) for time in times]
     if "count_over_time" in expression:
         number = max(len(column) for column in past["k"].values())
-        begins = ((time, place, max(0, place + 1 - round(step / STEP))) for time, place in points)
-        counts = ((time, len(range(begin, min(number, place + 1)))) for time, place, begin in begins)
-        values = [(time, f"{count * STEP / _SCRAPE:g}") for time, count in counts if count]
+        begins = (
+            (time, place, max(0, place + 1 - round(step / STEP)))
+            for time, place in points
+        )
+        counts = (
+            (time, len(range(begin, min(number, place + 1))))
+            for time, place, begin in begins
+        )
+        values = [
+            (time, f"{count * STEP / _SCRAPE:g}") for time, count in counts if count
+        ]
         return {"resultType": "matrix", "result": [{"metric": {}, "values": values}]}
     found = re.findall(r'(histogram_\w+\(increase\()?{__name__="(.*?)"', expression)
     assert _KNOWN.issuperset(name for _, name in found)
@@ -100,7 +154,11 @@ def _matrix(past: _Columns, query: dict[str, str]) -> dict[str, object]:
             series[labels] = [other if math.isnan(one) else one for one, other in both]
     result = []
     for labels, column in series.items():
-        seen = ((time, column[place]) for time, place in points if 0 <= place < len(column))
-        values = [(time, f"{value:.12g}") for time, value in seen if not math.isnan(value)]
+        seen = (
+            (time, column[place]) for time, place in points if 0 <= place < len(column)
+        )
+        values = [
+            (time, f"{value:.12g}") for time, value in seen if not math.isnan(value)
+        ]
         result.append({"metric": dict(labels), "values": values})
     return {"resultType": "matrix", "result": result}

@@ -1,4 +1,6 @@
-"""The command against a real Prometheus, a real VictoriaMetrics, and servers that refuse."""
+"""The command against a real Prometheus, a real VictoriaMetrics, and servers that
+refuse.
+"""
 
 import json
 import subprocess
@@ -12,38 +14,76 @@ import pytest
 
 from dashboards import worlds_write
 from history.api import WITHOUT_BUCKETS, api
-from history.world import ACCEPTED, BEGIN, DAY, Life, World, four, openmetrics, stored, truth
+from history.world import (
+    ACCEPTED,
+    BEGIN,
+    DAY,
+    Life,
+    World,
+    four,
+    openmetrics,
+    stored,
+    truth,
+)
 from scaling.victoria import VictoriaMetrics
 from support.commands import Outcome, run_here, run_in_terminal
-from support.faulty_server import Behaviour, FaultyServer, Peer, answer, hang, head, status
+from support.faulty_server import (
+    Behaviour,
+    FaultyServer,
+    Peer,
+    answer,
+    hang,
+    head,
+    status,
+)
 from support.programs import find_program, process
 from vllm_specdec_exporter.commands.history import FORMAT, show
 from vllm_specdec_exporter.commands.history.matching import BinSpeedup
-from vllm_specdec_exporter.commands.history.past import Configuration, History, ModelHistory, Summary, Times
+from vllm_specdec_exporter.commands.history.past import (
+    Configuration,
+    History,
+    ModelHistory,
+    Summary,
+    Times,
+)
 from vllm_specdec_exporter.commands.history.reading import Reader, Scope
 from vllm_specdec_exporter.commands.history.source import Prometheus, PrometheusError
 from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.economics.baseline import decode
 from vllm_specdec_exporter.economics.statistics import Interval
-from vllm_specdec_exporter.serve.upstream_connection import UpstreamConfig
+from vllm_specdec_exporter.upstream.connection import UpstreamConfig
 
 SCRAPE = 60.0
 #: Two replicas, scraped each minute: four configurations over 14 days.
 WORLD = World(
-    [Life(f"r{n}:8000", 3.5 * i, 3.5 * (i + 1), k) for i, k in enumerate((0, 1, 3, 5)) for n in range(2)],
+    [
+        Life(f"r{n}:8000", 3.5 * i, 3.5 * (i + 1), k)
+        for i, k in enumerate((0, 1, 3, 5))
+        for n in range(2)
+    ],
     seed=1,
     step=SCRAPE,
 )
 #: And an SGLang with two ranks, which has no K before it drafts.
 SGLANG = World(
-    [Life("s0:30000", 0, 3, 0), Life("s0:30000", 3, 6, 3)], seed=4, step=SCRAPE, model="qwen", sglang=True
+    [Life("s0:30000", 0, 3, 0), Life("s0:30000", 3, 6, 3)],
+    seed=4,
+    step=SCRAPE,
+    model="qwen",
+    sglang=True,
 )
-#: And two replicas on one node of Ray, of which only the positions of drafts would show K.
+#: And two replicas on one node of Ray, of which only the positions of drafts would show
+#: K.
 ON_RAY = [Life(f"u{n}", i, i + 1, 3 * i) for i in range(2) for n in range(2)]
 RAY = World(ON_RAY, seed=5, step=SCRAPE, model="ray", ray=True)
-#: And half a day of two replicas by federation, scraped each five minutes, more than blocks would take.
+#: And half a day of two replicas by federation, scraped each five minutes, more than
+#: blocks would take.
 FEDERATED = World(
-    [Life(f"b{n}", 0, 1 / 2, 3 * n) for n in range(2)], 6, step=300.0, model="brief", federated=True
+    [Life(f"b{n}", 0, 1 / 2, 3 * n) for n in range(2)],
+    6,
+    step=300.0,
+    model="brief",
+    federated=True,
 )
 SINCE = ("--since", "2025-11-01")
 #: The token of another server, which must not be sent.
@@ -53,14 +93,28 @@ LLAMA = (*SINCE, "--model-name", "llama")
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run a Prometheus with the past in blocks, and a limit of samples that makes queries be divided."""
+    """Run a Prometheus with the past in blocks, and a limit of samples that makes
+    queries be divided.
+    """
     folder = tmp_path_factory.mktemp("past")
     with (folder / "past.txt").open("w") as file:
         openmetrics((WORLD, SGLANG, RAY, FEDERATED), file)
-    promtool = [find_program("promtool", "prometheus"), "tsdb", "create-blocks-from", "openmetrics"]
-    subprocess.run([*promtool, "-q", "--max-block-duration=744h", "past.txt", "data"], cwd=folder, check=True)
+    promtool = [
+        find_program("promtool", "prometheus"),
+        "tsdb",
+        "create-blocks-from",
+        "openmetrics",
+    ]
+    subprocess.run(
+        [*promtool, "-q", "--max-block-duration=744h", "past.txt", "data"],
+        cwd=folder,
+        check=True,
+    )
     (folder / "prometheus.yml").write_text("{}")
-    files = (f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}")
+    files = (
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+    )
     limits = ("--storage.tsdb.retention.time=100y", "--query.max-samples=5000")
     flags = (*files, *limits, "--web.listen-address={address}", "--log.level=warn")
     with process("prometheus", *flags, package="prometheus", ready="/-/ready") as url:
@@ -75,114 +129,215 @@ def document(outcome: Outcome) -> dict[str, Any]:
 
 def check(model: dict[str, Any]) -> None:
     """Check all comparisons of a model against the truth."""
-    ks = [each["configuration"]["num_speculative_tokens"] for each in model["configurations"]]
+    ks = [
+        each["configuration"]["num_speculative_tokens"]
+        for each in model["configurations"]
+    ]
     pairs = [(ks[each["new"]], ks[each["old"]]) for each in model["comparisons"]]
     assert pairs == [(1, 0), (3, 0), (3, 1), (5, 0), (5, 3)]
     for (k, before), each in zip(pairs, model["comparisons"], strict=True):
-        bins = [BinSpeedup(**{**b, "speedup": Interval(**b["speedup"])}) for b in each["bins"]]
-        right, speedup = truth(bins, k, before), each["speedup"]
+        bins = [
+            BinSpeedup(**{**b, "speedup": Interval(**b["speedup"])})
+            for b in each["bins"]
+        ]
+        right = truth(bins, k, before)
+        speedup = each["speedup"]
         assert speedup["low"] <= right <= speedup["high"]
         assert speedup["high"] / speedup["low"] < 1.3
 
 
 def test_the_past_in_a_prometheus(prometheus: str) -> None:
-    """Configurations with what the exporter shows of them, their traffic, and speedups near the truth."""
+    """Configurations with what the exporter shows of them, their traffic, and speedups
+    near the truth.
+    """
     found = document(run_here("history", prometheus, *SINCE, "--json"))
     model = found["models"].pop(1)
-    assert [each["name"] for each in (model, *found["models"])] == ["llama", "brief", "qwen", "ray"]
+    assert [each["name"] for each in (model, *found["models"])] == [
+        "llama",
+        "brief",
+        "qwen",
+        "ray",
+    ]
     assert found["block_seconds"] == 3600
     check(model)
     for place, each in enumerate(model["configurations"]):
         k = (0, 1, 3, 5)[place]
-        assert Configuration(**each["configuration"]) == Configuration(k, "eagle3" if k else "", "0.32.0")
+        assert Configuration(**each["configuration"]) == Configuration(
+            k, "eagle3" if k else "", "0.32.0"
+        )
         assert (each["periods"], each["replicas"]) == (1, 2)
-        assert each["last_seconds"] - each["first_seconds"] == pytest.approx(3.5 * DAY, abs=600)
+        assert each["last_seconds"] - each["first_seconds"] == pytest.approx(
+            3.5 * DAY, abs=600
+        )
         lives = [WORLD.counts[life] for life in WORLD.lives if life.k == k]
-        assert each["requests"] == pytest.approx(sum(c["requests"].sum() for c in lives), rel=0.02)
+        assert each["requests"] == pytest.approx(
+            sum(c["requests"].sum() for c in lives), rel=0.02
+        )
         if k:
-            accepted, drafted = (sum(c[f"{n}_tokens"].sum() for c in lives) for n in ("accepted", "draft"))
+            accepted, drafted = (
+                sum(c[f"{n}_tokens"].sum() for c in lives)
+                for n in ("accepted", "draft")
+            )
             ratio = accepted / drafted
             assert each["acceptance_ratio"] == pytest.approx(ratio, rel=1e-3)
-            assert each["mean_acceptance_length"] == pytest.approx(1 + k * ratio, rel=1e-3)
+            assert each["mean_acceptance_length"] == pytest.approx(
+                1 + k * ratio, rel=1e-3
+            )
 
 
 def test_the_past_of_sglang(prometheus: str) -> None:
     """K from its gauge, the accepted tokens from its other counters."""
-    (model,) = document(run_here("history", prometheus, *SINCE, "--model-name", "qwen", "--json"))["models"]
+    (model,) = document(
+        run_here("history", prometheus, *SINCE, "--model-name", "qwen", "--json")
+    )["models"]
     without, drafting = model["configurations"]
-    assert [each["configuration"]["num_speculative_tokens"] for each in (without, drafting)] == [0, 3]
-    assert drafting["mean_acceptance_length"] == pytest.approx(1 + sum(ACCEPTED[:3]), rel=0.01)
-    assert drafting["acceptance_ratio"] == pytest.approx(sum(ACCEPTED[:3]) / 3, rel=0.01)
+    assert [
+        each["configuration"]["num_speculative_tokens"] for each in (without, drafting)
+    ] == [0, 3]
+    assert drafting["mean_acceptance_length"] == pytest.approx(
+        1 + sum(ACCEPTED[:3]), rel=0.01
+    )
+    assert drafting["acceptance_ratio"] == pytest.approx(
+        sum(ACCEPTED[:3]) / 3, rel=0.01
+    )
     assert model["comparisons"][0]["speedup"]["value"] == pytest.approx(2.2, abs=0.2)
 
 
 def test_speculation_without_positions_on_one_node_of_ray(prometheus: str) -> None:
     """Its drafts show it, and replicas of one address are told apart."""
-    (model,) = document(run_here("history", prometheus, *SINCE, "--model-name", "ray", "--json"))["models"]
+    (model,) = document(
+        run_here("history", prometheus, *SINCE, "--model-name", "ray", "--json")
+    )["models"]
     without, drafting = model["configurations"]
-    assert [each["configuration"]["num_speculative_tokens"] for each in (without, drafting)] == [0, None]
+    assert [
+        each["configuration"]["num_speculative_tokens"] for each in (without, drafting)
+    ] == [0, None]
     for each, lives in ((without, ON_RAY[:2]), (drafting, ON_RAY[2:])):
         finished = sum(RAY.counts[life]["requests"].sum() for life in lives)
-        assert (each["replicas"], each["requests"]) == (2, pytest.approx(finished, rel=0.02))
+        assert (each["replicas"], each["requests"]) == (
+            2,
+            pytest.approx(finished, rel=0.02),
+        )
 
 
 def test_a_federated_half_day_with_few_samples(prometheus: str, tmp_path: Path) -> None:
-    """Steps are long enough for samples that far apart, and what federation renames tells replicas apart."""
+    """Steps are long enough for samples that far apart, and what federation renames
+    tells replicas apart.
+    """
     brief = ("history", prometheus, *SINCE, "--model-name", "brief")
     (model,) = document(run_here(*brief, "--json"))["models"]
     for each, life in zip(model["configurations"], FEDERATED.lives, strict=True):
-        assert (each["configuration"]["num_speculative_tokens"], each["replicas"]) == (life.k, 1)
-        assert each["requests"] == pytest.approx(FEDERATED.counts[life]["requests"].sum(), rel=0.2)
+        assert (each["configuration"]["num_speculative_tokens"], each["replicas"]) == (
+            life.k,
+            1,
+        )
+        assert each["requests"] == pytest.approx(
+            FEDERATED.counts[life]["requests"].sum(), rel=0.2
+        )
     assert model["comparisons"][0]["speedup"]["value"] == pytest.approx(2.4, abs=0.2)
-    early = ("--a=2025-11-03/2025-11-03T03:00Z", "--b=2025-11-03T03:00Z/2025-11-03T06:00Z", "--model=brief")
-    assert "(B against A)" in run_here("compare", f"--prometheus.url={prometheus}", *early).out
+    early = (
+        "--a=2025-11-03/2025-11-03T03:00Z",
+        "--b=2025-11-03T03:00Z/2025-11-03T06:00Z",
+        "--model=brief",
+    )
+    assert (
+        "(B against A)"
+        in run_here("compare", f"--prometheus.url={prometheus}", *early).out
+    )
     refused = run_here(*brief, "--out", str(tmp_path / "baseline.json"))
     assert refused.code == 1
     assert "not stored request_time_per_output_token_seconds_bucket" in refused.err
 
 
-def test_the_report_in_a_terminal_with_baseline_and_plot(prometheus: str, tmp_path: Path) -> None:
-    """A line of progress, a sentence for each comparison, a baseline for the exporter and a picture."""
-    baseline, picture = tmp_path / "baseline.json", tmp_path / "past.svg"
-    shown = run_in_terminal(*("history", prometheus, *LLAMA, "--out", str(baseline), "--plot", str(picture)))
+def test_the_report_in_a_terminal_with_baseline_and_plot(
+    prometheus: str, tmp_path: Path
+) -> None:
+    """A line of progress, a sentence for each comparison, a baseline for the exporter
+    and a picture.
+    """
+    baseline = tmp_path / "baseline.json"
+    picture = tmp_path / "past.svg"
+    shown = run_in_terminal(
+        "history", prometheus, *LLAMA, "--out", str(baseline), "--plot", str(picture)
+    )
     assert shown.code == 0
     assert "reading: query" in shown.out
-    assert "(K=3, eagle3, 0.32.0 against no speculation, 0.32.0): helped, 2." in " ".join(shown.out.split())
+    assert (
+        "(K=3, eagle3, 0.32.0 against no speculation, 0.32.0): helped, 2."
+        in " ".join(shown.out.split())
+    )
     recorded = decode(baseline.read_bytes())
-    assert all(len(bucket.blocks) > 2 for bucket in recorded.buckets if bucket.requests > 100)
+    assert all(
+        len(bucket.blocks) > 2 for bucket in recorded.buckets if bucket.requests > 100
+    )
     named = recorded.model_name, recorded.upstream_version, recorded.dialect
     assert named == ("llama", "0.32.0", "vllm-v1")
     for bucket in recorded.buckets[1:]:
         time = bucket.latencies.time_per_output_token
         # The prompt length is in between, the drift of the hours a few percent.
-        assert time.mean == pytest.approx(0.0105 * (1 + bucket.requests_running / 15), rel=0.15)
+        assert time.mean == pytest.approx(
+            0.0105 * (1 + bucket.requests_running / 15), rel=0.15
+        )
         assert time.counts[1] == pytest.approx(0.5 * time.count)
     for words in ("K=5, eagle3, 0.32.0", "running", "<desc"):
         assert words in picture.read_text("utf-8")
 
 
 def test_instances_and_matchers(prometheus: str) -> None:
-    """Each instance has a history of its own; matchers are for servers, not for the exporter beside them."""
-    found = document(run_here("history", prometheus, *SINCE, "--by", "instance", "--json"))["models"]
-    places = *("brief node:9090 b0", "brief node:9090 b1", "llama r0:8000", "llama r1:8000"), "qwen s0:30000"
-    assert [model["name"] for model in found] == [*places, "ray node:8080 u0", "ray node:8080 u1"]
+    """Each instance has a history of its own; matchers are for servers, not for the
+    exporter beside them.
+    """
+    found = document(
+        run_here("history", prometheus, *SINCE, "--by", "instance", "--json")
+    )["models"]
+    places = (
+        "brief node:9090 b0",
+        "brief node:9090 b1",
+        "llama r0:8000",
+        "llama r1:8000",
+        "qwen s0:30000",
+    )
+    assert [model["name"] for model in found] == [
+        *places,
+        "ray node:8080 u0",
+        "ray node:8080 u1",
+    ]
     matchers = 'instance=~"r1.*", job="server"'
-    only = document(run_here("history", prometheus, *SINCE, "--match", matchers, "--json"))
+    only = document(
+        run_here("history", prometheus, *SINCE, "--match", matchers, "--json")
+    )
     assert only["models"][0]["configurations"] == found[3]["configurations"]
 
 
 def test_compare_takes_two_times(prometheus: str) -> None:
     """Whatever ran in them: B against A, also if A is the later one."""
-    early, late = "2025-11-03/2025-11-06T12:00Z", "2025-11-10T00:00Z/2025-11-13"
+    early = "2025-11-03/2025-11-06T12:00Z"
+    late = "2025-11-10T00:00Z/2025-11-13"
     for a, b, speedup in ((early, late, 2.1), (late, early, 1 / 2.1)):
         times = ("--a", a, "--b", b, "--model", "llama", "--json")
         found = document(run_here("compare", "--prometheus.url", prometheus, *times))
         ((model,), (comparison,)) = found["models"], found["models"][0]["comparisons"]
-        assert [each["configuration"]["name"] for each in model["configurations"]] == ["A", "B"]
+        assert [each["configuration"]["name"] for each in model["configurations"]] == [
+            "A",
+            "B",
+        ]
         assert comparison["speedup"]["value"] == pytest.approx(speedup, rel=0.1)
-    idle = run_here("compare", "--prometheus.url", prometheus, "--a", early, "--b", "2025-11-20/2025-11-21")
-    assert (idle.code, "nothing to compare: only A had traffic\n" in idle.out) == (1, True)
-    refused = run_here("compare", "--prometheus.url", prometheus, "--a", "3d/2d", "--b", "60h")
+    idle = run_here(
+        "compare",
+        "--prometheus.url",
+        prometheus,
+        "--a",
+        early,
+        "--b",
+        "2025-11-20/2025-11-21",
+    )
+    assert (idle.code, "nothing to compare: only A had traffic\n" in idle.out) == (
+        1,
+        True,
+    )
+    refused = run_here(
+        "compare", "--prometheus.url", prometheus, "--a", "3d/2d", "--b", "60h"
+    )
     assert (refused.code, "--a and --b overlap" in refused.err) == (2, True)
     assert "REFERENCE and SIDE" in run_here("compare").err
 
@@ -200,13 +355,31 @@ def test_the_past_in_a_victoriametrics() -> None:
 @pytest.mark.parametrize(
     ("behaviour", "message"),
     [
-        (answer(b"no org id", "401 Unauthorized"), "answered 401: no org id: not authorised: see --vllm."),
+        (
+            answer(b"no org id", "401 Unauthorized"),
+            "answered 401: no org id: not authorised: see --vllm.",
+        ),
         (answer(b"<html>", "403 Forbidden"), "answered 403: not authorised"),
-        (answer(b'{"message": "no token"}', "403 Forbidden"), '{"message": "no token"}: not authorised'),
-        (answer(b'{"status": "error", "error": "out of range"}'), "a Prometheus: out of range"),
-        (status("404 Not Found"), "no Prometheus API there; that of Mimir is under /prometheus"),
-        (answer(b'{"error": "no org id"}', "400 Bad Request"), "answered 400: no org id"),
-        (answer(b'{"error": "too long"}', "422 Unprocessable"), "answered 422: too long: a shorter --since"),
+        (
+            answer(b'{"message": "no token"}', "403 Forbidden"),
+            '{"message": "no token"}: not authorised',
+        ),
+        (
+            answer(b'{"status": "error", "error": "out of range"}'),
+            "a Prometheus: out of range",
+        ),
+        (
+            status("404 Not Found"),
+            "no Prometheus API there; that of Mimir is under /prometheus",
+        ),
+        (
+            answer(b'{"error": "no org id"}', "400 Bad Request"),
+            "answered 400: no org id",
+        ),
+        (
+            answer(b'{"error": "too long"}', "422 Unprocessable"),
+            "answered 422: too long: a shorter --since",
+        ),
         (hang(), "timeout: no complete response within 1 s: a longer --timeout"),
         (answer(b"<html>"), "not a response of a Prometheus"),
     ],
@@ -231,7 +404,10 @@ def test_the_help_names_no_variable() -> None:
 def test_a_prometheus_without_vllm(prometheus: str) -> None:
     """What there is instead is named."""
     other = run_here("history", prometheus, *SINCE, "--model-name", "other")
-    assert 'no series of vLLM or SGLang with {model_name="other"} in that time' in other.err
+    assert (
+        'no series of vLLM or SGLang with {model_name="other"} in that time'
+        in other.err
+    )
     assert "there are 9, of the models brief, llama, qwen, ray" in other.err
     empty = run_here("history", prometheus, "--since", "1h")
     assert (empty.code, "the server has 0 other metrics" in empty.err) == (4, True)
@@ -241,11 +417,26 @@ def test_a_prometheus_without_vllm(prometheus: str) -> None:
 def test_labels_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     """Model, method and version are what the server has stored."""
     summary = Summary(
-        Configuration(3, "\x9b31m", "\u202e1"), 0.0, 60.0, 1, 1, 9.0, 1.0, 1.0, 1.0, 0.5, 2.0, 0.01, 100.0
+        Configuration(3, "\x9b31m", "\u202e1"),
+        0.0,
+        60.0,
+        1,
+        1,
+        9.0,
+        1.0,
+        1.0,
+        1.0,
+        0.5,
+        2.0,
+        0.01,
+        100.0,
     )
     model = ModelHistory("\x9b2J", (summary,), (), ())
     for as_json in (True, False):
-        show(History(FORMAT, "1", 0.0, 60.0, 60.0, (model,), ("\x9b: store down",)), as_json=as_json)
+        show(
+            History(FORMAT, "1", 0.0, 60.0, 60.0, (model,), ("\x9b: store down",)),
+            as_json=as_json,
+        )
         written = capsys.readouterr().out
         assert ": store down" in written
         assert written.replace("\n", "").isprintable()
@@ -253,24 +444,39 @@ def test_labels_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 async def test_warnings_are_kept() -> None:
-    """Thanos, Mimir and VictoriaMetrics answer with what they have, and warn that a part is missing."""
-    body = b'{"data": {"result": []}, "warnings": ["receive series: store\\nis down"], "isPartial": true}'
+    """Thanos, Mimir and VictoriaMetrics answer with what they have, and warn that a
+    part is missing.
+    """
+    body = (
+        b'{"data": {"result": []}, "warnings": ["receive series: store\\nis down"], '
+        b'"isPartial": true}'
+    )
     with FaultyServer(answer(body)) as server:
         source = Prometheus(parse_target(server.url), UpstreamConfig())
         for _ in range(2):
             assert await source.grid("up", Times(60.0, 60.0, 1)) == {}
         await source.close()
-    assert list(source.warnings) == ["receive series: store is down", "partial response"]
+    assert list(source.warnings) == [
+        "receive series: store is down",
+        "partial response",
+    ]
 
 
-async def test_a_query_that_is_too_expensive_is_divided_and_the_next_ones_are_as_small() -> None:
+async def test_a_query_that_is_too_expensive_is_divided_and_the_next_ones_are_as_small() -> (
+    None
+):
     refused = []
 
     async def run(peer: Peer) -> None:
         while True:
             query = parse_qs(urlsplit((await peer.read_request()).path).query)
-            start, end, step = (float(query[name][0]) for name in ("start", "end", "step"))
-            reply = "422 Unprocessable" if (end - start) / step >= 100 else "200 OK"
+            start, end, step = (
+                float(query[name][0]) for name in ("start", "end", "step")
+            )
+            if (end - start) / step >= 100:
+                reply = "422 Unprocessable"
+            else:
+                reply = "200 OK"
             if reply != "200 OK":
                 refused.append((end - start) / step)
             body = b'{"data": {"result": []}}'
@@ -285,13 +491,17 @@ async def test_a_query_that_is_too_expensive_is_divided_and_the_next_ones_are_as
 
 
 class Fleet(Prometheus):
-    """A vLLM in a Prometheus that has the exporters of 5,000 others: notes how large queries are."""
+    """A vLLM in a Prometheus that has the exporters of 5,000 others: notes how large
+    queries are.
+    """
 
     def __init__(self) -> None:
         super().__init__(parse_target("http://127.0.0.1:9"), UpstreamConfig())
         self.asked: list[tuple[str, Times]] = []
 
-    async def series(self, selector: str, start: float, end: float) -> list[dict[str, str]]:
+    async def series(
+        self, selector: str, start: float, end: float
+    ) -> list[dict[str, str]]:
         if "vllm_specdec_info" in selector:
             return [{"pod": f"pod-{number}"} for number in range(5000)]
         return [{"__name__": "vllm:num_requests_running", "instance": "r0"}]
@@ -299,21 +509,34 @@ class Fleet(Prometheus):
     async def grid(self, expression: str, times: Times) -> dict[Any, Any]:
         self.asked.append((expression, times))
         if "vllm_specdec_info" in expression:
-            return {(("pod", f"pod-{number}"),): [1.0] * times.number for number in range(300)}
-        return {(): [200.0] * times.number} if "count_over_time" in expression else {}
+            return {
+                (("pod", f"pod-{number}"),): [1.0] * times.number
+                for number in range(300)
+            }
+        if "count_over_time" in expression:
+            return {(): [200.0] * times.number}
+        return {}
 
 
 async def test_the_exporters_of_a_large_fleet_are_read_in_parts() -> None:
-    """By their own number, however few servers are chosen, each time once, and in little memory."""
+    """By their own number, however few servers are chosen, each time once, and in
+    little memory.
+    """
     fleet = Fleet()
     tracemalloc.start()
     await Reader(fleet, Scope(BEGIN, BEGIN + 30 * DAY, match='pod="r0"')).past()
     assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
     tracemalloc.stop()
-    parts = [times for expression, times in fleet.asked if "vllm_specdec_info" in expression]
-    (whole,) = [times for expression, times in fleet.asked if "avg_over_time" in expression]
+    parts = [
+        times for expression, times in fleet.asked if "vllm_specdec_info" in expression
+    ]
+    (whole,) = [
+        times for expression, times in fleet.asked if "avg_over_time" in expression
+    ]
     assert max(part.number for part in parts) * 5000 <= 100_000
-    assert [part.at(n) for part in parts for n in range(part.number)] == [*map(whole.at, range(whole.number))]
+    assert [part.at(n) for part in parts for n in range(part.number)] == [
+        *map(whole.at, range(whole.number))
+    ]
 
 
 def test_prefill_servers_alone_have_no_past() -> None:
@@ -322,29 +545,51 @@ def test_prefill_servers_alone_have_no_past() -> None:
         counts["generation_tokens"] = counts["requests"]
     with FaultyServer(api(world, exporters=False)) as server:
         refused = run_here("history", server.url, *SINCE)
-    assert (refused.code, "no request had more than one output token" in refused.err) == (4, True)
+    assert (
+        refused.code,
+        "no request had more than one output token" in refused.err,
+    ) == (4, True)
 
 
-@pytest.mark.parametrize("native", [{}, {"r0:8000": 9999, "r1:8000": 500}], ids=["classic", "mixed"])
-def test_reading_adds_nothing_and_loses_nothing(native: dict[str, int], tmp_path: Path) -> None:
-    """From a server whose increases are exact, speedups and baseline are those of the past itself.
+@pytest.mark.parametrize(
+    "native", [{}, {"r0:8000": 9999, "r1:8000": 500}], ids=["classic", "mixed"]
+)
+def test_reading_adds_nothing_and_loses_nothing(
+    native: dict[str, int], tmp_path: Path
+) -> None:
+    """From a server whose increases are exact, speedups and baseline are those of the
+    past itself.
 
-    Buckets are dropped at first. In the mixed case, the histograms of one replica are native, and for half of
-    the time without speculation those of another: only PromQL's functions return their sum and count.
+    Buckets are dropped at first. In the mixed case, the histograms of one replica are
+    native, and for half of the time without speculation those of another: only PromQL's
+    functions return their sum and count.
     """
-    world, out = four(1), tmp_path / "baseline.json"
+    world = four(1)
+    out = tmp_path / "baseline.json"
     (past,) = world.past().histories()
     with FaultyServer(api(world, exporters=True, native=native)) as server:
-        (model,) = document(run_here("history", server.url, *SINCE, "--out", str(out), "--json"))["models"]
-    assert [each["configuration"]["method"] for each in model["configurations"]] == ["", *["eagle3"] * 3]
+        (model,) = document(
+            run_here("history", server.url, *SINCE, "--out", str(out), "--json")
+        )["models"]
+    assert [each["configuration"]["method"] for each in model["configurations"]] == [
+        "",
+        *["eagle3"] * 3,
+    ]
     for found, right in zip(model["comparisons"], past.comparisons, strict=True):
         assert Interval(**found["speedup"]).value == pytest.approx(right.speedup.value)
         assert found["blocks"] == right.blocks
     lives = [
-        (world.counts[life], max(WITHOUT_BUCKETS, native.get(life.replica, 0))) for life in world.lives[:3]
+        (world.counts[life], max(WITHOUT_BUCKETS, native.get(life.replica, 0)))
+        for life in world.lives[:3]
     ]
-    times = [bucket.latencies.time_per_output_token for bucket in decode(out.read_bytes()).buckets]
-    for name, found in (("tpot_count", [t.count for t in times]), ("tpot_sum", [t.sum for t in times])):
+    times = [
+        bucket.latencies.time_per_output_token
+        for bucket in decode(out.read_bytes()).buckets
+    ]
+    for name, found in (
+        ("tpot_count", [t.count for t in times]),
+        ("tpot_sum", [t.sum for t in times]),
+    ):
         right = sum(counts[name][first:-2].sum() for counts, first in lives)
         assert sum(found) == pytest.approx(right)
 

@@ -1,4 +1,6 @@
-"""Speedups of the past against a known truth: found, not invented, and refused where they cannot be known."""
+"""Speedups of the past against a known truth: found, not invented, and refused where
+they cannot be known.
+"""
 
 import math
 import random
@@ -8,7 +10,12 @@ import pytest
 
 from history.world import DAY, STEP, Life, World, four, truth
 from vllm_specdec_exporter.commands.history.matching import Cells, add, cell_of, compare
-from vllm_specdec_exporter.commands.history.past import Configuration, History, ModelHistory, runs_of
+from vllm_specdec_exporter.commands.history.past import (
+    Configuration,
+    History,
+    ModelHistory,
+    runs_of,
+)
 from vllm_specdec_exporter.commands.history.report import render
 
 #: Comparisons by place: each K against none, and each against the one before it.
@@ -28,29 +35,45 @@ def history(world: World, **more: object) -> ModelHistory:
 
 
 def found(world: World, history: ModelHistory) -> list[tuple[bool, bool]]:
-    """Return for each comparison whether its interval holds the truth, and those of all its bins."""
+    """Return for each comparison whether its interval holds the truth, and those of all
+    its bins.
+    """
     held = []
     for comparison in history.comparisons:
         k, before = (
-            history.configurations[place].configuration.num_speculative_tokens if world.effect else 0
+            history.configurations[place].configuration.num_speculative_tokens
+            if world.effect
+            else 0
             for place in (comparison.new, comparison.old)
         )
         speedup = comparison.speedup
         assert speedup is not None, comparison.problem
         bins = [one for one in comparison.bins if one.speedup.low is not None]
-        within = [one.speedup.low <= truth([one], k, before) <= one.speedup.high for one in bins]
-        held.append((speedup.low <= truth(comparison.bins, k, before) <= speedup.high, within))
+        within = [
+            one.speedup.low <= truth([one], k, before) <= one.speedup.high
+            for one in bins
+        ]
+        held.append(
+            (speedup.low <= truth(comparison.bins, k, before) <= speedup.high, within)
+        )
     return held
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("effect", "busier"), [(True, {}), (False, {}), (True, {3.5: 2.0})], ids=["effect", "none", "doubled"]
+    ("effect", "busier"),
+    [(True, {}), (False, {}), (True, {3.5: 2.0})],
+    ids=["effect", "none", "doubled"],
 )
-def test_intervals_hold_the_truth_as_often_as_promised(effect: bool, busier: dict[float, float]) -> None:
-    """Of a hundred pasts with four configurations, whole and in bins, also if the load doubles meanwhile."""
+def test_intervals_hold_the_truth_as_often_as_promised(
+    effect: bool, busier: dict[float, float]
+) -> None:
+    """Of a hundred pasts with four configurations, whole and in bins, also if the load
+    doubles meanwhile.
+    """
     whole: Counter[int] = Counter()
-    in_bins, bins = 0, 0
+    in_bins = 0
+    bins = 0
     for seed in range(SEEDS):
         world = four(seed, effect=effect, busier=busier)
         for place, (held, within) in enumerate(found(world, history(world))):
@@ -62,25 +85,37 @@ def test_intervals_hold_the_truth_as_often_as_promised(effect: bool, busier: dic
     assert in_bins >= (PROMISED - 0.02) * bins
 
 
-def test_a_load_that_doubles_with_speculation_deceives_the_mean_and_not_the_match() -> None:
+def test_a_load_that_doubles_with_speculation_deceives_the_mean_and_not_the_match() -> (
+    None
+):
     """The ratio of the means is wrong by more than 30 %; at the same load it is right."""
     world = four(0, busier={3.5: 2.0})
     past = history(world)
     for comparison in past.comparisons:
-        new, old = (past.configurations[place] for place in (comparison.new, comparison.old))
+        new, old = (
+            past.configurations[place] for place in (comparison.new, comparison.old)
+        )
         if old.configuration.num_speculative_tokens == 0:
             right = truth(comparison.bins, new.configuration.num_speculative_tokens)
-            naive = old.time_per_output_token_seconds / new.time_per_output_token_seconds
+            naive = (
+                old.time_per_output_token_seconds / new.time_per_output_token_seconds
+            )
             assert naive < 0.7 * right
             assert comparison.speedup.value == pytest.approx(right, rel=0.03)
 
 
 def test_a_rolling_change_is_compared_within_each_block_of_time() -> None:
     """While both run, the drift of the hours is the same for both, so it cancels."""
-    lives = [Life(f"r{n}", 0, 3 + n, 0) for n in range(4)] + [Life(f"r{n}", 3 + n, 8, 3) for n in range(4)]
+    lives = [Life(f"r{n}", 0, 3 + n, 0) for n in range(4)] + [
+        Life(f"r{n}", 3 + n, 8, 3) for n in range(4)
+    ]
     world = World(lives, 1)
     (comparison,) = history(world).comparisons
-    assert comparison.matched_by == ("running requests", "prompt length", "block of time")
+    assert comparison.matched_by == (
+        "running requests",
+        "prompt length",
+        "block of time",
+    )
     assert comparison.blocks == comparison.blocks_before == pytest.approx(72, abs=2)
     ((held, _),) = found(world, history(world))
     assert held
@@ -91,16 +126,24 @@ def test_a_rolling_change_is_compared_within_each_block_of_time() -> None:
 
 
 def test_prefill_servers_are_no_time_without_speculation() -> None:
-    """Disaggregated: they draft nothing, emit one token for each request, and have 0 as time per token."""
-    world = World([Life("decode", 0, 4, 0), Life("decode", 4, 8, 3), Life("prefill", 0, 8, 0)], 1)
-    for counts in (world.counts[life] for life in world.lives if life.replica == "prefill"):
+    """Disaggregated: they draft nothing, emit one token for each request, and have 0 as
+    time per token.
+    """
+    world = World(
+        [Life("decode", 0, 4, 0), Life("decode", 4, 8, 3), Life("prefill", 0, 8, 0)], 1
+    )
+    for counts in (
+        world.counts[life] for life in world.lives if life.replica == "prefill"
+    ):
         counts["generation_tokens"] = counts["requests"].copy()
         counts["tpot_sum"] *= 0
     alone = World([life for life in world.lives if life.replica == "decode"], 1)
     assert history(world) == history(alone)
 
 
-def test_a_past_without_a_time_without_speculation_is_compared_with_the_one_before() -> None:
+def test_a_past_without_a_time_without_speculation_is_compared_with_the_one_before() -> (
+    None
+):
     """In words: since when, both K, the speedup with its interval, and both lengths."""
     world = World([Life("r0", 0, 4, 3), Life("r0", 4, 8, 5)], 3)
     past = history(world)
@@ -108,46 +151,71 @@ def test_a_past_without_a_time_without_speculation_is_compared_with_the_one_befo
     assert held
     words = words_of(past)
     speedup = past.comparisons[0].speedup
-    assert f"since 7 November (K 3 to 5): no certain difference, {speedup.value:.2f} times as fast" in words
+    assert (
+        f"since 7 November (K 3 to 5): no certain difference, {speedup.value:.2f} "
+        "times as fast"
+    ) in words
     assert f"({speedup.low:.2f} to {speedup.high:.2f}) at the same load" in words
     assert "acceptance length 2.85 to 3.35" in words
 
 
 def test_without_a_time_by_requests_the_step_over_its_tokens_is_compared() -> None:
-    """Before 0.11, vLLM has only the inter-token latency; with requests of equal length both are the same."""
+    """Before 0.11, vLLM has only the inter-token latency; with requests of equal length
+    both are the same.
+    """
     world = four(2)
-    by_requests, by_steps = history(world), history(world, leave_out=("tpot_sum", "tpot_count"))
+    by_requests = history(world)
+    by_steps = history(world, leave_out=("tpot_sum", "tpot_count"))
     for one, other in zip(by_requests.comparisons, by_steps.comparisons, strict=True):
         assert (one.per_token, other.per_token) == (False, True)
         assert other.speedup.value == pytest.approx(one.speedup.value, rel=1e-6)
-    for counts in world.counts.values():  # an upgrade in the middle of each configuration
+    # an upgrade in the middle of each configuration
+    for counts in world.counts.values():
         for name in ("tpot_sum", "tpot_count"):
             counts[name] = counts[name].copy()
             counts[name][: len(counts[name]) // 2] = math.nan
-    for one, upgraded in zip(by_requests.configurations, history(world).configurations, strict=True):
+    for one, upgraded in zip(
+        by_requests.configurations, history(world).configurations, strict=True
+    ):
         assert upgraded.requests == one.requests
-    (neither, *_) = history(world, leave_out=("tpot_sum", "tpot_count", "step_seconds")).comparisons
-    assert "stored neither request_time_per_output_token_seconds_sum nor inter" in neither.problem
+    (neither, *_) = history(
+        world, leave_out=("tpot_sum", "tpot_count", "step_seconds")
+    ).comparisons
+    assert (
+        "stored neither request_time_per_output_token_seconds_sum nor inter"
+        in neither.problem
+    )
 
 
 _OTHER_LOADS = World([Life("r0", 0, 4, 0), Life("r0", 4, 8, 3)], 1, busier={4: 12.0})
 _TOO_SHORT = World([Life("r0", 0, 4, 0), Life("r0", 4, 4.1, 3)], 1)
 _NONE_AT_ITS_LOAD = (
-    "0% of its traffic has a counterpart at the same load and prompt length, and 10% is needed"
+    "0% of its traffic has a counterpart at the same load and prompt length, and 10% "
+    "is needed"
 )
-_TOO_FEW = "3 blocks of time with loads of both, against 48, and 6 of about equal traffic are needed"
-_REFUSED = {"other loads": (_OTHER_LOADS, _NONE_AT_ITS_LOAD), "too short": (_TOO_SHORT, _TOO_FEW)}
+_TOO_FEW = (
+    "3 blocks of time with loads of both, against 48, and 6 of about equal traffic are "
+    "needed"
+)
+_REFUSED = {
+    "other loads": (_OTHER_LOADS, _NONE_AT_ITS_LOAD),
+    "too short": (_TOO_SHORT, _TOO_FEW),
+}
 
 
 @pytest.mark.parametrize(("world", "missing"), _REFUSED.values(), ids=_REFUSED)
-def test_what_cannot_be_compared_is_refused_with_what_is_missing(world: World, missing: str) -> None:
+def test_what_cannot_be_compared_is_refused_with_what_is_missing(
+    world: World, missing: str
+) -> None:
     past = history(world)
     assert past.comparisons[0].speedup is None
     assert missing in past.comparisons[0].problem
     assert "cannot be compared: " in words_of(past)
 
 
-def finish(cells: Cells, block: int, tokens: float, seconds: float, prompt: float = 100.0) -> None:
+def finish(
+    cells: Cells, block: int, tokens: float, seconds: float, prompt: float = 100.0
+) -> None:
     """Let so many tokens be generated in a block, with four running requests."""
     logs = tokens * math.log(4), tokens * math.log(prompt), tokens
     add(cells, cell_of(block, 4.0, prompt), (seconds * tokens, tokens, 0.0, 0.0, *logs))
@@ -155,7 +223,9 @@ def finish(cells: Cells, block: int, tokens: float, seconds: float, prompt: floa
 
 @pytest.mark.parametrize("prompt", [1700.0, 2600.0])
 def test_prompts_that_become_longer_are_no_effect_of_the_change(prompt: float) -> None:
-    """A step takes longer with a longer context: what differs by it is within the interval, or refused."""
+    """A step takes longer with a longer context: what differs by it is within the
+    interval, or refused.
+    """
     sides: tuple[Cells, Cells] = ({}, {})
     for block in range(40):
         for cells, first, length in ((sides[0], 0, 1500.0), (sides[1], 40, prompt)):
@@ -165,9 +235,15 @@ def test_prompts_that_become_longer_are_no_effect_of_the_change(prompt: float) -
     assert (found.speedup is None) == (prompt > 2000), found
 
 
-@pytest.mark.parametrize("busy", [{20: 4000.0}, dict.fromkeys(range(16, 25), 1000.0)], ids=["one", "some"])
-def test_blocks_with_most_of_the_traffic_make_no_interval_narrow(busy: dict[int, float]) -> None:
-    """Blocks scatter by a tenth, neighbours alike, and few of them have most of the traffic."""
+@pytest.mark.parametrize(
+    "busy", [{20: 4000.0}, dict.fromkeys(range(16, 25), 1000.0)], ids=["one", "some"]
+)
+def test_blocks_with_most_of_the_traffic_make_no_interval_narrow(
+    busy: dict[int, float],
+) -> None:
+    """Blocks scatter by a tenth, neighbours alike, and few of them have most of the
+    traffic.
+    """
     held = compared = 0
     for seed in range(300):
         chance = random.Random(seed)
@@ -176,7 +252,10 @@ def test_blocks_with_most_of_the_traffic_make_no_interval_narrow(busy: dict[int,
             cells: Cells = {}
             scatter = 0.0
             for block in range(40):
-                scatter = 0.5 * scatter + chance.gauss(0, 0.07) if len(busy) > 1 else chance.gauss(0, 0.1)
+                if len(busy) > 1:
+                    scatter = 0.5 * scatter + chance.gauss(0, 0.07)
+                else:
+                    scatter = chance.gauss(0, 0.1)
                 tokens = busy.get(block, 100.0)
                 finish(cells, first + block, tokens, seconds * math.exp(scatter))
             sides.append(cells)
@@ -189,7 +268,9 @@ def test_blocks_with_most_of_the_traffic_make_no_interval_narrow(busy: dict[int,
 
 
 def test_every_request_counts_once_and_none_near_a_change() -> None:
-    """What is compared and shown is what finished, but for two steps after a start and one before an end."""
+    """What is compared and shown is what finished, but for two steps after a start and
+    one before an end.
+    """
     world = World([Life("r0", 0, 1, 0), Life("r0", 1, 2, 3)], 1)
     found = history(world)
     for place, life in enumerate(world.lives):
@@ -199,15 +280,26 @@ def test_every_request_counts_once_and_none_near_a_change() -> None:
 
 
 def test_a_pod_and_its_successor_are_one_replica_at_a_time() -> None:
-    """As in Kubernetes, where each restart has a new name and both are seen within the step of the change."""
-    lives = [Life(f"pod-{n}", max(0, n / 4 - STEP / DAY), (n + 1) / 4, 3) for n in range(8)]
+    """As in Kubernetes, where each restart has a new name and both are seen within the
+    step of the change.
+    """
+    lives = [
+        Life(f"pod-{n}", max(0, n / 4 - STEP / DAY), (n + 1) / 4, 3) for n in range(8)
+    ]
     (only,) = history(World(lives, 1)).configurations
     assert (only.replicas, only.periods) == (1, 1)
 
 
 def test_runs_end_at_gaps_and_changes_and_fill_what_is_not_shown_for_a_time() -> None:
-    """An exporter that is down for a time makes no new configuration; a gap and another version do."""
-    old, new = Configuration(3, "eagle3", "0.32.0"), Configuration(3, "eagle3", "0.33.0")
+    """An exporter that is down for a time makes no new configuration; a gap and another
+    version do.
+    """
+    old = Configuration(3, "eagle3", "0.32.0")
+    new = Configuration(3, "eagle3", "0.33.0")
     deeper = Configuration(5, "eagle3", "0.33.0")
     shown = [Configuration(3), old, Configuration(3), None, None, new, deeper]
-    assert runs_of(shown) == [(old, range(3)), (new, range(5, 6)), (deeper, range(6, 7))]
+    assert runs_of(shown) == [
+        (old, range(3)),
+        (new, range(5, 6)),
+        (deeper, range(6, 7)),
+    ]

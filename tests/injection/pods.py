@@ -1,4 +1,6 @@
-"""Pods as an API server gets them: those that get the sidecar, and those that do not, with the reason."""
+"""Pods as an API server gets them: those that get the sidecar, and those that do not,
+with the reason.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -25,5 +27,6 @@ def pod(*, metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any
 INJECTED = {name: pod(**given) for name, given in _DOCUMENT["injected"].items()}
 #: What is not, by the condition that it does not meet.
 REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
-    name: (condition, pod(**given)) for name, (condition, given) in _DOCUMENT["refused"].items()
+    name: (condition, pod(**given))
+    for name, (condition, given) in _DOCUMENT["refused"].items()
 }

@@ -1,6 +1,8 @@
-"""The part of an API server that admits pods under a MutatingAdmissionPolicy, with a real CEL evaluator.
+"""The part of an API server that admits pods under a MutatingAdmissionPolicy, with a
+real CEL evaluator.
 
-What Kubernetes adds to CEL is here as its sources have it; what an API server would refuse raises an error.
+What Kubernetes adds to CEL is here as its sources have it; what an API server would
+refuse raises an error.
 """
 
 import copy
@@ -21,7 +23,9 @@ class JSONPatch(celtypes.MessageType):
     def __init__(self, fields: Mapping[str, Any]) -> None:
         assert set(map(str, fields)) <= {"op", "path", "from", "value"}, fields
         for name in ("op", "path"):
-            assert isinstance(fields.get(celtypes.StringType(name)), celtypes.StringType), fields
+            assert isinstance(
+                fields.get(celtypes.StringType(name)), celtypes.StringType
+            ), fields
         super().__init__(fields)
 
 
@@ -29,7 +33,9 @@ _ENVIRONMENT = celpy.Environment(annotations={"JSONPatch": JSONPatch})
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "split": lambda text, separator: celtypes.ListType(map(celtypes.StringType, text.split(separator))),
+    "split": lambda text, separator: celtypes.ListType(
+        map(celtypes.StringType, text.split(separator))
+    ),
     "trim": lambda text: celtypes.StringType(text.strip()),
 }
 
@@ -37,14 +43,18 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 class _Variables(celtypes.MapType):
     """`variables`: each is evaluated when asked for, and may ask for those before it."""
 
-    def __init__(self, expressions: Mapping[str, str], scope: Mapping[str, Any]) -> None:
+    def __init__(
+        self, expressions: Mapping[str, str], scope: Mapping[str, Any]
+    ) -> None:
         super().__init__()
         self._expressions = dict(expressions)
         self._scope = scope
 
     def __getitem__(self, name: Any) -> Any:
         names = list(self._expressions)
-        earlier = {key: self._expressions[key] for key in names[: names.index(str(name))]}
+        earlier = {
+            key: self._expressions[key] for key in names[: names.index(str(name))]
+        }
         scope = {**self._scope, "variables": _Variables(earlier, self._scope)}
         return _evaluate(self._expressions[str(name)], scope)
 
@@ -78,7 +88,9 @@ def patch(policy: Mapping[str, Any], pod: Mapping[str, Any]) -> list[dict[str, A
     spec = policy["spec"]
     (mutation,) = spec["mutations"]
     scope: dict[str, Any] = {"object": celpy.json_to_cel(pod)}
-    expressions = {variable["name"]: variable["expression"] for variable in spec["variables"]}
+    expressions = {
+        variable["name"]: variable["expression"] for variable in spec["variables"]
+    }
     scope["variables"] = _Variables(expressions, scope)
     operations = _evaluate(mutation["jsonPatch"]["expression"], scope)
     assert all(isinstance(operation, JSONPatch) for operation in operations), operations
@@ -94,7 +106,8 @@ def admit(
 ) -> dict[str, Any]:
     """Return a pod as it is after the policy: selectors, conditions, mutation.
 
-    A request has API group, version, resource and operation. Without labels the namespace is `default`.
+    A request has API group, version, resource and operation. Without labels the
+    namespace is `default`.
     """
     admitted = copy.deepcopy(dict(pod))
     constraints = policy["spec"]["matchConstraints"]
@@ -102,7 +115,9 @@ def admit(
     asked = (
         any(_covers(rule, request) for rule in constraints["resourceRules"])
         and _selects(constraints["namespaceSelector"], labels)
-        and _selects(constraints["objectSelector"], pod.get("metadata", {}).get("labels") or {})
+        and _selects(
+            constraints["objectSelector"], pod.get("metadata", {}).get("labels") or {}
+        )
     )
     if asked and unmet_condition(policy, admitted) is None:
         for operation in patch(policy, admitted):
@@ -112,14 +127,20 @@ def admit(
 
 def _covers(rule: Mapping[str, Any], request: tuple[str, str, str, str]) -> bool:
     keys = ("apiGroups", "apiVersions", "resources", "operations")
-    return all(asked in rule[key] or "*" in rule[key] for key, asked in zip(keys, request, strict=True))
+    return all(
+        asked in rule[key] or "*" in rule[key]
+        for key, asked in zip(keys, request, strict=True)
+    )
 
 
 def _selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether a LabelSelector selects something with these labels; an empty one selects everything."""
+    """Whether a LabelSelector selects something with these labels; an empty one selects
+    everything.
+    """
     exact = (selector.get("matchLabels") or {}).items()
     return exact <= labels.items() and all(
-        (labels.get(one["key"]) in one["values"]) == {"In": True, "NotIn": False}[one["operator"]]
+        (labels.get(one["key"]) in one["values"])
+        == {"In": True, "NotIn": False}[one["operator"]]
         for one in selector.get("matchExpressions") or ()
     )
 
@@ -127,7 +148,10 @@ def _selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 def _apply(operation: Mapping[str, Any], document: Any) -> None:
     """Carry out an RFC 6902 "add" in place; its path has to exist."""
     assert operation["op"] == "add", operation
-    *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
+    *parents, last = (
+        part.replace("~1", "/").replace("~0", "~")
+        for part in operation["path"].split("/")[1:]
+    )
     target = functools.reduce(lambda inside, part: inside[part], parents, document)
     if isinstance(target, list):
         target.insert(len(target) if last == "-" else int(last), operation["value"])

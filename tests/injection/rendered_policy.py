@@ -1,4 +1,6 @@
-"""What the chart renders for injection: the policy, and the container and volumes that it is to add."""
+"""What the chart renders for injection: the policy, and the container and volumes that
+it is to add.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +11,11 @@ from support.published import IMAGE
 
 def injection(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """Return the objects of injection: the policy, then its binding."""
-    return [obj for obj in render(switched_on(values)) if obj["kind"].startswith("MutatingAdmission")]
+    return [
+        obj
+        for obj in render(switched_on(values))
+        if obj["kind"].startswith("MutatingAdmission")
+    ]
 
 
 def policy(values: Mapping[str, Any] | None = None) -> dict[str, Any]:

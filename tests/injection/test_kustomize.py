@@ -14,7 +14,7 @@ from injection.kubectl_program import kustomize
 from injection.pods import DOWNLOAD, VLLM
 from injection.rendered_policy import sidecar
 from vllm_specdec_exporter import __version__
-from vllm_specdec_exporter.serve.option_table import OPTIONS
+from vllm_specdec_exporter.settings.option_table import OPTIONS
 
 pytestmark = pytest.mark.full
 
@@ -23,7 +23,8 @@ Objects = dict[str, dict[str, Any]]
 KUSTOMIZE = Path(__file__).parents[2] / "helm" / "kustomize"
 README = (KUSTOMIZE / "README.md").read_text()
 COMPONENTS = ("component", "tap")
-INJECT, ASK = "vllm-specdec-exporter/inject", "vllm-specdec-exporter/tap"
+INJECT = "vllm-specdec-exporter/inject"
+ASK = "vllm-specdec-exporter/tap"
 KINDS = {
     "Deployment": "apps/v1",
     "StatefulSet": "apps/v1",
@@ -34,14 +35,22 @@ KINDS = {
 #: What the second component adds.
 TAP = {
     "env": [{"name": "VLLM_SPECDEC_EXPORTER_TAP_LISTEN_ADDRESS", "value": ":9852"}],
-    "ports": [*sidecar()["ports"], {"name": "tap", "containerPort": 9852, "protocol": "TCP"}],
+    "ports": [
+        *sidecar()["ports"],
+        {"name": "tap", "containerPort": 9852, "protocol": "TCP"},
+    ],
 }
 FLAGS = ["--vllm.url=http://127.0.0.1:8200"]
 
 
-def workload(kind: str, *init: dict[str, Any], inject: str = "enabled", tap: str = "") -> dict[str, Any]:
+def workload(
+    kind: str, *init: dict[str, Any], inject: str = "enabled", tap: str = ""
+) -> dict[str, Any]:
     """Return a workload that asks for the sidecar, with init containers of its own."""
-    spec: dict[str, Any] = {"containers": [VLLM], **({"initContainers": list(init)} if init else {})}
+    spec: dict[str, Any] = {
+        "containers": [VLLM],
+        **({"initContainers": list(init)} if init else {}),
+    }
     # A label of the pods asks for nothing here: Kustomize sees the workload's own.
     metadata = {"labels": {"app": "vllm", INJECT: "enabled"}}
     made: dict[str, Any] = {
@@ -59,10 +68,17 @@ def workload(kind: str, *init: dict[str, Any], inject: str = "enabled", tap: str
     return made
 
 
-#: Workloads, each with the init containers that it must have afterwards; None: it stays as it is.
+#: Workloads, each with the init containers that it must have afterwards; None: it stays
+#: as it is.
 WORKLOADS: dict[str, tuple[dict[str, Any], list[dict[str, Any]] | None]] = {
-    **{f"plain-{kind.lower()}": (workload(kind), [sidecar()]) for kind in list(KINDS)[:4]},
-    **{f"tap-{kind.lower()}": (workload(kind, tap="true"), [sidecar() | TAP]) for kind in list(KINDS)[:4]},
+    **{
+        f"plain-{kind.lower()}": (workload(kind), [sidecar()])
+        for kind in list(KINDS)[:4]
+    },
+    **{
+        f"tap-{kind.lower()}": (workload(kind, tap="true"), [sidecar() | TAP])
+        for kind in list(KINDS)[:4]
+    },
     # Kustomize puts new entries first: the exporter starts before a download.
     "init-container": (workload("Deployment", DOWNLOAD), [sidecar(), DOWNLOAD]),
     "no-tap": (workload("Deployment", tap="false"), [sidecar()]),
@@ -70,32 +86,44 @@ WORKLOADS: dict[str, tuple[dict[str, Any], list[dict[str, Any]] | None]] = {
     # Own flags replace all flags of the component; the tap is none.
     "flags": (workload("Deployment", tap="true"), [sidecar() | TAP | {"args": FLAGS}]),
     "not-asked": (workload("Deployment", inject="disabled", tap="true"), None),
-    # Lists of custom resources are not merged but replaced, which would drop their own init containers.
+    # Lists of custom resources are not merged but replaced, which would drop their own
+    # init containers.
     "custom": (workload("LeaderWorkerSet", DOWNLOAD, tap="true"), None),
 }
 SENT: Objects = {
-    name: {**sent, "metadata": {**sent["metadata"], "name": name}} for name, (sent, _) in WORKLOADS.items()
+    name: {**sent, "metadata": {**sent["metadata"], "name": name}}
+    for name, (sent, _) in WORKLOADS.items()
 }
 
 
 def by_name(text: str) -> Objects:
-    """Return the objects of a YAML text by name, with ports in the order of their numbers."""
+    """Return the objects of a YAML text by name, with ports in the order of their
+    numbers.
+    """
     objects = {obj["metadata"]["name"]: obj for obj in yaml.safe_load_all(text)}
     for obj in objects.values():
-        for container in obj["spec"].get("template", {}).get("spec", {}).get("initContainers", ()):
+        for container in (
+            obj["spec"].get("template", {}).get("spec", {}).get("initContainers", ())
+        ):
             container.get("ports", []).sort(key=lambda port: int(port["containerPort"]))
     return objects
 
 
 def build(folder: Path, components: tuple[str, ...], objects: Objects) -> Objects:
-    """Return the objects as they are after the components, and a patch of the flags of one."""
+    """Return the objects as they are after the components, and a patch of the flags of
+    one.
+    """
     for component in components:
         shutil.copytree(KUSTOMIZE / component, folder / component)
     overlay = folder / "overlay"
     overlay.mkdir()
     (overlay / "workloads.yaml").write_text(yaml.safe_dump_all(objects.values()))
     spec = {"initContainers": [{"name": "specdec-exporter", "args": FLAGS}]}
-    patch = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "flags"}}
+    patch = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "flags"},
+    }
     patch |= {"spec": {"template": {"spec": spec}}}
     kustomization = {
         "resources": ["workloads.yaml"],
@@ -112,7 +140,9 @@ def pod_spec(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_components_have_the_charts_container_and_tap() -> None:
-    """The patch is the chart's named template and nothing else; the exporter reads the tap's variable."""
+    """The patch is the chart's named template and nothing else; the exporter reads the
+    tap's variable.
+    """
     patch = yaml.safe_load((KUSTOMIZE / "component" / "sidecar.yaml").read_text())
     assert pod_spec(patch) == {"initContainers": [sidecar()]}
     assert sidecar({"tap": {"enabled": True}})["ports"] == TAP["ports"]
@@ -121,11 +151,14 @@ def test_the_components_have_the_charts_container_and_tap() -> None:
 
 
 def test_workloads_that_ask_get_the_sidecar_and_the_tap(tmp_path: Path) -> None:
-    """Nothing else of them changes; in whichever order the components stand; a second time adds nothing."""
+    """Nothing else of them changes; in whichever order the components stand; a second
+    time adds nothing.
+    """
     made = build(tmp_path / "once", COMPONENTS, SENT)
     assert made.keys() == SENT.keys()
     for name, (_, init) in WORKLOADS.items():
-        sent, after = SENT[name], made[name]
+        sent = SENT[name]
+        after = made[name]
         if init is None:
             assert after == sent, name
             continue
@@ -138,7 +171,9 @@ def test_workloads_that_ask_get_the_sidecar_and_the_tap(tmp_path: Path) -> None:
 
 
 def test_example_adds_and_leaves() -> None:
-    """Two workloads with sidecar, the third as it was; the image and one's flags are the overlay's."""
+    """Two workloads with sidecar, the third as it was; the image and one's flags are
+    the overlay's.
+    """
     made = by_name(kustomize(KUSTOMIZE / "example"))
     sent = by_name((KUSTOMIZE / "example" / "vllm.yaml").read_text())
     assert made.keys() == sent.keys() == {"vllm", "vllm-prefill", "router"}
@@ -156,29 +191,47 @@ def test_example_adds_and_leaves() -> None:
 def of_readme(folder: Path, title: str, objects: Objects) -> Objects:
     """Return what a kustomization of the README makes of objects in vllm.yaml."""
     for component in COMPONENTS:
-        shutil.copytree(KUSTOMIZE / component, folder / "vllm-specdec-exporter" / component)
-    (block,) = re.findall(rf"```yaml\n# {re.escape(title)}\n(.*?)```", README, flags=re.DOTALL)
+        shutil.copytree(
+            KUSTOMIZE / component, folder / "vllm-specdec-exporter" / component
+        )
+    (block,) = re.findall(
+        rf"```yaml\n# {re.escape(title)}\n(.*?)```", README, flags=re.DOTALL
+    )
     (folder / "kustomization.yaml").write_text(block)
     (folder / "vllm.yaml").write_text(yaml.safe_dump_all(objects.values()))
     return by_name(kustomize(folder))
 
 
 def test_readme_is_executed(tmp_path: Path) -> None:
-    """Its kustomizations build: with the flags, or with the tap and the Service that leads there."""
+    """Its kustomizations build: with the flags, or with the tap and the Service that
+    leads there.
+    """
     objects = by_name((KUSTOMIZE / "example" / "vllm.yaml").read_text())
     made = of_readme(tmp_path / "plain", "kustomization.yaml", objects)
     (added,) = pod_spec(made["vllm"])["initContainers"]
-    assert added["args"][:2] == ["--startup.on-error=wait", "--vllm.url=http://127.0.0.1:8000"]
+    assert added["args"][:2] == [
+        "--startup.on-error=wait",
+        "--vllm.url=http://127.0.0.1:8000",
+    ]
     assert added["args"][2].startswith("--spec.config={")
     assert added["image"] != sidecar()["image"]
 
-    service: dict[str, Any] = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "vllm"}}
-    service["spec"] = {"selector": {"app": "vllm"}, "ports": [{"port": 80, "targetPort": 8000}]}
+    service: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "vllm"},
+    }
+    service["spec"] = {
+        "selector": {"app": "vllm"},
+        "ports": [{"port": 80, "targetPort": 8000}],
+    }
     objects = {"tapped": SENT["tap-deployment"], "vllm": service}
     made = of_readme(tmp_path / "tap", "kustomization.yaml, with the tap", objects)
     assert pod_spec(made["tap-deployment"])["initContainers"] == [sidecar() | TAP]
     assert made["vllm"]["spec"]["ports"] == [{"port": 80, "targetPort": 9852}]
     # The version of kubectl that these tests run.
-    minor = re.search(r"kubectl-v(\d+)", (Path(__file__).parent / "package.json").read_text())
+    minor = re.search(
+        r"kubectl-v(\d+)", (Path(__file__).parent / "package.json").read_text()
+    )
     assert minor is not None
     assert f"1.{minor[1]}" in README

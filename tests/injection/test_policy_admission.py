@@ -32,9 +32,11 @@ PAIRS = [
 
 
 def test_pod_gets_the_chart_s_sidecar() -> None:
-    """The last init container is what the named template renders; all else of the pod stays as it was.
+    """The last init container is what the named template renders; all else of the pod
+    stays as it was.
 
-    The second time, by reinvocation, the policy does not match; nor would its patch add anything.
+    The second time, by reinvocation, the policy does not match; nor would its patch add
+    anything.
     """
     for sent, values in PAIRS:
         made = policy(values)
@@ -42,12 +44,21 @@ def test_pod_gets_the_chart_s_sidecar() -> None:
         *others, added = admitted["spec"]["initContainers"]
         assert added == sidecar(values)
         assert others == sent["spec"].get("initContainers", [])
-        assert admitted["spec"].get("volumes", []) == [*sent["spec"].get("volumes", []), *volumes(values)]
-        for key in set(sent["spec"]) - {"initContainers", "volumes", "imagePullSecrets"}:
+        assert admitted["spec"].get("volumes", []) == [
+            *sent["spec"].get("volumes", []),
+            *volumes(values),
+        ]
+        for key in set(sent["spec"]) - {
+            "initContainers",
+            "volumes",
+            "imagePullSecrets",
+        }:
             assert admitted["spec"][key] == sent["spec"][key]
         assert admitted["metadata"] == sent["metadata"]
         assert problems_everywhere([admitted]) == []
-        if qos_class(sent["spec"]) == "Guaranteed" and "allowBurstable" not in values.get("exporter", {}):
+        if qos_class(
+            sent["spec"]
+        ) == "Guaranteed" and "allowBurstable" not in values.get("exporter", {}):
             assert qos_class(admitted["spec"]) == "Guaranteed"
         assert unmet_condition(made, admitted) == "no-sidecar-yet"
         assert patch(made, admitted) == []
@@ -55,14 +66,19 @@ def test_pod_gets_the_chart_s_sidecar() -> None:
 
 
 def test_the_policy_never_holds_pods_up() -> None:
-    """A policy that fails lets pods start, unless told otherwise; it runs again after other mutations."""
+    """A policy that fails lets pods start, unless told otherwise; it runs again after
+    other mutations.
+    """
     made, binding = injection(
         {"webConfig": {"existingSecret": "web"}, "imagePullSecrets": [{"name": "pull"}]}
     )
     spec = made["spec"]
     assert binding["spec"] == {"policyName": made["metadata"]["name"]}
     assert (spec["failurePolicy"], spec["reinvocationPolicy"]) == ("Ignore", "IfNeeded")
-    assert policy({"injection": {"failurePolicy": "Fail"}})["spec"]["failurePolicy"] == "Fail"
+    assert (
+        policy({"injection": {"failurePolicy": "Fail"}})["spec"]["failurePolicy"]
+        == "Fail"
+    )
     # Variables are CEL identifiers, conditions are qualified names; none twice.
     for entries, form in (
         (spec["variables"], r"[A-Za-z_][A-Za-z0-9_]*"),
@@ -74,9 +90,13 @@ def test_the_policy_never_holds_pods_up() -> None:
 
 
 def test_labels_are_selected_as_given() -> None:
-    """Every label of injection.labels is required, the default one as well unless it is removed."""
+    """Every label of injection.labels is required, the default one as well unless it is
+    removed.
+    """
     labels = {"serve": "llm", "vllm-specdec-exporter/inject": None}
-    selector = policy({"injection": {"labels": labels}})["spec"]["matchConstraints"]["objectSelector"]
+    selector = policy({"injection": {"labels": labels}})["spec"]["matchConstraints"][
+        "objectSelector"
+    ]
     assert selector == {"matchLabels": {"serve": "llm"}}
 
 
@@ -90,8 +110,15 @@ def test_pod_that_does_not_qualify_stays_as_it_is() -> None:
 
 
 def test_pod_that_does_not_ask_stays_as_it_is() -> None:
-    """Only the label with its value is a request, of a pod that is created, and not of the system's own."""
-    for labels in ({}, None, {"vllm-specdec-exporter/inject": "disabled"}, {"inject": "enabled"}):
+    """Only the label with its value is a request, of a pod that is created, and not of
+    the system's own.
+    """
+    for labels in (
+        {},
+        None,
+        {"vllm-specdec-exporter/inject": "disabled"},
+        {"inject": "enabled"},
+    ):
         sent = pod(metadata={"labels": labels})
         assert admit(policy(), sent) == sent, labels
     for namespace in ("kube-system", "kube-public", "kube-node-lease"):
@@ -106,7 +133,9 @@ def test_pod_that_does_not_ask_stays_as_it_is() -> None:
 
 
 def test_namespaces_that_the_user_selects() -> None:
-    """Pods elsewhere stay as they are; the cluster's own namespaces stay out whatever the selector says."""
+    """Pods elsewhere stay as they are; the cluster's own namespaces stay out whatever
+    the selector says.
+    """
     selector = {
         "matchLabels": {"team": "llm"},
         "matchExpressions": [{"key": "env", "operator": "In", "values": ["prod"]}],
@@ -118,21 +147,42 @@ def test_namespaces_that_the_user_selects() -> None:
         ("chat", {"team": "llm", "env": "prod"}, True),
         ("kube-system", {"team": "llm", "env": "prod"}, False),
     ):
-        admitted = admit(made, pod(), namespace_labels={"kubernetes.io/metadata.name": name, **labels})
+        admitted = admit(
+            made,
+            pod(),
+            namespace_labels={"kubernetes.io/metadata.name": name, **labels},
+        )
         assert (admitted != pod()) == injected, (name, labels)
 
 
-FLAGS = {"exporter": {"specConfig": '{"method": "ngram"}', "extraArgs": ["--log.format=json"]}}
-URL, SPEC = "vllm-specdec-exporter/vllm-url", "vllm-specdec-exporter/spec-config"
+FLAGS = {
+    "exporter": {
+        "specConfig": '{"method": "ngram"}',
+        "extraArgs": ["--log.format=json"],
+    }
+}
+URL = "vllm-specdec-exporter/vllm-url"
+SPEC = "vllm-specdec-exporter/spec-config"
 TRICKY = '{"method": "eagle3", "model": "a\\\\b\\"c<>&é😀", "n": 3}'
-WAIT, DEFAULT = "--startup.on-error=wait", "--vllm.url=http://127.0.0.1:8000"
-NGRAM, JSON = '--spec.config={"method": "ngram"}', "--log.format=json"
+WAIT = "--startup.on-error=wait"
+DEFAULT = "--vllm.url=http://127.0.0.1:8000"
+NGRAM = '--spec.config={"method": "ngram"}'
+JSON = "--log.format=json"
 ANNOTATED: dict[str, tuple[dict[str, str], list[str]]] = {
     "none": ({}, [WAIT, DEFAULT, NGRAM, JSON]),
-    "url": ({URL: "http://127.0.0.1:8200"}, [WAIT, NGRAM, JSON, "--vllm.url=http://127.0.0.1:8200"]),
+    "url": (
+        {URL: "http://127.0.0.1:8200"},
+        [WAIT, NGRAM, JSON, "--vllm.url=http://127.0.0.1:8200"],
+    ),
     "urls": (
         {URL: " http://127.0.0.1:8200,,unix:/run/vllm.sock , "},
-        [WAIT, NGRAM, JSON, "--vllm.url=http://127.0.0.1:8200", "--vllm.url=unix:/run/vllm.sock"],
+        [
+            WAIT,
+            NGRAM,
+            JSON,
+            "--vllm.url=http://127.0.0.1:8200",
+            "--vllm.url=unix:/run/vllm.sock",
+        ],
     ),
     "spec-config": ({SPEC: TRICKY}, [WAIT, DEFAULT, JSON, f"--spec.config={TRICKY}"]),
     "both": (
@@ -159,7 +209,9 @@ def asking(for_tap: str) -> dict[str, Any]:
 
 
 def test_a_pod_may_ask_for_the_tap() -> None:
-    """Where the chart has it off: it gets what `tap.enabled` gives, certificate and volume with it."""
+    """Where the chart has it off: it gets what `tap.enabled` gives, certificate and
+    volume with it.
+    """
     tls = {"tls": {"existingSecret": "certificate"}}
     for values in ({}, WEB, {**WEB, **PUSH}):
         admitted = admit(policy({**values, "tap": tls}), asking("true"))["spec"]
@@ -170,7 +222,10 @@ def test_a_pod_may_ask_for_the_tap() -> None:
 
 
 def test_a_pod_may_do_without_the_tap() -> None:
-    """Where the chart has it on: no flag, port, mount or volume of it is left. Only `true` asks for it."""
+    """Where the chart has it on: no flag, port, mount or volume of it is left.
+
+    Only `true` asks for it.
+    """
     for said in ("false", "", "True", "yes"):
         admitted = admit(policy({**TAP, **PUSH}), asking(said))
         assert admitted == admit(policy(PUSH), asking(said)), said
@@ -178,14 +233,24 @@ def test_a_pod_may_do_without_the_tap() -> None:
 
 
 def test_the_ports_of_the_sidecar_must_be_free() -> None:
-    """A pod that has one gets no sidecar with it: by the ports of the chart, not by numbers of their own."""
+    """A pod that has one gets no sidecar with it: by the ports of the chart, not by
+    numbers of their own.
+    """
     for taken in ({"containerPort": 9852}, {"name": "tap", "containerPort": 1}):
         containers = [VLLM, {"name": "a", "image": "x", "ports": [taken]}]
-        assert unmet_condition(policy(TAP), pod(containers=containers)) == "port-tap-is-free"
+        assert (
+            unmet_condition(policy(TAP), pod(containers=containers))
+            == "port-tap-is-free"
+        )
         assert unmet_condition(policy(), pod(containers=containers)) is None
         wanted = {**asking("true"), "spec": {"containers": containers}}
         assert unmet_condition(policy(), wanted) == "port-tap-is-free"
-        assert unmet_condition(policy(TAP), {**asking("false"), "spec": {"containers": containers}}) is None
+        assert (
+            unmet_condition(
+                policy(TAP), {**asking("false"), "spec": {"containers": containers}}
+            )
+            is None
+        )
     made = policy({"exporter": {"port": 9999}})
     for number, unmet in ((9999, "port-specdec-metrics-is-free"), (9850, None)):
         other = {"name": "a", "image": "x", "ports": [{"containerPort": number}]}
@@ -201,16 +266,26 @@ def test_volume_of_that_name_is_taken_as_it_is() -> None:
 def test_pull_secrets_are_added_once() -> None:
     """To those that the pod has, or as its first."""
     made = policy({"imagePullSecrets": [{"name": "pull"}, {"name": "theirs"}]})
-    assert admit(made, pod())["spec"]["imagePullSecrets"] == [{"name": "pull"}, {"name": "theirs"}]
+    assert admit(made, pod())["spec"]["imagePullSecrets"] == [
+        {"name": "pull"},
+        {"name": "theirs"},
+    ]
     admitted = admit(made, pod(imagePullSecrets=[{"name": "theirs"}]))
-    assert admitted["spec"]["imagePullSecrets"] == [{"name": "theirs"}, {"name": "pull"}]
+    assert admitted["spec"]["imagePullSecrets"] == [
+        {"name": "theirs"},
+        {"name": "pull"},
+    ]
 
 
 def test_the_page_s_example_gets_the_sidecar_with_its_flags() -> None:
-    """Its values switch the policy on; a label on the Deployment alone, not on its pods, does nothing."""
+    """Its values switch the policy on; a label on the Deployment alone, not on its
+    pods, does nothing.
+    """
     page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
     section = page.partition("## Injection without a webhook server")[2]
-    blocks = re.findall(r"```yaml\n(.*?)```", section.partition("\n## ")[0], flags=re.DOTALL)
+    blocks = re.findall(
+        r"```yaml\n(.*?)```", section.partition("\n## ")[0], flags=re.DOTALL
+    )
     values, deployment = map(yaml.safe_load, blocks)
     assert values["injection"]["enabled"] is True
     template = deployment["spec"]["template"]

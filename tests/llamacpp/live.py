@@ -1,7 +1,9 @@
-"""The exporter beside a real llama.cpp server that accepts at prescribed rates: make test-llamacpp.
+"""The exporter beside a real llama.cpp server that accepts at prescribed rates: make
+test-llamacpp.
 
-pytest does not collect this file by itself, because it needs the server that install.sh builds.
-`UPDATE_GOLDEN=1 make test-llamacpp` writes the answers of these runs and the table in the documentation anew.
+pytest does not collect this file by itself, because it needs the server that install.sh
+builds. `UPDATE_GOLDEN=1 make test-llamacpp` writes the answers of these runs and the
+table in the documentation anew.
 """
 
 import json
@@ -27,9 +29,12 @@ BUILT = Path(os.environ.get("SPECDEC_LLAMACPP") or REPOSITORY / ".venv-llamacpp"
 UPDATE = bool(os.environ.get("UPDATE_GOLDEN"))
 DATA = REPOSITORY / "tests" / "data" / "upstream"
 TABLE = REPOSITORY / "docs" / "reference" / "dialects.md"
-BEGIN, END = "<!-- Written by `UPDATE_GOLDEN=1 make test-llamacpp`. -->\n", "<!-- End. -->\n"
+BEGIN = "<!-- Written by `UPDATE_GOLDEN=1 make test-llamacpp`. -->\n"
+END = "<!-- End. -->\n"
 
-K, SLOTS, TOKENS = 4, 4, 400
+K = 4
+SLOTS = 4
+TOKENS = 400
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -38,15 +43,20 @@ pytestmark = pytest.mark.timeout(1800)
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the two models."""
     folder = tmp_path_factory.mktemp("models")
-    python, script = BUILT / "venv" / "bin" / "python", Path(__file__).with_name("model.py")
-    made = subprocess.run([python, script, folder], capture_output=True, text=True, timeout=300)
+    python = BUILT / "venv" / "bin" / "python"
+    script = Path(__file__).with_name("model.py")
+    made = subprocess.run(
+        [python, script, folder], capture_output=True, text=True, timeout=300
+    )
     assert made.returncode == 0, made.stderr
     return folder
 
 
 @contextmanager
 def llama_server(models: Path, rates: tuple[float, ...] = ()) -> Iterator[str]:
-    """A server that drafts K tokens and accepts them at these rates, or honestly; yields its address."""
+    """A server that drafts K tokens and accepts them at these rates, or honestly;
+    yields its address.
+    """
     words = [
         str(BUILT / "llama-server"),
         "-m",
@@ -54,8 +64,26 @@ def llama_server(models: Path, rates: tuple[float, ...] = ()) -> Iterator[str]:
         "-md",
         str(models / "draft.gguf"),
     ]
-    words += ["--spec-type", "draft-simple", "--spec-draft-n-max", str(K), "--metrics", "--no-warmup"]
-    words += ["--host", "127.0.0.1", "--port", "{port}", "-c", "4096", "-np", str(SLOTS), "-t", "1"]
+    words += [
+        "--spec-type",
+        "draft-simple",
+        "--spec-draft-n-max",
+        str(K),
+        "--metrics",
+        "--no-warmup",
+    ]
+    words += [
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "{port}",
+        "-c",
+        "4096",
+        "-np",
+        str(SLOTS),
+        "-t",
+        "1",
+    ]
     if rates:
         words += ["--spec-synth-rates", ",".join(f"{rate:g}" for rate in rates)]
     with Program(words, ready="/health") as program:
@@ -64,20 +92,40 @@ def llama_server(models: Path, rates: tuple[float, ...] = ()) -> Iterator[str]:
 
 @contextmanager
 def exporter(url: str, folder: Path) -> Iterator[RunningExporter]:
-    """An exporter beside the server at `url`, with the cost by which the expectations were computed."""
+    """An exporter beside the server at `url`, with the cost by which the expectations
+    were computed.
+    """
     costs = folder / "cost.yml"
     costs.write_text(COST_FILE)
-    flags = ("--vllm.url", url, "--cost.file", str(costs), "--cost.profile", "known", "--poll.interval", "1s")
-    with running_exporter(*flags, "--window", "30s", "--window", "15m", fast=False) as running:
+    flags = (
+        "--vllm.url",
+        url,
+        "--cost.file",
+        str(costs),
+        "--cost.profile",
+        "known",
+        "--poll.interval",
+        "1s",
+    )
+    with running_exporter(
+        *flags, "--window", "30s", "--window", "15m", fast=False
+    ) as running:
         running.wait_until_up()
         yield running
 
 
 def complete(url: str, number: int, tokens: int = TOKENS) -> dict[str, Any]:
     """Let the server generate, and return its timings."""
-    body = {"prompt": f"request {number}", "n_predict": tokens, "temperature": 0, "ignore_eos": True}
+    body = {
+        "prompt": f"request {number}",
+        "n_predict": tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+    }
     header = {"Content-Type": "application/json"}
-    asked = urllib.request.Request(f"{url}/completion", json.dumps(body).encode(), header)
+    asked = urllib.request.Request(
+        f"{url}/completion", json.dumps(body).encode(), header
+    )
     with urllib.request.urlopen(asked, timeout=900) as answer:
         return dict(json.loads(answer.read())["timings"])
 
@@ -94,16 +142,26 @@ def engine_of(running: RunningExporter) -> EngineResult:
 
 
 def run(url: str, running: RunningExporter) -> tuple[EngineResult, int, int]:
-    """Make all requests; return what is published once it has them all, and the sums of their timings."""
+    """Make all requests; return what is published once it has them all, and the sums of
+    their timings.
+    """
     with ThreadPoolExecutor(SLOTS) as pool:
         timings = list(pool.map(lambda number: complete(url, number), range(REQUESTS)))
     drafted = sum(timing["draft_n"] for timing in timings)
-    running.wait_for(lambda metrics: metrics.value("draft_tokens_total") == drafted, "draft_tokens_total")
-    return engine_of(running), drafted, sum(timing["draft_n_accepted"] for timing in timings)
+    running.wait_for(
+        lambda metrics: metrics.value("draft_tokens_total") == drafted,
+        "draft_tokens_total",
+    )
+    return (
+        engine_of(running),
+        drafted,
+        sum(timing["draft_n_accepted"] for timing in timings),
+    )
 
 
 def row(name: str, engine: EngineResult) -> str:
-    window, wanted = engine.window(engine.judged_window), SETS[name]
+    window = engine.window(engine.judged_window)
+    wanted = SETS[name]
     assert window is not None
     cells = (
         name,
@@ -118,12 +176,21 @@ def row(name: str, engine: EngineResult) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-def test_what_is_published_agrees_with_the_prescribed_rates(models: Path, tmp_path: Path) -> None:
-    found, rows = {}, []
+def test_what_is_published_agrees_with_the_prescribed_rates(
+    models: Path, tmp_path: Path
+) -> None:
+    found = {}
+    rows = []
     for name, wanted in SETS.items():
-        with llama_server(models, wanted.rates) as url, exporter(url, tmp_path) as running:
+        with (
+            llama_server(models, wanted.rates) as url,
+            exporter(url, tmp_path) as running,
+        ):
             engine, drafted, accepted = run(url, running)
-            assert (engine.counters.draft_tokens, engine.counters.accepted_tokens) == (drafted, accepted)
+            assert (engine.counters.draft_tokens, engine.counters.accepted_tokens) == (
+                drafted,
+                accepted,
+            )
             if wrong := differences(engine, wanted, REQUESTS):
                 found[name] = wrong
             rows.append(row(name, engine))
@@ -133,14 +200,22 @@ def test_what_is_published_agrees_with_the_prescribed_rates(models: Path, tmp_pa
     assert found == {}
     if UPDATE:
         head, rest = TABLE.read_text().split(BEGIN)
-        title = "| rates | drafts | prescribed, % | published | length | published | verdict | advice |\n"
+        title = (
+            "| rates | drafts | prescribed, % | published | length | published | "
+            "verdict | advice |\n"
+        )
         table = title + "|---|---|---|---|---|---|---|---|\n" + "".join(rows)
         TABLE.write_text(head + BEGIN + table + END + rest.split(END, 1)[1])
 
 
-def test_honest_drafts_are_counted_as_their_responses_say(models: Path, tmp_path: Path) -> None:
+def test_honest_drafts_are_counted_as_their_responses_say(
+    models: Path, tmp_path: Path
+) -> None:
     """Without prescribed rates: the sums of the timings of all requests."""
     with llama_server(models) as url, exporter(url, tmp_path) as running:
         engine, drafted, accepted = run(url, running)
-    assert (engine.counters.draft_tokens, engine.counters.accepted_tokens) == (drafted, accepted)
+    assert (engine.counters.draft_tokens, engine.counters.accepted_tokens) == (
+        drafted,
+        accepted,
+    )
     assert engine.num_speculative_tokens == K

@@ -1,7 +1,8 @@
-"""Writes two tiny random Llama models: python model.py FOLDER makes target.gguf, and draft.gguf beside it.
+"""Writes two tiny random Llama models: python model.py FOLDER makes target.gguf, and
+draft.gguf beside it.
 
-It runs in the venv that install.sh makes, which has the package gguf. The draft is the target with noise, so
-both share the vocabulary. What they say means nothing.
+It runs in the venv that install.sh makes, which has the package gguf. The draft is the
+target with noise, so both share the vocabulary. What they say means nothing.
 """
 
 import sys
@@ -10,10 +11,16 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-LAYERS, WIDTH, INNER, HEADS, CONTEXT = 2, 64, 128, 2, 2048
+LAYERS = 2
+WIDTH = 64
+INNER = 128
+HEADS = 2
+CONTEXT = 2048
 BYTES = [f"<0x{value:02X}>" for value in range(256)]
 WORDS = (
-    [chr(code) for code in range(33, 127)] + ["\u2581"] + ["\u2581" + chr(code) for code in range(97, 123)]
+    [chr(code) for code in range(33, 127)]
+    + ["\u2581"]
+    + ["\u2581" + chr(code) for code in range(97, 123)]
 )
 TOKENS = ["<unk>", "<s>", "</s>", *BYTES, *WORDS]
 #: Unknown, control, control; bytes; words.
@@ -21,12 +28,17 @@ TYPES = [2, 3, 3] + [6] * len(BYTES) + [1] * len(WORDS)
 
 
 def write(path: Path, noise: float) -> None:
-    """Write a model whose matrices differ from the target's by this share of their deviation."""
-    values, errors = np.random.default_rng(1), np.random.default_rng(2)
+    """Write a model whose matrices differ from the target's by this share of their
+    deviation.
+    """
+    values = np.random.default_rng(1)
+    errors = np.random.default_rng(2)
 
     def matrix(rows: int, columns: int, scale: float = 1 / WIDTH**0.5) -> np.ndarray:
         exact = values.normal(0, scale, (rows, columns))
-        return (exact + errors.normal(0, scale * noise, exact.shape) if noise else exact).astype(np.float32)
+        return (
+            exact + errors.normal(0, scale * noise, exact.shape) if noise else exact
+        ).astype(np.float32)
 
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_name("tiny")
@@ -59,7 +71,9 @@ def write(path: Path, noise: float) -> None:
             writer.add_tensor(f"{name}{part}.weight", matrix(WIDTH, WIDTH))
         writer.add_tensor(name + "ffn_gate.weight", matrix(INNER, WIDTH))
         writer.add_tensor(name + "ffn_up.weight", matrix(INNER, WIDTH))
-        writer.add_tensor(name + "ffn_down.weight", matrix(WIDTH, INNER, 1 / INNER**0.5))
+        writer.add_tensor(
+            name + "ffn_down.weight", matrix(WIDTH, INNER, 1 / INNER**0.5)
+        )
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

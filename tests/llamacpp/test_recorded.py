@@ -1,4 +1,6 @@
-"""Answers of a real llama.cpp server at prescribed rates, recorded by `make test-llamacpp`."""
+"""Answers of a real llama.cpp server at prescribed rates, recorded by `make
+test-llamacpp`.
+"""
 
 import re
 from dataclasses import replace
@@ -7,14 +9,23 @@ import pytest
 
 from llamacpp.prescribed import COST, REQUESTS, SETS, differences
 from support.builders import upstream
-from vllm_specdec_exporter.economics.cost import Basis, CostProfile, DraftCost, TargetCost
+from vllm_specdec_exporter.economics.cost import (
+    Basis,
+    CostProfile,
+    DraftCost,
+    TargetCost,
+)
 from vllm_specdec_exporter.economics.profiles import CostSettings
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.observe.pipeline import Settings, process_reading
 
 KNOWN = CostProfile(
-    "known", TargetCost(1.0), DraftCost(per_position=COST), uncertainty=0.05, basis=Basis.CALIBRATED
+    "known",
+    TargetCost(1.0),
+    DraftCost(per_position=COST),
+    uncertainty=0.05,
+    basis=Basis.CALIBRATED,
 )
 WINDOW = Window(300.0)
 
@@ -23,12 +34,22 @@ WINDOW = Window(300.0)
 def test_the_recorded_answer_agrees_with_the_prescribed_rates(name: str) -> None:
     """Before the first request every total is 0, and no position is printed."""
     after = upstream(f"llamacpp-synth/{name}.txt")
-    before = re.sub(rb"(?m)^(llamacpp:\w+) \S+$", rb"\1 0", re.sub(rb"(?m)^.*position=.*\n", b"", after))
-    settings = replace(Settings(costs=CostSettings(KNOWN)), windows=(WINDOW,), judged=WINDOW)
+    before = re.sub(
+        rb"(?m)^(llamacpp:\w+) \S+$",
+        rb"\1 0",
+        re.sub(rb"(?m)^.*position=.*\n", b"", after),
+    )
+    settings = replace(
+        Settings(costs=CostSettings(KNOWN)), windows=(WINDOW,), judged=WINDOW
+    )
     states, _ = process_reading({}, read(before), 0.0, settings)
     running = re.sub(rb"(?m)^(llamacpp:requests_processing) \S+$", rb"\1 4", after)
     _, (engine,) = process_reading(states, read(running), 200.0, settings)
 
     assert differences(engine, SETS[name], REQUESTS) == []
-    others = [other for other in SETS if other != name and not differences(engine, SETS[other], REQUESTS)]
+    others = [
+        other
+        for other in SETS
+        if other != name and not differences(engine, SETS[other], REQUESTS)
+    ]
     assert others == []

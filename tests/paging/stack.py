@@ -1,7 +1,8 @@
-"""All that stands between a server and a pager, for real: exporter, Prometheus, Alertmanager, receivers.
+"""All that stands between a server and a pager, for real: exporter, Prometheus,
+Alertmanager, receivers.
 
-The committed rules and the committed Alertmanager configuration, on a clock that runs `FACTOR` times as fast:
-what takes a minute in production takes a second.
+The committed rules and the committed Alertmanager configuration, on a clock that runs
+`FACTOR` times as fast: what takes a minute in production takes a second.
 """
 
 import contextlib
@@ -48,11 +49,17 @@ class Stack:
 
     def pages(self, action: str) -> list[dict[str, Any]]:
         """Return the pages that began something (`trigger`) or ended it (`resolve`)."""
-        return [one.body for one in self._to("/pagerduty") if one.body["event_action"] == action]
+        return [
+            one.body
+            for one in self._to("/pagerduty")
+            if one.body["event_action"] == action
+        ]
 
     def slack(self, channel: str) -> list[dict[str, Any]]:
         """Return what a Slack channel got."""
-        return [one.body for one in self._to("/slack") if one.body["channel"] == channel]
+        return [
+            one.body for one in self._to("/slack") if one.body["channel"] == channel
+        ]
 
     def watchdogs(self) -> int:
         """Return how often the dead man's switch was held down."""
@@ -63,7 +70,11 @@ class Stack:
 
     def actions(self) -> list[dict[str, Any]]:
         """Return the events that `act` wrote."""
-        return [json.loads(line) for line in self.acting.log().splitlines() if line.startswith("{")]
+        return [
+            json.loads(line)
+            for line in self.acting.log().splitlines()
+            if line.startswith("{")
+        ]
 
     # --- what the programs say of themselves
 
@@ -89,33 +100,46 @@ class Stack:
             if alert["status"]["state"] == "active"
         } - {"Watchdog"}
 
-    def wait(self, what: Callable[[], object], minutes: float, grace: float = 8.0) -> float:
-        """Wait until something is so, and return the minutes of production that it took.
+    def wait(
+        self, what: Callable[[], object], minutes: float, grace: float = 8.0
+    ) -> float:
+        """Wait until something is so, and return the minutes of production that it
+        took.
 
-        A machine that stands still does so for all of the programs, and longer than `_STILL` is not counted.
+        A machine that stands still does so for all of the programs, and longer than
+        `_STILL` is not counted.
 
         Raises:
-            AssertionError: it took longer; `grace` is in real seconds, for a busy machine.
+            AssertionError: it took longer; `grace` is in real seconds, for a busy
+                machine.
         """
-        took, before = 0.0, time.monotonic()
+        took = 0.0
+        before = time.monotonic()
         while not what():
             late = took - seconds(minutes)
-            assert late < grace, f"not within {minutes} minutes; active: {self.active()}"
+            assert late < grace, (
+                f"not within {minutes} minutes; active: {self.active()}"
+            )
             time.sleep(_POLL)
             now = time.monotonic()
-            took, before = took + min(now - before, _STILL), now
+            took = took + min(now - before, _STILL)
+            before = now
         return took * FACTOR / 60.0
 
 
 @contextlib.contextmanager
-def stack(folder: Path, server: str, speculation: dict[str, object], *flags: str) -> Iterator[Stack]:
+def stack(
+    folder: Path, server: str, speculation: dict[str, object], *flags: str
+) -> Iterator[Stack]:
     """Run everything behind a server, and take it down again."""
     with contextlib.ExitStack() as running:
         received = running.enter_context(receivers())
         write_secrets(folder, received.http)
         act = [COMMAND, "act", "--web.listen-address", "{address}"]
         act += ["--web.token-file", str(folder / "specdec-act-token")]
-        acting = running.enter_context(Program(act, ready="/-/ready", environment=clean_environment()))
+        acting = running.enter_context(
+            Program(act, ready="/-/ready", environment=clean_environment())
+        )
         config = faster_config(Addresses(folder, received.http, received.smtp), FACTOR)
         (actions,) = (one for one in config["receivers"] if one["name"] == "actions")
         actions["webhook_configs"][0]["url"] = f"{acting.url}/"
@@ -123,23 +147,46 @@ def stack(folder: Path, server: str, speculation: dict[str, object], *flags: str
         window = f"{seconds(5):g}s"
         exporter = running.enter_context(
             running_exporter(
-                *("--vllm.url", server, "--spec.config", json.dumps(speculation)),
-                *("--cost.file", calibrated_file()),
-                *("--poll.interval", "500ms", "--window", window, "--judgement.window", window, *flags),
+                "--vllm.url",
+                server,
+                "--spec.config",
+                json.dumps(speculation),
+                "--cost.file",
+                calibrated_file(),
+                "--poll.interval",
+                "500ms",
+                "--window",
+                window,
+                "--judgement.window",
+                window,
+                *flags,
                 fast=False,
             )
         )
         prometheus = running.enter_context(
             PrometheusServer(
-                scrape={"vllm-specdec-exporter": exporter.address, "vllm": server.removeprefix("http://")},
+                scrape={
+                    "vllm-specdec-exporter": exporter.address,
+                    "vllm": server.removeprefix("http://"),
+                },
                 interval="1s",
                 config={
                     "rule_files": [path.name for path in RULES.glob("*.yml")],
-                    "alerting": {"alertmanagers": [{"static_configs": [{"targets": [manager.address]}]}]},
+                    "alerting": {
+                        "alertmanagers": [
+                            {"static_configs": [{"targets": [manager.address]}]}
+                        ]
+                    },
                 },
-                files={p.name: faster_rules(p.read_text("utf-8"), FACTOR) for p in RULES.glob("*.yml")},
+                files={
+                    p.name: faster_rules(p.read_text("utf-8"), FACTOR)
+                    for p in RULES.glob("*.yml")
+                },
                 # How often what still fires is told again: a minute of production, too.
-                flags=("--rules.alert.resend-delay=1s", "--rules.alert.for-grace-period=10s"),
+                flags=(
+                    "--rules.alert.resend-delay=1s",
+                    "--rules.alert.for-grace-period=10s",
+                ),
             )
         )
         yield Stack(prometheus, manager, received, exporter, acting)

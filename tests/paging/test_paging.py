@@ -1,6 +1,8 @@
-"""From a simulated server to the pager, through the real programs: who is paged, when, and how often.
+"""From a simulated server to the pager, through the real programs: who is paged, when,
+and how often.
 
-One story, told once: healthy, collapsed, recovered, idle, collapsed again and the exporter killed.
+One story, told once: healthy, collapsed, recovered, idle, collapsed again and the
+exporter killed.
 """
 
 import json
@@ -54,7 +56,9 @@ def chapters_of(stack: Stack) -> Callable[..., Chapter]:
         every = [*pages, stack.slack("#specdec-tickets"), stack.actions()]
         new = [found[before:] for found, before in zip(every, seen, strict=True)]
         seen[:] = [len(found) for found in every]
-        return Chapter(*new, took, stack.active(), stack.suppressed(), stack.watchdogs())
+        return Chapter(
+            *new, took, stack.active(), stack.suppressed(), stack.watchdogs()
+        )
 
     return chapter
 
@@ -67,8 +71,15 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapte
         simulator("--scenario", "healthy", "--seed", "1") as server,
         stack(folder, server, SPECULATION) as running,
     ):
-        chapters, chapter = {}, chapters_of(running)
-        running.wait(lambda: running.prometheus.query("model:vllm_specdec_speedup:ratio_rate5m > 1"), 10, 20)
+        chapters = {}
+        chapter = chapters_of(running)
+        running.wait(
+            lambda: running.prometheus.query(
+                "model:vllm_specdec_speedup:ratio_rate5m > 1"
+            ),
+            10,
+            20,
+        )
         time.sleep(seconds(8))
         chapters["healthy"] = chapter()
 
@@ -92,11 +103,15 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapte
         set_phase(server, "collapse", acceptance=0.02)
         running.wait(lambda: running.firing("Harmful", severity="critical"), 15)
         chapters["collapsed again"] = chapter()
-        running.exporter.terminate(signal.SIGKILL)  # without a word, as an out-of-memory kill does
+        # without a word, as an out-of-memory kill does
+        running.exporter.terminate(signal.SIGKILL)
         before = len(running.pages("trigger"))
 
         def death_is_paged() -> bool:
-            return any("MonitoringLost" in json.dumps(page) for page in running.pages("trigger")[before:])
+            return any(
+                "MonitoringLost" in json.dumps(page)
+                for page in running.pages("trigger")[before:]
+            )
 
         took = running.wait(death_is_paged, PROMISED_DEATH)
         chapters["died"] = chapter(took)
@@ -106,7 +121,12 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapte
 def test_a_healthy_service_is_quiet(story: dict[str, Chapter]) -> None:
     """No page, no ticket, no action; only the dead man's switch is held down."""
     healthy = story["healthy"]
-    assert (healthy.triggered, healthy.tickets, healthy.actions, healthy.active) == ([], [], [], set())
+    assert (healthy.triggered, healthy.tickets, healthy.actions, healthy.active) == (
+        [],
+        [],
+        [],
+        set(),
+    )
     assert healthy.watchdogs > 0
 
 
@@ -133,15 +153,19 @@ def test_the_page_says_what_where_and_what_to_do(story: dict[str, Chapter]) -> N
 
 
 def test_a_collapse_becomes_a_decision_and_an_action(story: dict[str, Chapter]) -> None:
-    """What to do is in the page, no ticket repeats it, and the program logs it and does nothing by itself.
+    """What to do is in the page, no ticket repeats it, and the program logs it and does
+    nothing by itself.
 
-    What else follows from the collapse waits behind the page; programs get decisions nevertheless.
+    What else follows from the collapse waits behind the page; programs get decisions
+    nevertheless.
     """
     collapsed = story["collapsed"]
     assert collapsed.active == {"Harmful", "Disable"}
     assert collapsed.tickets == []
     would = [event for event in collapsed.actions if event["event"] == "would_act"]
-    assert {(event["action"], event["recommended_k"]) for event in would} == {("disable", "0")}
+    assert {(event["action"], event["recommended_k"]) for event in would} == {
+        ("disable", "0")
+    }
 
 
 def test_recovery_resolves(story: dict[str, Chapter]) -> None:
@@ -156,7 +180,9 @@ def test_an_idle_night_is_quiet(story: dict[str, Chapter]) -> None:
     assert story["idle"].triggered == []
 
 
-def test_the_death_of_the_exporter_pages_and_silences_the_rest(story: dict[str, Chapter]) -> None:
+def test_the_death_of_the_exporter_pages_and_silences_the_rest(
+    story: dict[str, Chapter],
+) -> None:
     """Lost monitoring pages in time; what the dead exporter said last is not repeated."""
     died = story["died"]
     assert died.took <= PROMISED_DEATH + 8

@@ -9,7 +9,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from support.builders import requests as recorded
-from vllm_specdec_exporter.per_request.observation import DraftRecord, Observation, parse_record
+from vllm_specdec_exporter.per_request.observation import (
+    DraftRecord,
+    Observation,
+    parse_record,
+)
 from vllm_specdec_exporter.per_request.summary import RequestsResult
 
 #: What one step drafted, and how much of it was accepted.
@@ -19,7 +23,10 @@ Step = tuple[int, int]
 def record(steps: Sequence[Step]) -> DraftRecord:
     """The record of these steps, as a server with `detailed` has it."""
     return DraftRecord(
-        len(steps), sum(d for d, _ in steps), sum(a for _, a in steps), steps=dict(Counter(steps))
+        len(steps),
+        sum(d for d, _ in steps),
+        sum(a for _, a in steps),
+        steps=dict(Counter(steps)),
     )
 
 
@@ -28,7 +35,9 @@ def totals(accepted: int, drafted: int = 100, drafts: int = 20) -> DraftRecord:
     return DraftRecord(drafts, drafted, accepted)
 
 
-def request(accepted: int, drafted: int = 100, drafts: int = 20, **more: Any) -> Observation:
+def request(
+    accepted: int, drafted: int = 100, drafts: int = 20, **more: Any
+) -> Observation:
     """A request that had so many of its drafted tokens accepted."""
     known = {"time": 0.0, "model_name": "m", "temperature": 0.0, "request_type": "chat"}
     return Observation(**{**known, "record": totals(accepted, drafted, drafts), **more})
@@ -45,16 +54,23 @@ def counters(found: RequestsResult) -> dict[Any, float]:
         for field in fields(owner):
             value = getattr(owner, field.name)
             if isinstance(value, dict):
-                counted |= {(*labels, field.name, name): count for name, count in value.items()}
+                counted |= {
+                    (*labels, field.name, name): count for name, count in value.items()
+                }
             elif isinstance(value, int):
                 counted[*labels, field.name] = value
     for model in found.models:
         for name in ("drafted_per_position", "accepted_per_position"):
-            counted |= {(model.model_name, name, i): n for i, n in enumerate(getattr(model, name))}
+            counted |= {
+                (model.model_name, name, i): n
+                for i, n in enumerate(getattr(model, name))
+            }
     return counted
 
 
-def steps(k: int = 5, *, least: int = 0, most: int = 40) -> st.SearchStrategy[list[Step]]:
+def steps(
+    k: int = 5, *, least: int = 0, most: int = 40
+) -> st.SearchStrategy[list[Step]]:
     """Steps that draft up to `k` tokens; none where a grammar struck all of them out."""
     step = st.integers(0, k).flatmap(lambda d: st.tuples(st.just(d), st.integers(0, d)))
     return st.lists(step, min_size=least, max_size=most)

@@ -38,17 +38,29 @@ def _hostile() -> RequestsResult:
     model = replace(
         model,
         model_name=HOSTILE,
-        groups=tuple(replace(g, temperature=HOSTILE, request_type=HOSTILE) for g in model.groups),
-        worst=tuple(replace(w, request_id=HOSTILE, request_type=HOSTILE) for w in model.worst),
+        groups=tuple(
+            replace(g, temperature=HOSTILE, request_type=HOSTILE) for g in model.groups
+        ),
+        worst=tuple(
+            replace(w, request_id=HOSTILE, request_type=HOSTILE) for w in model.worst
+        ),
         findings=(*model.findings, Finding(Severity.PROBLEM, HOSTILE, HOSTILE)),
-        routing=replace(model.routing, request_types=(HOSTILE,)) if model.routing else None,
+        routing=replace(model.routing, request_types=(HOSTILE,))
+        if model.routing
+        else None,
     )
     return replace(
         found,
         models=(model,),
-        tenants=tuple(replace(t, tenant=HOSTILE, model_name=HOSTILE) for t in found.tenants),
-        observations=tuple(replace(o, source=HOSTILE, record=HOSTILE) for o in found.observations),
-        tap=replace(TAP, address=HOSTILE, upstream=HOSTILE, upstream_errors_total={HOSTILE: 1}),
+        tenants=tuple(
+            replace(t, tenant=HOSTILE, model_name=HOSTILE) for t in found.tenants
+        ),
+        observations=tuple(
+            replace(o, source=HOSTILE, record=HOSTILE) for o in found.observations
+        ),
+        tap=replace(
+            TAP, address=HOSTILE, upstream=HOSTILE, upstream_errors_total={HOSTILE: 1}
+        ),
     )
 
 
@@ -61,15 +73,28 @@ RESULTS: dict[str, RequestsResult] = {
     "break-even": known((replace(CODE, requests=200, chance=0.81),)),
     "quiet": known((few(CODE, 60),), later=7200.0),
     "few": known((few(CODE, 12), few(CHAT, 4))),
-    "varying": known((replace(CODE, requests=200, lengths=(1, 2, 4, 4)), few(CHAT, 30))),
+    "varying": known(
+        (replace(CODE, requests=200, lengths=(1, 2, 4, 4)), few(CHAT, 30))
+    ),
     "summary": known((replace(CODE, requests=200, details=False),)),
-    "unrecorded": known((), more=_PUSHED[:5], tap=replace(TAP, unobserved_total={"aborted": 2})),
-    "nothing": known((), tap=replace(TAP, connections_total=0, requests_total=0, unobserved_total={})),
+    "unrecorded": known(
+        (), more=_PUSHED[:5], tap=replace(TAP, unobserved_total={"aborted": 2})
+    ),
+    "nothing": known(
+        (), tap=replace(TAP, connections_total=0, requests_total=0, unobserved_total={})
+    ),
     "rejected": replace(known((few(CODE, 60),)), push_rejected_total=7),
-    "two-models": known((few(CODE, 100), replace(CHAT, requests=60, model="an-adapter"))),
+    "two-models": known(
+        (few(CODE, 100), replace(CHAT, requests=60, model="an-adapter"))
+    ),
     "many-groups": known(
         tuple(
-            Kind(8 + 2 * place, 0.9 - 0.02 * place, temperature, f"type-of-request-{place}")
+            Kind(
+                8 + 2 * place,
+                0.9 - 0.02 * place,
+                temperature,
+                f"type-of-request-{place}",
+            )
             for place in range(12)
             for temperature in (0.0, 0.6)
         )

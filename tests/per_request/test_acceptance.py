@@ -1,4 +1,6 @@
-"""Judgement of single requests: the losing minority, what is said of it, and whom to send away."""
+"""Judgement of single requests: the losing minority, what is said of it, and whom to
+send away.
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,7 +18,12 @@ from vllm_specdec_exporter.per_request.acceptance import BatchCost
 from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
 from vllm_specdec_exporter.per_request.grouping import OTHER, RequestSettings
 from vllm_specdec_exporter.per_request.observation import Observation, Source
-from vllm_specdec_exporter.per_request.summary import GroupWindow, ModelRequests, Outcome, Routing
+from vllm_specdec_exporter.per_request.summary import (
+    GroupWindow,
+    ModelRequests,
+    Outcome,
+    Routing,
+)
 
 PROFILE = for_method("draft_model")
 #: 25 drafts of four tokens each: 82, and 38, of the hundred are accepted.
@@ -32,19 +39,31 @@ def judged(
     book = RequestAggregator(RequestSettings(), thresholds, (Source.TAP,))
     for observation in requests:
         book.add(observation, Source.TAP, 0.0)
-    (model,) = book.result(0.0, {} if batch is None else {"m": BatchCost(batch, PROFILE)}).models
+    (model,) = book.result(
+        0.0, {} if batch is None else {"m": BatchCost(batch, PROFILE)}
+    ).models
     return model
 
 
 def alike(requests: int, accepted: int, kind: str = "chat") -> list[Observation]:
-    return [request(accepted, request_type=kind, completion_tokens=accepted + 20) for _ in range(requests)]
+    return [
+        request(accepted, request_type=kind, completion_tokens=accepted + 20)
+        for _ in range(requests)
+    ]
 
 
 def sixty_forty() -> list[Observation]:
-    """60 % of the requests with 82 % of their tokens accepted, 40 % with 38 %, as they may come in."""
-    found = [request(0, record=WELL, request_type="code", completion_tokens=107) for _ in range(60)]
+    """60 % of the requests with 82 % of their tokens accepted, 40 % with 38 %, as they
+    may come in.
+    """
+    found = [
+        request(0, record=WELL, request_type="code", completion_tokens=107)
+        for _ in range(60)
+    ]
     found += [
-        request(0, record=BADLY, request_type="chat", temperature=1.2, completion_tokens=63)
+        request(
+            0, record=BADLY, request_type="chat", temperature=1.2, completion_tokens=63
+        )
         for _ in range(40)
     ]
     Random(1).shuffle(found)
@@ -53,25 +72,48 @@ def sixty_forty() -> list[Observation]:
 
 class TestTheLosingMinority:
     def test_four_of_ten_lose(self) -> None:
-        """By request the two kinds are plain: P10 says that a tenth loses, and most others gain."""
+        """By request the two kinds are plain:
+
+        P10 says that a tenth loses, and most others gain.
+        """
         found = judged(sixty_forty(), batch=8.0)
         code, chat = found.groups
-        rejected, tokens = 40 * 62 + 60 * 18, 40 * 63 + 60 * 107
+        rejected = 40 * 62 + 60 * 18
+        tokens = 40 * 63 + 60 * 107
 
         assert (found.window, found.window_requests) == ("30m", 100)
         assert found.acceptance_quantiles == {"0.1": 0.38, "0.5": 0.82, "0.9": 0.82}
         assert (found.losing_requests_ratio, found.gaining_requests_ratio) == (0.4, 0.6)
         assert found.losing_tokens_ratio == pytest.approx(40 * 63 / tokens)
         assert found.mixed is True
-        # Each group with its share of the requests and of the rejected tokens, the largest first.
+        # Each group with its share of the requests and of the rejected tokens, the
+        # largest first.
         assert code == GroupWindow(
-            *("0", "code", 60, 0.6, 0.82, 0.82, 0.82, 1 + 82 / 25, Outcome.GAINS, 0.0),
+            "0",
+            "code",
+            60,
+            0.6,
+            0.82,
+            0.82,
+            0.82,
+            1 + 82 / 25,
+            Outcome.GAINS,
+            0.0,
             60 * 18 / rejected,
             (1 + 82 / 25) / PROFILE.step_cost(4, 8),
             judged=True,
         )
         assert chat == GroupWindow(
-            *("1+", "chat", 40, 0.4, 0.38, 0.38, 0.38, 1 + 38 / 25, Outcome.LOSES, 1.0),
+            "1+",
+            "chat",
+            40,
+            0.4,
+            0.38,
+            0.38,
+            0.38,
+            1 + 38 / 25,
+            Outcome.LOSES,
+            1.0,
             40 * 62 / rejected,
             (1 + 38 / 25) / PROFILE.step_cost(4, 8),
             judged=True,
@@ -84,21 +126,27 @@ class TestTheLosingMinority:
 
         assert speedup < 1
         assert hint.action == (
-            "Send them to a server without speculation: acceptance here would rise from 64% to 82%. By the "
+            "Send them to a server without speculation: acceptance here would rise "
+            "from 64% to 82%. By the "
             f"cost profile they now run {speedup:.2f} times as fast as without."
         )
 
 
 class TestEnough:
     def test_fewer_requests_than_the_minimum_are_not_judged(self) -> None:
-        """One request short of `minimum_requests` nothing is judged, and it is said how many it takes."""
+        """One request short of `minimum_requests` nothing is judged, and it is said how
+        many it takes.
+        """
         found = judged(sixty_forty()[:49])
 
         assert (found.mixed, found.routing) == (None, None)
         assert found.findings == (
             Finding(
                 Severity.HINT,
-                "49 requests in the last 30m had something drafted, 50 are needed to judge them one by one",
+                (
+                    "49 requests in the last 30m had something drafted, 50 are needed "
+                    "to judge them one by one"
+                ),
                 "Wait for more traffic, or judge over a longer requests.window.",
             ),
         )
@@ -106,90 +154,143 @@ class TestEnough:
         assert judged(sixty_forty()[:50]).mixed is True
 
     def test_requests_without_a_record(self) -> None:
-        """From a fifth of them on it is said that judgement is on the others, and what to change."""
+        """From a fifth of them on it is said that judgement is on the others, and what
+        to change.
+        """
         unseen = [request(0, record=None)]
         action = (
-            "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics detailed. Streams have a "
-            "record only with their usage: set --enable-force-include-usage, or include_usage in the "
-            "requests. SGLang's records lack the drafted tokens of trees and of a K that changes."
+            "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics "
+            "detailed. Streams have a "
+            "record only with their usage: set --enable-force-include-usage, or "
+            "include_usage in the "
+            "requests. SGLang's records lack the drafted tokens of trees and of a K "
+            "that changes."
         )
-        few, some = judged([*alike(80, 82), *unseen * 19]), judged([*alike(80, 82), *unseen * 20])
+        few = judged([*alike(80, 82), *unseen * 19])
+        some = judged([*alike(80, 82), *unseen * 20])
 
         assert (few.window_unrecorded_requests, few.findings) == (19, ())
         assert some.findings == (
             Finding(
                 Severity.HINT,
-                "20 of 100 requests in the last 30m (20%) had no record of speculation: the results cover "
+                "20 of 100 requests in the last 30m (20%) had no record of "
+                "speculation: the results cover "
                 "only the others",
                 action,
             ),
         )
         assert judged(unseen).findings == (
             Finding(
-                Severity.HINT, "1 of 1 requests in the last 30m (100%) had no record of speculation", action
+                Severity.HINT,
+                "1 of 1 requests in the last 30m (100%) had no record of speculation",
+                action,
             ),
         )
-        assert [finding.text for finding in judged([*alike(10, 82), *unseen * 10]).findings] == [
-            "10 requests in the last 30m had something drafted, 50 are needed to judge them one by one",
+        assert [
+            finding.text for finding in judged([*alike(10, 82), *unseen * 10]).findings
+        ] == [
+            (
+                "10 requests in the last 30m had something drafted, 50 are needed to "
+                "judge them one by one"
+            ),
             "10 of 20 requests in the last 30m (50%) had no record of speculation",
         ]
 
     def test_the_operators_limit_on_requests_without_a_record(self) -> None:
-        """The share from which on it is said can be moved; that all requests have a record is never said."""
-        for limit, unseen, told in ((0.5, 79, False), (0.5, 80, True), (0.0, 0, False), (0.0, 1, True)):
+        """The share from which on it is said can be moved; that all requests have a
+        record is never said.
+        """
+        for limit, unseen, told in (
+            (0.5, 79, False),
+            (0.5, 80, True),
+            (0.0, 0, False),
+            (0.0, 1, True),
+        ):
             thresholds = Thresholds().with_values({"unrecorded_requests_ratio": limit})
-            found = judged([*alike(80, 82), *[request(0, record=None)] * unseen], thresholds)
-            assert any("had no record" in finding.text for finding in found.findings) is told
+            found = judged(
+                [*alike(80, 82), *[request(0, record=None)] * unseen], thresholds
+            )
+            assert (
+                any("had no record" in finding.text for finding in found.findings)
+                is told
+            )
 
 
 def test_requests_without_a_type() -> None:
-    """What cannot be routed is not named as what to route; it is said how to tell types apart.
+    """What cannot be routed is not named as what to route; it is said how to tell types
+    apart.
 
-    A type that loses beside them is routed away, and so is a temperature at which they lose.
+    A type that loses beside them is routed away, and so is a temperature at which they
+    lose.
     """
     action = (
-        "They cannot be routed by type. Name their types: in the header of requests.type-header, by rules of "
-        "requests.type, or as request_type in a push; a name has up to 64 letters, digits and _.:/-."
+        "They cannot be routed by type. Name their types: in the header of "
+        "requests.type-header, by rules of "
+        "requests.type, or as request_type in a push; a name has up to 64 letters, "
+        "digits and _.:/-."
     )
-    untyped = "requests without a type of their own (type other) lose: 25% of the requests"
+    untyped = (
+        "requests without a type of their own (type other) lose: 25% of the requests"
+    )
 
     def hints(*groups: list[Observation]) -> list[tuple[str, str]]:
         found = judged(one for group in groups for one in group)
-        return [(f.text, f.action) for f in found.findings if f.severity is Severity.HINT]
+        return [
+            (f.text, f.action) for f in found.findings if f.severity is Severity.HINT
+        ]
 
     assert hints(alike(150, 82), alike(50, 38, OTHER)) == [(untyped, action)]
     first, second = hints(alike(100, 82), alike(50, 38, "rag"), alike(50, 38, OTHER))
     assert first[0].startswith("requests of type rag lose: 25% of the requests, ")
     assert second[0] == untyped
-    for temperature, kind, named in ((1.5, OTHER, "1+"), (None, "chat", "unset (not in the request)")):
+    for temperature, kind, named in (
+        (1.5, OTHER, "1+"),
+        (None, "chat", "unset (not in the request)"),
+    ):
         some = [replace(one, temperature=temperature) for one in alike(50, 38, kind)]
         ((text, _),) = hints(alike(100, 82, kind), some)
-        assert text.startswith(f"requests at temperature {named} lose: 33% of the requests, ")
+        assert text.startswith(
+            f"requests at temperature {named} lose: 33% of the requests, "
+        )
 
 
 def test_mixed_means_a_fifth_gains_and_a_fifth_loses() -> None:
-    """Some gain and some lose, each at least a fifth of all; requests in between belong to neither."""
+    """Some gain and some lose, each at least a fifth of all; requests in between belong
+    to neither.
+    """
     for gain, between, lose, mixed in (
-        *((80, 0, 20, True), (81, 0, 19, False), (20, 0, 80, True), (19, 0, 81, False)),
-        *((100, 0, 0, False), (0, 50, 50, False), (20, 60, 20, True)),
+        (80, 0, 20, True),
+        (81, 0, 19, False),
+        (20, 0, 80, True),
+        (19, 0, 81, False),
+        (100, 0, 0, False),
+        (0, 50, 50, False),
+        (20, 60, 20, True),
     ):
-        assert judged([*alike(gain, 82), *alike(between, 60), *alike(lose, 38)]).mixed is mixed
+        assert (
+            judged([*alike(gain, 82), *alike(between, 60), *alike(lose, 38)]).mixed
+            is mixed
+        )
 
 
 class TestTail:
     def test_a_share_below_the_limit_is_not_rounded_up_to_it(self) -> None:
-        """A share that would be rounded to the limit is written with the digits that it takes."""
+        """A share that would be rounded to the limit is written with the digits that it
+        takes.
+        """
         found = judged([request(1249, 2500) for _ in range(100)])
 
         assert found.losing_requests_ratio == 1
         (tail,) = found.findings
         assert tail.text == (
-            "a tenth of the requests has an acceptance of 49.9% or less (P10, limit 50.0%): 100% of the "
+            "a tenth of the requests has an acceptance of 49.9% or less (P10, limit "
+            "50.0%): 100% of the "
             "requests lose"
         )
 
     def test_a_tenth_of_losing_requests_is_a_problem(self) -> None:
-        """A tenth of the requests that lose is a problem, less is not; so by the operator's limits.
+        """A tenth of the requests that lose is a problem, less is not; so by the
+        operator's limits.
 
         A tenth below a limit above the zone of losing is none that loses.
         """
@@ -206,22 +307,40 @@ class TestTail:
             ({"disable_acceptance_ratio": 0.3}, {82: 85, 38: 15}, False),
             (higher, {82: 80, 60: 15, 38: 5}, False),
         ):
-            requests = [one for accepted, count in ratios.items() for one in alike(count, accepted)]
+            requests = [
+                one
+                for accepted, count in ratios.items()
+                for one in alike(count, accepted)
+            ]
             findings = judged(requests, Thresholds().with_values(limits)).findings
-            assert any("P10" in finding.text for finding in findings) is told, (limits, ratios)
-            assert any(finding.severity is Severity.PROBLEM for finding in findings) is told
+            assert any("P10" in finding.text for finding in findings) is told, (
+                limits,
+                ratios,
+            )
+            assert (
+                any(finding.severity is Severity.PROBLEM for finding in findings)
+                is told
+            )
 
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 100), st.sampled_from("abc"), st.sampled_from([0.0, 0.6, 2.0])),
+        st.tuples(
+            st.integers(0, 100),
+            st.sampled_from("abc"),
+            st.sampled_from([0.0, 0.6, 2.0]),
+        ),
         min_size=1,
         max_size=80,
     )
 )
 def test_shares_add_up(requests: list[tuple[int, str, float]]) -> None:
-    """Whatever comes in: groups are parts of the whole, and findings are said only of enough requests."""
-    found = judged(request(a, request_type=kind, temperature=t) for a, kind, t in requests)
+    """Whatever comes in: groups are parts of the whole, and findings are said only of
+    enough requests.
+    """
+    found = judged(
+        request(a, request_type=kind, temperature=t) for a, kind, t in requests
+    )
     rejected = sum(100 - accepted for accepted, *_ in requests)
     sizes = [group.requests for group in found.groups]
     quantiles = list(found.acceptance_quantiles.values())
@@ -229,21 +348,32 @@ def test_shares_add_up(requests: list[tuple[int, str, float]]) -> None:
     assert sum(sizes) == found.window_requests == len(requests)
     assert sizes == sorted(sizes, reverse=True)
     assert sum(group.requests_ratio for group in found.groups) == pytest.approx(1)
-    assert sum(group.rejected_ratio or 0 for group in found.groups) == pytest.approx(1 if rejected else 0)
+    assert sum(group.rejected_ratio or 0 for group in found.groups) == pytest.approx(
+        1 if rejected else 0
+    )
     assert (found.mixed is None) is (len(requests) < 50)
-    assert found.acceptance_ratio == pytest.approx(sum(a for a, *_ in requests) / len(requests) / 100)
+    assert found.acceptance_ratio == pytest.approx(
+        sum(a for a, *_ in requests) / len(requests) / 100
+    )
     assert quantiles == sorted(quantiles)
     assert all(0 <= value <= 1 for value in quantiles)
 
 
 # --- routing
 
-LEAST = 20  # requests that a group needs to be judged: two fifths of those that a model needs
-COOL, HOT = 0.2, 1.5
+#: Requests that a group needs to be judged: two fifths of those that a model needs.
+LEAST = 20
+COOL = 0.2
+HOT = 1.5
 
 
-def many(requests: int, accepted: int, kind: str, temperature: float = COOL) -> list[Observation]:
-    return [request(accepted, 100, request_type=kind, temperature=temperature) for _ in range(requests)]
+def many(
+    requests: int, accepted: int, kind: str, temperature: float = COOL
+) -> list[Observation]:
+    return [
+        request(accepted, 100, request_type=kind, temperature=temperature)
+        for _ in range(requests)
+    ]
 
 
 def routing(*groups: list[Observation], batch: float | None = None) -> Routing | None:
@@ -251,33 +381,65 @@ def routing(*groups: list[Observation], batch: float | None = None) -> Routing |
 
 
 CODE = many(60, 82, "code")
-#: Groups by (requests, accepted of 100, type, temperature), and the types and temperatures to send away.
-GROUPS: dict[str, tuple[list[list[Observation]], tuple[tuple[str, ...], tuple[str, ...]] | None]] = {
-    "a type at any temperature": ([CODE, many(30, 38, "chat"), many(30, 30, "chat", HOT)], (("chat",), ())),
-    "several types in order": ([CODE, many(30, 38, "rag"), many(30, 30, "chat")], (("chat", "rag"), ())),
+#: Groups by (requests, accepted of 100, type, temperature), and the types and
+#: temperatures to send away.
+GROUPS: dict[
+    str, tuple[list[list[Observation]], tuple[tuple[str, ...], tuple[str, ...]] | None]
+] = {
+    "a type at any temperature": (
+        [CODE, many(30, 38, "chat"), many(30, 30, "chat", HOT)],
+        (("chat",), ()),
+    ),
+    "several types in order": (
+        [CODE, many(30, 38, "rag"), many(30, 30, "chat")],
+        (("chat", "rag"), ()),
+    ),
     "a temperature, if no type loses as a whole": (
-        [CODE, many(30, 80, "chat"), many(30, 38, "code", HOT), many(30, 30, "chat", HOT)],
+        [
+            CODE,
+            many(30, 80, "chat"),
+            many(30, 38, "code", HOT),
+            many(30, 30, "chat", HOT),
+        ],
         ((), ("1+",)),
     ),
-    "a type rather than a temperature": ([CODE, many(40, 38, "chat", HOT)], (("chat",), ())),
+    "a type rather than a temperature": (
+        [CODE, many(40, 38, "chat", HOT)],
+        (("chat",), ()),
+    ),
     "not the type of all others": ([CODE, many(40, 38, OTHER)], None),
-    "the others by their temperature": ([CODE, many(40, 38, OTHER, HOT)], ((), ("1+",))),
+    "the others by their temperature": (
+        [CODE, many(40, 38, OTHER, HOT)],
+        ((), ("1+",)),
+    ),
     "none loses": ([CODE, many(40, 50, "chat")], None),
     "all lose": ([many(60, 38, "code"), many(40, 30, "chat")], None),
-    "all lose that can be judged": ([many(60, 38, "code"), many(LEAST - 1, 95, "chat")], None),
+    "all lose that can be judged": (
+        [many(60, 38, "code"), many(LEAST - 1, 95, "chat")],
+        None,
+    ),
     "too few requests": ([many(29, 82, "code"), many(20, 38, "chat")], None),
-    "just enough requests": ([many(30, 82, "code"), many(20, 38, "chat")], (("chat",), ())),
+    "just enough requests": (
+        [many(30, 82, "code"), many(20, 38, "chat")],
+        (("chat",), ()),
+    ),
     "too few that lose": ([CODE, many(LEAST - 1, 38, "chat")], None),
     "just enough that lose": ([CODE, many(LEAST, 38, "chat")], (("chat",), ())),
     "the others would be no better": (
-        [many(LEAST, 55, "code"), many(LEAST, 49, "chat"), *(many(LEAST - 1, 5, kind) for kind in "abcd")],
+        [
+            many(LEAST, 55, "code"),
+            many(LEAST, 49, "chat"),
+            *(many(LEAST - 1, 5, kind) for kind in "abcd"),
+        ],
         None,
     ),
 }
 
 
 def test_routed_groups() -> None:
-    """Types of which all judged groups lose, else temperatures; none if that would not help."""
+    """Types of which all judged groups lose, else temperatures; none if that would not
+    help.
+    """
     for name, (groups, expected) in GROUPS.items():
         found = routing(*groups)
         assert (found and (found.request_types, found.temperatures)) == expected, name
@@ -293,9 +455,14 @@ def test_a_small_group_is_routed_with_its_type() -> None:
 
 def test_the_numbers_of_a_routing() -> None:
     """60 requests with 82 of 100 tokens accepted, 40 with 38; a speedup needs the load."""
-    for batch, speedup in ((8.0, (1 + 38 / 20) / PROFILE.step_cost(100 / 20, 8)), (None, None)):
+    for batch, speedup in (
+        (8.0, (1 + 38 / 20) / PROFILE.step_cost(100 / 20, 8)),
+        (None, None),
+    ):
         found = routing(CODE, many(40, 38, "chat"), batch=batch)
         assert found.requests_ratio == 0.4
         assert found.rejected_ratio == pytest.approx(40 * 62 / (40 * 62 + 60 * 18))
-        assert (found.acceptance_before, found.acceptance_after) == pytest.approx((0.644, 0.82))
+        assert (found.acceptance_before, found.acceptance_after) == pytest.approx(
+            (0.644, 0.82)
+        )
         assert found.speedup == pytest.approx(speedup)

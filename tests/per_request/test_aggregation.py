@@ -1,4 +1,6 @@
-"""Aggregation: counts by source, group and tenant, limits of labels, and what a reload keeps."""
+"""Aggregation: counts by source, group and tenant, limits of labels, and what a reload
+keeps.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -35,7 +37,9 @@ from vllm_specdec_exporter.per_request.observation import (
 from vllm_specdec_exporter.per_request.recent_window import MAX_WORST, SLICES
 from vllm_specdec_exporter.per_request.summary import RequestsResult
 
-TENANTS = RequestSettings(classification=Classification(tenants=frozenset({"acme", "globex"})))
+TENANTS = RequestSettings(
+    classification=Classification(tenants=frozenset({"acme", "globex"}))
+)
 
 
 def book(
@@ -48,30 +52,42 @@ def book(
 
 
 def reloaded(
-    before: RequestAggregator, settings: RequestSettings = TENANTS, thresholds: Thresholds | None = None
+    before: RequestAggregator,
+    settings: RequestSettings = TENANTS,
+    thresholds: Thresholds | None = None,
 ) -> RequestAggregator:
     found = RequestAggregator(settings, thresholds or Thresholds(), (Source.TAP,))
     found.adopt(before)
     return found
 
 
-def result(*observations: Observation, settings: RequestSettings = TENANTS) -> RequestsResult:
+def result(
+    *observations: Observation, settings: RequestSettings = TENANTS
+) -> RequestsResult:
     return book(*observations, settings=settings).result(0.0, {})
 
 
 class TestCounting:
     def test_by_source_and_record(self) -> None:
-        """Each request is counted once, by its source and record; all combinations start at 0."""
+        """Each request is counted once, by its source and record; all combinations
+        start at 0.
+        """
         found = RequestAggregator(TENANTS, Thresholds(), (Source.TAP, Source.PUSH))
         detailed = request(0, record=record([(4, 2)]))
         for observation in (detailed, detailed, request(50), request(0, record=None)):
             found.add(observation, Source.TAP, 0.0)
         for observation in (request(0, 0, 0), request(0, record=None, malformed=True)):
             found.add(observation, Source.PUSH, 0.0)
-        counted = {(o.source, o.record): o.requests for o in found.result(0.0, {}).observations}
+        counted = {
+            (o.source, o.record): o.requests for o in found.result(0.0, {}).observations
+        }
 
         assert counted == {
-            **{(source, state): 0 for source in ("tap", "push") for state in RecordState},
+            **{
+                (source, state): 0
+                for source in ("tap", "push")
+                for state in RecordState
+            },
             ("tap", "detailed"): 2,
             ("tap", "summary"): 1,
             ("tap", "none"): 1,
@@ -88,31 +104,66 @@ class TestCounting:
             request(60, model_name="a", temperature=None),
         ).groups
 
-        assert (first.model_name, first.temperature, first.request_type) == ("a", "unset", "chat")
-        assert (second.model_name, second.temperature, second.request_type) == ("m", "0", "code")
-        assert (third.model_name, third.temperature, third.request_type) == ("m", "0.5-0.7", "chat")
+        assert (first.model_name, first.temperature, first.request_type) == (
+            "a",
+            "unset",
+            "chat",
+        )
+        assert (second.model_name, second.temperature, second.request_type) == (
+            "m",
+            "0",
+            "code",
+        )
+        assert (third.model_name, third.temperature, third.request_type) == (
+            "m",
+            "0.5-0.7",
+            "chat",
+        )
         assert third.outcomes == {"loses": 1, "break_even": 0, "gains": 1}
         assert third.generation_tokens == {"loses": 30, "break_even": 0, "gains": 100}
-        assert (third.drafts, third.draft_tokens, third.accepted_tokens) == (40, 200, 120)
+        assert (third.drafts, third.draft_tokens, third.accepted_tokens) == (
+            40,
+            200,
+            120,
+        )
 
     def test_requests_without_drafts(self) -> None:
-        """They have times, but no outcome; they are not judged, and their tenant is not counted."""
+        """They have times, but no outcome; they are not judged, and their tenant is not
+        counted.
+        """
         for nothing in (None, DraftRecord(0, 0, 0), totals(0, 0, 4)):
-            found = result(request(0, record=nothing, tenant="acme", completion_tokens=7, ttft_seconds=0.1))
+            found = result(
+                request(
+                    0,
+                    record=nothing,
+                    tenant="acme",
+                    completion_tokens=7,
+                    ttft_seconds=0.1,
+                )
+            )
             (group,) = found.groups
             assert group.time_to_first_token_seconds is not None
-            assert not any((*group.outcomes.values(), *group.generation_tokens.values()))
+            assert not any(
+                (*group.outcomes.values(), *group.generation_tokens.values())
+            )
             assert [model.window_requests for model in found.models] in ([], [0])
             assert found.tenants == ()
 
     def test_judgement_is_cached_for_a_second(self) -> None:
-        """Counters are always current; the judgement, which is slower, at most a second old."""
+        """Counters are always current; the judgement, which is slower, at most a second
+        old.
+        """
         found = book(request(82))
         first = found.result(10.0, {})
         found.add(request(38), Source.TAP, 10.0)
-        same, later = found.result(10.9, {}), found.result(11.0, {})
+        same = found.result(10.9, {})
+        later = found.result(11.0, {})
 
-        assert [sum(r.groups[0].outcomes.values()) for r in (first, same, later)] == [1, 2, 2]
+        assert [sum(r.groups[0].outcomes.values()) for r in (first, same, later)] == [
+            1,
+            2,
+            2,
+        ]
         assert [r.models[0].window_requests for r in (first, same, later)] == [1, 1, 2]
         found.add(request(38), Source.TAP, 11.0)
         assert found.result(5.0, {}).models[0].window_requests == 3
@@ -123,17 +174,34 @@ class TestCounting:
         found.result(0.0, {})
         (model,) = found.result(1e6, {}).models
 
-        assert (model.window_requests, model.acceptance_quantiles, model.acceptance_ratio) == (0, {}, None)
-        assert (model.losing_requests_ratio, model.mixed, model.groups, model.worst) == (None, None, (), ())
-        assert (model.drafted_per_position, model.accepted_per_position) == ((5,) * 4, (5, 5, 0, 0))
+        assert (
+            model.window_requests,
+            model.acceptance_quantiles,
+            model.acceptance_ratio,
+        ) == (0, {}, None)
+        assert (
+            model.losing_requests_ratio,
+            model.mixed,
+            model.groups,
+            model.worst,
+        ) == (None, None, (), ())
+        assert (model.drafted_per_position, model.accepted_per_position) == (
+            (5,) * 4,
+            (5, 5, 0, 0),
+        )
         assert [finding.text for finding in model.findings] == [
-            "0 requests in the last 30m had something drafted, 50 are needed to judge them one by one"
+            (
+                "0 requests in the last 30m had something drafted, 50 are needed to "
+                "judge them one by one"
+            )
         ]
 
 
 @pytest.mark.parametrize("scenario", ["ngram-phases", "dp2"])
 def test_sums_equal_those_of_a_real_server(scenario: str) -> None:
-    """Over all groups and positions, the counts of requests equal the counters in /metrics."""
+    """Over all groups and positions, the counts of requests equal the counters in
+    /metrics.
+    """
     engines = [engine.counters for engine in read(final_answer(scenario)).engines]
     answered = [*zip(real_records(scenario), requests(scenario), strict=True)]
     found = result(
@@ -149,7 +217,11 @@ def test_sums_equal_those_of_a_real_server(scenario: str) -> None:
         )
     )
     (model,) = found.models
-    undrafted = [told["usage"]["completion_tokens"] for each, told in answered if not each.draft_tokens]
+    undrafted = [
+        told["usage"]["completion_tokens"]
+        for each, told in answered
+        if not each.draft_tokens
+    ]
     generated = sum(engine.generation_tokens or 0 for engine in engines)
     times = [g.time_to_first_token_seconds for g in found.groups]
 
@@ -157,9 +229,15 @@ def test_sums_equal_those_of_a_real_server(scenario: str) -> None:
         assert sum(getattr(group, counter) for group in found.groups) == sum(
             getattr(e, counter) for e in engines
         )
-    assert sum(sum(g.generation_tokens.values()) for g in found.groups) == generated - sum(undrafted)
-    assert sum(sum(g.outcomes.values()) for g in found.groups) == len(answered) - len(undrafted)
-    assert sum(model.drafted_per_position) == sum(engine.draft_tokens or 0 for engine in engines)
+    assert sum(
+        sum(g.generation_tokens.values()) for g in found.groups
+    ) == generated - sum(undrafted)
+    assert sum(sum(g.outcomes.values()) for g in found.groups) == len(answered) - len(
+        undrafted
+    )
+    assert sum(model.drafted_per_position) == sum(
+        engine.draft_tokens or 0 for engine in engines
+    )
     assert model.accepted_per_position == tuple(
         map(sum, zip(*(e.accepted_tokens_per_position for e in engines), strict=True))
     )
@@ -168,9 +246,17 @@ def test_sums_equal_those_of_a_real_server(scenario: str) -> None:
 
 class TestNames:
     def test_models_and_types_that_overflow(self) -> None:
-        """The first keep their names, later ones are `other`, for groups, models and tenants."""
+        """The first keep their names, later ones are `other`, for groups, models and
+        tenants.
+        """
         many = [
-            request(82, model_name=f"m{n}", request_type=f"t{n}", tenant="acme", record=record([(4, 3)] * 5))
+            request(
+                82,
+                model_name=f"m{n}",
+                request_type=f"t{n}",
+                tenant="acme",
+                record=record([(4, 3)] * 5),
+            )
             for n in range(30)
         ]
         found = book(*many, *many)
@@ -181,26 +267,54 @@ class TestNames:
         assert {model.model_name for model in seen.models} == names
         assert {tenant.model_name for tenant in seen.tenants} == names
         assert set(found.shapes(0.0)) == names
-        assert {g.request_type for g in seen.groups} == {OTHER, *(f"t{n}" for n in range(MAX_TYPES))}
-        assert sum(sum(g.outcomes.values()) for g in seen.groups if g.model_name == OTHER) == 20
-        assert next(m for m in seen.models if m.model_name == OTHER).window_requests == 20
+        assert {g.request_type for g in seen.groups} == {
+            OTHER,
+            *(f"t{n}" for n in range(MAX_TYPES)),
+        }
+        assert (
+            sum(sum(g.outcomes.values()) for g in seen.groups if g.model_name == OTHER)
+            == 20
+        )
+        assert (
+            next(m for m in seen.models if m.model_name == OTHER).window_requests == 20
+        )
 
     def test_types_of_rules_and_routes_are_always_admitted(self) -> None:
         """Many types named by clients do not displace those of rules and routes."""
-        ruled = replace(TENANTS, classification=Classification(rules=(parse_rule("code=field:tools"),)))
+        ruled = replace(
+            TENANTS,
+            classification=Classification(rules=(parse_rule("code=field:tools"),)),
+        )
         heats = (0.0, 0.3, 0.6, 0.9, 1.5, None)
         own = ("code", *ROUTES.values())
-        junk = [request(82, request_type=f"junk{n}", temperature=t) for n in range(40) for t in heats]
-        named = [request(82, request_type=kind, temperature=t) for kind in own for t in heats]
-        groups = {(g.temperature, g.request_type) for g in result(*junk, *named, settings=ruled).groups}
+        junk = [
+            request(82, request_type=f"junk{n}", temperature=t)
+            for n in range(40)
+            for t in heats
+        ]
+        named = [
+            request(82, request_type=kind, temperature=t) for kind in own for t in heats
+        ]
+        groups = {
+            (g.temperature, g.request_type)
+            for g in result(*junk, *named, settings=ruled).groups
+        }
 
         buckets = {Temperatures().bucket(temperature) for temperature in heats}
         assert {(bucket, kind) for bucket in buckets for kind in own} <= groups
-        assert {kind for _, kind in groups} <= {OTHER, *own, *(f"junk{n}" for n in range(MAX_TYPES))}
+        assert {kind for _, kind in groups} <= {
+            OTHER,
+            *own,
+            *(f"junk{n}" for n in range(MAX_TYPES)),
+        }
 
     def test_groups_that_overflow(self) -> None:
-        """Above the limit of groups with types that only clients name, the type is `other`."""
-        buckets = replace(TENANTS, temperatures=Temperatures(tuple(n / 10 for n in range(16))))
+        """Above the limit of groups with types that only clients name, the type is
+        `other`.
+        """
+        buckets = replace(
+            TENANTS, temperatures=Temperatures(tuple(n / 10 for n in range(16)))
+        )
         many = [
             request(82, model_name=model, request_type=kind, temperature=n / 10)
             for n in range(17)
@@ -208,14 +322,26 @@ class TestNames:
             for kind in ("x", "y", "z")
         ]
         found = book(*many, *many, settings=buckets).result(0.0, {})
-        others = {(g.model_name, g.temperature) for g in found.groups if g.request_type == OTHER}
+        others = {
+            (g.model_name, g.temperature)
+            for g in found.groups
+            if g.request_type == OTHER
+        }
 
-        assert sum(group.request_type != OTHER for group in found.groups) == MAX_CLIENT_GROUPS < len(many)
+        assert (
+            sum(group.request_type != OTHER for group in found.groups)
+            == MAX_CLIENT_GROUPS
+            < len(many)
+        )
         assert others == {("b", "1.5+")}
-        assert sum(sum(group.outcomes.values()) for group in found.groups) == 2 * len(many)
+        assert sum(sum(group.outcomes.values()) for group in found.groups) == 2 * len(
+            many
+        )
 
     def test_tenants(self) -> None:
-        """Configured ones by name, others as `other`; requests without a tenant are not counted."""
+        """Configured ones by name, others as `other`; requests without a tenant are not
+        counted.
+        """
         found = result(
             request(82, tenant="acme", completion_tokens=50),
             request(38, tenant="ada@example.org"),
@@ -223,14 +349,26 @@ class TestNames:
             request(38, tenant=""),
         )
 
-        assert {t.tenant: sum(t.outcomes.values()) for t in found.tenants} == {"acme": 1, OTHER: 2}
-        assert (found.tenants[0].draft_tokens, found.tenants[0].accepted_tokens) == (100, 82)
-        assert found.tenants[0].generation_tokens == {"loses": 0, "break_even": 0, "gains": 50}
+        assert {t.tenant: sum(t.outcomes.values()) for t in found.tenants} == {
+            "acme": 1,
+            OTHER: 2,
+        }
+        assert (found.tenants[0].draft_tokens, found.tenants[0].accepted_tokens) == (
+            100,
+            82,
+        )
+        assert found.tenants[0].generation_tokens == {
+            "loses": 0,
+            "break_even": 0,
+            "gains": 50,
+        }
         assert "ada" not in repr(found)
 
 
 def test_load_of_a_model() -> None:
-    """A model is judged at the load of its own server, an adapter at that of the only one; else at none."""
+    """A model is judged at the load of its own server, an adapter at that of the only
+    one; else at none.
+    """
     profile = for_method("draft_model")
 
     def speedups(**batches: float) -> list[float | None]:
@@ -249,25 +387,36 @@ CHANGES = {
     "window": replace(TENANTS, window_seconds=600.0),
     "default temperature": replace(TENANTS, temperatures=Temperatures(default=1.0)),
     "types": replace(
-        TENANTS, classification=replace(TENANTS.classification, rules=(parse_rule("x=model:*"),))
+        TENANTS,
+        classification=replace(
+            TENANTS.classification, rules=(parse_rule("x=model:*"),)
+        ),
     ),
-    "tenants": replace(TENANTS, classification=Classification(tenants=frozenset({"initech"}))),
+    "tenants": replace(
+        TENANTS, classification=Classification(tenants=frozenset({"initech"}))
+    ),
     "nothing": TENANTS,
 }
 
 
 class TestReload:
     SEEN = (
-        request(82, record=record([(4, 4), (4, 1)] * 5), tenant="acme", completion_tokens=35),
-        request(38, request_type="rag", temperature=1.2, ttft_seconds=0.2, tpot_seconds=0.1),
+        request(
+            82, record=record([(4, 4), (4, 1)] * 5), tenant="acme", completion_tokens=35
+        ),
+        request(
+            38, request_type="rag", temperature=1.2, ttft_seconds=0.2, tpot_seconds=0.1
+        ),
         request(0, record=None),
     )
 
     @pytest.mark.parametrize("change", CHANGES)
     def test_counters_and_the_window_after_a_change(self, change: str) -> None:
-        """They continue, unless requests are grouped in another way: then they start anew.
+        """They continue, unless requests are grouped in another way: then they start
+        anew.
 
-        Observations by source and rejected pushes are not grouped, so they always continue.
+        Observations by source and rejected pushes are not grouped, so they always
+        continue.
         """
         before = book(*self.SEEN)
         before.push_rejected_total = 4
@@ -275,7 +424,10 @@ class TestReload:
         after = reloaded(before, CHANGES[change])
         found = after.result(0.0, {})
 
-        assert (found.observations, found.push_rejected_total) == (expected.observations, 4)
+        assert (found.observations, found.push_rejected_total) == (
+            expected.observations,
+            4,
+        )
         if change == "nothing":
             assert found == expected
         else:
@@ -290,11 +442,23 @@ class TestReload:
         """Other zones start anew; other limits judge the same requests."""
         for kept, thresholds in (
             ([], {"disable_acceptance_ratio": 0.3, "break_even_acceptance_ratio": 0.9}),
-            ([2], {"minimum_requests": 2, "poor_request_acceptance_ratio": 0.2, "mixed_requests_ratio": 0.4}),
+            (
+                [2],
+                {
+                    "minimum_requests": 2,
+                    "poor_request_acceptance_ratio": 0.2,
+                    "mixed_requests_ratio": 0.4,
+                },
+            ),
         ):
             for threshold, value in thresholds.items():
-                after = reloaded(book(*self.SEEN), thresholds=Thresholds().with_values({threshold: value}))
-                assert [model.window_requests for model in after.result(0.0, {}).models] == kept, threshold
+                after = reloaded(
+                    book(*self.SEEN),
+                    thresholds=Thresholds().with_values({threshold: value}),
+                )
+                assert [
+                    model.window_requests for model in after.result(0.0, {}).models
+                ] == kept, threshold
 
 
 # --- any requests and any reloads
@@ -302,7 +466,22 @@ class TestReload:
 
 #: Names as clients send them: of a few, of ever new ones, and of such as break labels.
 NAMES = (
-    st.sampled_from(["", "m", "chat", "acme", OTHER, "unset", "0", 'a"b', "a\nb", "x" * 500, "\ud800", "é"])
+    st.sampled_from(
+        [
+            "",
+            "m",
+            "chat",
+            "acme",
+            OTHER,
+            "unset",
+            "0",
+            'a"b',
+            "a\nb",
+            "x" * 500,
+            "\ud800",
+            "é",
+        ]
+    )
     | st.integers(0, 60).map("n{}".format)
     | st.text(max_size=6)
 )
@@ -310,7 +489,9 @@ NAMED_TENANTS = ("acme", "globex", "n7", "é")
 RECORDS = (
     st.none()
     | steps(k=4, most=12).map(record)
-    | st.integers(1, 500).flatmap(lambda d: st.builds(totals, st.integers(0, d), st.just(d)))
+    | st.integers(1, 500).flatmap(
+        lambda d: st.builds(totals, st.integers(0, d), st.just(d))
+    )
 )
 OBSERVATIONS = st.builds(
     request,
@@ -330,16 +511,22 @@ SETTINGS = st.builds(
     classification=st.sets(st.sampled_from(NAMED_TENANTS)).map(
         lambda t: Classification(tenants=frozenset(t))
     ),
-    temperatures=st.sampled_from([Temperatures(), Temperatures((0.5,)), Temperatures((0.0, 1.0), 0.7)]),
+    temperatures=st.sampled_from(
+        [Temperatures(), Temperatures((0.5,)), Temperatures((0.0, 1.0), 0.7)]
+    ),
     window_seconds=st.sampled_from([60.0, 1800.0]),
 )
-THRESHOLDS = st.sampled_from([Thresholds(), replace(Thresholds(), disable_acceptance_ratio=0.2)])
+THRESHOLDS = st.sampled_from(
+    [Thresholds(), replace(Thresholds(), disable_acceptance_ratio=0.2)]
+)
 #: Names of all buckets that the settings above have.
 BUCKETS = {"0", "0-0.5", "0.5-0.7", "0.7-1", "1+", "0.5+", "0-1", "unset"}
 
 
 class Reloading(RuleBasedStateMachine):
-    """A book that is filled, asked, and replaced by one with other settings, in any order."""
+    """A book that is filled, asked, and replaced by one with other settings, in any
+    order.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -387,12 +574,17 @@ class Reloading(RuleBasedStateMachine):
         self.before = counted
         assert sum(one.requests for one in found.observations) == self.seen
 
-        models = {model.model_name for model in found.models} | {group.model_name for group in found.groups}
+        models = {model.model_name for model in found.models} | {
+            group.model_name for group in found.groups
+        }
         types = {group.request_type for group in found.groups}
         own = {OTHER, *ROUTES.values()}
         assert len(models - {OTHER}) <= MAX_MODELS
         assert len(types - own) <= MAX_TYPES
-        assert sum(group.request_type not in own for group in found.groups) <= MAX_CLIENT_GROUPS
+        assert (
+            sum(group.request_type not in own for group in found.groups)
+            <= MAX_CLIENT_GROUPS
+        )
         assert all(len(name) <= 256 and name.isprintable() for name in models | types)
         assert {group.temperature for group in found.groups} <= BUCKETS
         assert {tenant.tenant for tenant in found.tenants} <= self.tenants

@@ -38,7 +38,9 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @cache
 def called(*words: str) -> Outcome:
-    """Call the command within this process, once for these words: no test writes a file anew."""
+    """Call the command within this process, once for these words: no test writes a file
+    anew.
+    """
     return run_here("requests", *words)
 
 
@@ -55,14 +57,24 @@ def models(outcome: Outcome) -> tuple[ModelRequests, ...]:
 
 CODES: dict[str, tuple[tuple[Kind, ...], tuple[str, ...], int, str]] = {
     "all gain": ((CODE,), (), 0, "GAINING"),
-    "near break-even": ((few(replace(CODE, chance=0.81), 200),), (), 0, "NEAR BREAK-EVEN"),
+    "near break-even": (
+        (few(replace(CODE, chance=0.81), 200),),
+        (),
+        0,
+        "NEAR BREAK-EVEN",
+    ),
     "mixed": (MIXED, (), 1, "MIXED"),
     "all lose": ((CHAT,), (), 1, "LOSING"),
     "some lose": ((CODE, few(CHAT, 90)), (), 1, "PARTLY LOSING"),
     "few": ((few(CODE, 30),), (), 3, "UNKNOWN"),
     "other thresholds": (
         (CHAT,),
-        ("--threshold", "disable_acceptance_ratio=0.1", "--threshold", "poor_request_acceptance_ratio=0.1"),
+        (
+            "--threshold",
+            "disable_acceptance_ratio=0.1",
+            "--threshold",
+            "poor_request_acceptance_ratio=0.1",
+        ),
         0,
         "NEAR BREAK-EVEN",
     ),
@@ -72,7 +84,9 @@ CODES: dict[str, tuple[tuple[Kind, ...], tuple[str, ...], int, str]] = {
 
 @pytest.mark.parametrize("name", CODES)
 def test_the_exit_code_tells_a_script_how_it_stands(name: str, tmp_path: Path) -> None:
-    """0 nobody loses, 1 a part does, 3 it cannot be judged: of several models the gravest."""
+    """0 nobody loses, 1 a part does, 3 it cannot be judged: of several models the
+    gravest.
+    """
     kinds, flags, code, word = CODES[name]
     path = tmp_path / "file"
     path.write_text(lines_of(pairs(kinds)))
@@ -85,10 +99,23 @@ def test_the_exit_code_tells_a_script_how_it_stands(name: str, tmp_path: Path) -
 def test_hints_about_a_file_name_no_window(tmp_path: Path) -> None:
     """A file has no window, and nobody is going to write more into it."""
     path = tmp_path / "file"
-    path.write_text(lines_of([*pairs((few(CODE, 30),)), *[{"model": MODEL, "choices": [{"index": 0}]}] * 20]))
+    path.write_text(
+        lines_of(
+            [
+                *pairs((few(CODE, 30),)),
+                *[{"model": MODEL, "choices": [{"index": 0}]}] * 20,
+            ]
+        )
+    )
     text = words_of(called(str(path)))
-    assert "30 requests had something drafted, 50 are needed to judge them one by one" in text
-    assert "Record more requests, or lower the limit: --threshold minimum_requests=NUMBER." in text
+    assert (
+        "30 requests had something drafted, 50 are needed to judge them one by one"
+        in text
+    )
+    assert (
+        "Record more requests, or lower the limit: --threshold minimum_requests=NUMBER."
+        in text
+    )
     assert "20 of 50 requests (40%) had no record of speculation" in text
     assert "window" not in text
 
@@ -110,7 +137,8 @@ def test_a_file_with_nothing_to_use_cannot_be_judged(tmp_path: Path) -> None:
 
 def sglang(histogram: list[int], proposed: int) -> dict[str, Any]:
     """An answer of SGLang that was `proposed` tokens for each draft."""
-    drafts, accepted = sum(histogram), sum(index * number for index, number in enumerate(histogram))
+    drafts = sum(histogram)
+    accepted = sum(index * number for index, number in enumerate(histogram))
     counts = {
         "completion_tokens": 1 + drafts + accepted,
         "spec_verify_ct": drafts,
@@ -125,7 +153,9 @@ def sglang(histogram: list[int], proposed: int) -> dict[str, Any]:
     ("histogram", "proposed", "code", "word"),
     [
         pytest.param([2, 8, 20, 70], 3, 0, "GAINING", id="a chain of 3"),
-        pytest.param([2, 8, 20, 70], 8, 3, "UNKNOWN", id="a tree of 3 steps and 8 nodes"),
+        pytest.param(
+            [2, 8, 20, 70], 8, 3, "UNKNOWN", id="a tree of 3 steps and 8 nodes"
+        ),
         pytest.param([10, 90], 3, 3, "UNKNOWN", id="one step of the configured 3"),
         pytest.param([96, 4], 5, 1, "LOSING", id="a collapsed chain"),
         pytest.param([100], 3, 1, "LOSING", id="nothing is accepted"),
@@ -134,7 +164,9 @@ def sglang(histogram: list[int], proposed: int) -> dict[str, Any]:
 def test_sglang_writes_the_configured_number_of_drafted_tokens(
     histogram: list[int], proposed: int, code: int, word: str, tmp_path: Path
 ) -> None:
-    """Where drafts are shorter, as those of trees and of an adaptive K are, nobody is said to lose by it."""
+    """Where drafts are shorter, as those of trees and of an adaptive K are, nobody is
+    said to lose by it.
+    """
     path = tmp_path / "file"
     path.write_text(lines_of([sglang(histogram, proposed)] * 60))
     outcome = called(str(path))
@@ -142,8 +174,14 @@ def test_sglang_writes_the_configured_number_of_drafted_tokens(
     assert f"\n  {word}  " in outcome.out
     known = snapshot.decode(called(str(path), "--json").out.encode()).requests
     if word == "UNKNOWN":
-        reason = f"SGLang wrote {proposed} drafted tokens for each draft, and none had more than"
-        assert f"{reason} {len(histogram) - 1} accepted: they are trees, or the server" in words_of(outcome)
+        reason = (
+            f"SGLang wrote {proposed} drafted tokens for each draft, and none had more "
+            "than"
+        )
+        assert (
+            f"{reason} {len(histogram) - 1} accepted: they are trees, or the server"
+            in words_of(outcome)
+        )
         assert (known.models[0].acceptance_ratio, known.groups) == (None, ())
     else:
         assert known.models[0].acceptance_ratio is not None
@@ -167,16 +205,29 @@ def test_standard_input_is_read_like_a_file(mixed: str) -> None:
     assert report == called(mixed).out.split("\n", 1)[1]
 
 
-def test_tenants_are_told_apart_where_they_are_known(mixed: str, tmp_path: Path) -> None:
-    """By the header, and all others together. A pushed request names its tenant without one."""
+def test_tenants_are_told_apart_where_they_are_known(
+    mixed: str, tmp_path: Path
+) -> None:
+    """By the header, and all others together.
+
+    A pushed request names its tenant without one.
+    """
     flags = ("--requests.tenant-header", "x-tenant", "--requests.tenant", "acme")
     rows = [line.split() for line in called(mixed, *flags).out.splitlines()]
     assert ["acme", MODEL, "600", "82.1%", "0%"] in rows
     assert ["other", MODEL, "400", "38.1%", "98%"] in rows
     record = next(pairs((CODE,)))["response"]["metrics"]["speculative_decoding"]
     path = tmp_path / "file"
-    path.write_text(lines_of({"model": "m", "tenant": "acme", "speculative_decoding": record} for _ in "abc"))
-    assert "    acme    m             3" in called(str(path), "--requests.tenant", "acme").out
+    path.write_text(
+        lines_of(
+            {"model": "m", "tenant": "acme", "speculative_decoding": record}
+            for _ in "abc"
+        )
+    )
+    assert (
+        "    acme    m             3"
+        in called(str(path), "--requests.tenant", "acme").out
+    )
 
 
 def test_the_environment_of_the_exporter_counts(mixed: str) -> None:
@@ -197,7 +248,11 @@ def phases(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("recorded") / "phases.jsonl"
     path.write_text(
         lines_of(
-            {"model": "m", "temperature": row["temperature"], "speculative_decoding": row["spec"]}
+            {
+                "model": "m",
+                "temperature": row["temperature"],
+                "speculative_decoding": row["spec"],
+            }
             for row in requests("ngram-phases")
         )
     )
@@ -211,7 +266,9 @@ def true_steps() -> list[tuple[int, int]]:
         step
         for record in (row["spec"] for row in requests("ngram-phases"))
         if record["num_draft_tokens"]
-        for step in zip(record["per_step_drafted"], record["per_step_accepted"], strict=True)
+        for step in zip(
+            record["per_step_drafted"], record["per_step_accepted"], strict=True
+        )
         if step[0]
     ]
 
@@ -231,24 +288,36 @@ def test_every_smaller_k_and_every_position_is_exact(
 ) -> None:
     """Cutting off each step of each request gives what the report says of that K.
 
-    Positions are told by both ways of counting; the difference is what /metrics is off by.
+    Positions are told by both ways of counting; the difference is what /metrics is off
+    by.
     """
-    steps, count = true_steps, len(true_steps)
+    steps = true_steps
+    count = len(true_steps)
     outcome = called(phases, "--batch", "4", "--cost.profile", "draft_model")
-    (table,) = re.findall(r"    K  drafted .*speedup at 4\n((?: +\d.*\n)+)", outcome.out)
+    (table,) = re.findall(
+        r"    K  drafted .*speedup at 4\n((?: +\d.*\n)+)", outcome.out
+    )
     rows = [line.split() for line in table.splitlines()]
     assert [row[0] for row in rows] == ["1", "2", "3", "4"]
     for k, row in enumerate(rows, 1):
         drafted = sum(min(step[0], k) for step in steps) / count
         length = 1 + sum(min(step[1], k) for step in steps) / count
         speedup = length / PROFILE.step_cost(drafted, 4)
-        assert row[1:] == [f"{drafted:.2f}", f"{length - 1:.2f}", f"{length:.2f}", f"{speedup:.2f}x"]
-    assert found.mean_draft_length_at[-1] == pytest.approx(sum(step[0] for step in steps) / count)
+        assert row[1:] == [
+            f"{drafted:.2f}",
+            f"{length - 1:.2f}",
+            f"{length:.2f}",
+            f"{speedup:.2f}x",
+        ]
+    assert found.mean_draft_length_at[-1] == pytest.approx(
+        sum(step[0] for step in steps) / count
+    )
 
     expected = []
     for position in range(4):
         accepted = sum(step[1] > position for step in steps)
-        where, of_all = 100 * accepted / sum(step[0] > position for step in steps), 100 * accepted / count
+        where = 100 * accepted / sum(step[0] > position for step in steps)
+        of_all = 100 * accepted / count
         expected.append((str(position), f"{where:.1f}", f"{of_all:.1f}"))
     shape = r"^ +(\d) +([\d.]+)% +([\d.]+)%$"
     assert re.findall(shape, outcome.out, re.MULTILINE) == expected
@@ -260,41 +329,60 @@ def test_speedups_are_told_for_the_batch_or_for_some(mixed: str) -> None:
     for flags, heads in (((), ["1", "16", "64"]), (("--batch", "30"), ["30"])):
         outcome = called(mixed, *flags)
         assert re.findall(r"speedup at (\d+)", outcome.out) == heads
-        assert bool(re.search(r"rejected  speedup$", outcome.out, re.MULTILINE)) == bool(flags)
-        assert "fastest by the cost profile unknown, by requests in the batch: K=" in words_of(outcome)
+        assert bool(
+            re.search(r"rejected  speedup$", outcome.out, re.MULTILINE)
+        ) == bool(flags)
+        assert (
+            "fastest by the cost profile unknown, by requests in the batch: K="
+            in words_of(outcome)
+        )
 
 
 # --- the output
 
 
 def test_json_is_the_snapshot(tmp_path: Path) -> None:
-    """One line of JSON that the schema allows; what could not be used goes to standard error."""
+    """One line of JSON that the schema allows; what could not be used goes to standard
+    error.
+    """
     path = tmp_path / "file"
     path.write_text(lines_of(pairs(MIXED)) + "nothing\n")
     outcome = called(str(path), "--json")
     assert outcome.code == 1
-    assert outcome.err == "entries   1 not used: not JSON: each line has one object (first: line 1001)\n"
+    assert outcome.err == (
+        "entries   1 not used: not JSON: each line has one object (first: line 1001)\n"
+    )
     assert outcome.out.count("\n") == 1
     jsonschema.validate(json.loads(outcome.out), snapshot.schema())
     result = snapshot.decode(outcome.out.encode())
     assert result.targets == ()
-    assert [(o.source, o.record, o.requests) for o in result.requests.observations if o.requests] == [
-        ("file", "detailed", 1000)
-    ]
+    assert [
+        (o.source, o.record, o.requests)
+        for o in result.requests.observations
+        if o.requests
+    ] == [("file", "detailed", 1000)]
     (model,) = result.requests.models
     assert (model.model_name, model.window, model.mixed) == (MODEL, "", True)
 
 
 def test_nothing_in_a_file_can_steer_the_terminal(tmp_path: Path) -> None:
-    """Neither names of models, types and tenants, nor what errors repeat, nor the file's own name."""
-    entries = [*pairs((replace(CODE, requests=60, model=MALICIOUS, request_type=MALICIOUS),))]
+    """Neither names of models, types and tenants, nor what errors repeat, nor the
+    file's own name.
+    """
+    entries = [
+        *pairs((replace(CODE, requests=60, model=MALICIOUS, request_type=MALICIOUS),))
+    ]
     record = entries[0]["response"]["metrics"]["speculative_decoding"]
     pushed = {"model": MALICIOUS, "tenant": MALICIOUS, "request_type": MALICIOUS}
     path = tmp_path / "evil\x1b[31m"
     wrong = {"tenant": MALICIOUS, "temperature": MALICIOUS, MALICIOUS: MALICIOUS}
-    path.write_text(lines_of([*entries, {**pushed, "speculative_decoding": record}, wrong]))
+    path.write_text(
+        lines_of([*entries, {**pushed, "speculative_decoding": record}, wrong])
+    )
     shown = called(str(path), "--requests.type-header", "x-kind").out
     assert "\x1b" not in shown
     assert "\u202e" not in shown
-    assert shown.startswith(f"{tmp_path}/evil\N{REPLACEMENT CHARACTER}[31m: 62 entries\n")
+    assert shown.startswith(
+        f"{tmp_path}/evil\N{REPLACEMENT CHARACTER}[31m: 62 entries\n"
+    )
     assert "(61 requests with something drafted)" in shown

@@ -1,4 +1,6 @@
-"""Grouping of requests: rules, types, tenants, buckets of temperature, and limits of labels."""
+"""Grouping of requests: rules, types, tenants, buckets of temperature, and limits of
+labels.
+"""
 
 import math
 from itertools import pairwise
@@ -21,10 +23,13 @@ from vllm_specdec_exporter.per_request.observation import ROUTES
 from vllm_specdec_exporter.per_request.openai_api import RequestFields
 
 CHAT = "/v1/chat/completions"
-#: Any bounds that the options allow, including neighbours that differ only in their last digit.
+#: Any bounds that the options allow, including neighbours that differ only in their
+#: last digit.
 BOUNDS = st.lists(
     st.floats(0, 4)
-    | st.sampled_from([0.0, -0.0, 1e-9, 1e-300, 0.1234567, 0.1234568, 0.1234569, 1e22, 1e300]),
+    | st.sampled_from(
+        [0.0, -0.0, 1e-9, 1e-300, 0.1234567, 0.1234568, 0.1234569, 1e22, 1e300]
+    ),
     min_size=1,
     max_size=40,
     unique=True,
@@ -33,7 +38,9 @@ BOUNDS = st.lists(
 
 class TestRules:
     def test_parsing(self) -> None:
-        """A name, a place and a pattern that may contain colons; names of headers have no case."""
+        """A name, a place and a pattern that may contain colons; names of headers have
+        no case.
+        """
         for text, *rule in (
             ("code=model:*coder*", "code", "model", "*coder*"),
             (" batch = HEADER.X-Queue : bulk* ", "batch", "header.x-queue", "bulk*"),
@@ -43,19 +50,49 @@ class TestRules:
             assert parse_rule(text) == TypeRule(*rule)
 
     def test_invalid_rules(self) -> None:
-        """The error has the allowed syntax; a type becomes a label, so its name is restricted."""
-        form = "allowed: NAME=WHERE:PATTERN, where WHERE is model, path, field or header.NAME, such as "
-        name = "NAME is a letter or digit, then up to 63 of letters, digits and _.:/-, such as in "
-        rules = ["", "code", "code=", "code=model", "code=model:", "code=model: ", "=model:x", "model:x"]
-        rules += [f"code={where}:x" for where in ("body", "header", "header.", "header.a b", "models")]
-        names = [f"{name}=model:x" for name in ("my code", "é", "_x", "x" * 65, "a\nb", "{x}")]
+        """The error has the allowed syntax; a type becomes a label, so its name is
+        restricted.
+        """
+        form = (
+            "allowed: NAME=WHERE:PATTERN, where WHERE is model, path, field or "
+            "header.NAME, such as "
+        )
+        name = (
+            "NAME is a letter or digit, then up to 63 of letters, digits and _.:/-, "
+            "such as in "
+        )
+        rules = [
+            "",
+            "code",
+            "code=",
+            "code=model",
+            "code=model:",
+            "code=model: ",
+            "=model:x",
+            "model:x",
+        ]
+        rules += [
+            f"code={where}:x"
+            for where in ("body", "header", "header.", "header.a b", "models")
+        ]
+        names = [
+            f"{name}=model:x"
+            for name in ("my code", "é", "_x", "x" * 65, "a\nb", "{x}")
+        ]
         for message, texts in ((form, rules), (name, names)):
             for text in texts:
-                assert refusal(ValueError, parse_rule, text) == f"{message}code=model:*coder*", text
+                assert (
+                    refusal(ValueError, parse_rule, text)
+                    == f"{message}code=model:*coder*"
+                ), text
 
     def test_matching(self) -> None:
-        """Shell patterns with case; paths without their query; a header or field must be present."""
-        request = RequestFields("org/Qwen-Coder-7b", fields=frozenset({"tools", "messages"}))
+        """Shell patterns with case; paths without their query; a header or field must
+        be present.
+        """
+        request = RequestFields(
+            "org/Qwen-Coder-7b", fields=frozenset({"tools", "messages"})
+        )
         headers = {"x-queue": "bulk-2", "x-empty": ""}
         for rule, matches in {
             "model:*Coder*": True,
@@ -71,12 +108,18 @@ class TestRules:
             "field:t*": True,
             "field:response_format": False,
         }.items():
-            found = parse_rule(f"x={rule}").matches("/rag/v1/chat/completions?a=b", headers, request)
+            found = parse_rule(f"x={rule}").matches(
+                "/rag/v1/chat/completions?a=b", headers, request
+            )
             assert found is matches, rule
 
 
 class TestType:
-    RULES = (parse_rule("code=model:*coder*"), parse_rule("agent=field:tools"), parse_rule("late=model:*"))
+    RULES = (
+        parse_rule("code=model:*coder*"),
+        parse_rule("agent=field:tools"),
+        parse_rule("late=model:*"),
+    )
 
     def test_priority(self) -> None:
         """The header, then the first matching rule; an invalid header gives `other`."""
@@ -95,15 +138,29 @@ class TestType:
     def test_route(self) -> None:
         """Without header and rule, the type is that of the route."""
         for path, kind in (*ROUTES.items(), ("/v1/embeddings", OTHER)):
-            assert Classification().type_of(f"/prefix{path}?x=1", {"": "rag"}, RequestFields()) == kind
+            assert (
+                Classification().type_of(
+                    f"/prefix{path}?x=1", {"": "rag"}, RequestFields()
+                )
+                == kind
+            )
 
     def test_valid_names(self) -> None:
-        """Types: letters, digits and some signs of ASCII, up to 64. Models: printable text up to 256."""
+        """Types: letters, digits and some signs of ASCII, up to 64.
+
+        Models: printable text up to 256.
+        """
         for text in ("chat", "v1/rag:search_2.0-x", "x" * 64):
             assert clean_type(text) == text
         for text in ("x" * 65, "", "a b", "a\n", "-a", 'a"} 1', "ａ", "١"):
             assert clean_type(text) == OTHER
-        for text in ("", "meta-llama/Llama-3.1-8B-Instruct", "/models/my model", "通义千问", "x" * 256):
+        for text in (
+            "",
+            "meta-llama/Llama-3.1-8B-Instruct",
+            "/models/my model",
+            "通义千问",
+            "x" * 256,
+        ):
             assert clean_model(text) == text
         for text in ("x" * 257, "a\nb", "a\0b", "\x1b[31mred", "\u202egnp", "\ud800"):
             assert clean_model(text) == OTHER
@@ -111,23 +168,47 @@ class TestType:
 
 def test_only_configured_tenants_are_named() -> None:
     """Every other is `other`; without a configured header there is no tenant."""
-    known = Classification(tenant_header="x-tenant", tenants=frozenset({"acme", "globex"}))
-    named = {"acme": "acme", " acme ": "acme", "ACME": OTHER, "ada@example.org": OTHER, "": "", "  ": ""}
+    known = Classification(
+        tenant_header="x-tenant", tenants=frozenset({"acme", "globex"})
+    )
+    named = {
+        "acme": "acme",
+        " acme ": "acme",
+        "ACME": OTHER,
+        "ada@example.org": OTHER,
+        "": "",
+        "  ": "",
+    }
 
     assert {name: known.tenant_of({"x-tenant": name}) for name in named} == named
-    assert [known.tenant_of(headers) for headers in ({}, {"x-user": "acme"})] == ["", ""]
-    assert Classification(tenants=frozenset({"acme"})).tenant_of({"": "acme", "x-tenant": "acme"}) == ""
+    assert [known.tenant_of(headers) for headers in ({}, {"x-user": "acme"})] == [
+        "",
+        "",
+    ]
+    assert (
+        Classification(tenants=frozenset({"acme"})).tenant_of(
+            {"": "acme", "x-tenant": "acme"}
+        )
+        == ""
+    )
 
 
 class TestTemperatures:
     def test_default_of_the_server(self) -> None:
         """It applies to requests without a temperature only."""
-        for default, bucket in ((None, UNSET), (0.0, "0"), (0.6, "0.5-0.7"), (1.5, "1+")):
+        for default, bucket in (
+            (None, UNSET),
+            (0.0, "0"),
+            (0.6, "0.5-0.7"),
+            (1.5, "1+"),
+        ):
             buckets = Temperatures(default=default)
             assert (buckets.bucket(None), buckets.bucket(0.1)) == (bucket, "0-0.5")
 
     def test_names(self) -> None:
-        """In ascending order, each with its upper bound; close bounds are written with all their digits."""
+        """In ascending order, each with its upper bound; close bounds are written with
+        all their digits.
+        """
         for bounds, names in (
             (Temperatures().bounds, "0 0-0.5 0.5-0.7 0.7-1 1+"),
             ((0.5, 1.0), "0-0.5 0.5-1 1+"),
@@ -136,7 +217,9 @@ class TestTemperatures:
             ((1000000.0, 12345678.0), "0-1000000 1000000-12345678 12345678+"),
             ((0.1234567, 0.1234568), "0-0.1234567 0.1234567-0.1234568 0.1234568+"),
         ):
-            assert [Temperatures(bounds).bucket(bound) for bound in (*bounds, math.inf)] == names.split()
+            assert [
+                Temperatures(bounds).bucket(bound) for bound in (*bounds, math.inf)
+            ] == names.split()
 
     @given(BOUNDS, st.lists(st.floats(0, allow_nan=False), min_size=2))
     def test_order(self, bounds: tuple[float, ...], temperatures: list[float]) -> None:

@@ -1,4 +1,6 @@
-"""What is known of recent requests: the window and its worst, histograms, quantiles, zones and positions."""
+"""What is known of recent requests: the window and its worst, histograms, quantiles,
+zones and positions.
+"""
 
 import math
 from bisect import bisect_left
@@ -32,7 +34,12 @@ LENGTH = 1800.0
 SLICE = LENGTH / SLICES
 
 
-def add(window: RecentWindow, observation: Observation, time: float = 0.0, key: GroupKey = KEY) -> None:
+def add(
+    window: RecentWindow,
+    observation: Observation,
+    time: float = 0.0,
+    key: GroupKey = KEY,
+) -> None:
     outcome = outcome_of(observation.record.acceptance_ratio, Thresholds())
     assert outcome is not None
     window.add(key, observation, outcome, time)
@@ -51,18 +58,32 @@ def window_of(*times: float) -> RecentWindow:
 
 
 class TestEdges:
-    @given(st.lists(st.tuples(st.floats(0, 3 * LENGTH), st.integers(0, 100), st.sampled_from("ab"))))
-    def test_dropped_slices_are_subtracted(self, requests: list[tuple[float, int, str]]) -> None:
+    @given(
+        st.lists(
+            st.tuples(
+                st.floats(0, 3 * LENGTH), st.integers(0, 100), st.sampled_from("ab")
+            )
+        )
+    )
+    def test_dropped_slices_are_subtracted(
+        self, requests: list[tuple[float, int, str]]
+    ) -> None:
         """A window with dropped slices equals one that never had them."""
         requests = sorted(requests)
         now = requests[-1][0] if requests else 0.0
         oldest = now // SLICE - SLICES + 1
-        every, left = RecentWindow(LENGTH), RecentWindow(LENGTH)
+        every = RecentWindow(LENGTH)
+        left = RecentWindow(LENGTH)
         for time, accepted, kind in requests:
             for window in (every, left) if time // SLICE >= oldest else (every,):
                 steps = [(4, accepted % 5)] * 5 + [(accepted % 7, 0)]
                 own = replace(totals(accepted), steps=record(steps).steps)
-                add(window, request(0, record=own), time, KEY._replace(request_type=kind))
+                add(
+                    window,
+                    request(0, record=own),
+                    time,
+                    KEY._replace(request_type=kind),
+                )
 
         assert every.whole(now).groups == left.whole(now).groups
         assert every.whole(now).positions == left.whole(now).positions
@@ -75,7 +96,9 @@ class TestEdges:
         for time in (0.0, 0.0, SLICE):
             window.add_unrecorded(time)
 
-        assert [window.whole(time).unrecorded for time in (SLICE, LENGTH, LENGTH + SLICE)] == [3, 1, 0]
+        assert [
+            window.whole(time).unrecorded for time in (SLICE, LENGTH, LENGTH + SLICE)
+        ] == [3, 1, 0]
         assert held(window.whole(SLICE)) == 0
 
     @given(st.lists(st.floats(0, 2 * LENGTH), min_size=1))
@@ -86,7 +109,9 @@ class TestEdges:
         now = max(times)
 
         assert len(window._until(now)) <= SLICES
-        assert held(window.whole(now)) >= sum(time // SLICE > now // SLICE - SLICES for time in times)
+        assert held(window.whole(now)) >= sum(
+            time // SLICE > now // SLICE - SLICES for time in times
+        )
         assert held(window.whole(now + LENGTH)) == 0
 
 
@@ -99,8 +124,16 @@ class TestWorst:
         (worst,) = window.whole(0.0).worst
 
         assert {name: getattr(worst, name) for name in told} == told
-        assert (worst.temperature, worst.request_type, worst.tpot_seconds) == ("0", "chat", 0.02)
-        assert (worst.acceptance_ratio, worst.drafts, worst.draft_tokens) == (0.12, 20, 100)
+        assert (worst.temperature, worst.request_type, worst.tpot_seconds) == (
+            "0",
+            "chat",
+            0.02,
+        )
+        assert (worst.acceptance_ratio, worst.drafts, worst.draft_tokens) == (
+            0.12,
+            20,
+            100,
+        )
         assert "acme" not in repr(worst)
 
     @pytest.mark.parametrize(("drafts", "kept"), [(MIN_DRAFTS - 1, 0), (MIN_DRAFTS, 1)])
@@ -112,17 +145,30 @@ class TestWorst:
         assert len(window.whole(0.0).worst) == kept
         assert held(window.whole(0.0)) == 1
 
-    @given(st.lists(st.tuples(st.integers(0, 20), st.integers(20, 40), st.integers(0, 200)), max_size=60))
+    @given(
+        st.lists(
+            st.tuples(st.integers(0, 20), st.integers(20, 40), st.integers(0, 200)),
+            max_size=60,
+        )
+    )
     def test_against_sorting_all(self, requests: list[tuple[int, int, int]]) -> None:
-        """Over any slices: losing requests with the lowest acceptance, then with most drafted tokens."""
+        """Over any slices: losing requests with the lowest acceptance, then with most
+        drafted tokens.
+        """
         window = RecentWindow(LENGTH)
         for accepted, drafted, slice_ in sorted(requests, key=lambda each: each[2]):
             add(window, request(accepted, drafted), slice_ * SLICE)
         now = max((slice_ for *_, slice_ in requests), default=0)
-        alive = [(a / d, -d) for a, d, slice_ in requests if slice_ > now - SLICES and a / d < 0.5]
+        alive = [
+            (a / d, -d)
+            for a, d, slice_ in requests
+            if slice_ > now - SLICES and a / d < 0.5
+        ]
 
         worst = window.whole(now * SLICE).worst
-        assert [(one.acceptance_ratio, -one.draft_tokens) for one in worst] == sorted(alive)[:MAX_WORST]
+        assert [(one.acceptance_ratio, -one.draft_tokens) for one in worst] == sorted(
+            alive
+        )[:MAX_WORST]
 
 
 # --- histograms, quantiles and zones
@@ -130,9 +176,13 @@ class TestWorst:
 
 THRESHOLDS = Thresholds()
 VALUES = st.floats(0, 1000) | st.sampled_from([0.0, 0.5, 0.65, 1.0])
-RISING = st.lists(VALUES, min_size=1, max_size=10, unique=True).map(lambda bounds: tuple(sorted(bounds)))
+RISING = st.lists(VALUES, min_size=1, max_size=10, unique=True).map(
+    lambda bounds: tuple(sorted(bounds))
+)
 #: A request's accepted and drafted tokens.
-TOKENS = st.integers(1, 3000).flatmap(lambda drafted: st.tuples(st.integers(0, drafted), st.just(drafted)))
+TOKENS = st.integers(1, 3000).flatmap(
+    lambda drafted: st.tuples(st.integers(0, drafted), st.just(drafted))
+)
 
 
 def recent(requests: Iterable[tuple[int, int]]) -> GroupStats:
@@ -160,30 +210,52 @@ def test_buckets_of_a_histogram(values: list[float], bounds: tuple[float, ...]) 
     assert found.sum == pytest.approx(math.fsum(values))
 
 
-@given(st.lists(TOKENS, min_size=1), st.sampled_from([Fraction(1, 10), Fraction(1, 2), Fraction(9, 10)]))
+@given(
+    st.lists(TOKENS, min_size=1),
+    st.sampled_from([Fraction(1, 10), Fraction(1, 2), Fraction(9, 10)]),
+)
 @example([(0, 1)] * 3 + [(1, 1)] * 27, Fraction(1, 10))
 @example([(1249, 2500)] * 100, Fraction(1, 10))
-def test_quantiles_against_their_definition(requests: list[tuple[int, int]], q: Fraction) -> None:
-    """The smallest of all ratios, exactly, of which it holds; as far as the resolution goes."""
+def test_quantiles_against_their_definition(
+    requests: list[tuple[int, int]], q: Fraction
+) -> None:
+    """The smallest of all ratios, exactly, of which it holds; as far as the resolution
+    goes.
+    """
     ratios = sorted(Fraction(accepted, drafted) for accepted, drafted in requests)
-    exact = next(r for r in ratios if sum(other <= r for other in ratios) >= q * len(ratios))
+    exact = next(
+        r for r in ratios if sum(other <= r for other in ratios) >= q * len(ratios)
+    )
 
-    assert recent(requests).quantile(float(q)) == math.floor(exact * RESOLUTION) / RESOLUTION
+    assert (
+        recent(requests).quantile(float(q))
+        == math.floor(exact * RESOLUTION) / RESOLUTION
+    )
 
 
 class TestParts:
     @given(st.lists(TOKENS, min_size=1))
     def test_shares(self, requests: list[tuple[int, int]]) -> None:
-        """By request and by generated token, each against its own total; all together are the whole."""
+        """By request and by generated token, each against its own total; all together
+        are the whole.
+        """
         found = recent(requests)
-        loses = [(a, d) for a, d in requests if a / d < THRESHOLDS.disable_acceptance_ratio]
+        loses = [
+            (a, d) for a, d in requests if a / d < THRESHOLDS.disable_acceptance_ratio
+        ]
         tokens = sum(a + d for a, d in requests)
 
         assert found.count == len(requests)
-        assert found.acceptance_ratio == sum(a for a, _ in requests) / sum(d for _, d in requests)
+        assert found.acceptance_ratio == sum(a for a, _ in requests) / sum(
+            d for _, d in requests
+        )
         assert found.share(Outcome.LOSES) == pytest.approx(len(loses) / len(requests))
-        assert found.token_share(Outcome.LOSES) == pytest.approx(sum(a + d for a, d in loses) / tokens)
-        assert sum(found.share(outcome) or 0.0 for outcome in Outcome) == pytest.approx(1)
+        assert found.token_share(Outcome.LOSES) == pytest.approx(
+            sum(a + d for a, d in loses) / tokens
+        )
+        assert sum(found.share(outcome) or 0.0 for outcome in Outcome) == pytest.approx(
+            1
+        )
 
     def test_unknown_tokens(self) -> None:
         """Without counts of tokens there is no share of them."""
@@ -194,9 +266,14 @@ class TestParts:
 
 
 def test_the_default_bounds_have_the_zones() -> None:
-    """The published thresholds are among the bounds, so that quantile queries cut where the zones do."""
+    """The published thresholds are among the bounds, so that quantile queries cut where
+    the zones do.
+    """
     bounds = BOUNDS["acceptance_ratio"]
-    for value in (THRESHOLDS.disable_acceptance_ratio, THRESHOLDS.break_even_acceptance_ratio):
+    for value in (
+        THRESHOLDS.disable_acceptance_ratio,
+        THRESHOLDS.break_even_acceptance_ratio,
+    ):
         assert bounds[bisect_left(bounds, value)] == value
     for found in BOUNDS.values():
         assert list(found) == sorted(set(found))
@@ -204,15 +281,26 @@ def test_the_default_bounds_have_the_zones() -> None:
 
 # --- outcomes: the zones of acceptance, as published and as the operator moves them
 
-LOSES, BREAK_EVEN, GAINS = Outcome.LOSES, Outcome.BREAK_EVEN, Outcome.GAINS
+LOSES = Outcome.LOSES
+BREAK_EVEN = Outcome.BREAK_EVEN
+GAINS = Outcome.GAINS
 
 
 def test_zones() -> None:
-    """Published are 0.50 and 0.65. The edges belong to the zone between them, also where they are one."""
+    """Published are 0.50 and 0.65.
+
+    The edges belong to the zone between them, also where they are one.
+    """
     for low, high in ((0.5, 0.65), (0.2, 0.3), (0.7, 0.7)):
         edges = {"disable_acceptance_ratio": low, "break_even_acceptance_ratio": high}
-        thresholds = THRESHOLDS if low == 0.5 else THRESHOLDS.with_values(edges)
-        found = [outcome_of(ratio, thresholds) for ratio in (0, low - 1e-4, low, high, high + 1e-4, 1)]
+        if low == 0.5:
+            thresholds = THRESHOLDS
+        else:
+            thresholds = THRESHOLDS.with_values(edges)
+        found = [
+            outcome_of(ratio, thresholds)
+            for ratio in (0, low - 1e-4, low, high, high + 1e-4, 1)
+        ]
         assert found == [LOSES, LOSES, BREAK_EVEN, BREAK_EVEN, GAINS, GAINS]
     assert outcome_of(None, THRESHOLDS) is None
 
@@ -236,10 +324,15 @@ class TestCounting:
         deepest = max((drafted for drafted, _ in every), default=0)
 
         assert found.drafts == len(every)
-        assert found.drafted == tuple(sum(d > i for d, _ in every) for i in range(deepest))
-        assert found.accepted == tuple(sum(a > i for _, a in every) for i in range(deepest))
+        assert found.drafted == tuple(
+            sum(d > i for d, _ in every) for i in range(deepest)
+        )
+        assert found.accepted == tuple(
+            sum(a > i for _, a in every) for i in range(deepest)
+        )
         assert found.ratios == tuple(
-            sum(a > i for _, a in every) / sum(d > i for d, _ in every) for i in range(deepest)
+            sum(a > i for _, a in every) / sum(d > i for d, _ in every)
+            for i in range(deepest)
         )
 
 
@@ -247,14 +340,21 @@ class TestShape:
     @given(steps(k=6, least=1), st.integers(0, 6))
     @example([(4, 0), (0, 0)], 2)
     def test_any_smaller_k(self, found: list[Step], k: int) -> None:
-        """A draft that is cut off behind K holds min(drafted, K) tokens; all drafts count, as in vLLM."""
+        """A draft that is cut off behind K holds min(drafted, K) tokens; all drafts
+        count, as in vLLM.
+        """
         shape = positions(record(found)).shape
         exact = sum(min(drafted, k) for drafted, _ in found) / len(found)
 
         assert shape.of(6).length(k) == pytest.approx(exact)
-        assert shape.of(6).mean_length == pytest.approx(sum(d for d, _ in found) / len(found))
+        assert shape.of(6).mean_length == pytest.approx(
+            sum(d for d, _ in found) / len(found)
+        )
 
-    @given(st.integers(1, 4).flatmap(lambda k: st.tuples(st.just(k), steps(k=k, least=1))), st.integers(0, 5))
+    @given(
+        st.integers(1, 4).flatmap(lambda k: st.tuples(st.just(k), steps(k=k, least=1))),
+        st.integers(0, 5),
+    )
     @example((1, [(1, 1), (0, 0)]), 2)
     def test_a_larger_k(self, drafted: tuple[int, list[Step]], more: int) -> None:
         """Drafts that K cut off go on, the others stay as they are."""

@@ -19,15 +19,26 @@ def answer(kind: str = "chat.completion", **more: Any) -> dict[str, Any]:
     return {**chat_answer(), "object": kind, "created": 1_790_000_000, **more}
 
 
-CHAT = {"model": MODEL, "temperature": 0.7, "messages": [{"role": "user", "content": "hello"}]}
+CHAT = {
+    "model": MODEL,
+    "temperature": 0.7,
+    "messages": [{"role": "user", "content": "hello"}],
+}
 
 
-def read(entry: object, classification: Classification = Classification()) -> Observation | None:  # noqa: B008
-    body = entry if isinstance(entry, bytes) else json.dumps(entry).encode()
+def read(
+    entry: object, classification: Classification = Classification()
+) -> Observation | None:
+    if isinstance(entry, bytes):
+        body = entry
+    else:
+        body = json.dumps(entry).encode()
     return EntryReader(classification).read(body)
 
 
-def only(entry: object, classification: Classification = Classification()) -> Observation:  # noqa: B008
+def only(
+    entry: object, classification: Classification = Classification()
+) -> Observation:
     observation = read(entry, classification)
     assert observation is not None
     return observation
@@ -37,24 +48,38 @@ def only(entry: object, classification: Classification = Classification()) -> Ob
 
 
 def test_an_answer_alone_has_its_record_and_no_temperature() -> None:
-    """Nothing is made up: who asked, and how, stands in the request. The type is what it looks like."""
+    """Nothing is made up: who asked, and how, stands in the request.
+
+    The type is what it looks like.
+    """
     found = only(answer())
     assert (found.record.draft_tokens, found.record.accepted_tokens) == (
         RECORD["num_draft_tokens"],
         RECORD["num_accepted_draft_tokens"],
     )
     assert sum(found.record.steps.values()) == RECORD["num_spec_steps"]
-    assert (found.temperature, found.model_name, found.completion_tokens) == (None, MODEL, 9)
+    assert (found.temperature, found.model_name, found.completion_tokens) == (
+        None,
+        MODEL,
+        9,
+    )
     assert (found.time, found.request_id, found.stream) == (1_790_000_000.0, ID, False)
     assert (found.request_type, found.state) == ("chat", RecordState.DETAILED)
-    for kind, request_type in (("text_completion", "completions"), ("something.else", "other")):
+    for kind, request_type in (
+        ("text_completion", "completions"),
+        ("something.else", "other"),
+    ):
         assert only(answer(kind)).request_type == request_type
 
 
 PAIRS: dict[str, dict[str, Any]] = {
     "bodies": {"request": CHAT, "response": answer()},
     "envelopes": {
-        "request": {"url": "/v1/chat/completions", "headers": {"X-Kind": "rag"}, "body": CHAT},
+        "request": {
+            "url": "/v1/chat/completions",
+            "headers": {"X-Kind": "rag"},
+            "body": CHAT,
+        },
         "response": {"status_code": 200, "body": answer()},
     },
     "whole addresses": {
@@ -72,9 +97,15 @@ PAIRS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_request_and_its_answer_belong_together(name: str) -> None:
-    """However they are wrapped, the temperature is the request's and the record the answer's."""
+    """However they are wrapped, the temperature is the request's and the record the
+    answer's.
+    """
     found = only(PAIRS[name])
-    assert (found.temperature, found.model_name, found.request_type) == (0.7, MODEL, "chat")
+    assert (found.temperature, found.model_name, found.request_type) == (
+        0.7,
+        MODEL,
+        "chat",
+    )
     assert found.record.draft_tokens == RECORD["num_draft_tokens"]
     assert found.stream == (name == "a streamed answer")
 
@@ -83,7 +114,10 @@ def test_requests_are_classified_as_the_tap_classifies_them() -> None:
     """By a header, by rules on what was asked, and by the path."""
     rules = (parse_rule("tools=field:tools"), parse_rule("rag=path:/rag/*"))
     classification = Classification(
-        type_header="x-kind", rules=rules, tenant_header="x-tenant", tenants=frozenset({"acme"})
+        type_header="x-kind",
+        rules=rules,
+        tenant_header="x-tenant",
+        tenants=frozenset({"acme"}),
     )
 
     def kind(**more: Any) -> tuple[str, str]:
@@ -99,9 +133,20 @@ def test_requests_are_classified_as_the_tap_classifies_them() -> None:
 
 def test_what_is_pushed_can_be_read_from_a_file_too() -> None:
     """One observation a line; it names its tenant without a header."""
-    one = {"model": MODEL, "temperature": 0.4, "tenant": "acme", "speculative_decoding": RECORD}
-    found = only({**one, "request_type": "code"}, Classification(tenants=frozenset({"acme"})))
-    assert (found.request_type, found.tenant, found.temperature) == ("code", "acme", 0.4)
+    one = {
+        "model": MODEL,
+        "temperature": 0.4,
+        "tenant": "acme",
+        "speculative_decoding": RECORD,
+    }
+    found = only(
+        {**one, "request_type": "code"}, Classification(tenants=frozenset({"acme"}))
+    )
+    assert (found.request_type, found.tenant, found.temperature) == (
+        "code",
+        "acme",
+        0.4,
+    )
     assert only({"model": MODEL, "completion_tokens": 12}).state is RecordState.NONE
 
 
@@ -109,10 +154,17 @@ def test_the_answers_of_a_batch_find_their_requests() -> None:
     """By `custom_id`, in any order; an answer whose request is not there is read too."""
     reader = EntryReader(Classification())
     asked = [
-        {"custom_id": str(n), "url": "/v1/chat/completions", "body": {**CHAT, "temperature": n}}
+        {
+            "custom_id": str(n),
+            "url": "/v1/chat/completions",
+            "body": {**CHAT, "temperature": n},
+        }
         for n in (0, 1)
     ]
-    answered = [{"custom_id": n, "response": {"status_code": 200, "body": answer()}} for n in ("1", "x", "0")]
+    answered = [
+        {"custom_id": n, "response": {"status_code": 200, "body": answer()}}
+        for n in ("1", "x", "0")
+    ]
     found = [reader.read(json.dumps(entry).encode()) for entry in (*asked, *answered)]
     assert [one and one.temperature for one in found] == [None, None, 1.0, None, 0.0]
     reader.end()
@@ -126,7 +178,10 @@ UNKNOWN = "neither a response nor any other known form of a recorded request"
 NO_JSON = "not JSON: each line has one object"
 UNUSABLE: dict[str, tuple[object, str]] = {
     "no JSON": (b"{", NO_JSON),
-    "no UTF-8": (b'{"choices": [], "model": "\xff"}', "not the JSON of a request and its response"),
+    "no UTF-8": (
+        b'{"choices": [], "model": "\xff"}',
+        "not the JSON of a request and its response",
+    ),
     "a number": (b"7", "not a JSON object"),
     "another API": ({"object": "list", "data": [{"embedding": [0.1]}]}, UNKNOWN),
     "a benchmark": (
@@ -137,10 +192,25 @@ UNUSABLE: dict[str, tuple[object, str]] = {
     "a request of a pair alone": ({"request": CHAT}, "a request without its response"),
     "no answer": ({"request": CHAT, "response": None}, FAILED),
     "an error": ({"error": {"message": "too long", "code": 400}}, FAILED),
-    "an error as answer": ({"request": CHAT, "response": {"error": {"message": "x"}}}, FAILED),
-    "a status": ({"custom_id": "a", "response": {"status_code": 500, "body": {"object": "error"}}}, FAILED),
-    "a status beside an answer": ({"response": {"status_code": 429, "body": answer()}}, FAILED),
-    "a failed stream": ({"request": CHAT, "response": 'data: {"error": {"message": "x"}}\n\n'}, FAILED),
+    "an error as answer": (
+        {"request": CHAT, "response": {"error": {"message": "x"}}},
+        FAILED,
+    ),
+    "a status": (
+        {
+            "custom_id": "a",
+            "response": {"status_code": 500, "body": {"object": "error"}},
+        },
+        FAILED,
+    ),
+    "a status beside an answer": (
+        {"response": {"status_code": 429, "body": answer()}},
+        FAILED,
+    ),
+    "a failed stream": (
+        {"request": CHAT, "response": 'data: {"error": {"message": "x"}}\n\n'},
+        FAILED,
+    ),
     "another route": (
         {"request": {"url": "/v1/embeddings", "body": CHAT}, "response": answer()},
         "the responses of this path have no record",
@@ -153,7 +223,10 @@ UNUSABLE: dict[str, tuple[object, str]] = {
         {"custom_id": 7, "response": {"status_code": 200, "body": answer()}},
         "a field has a value of the wrong type",
     ),
-    "a number for a body": ({"request": 7, "response": answer()}, "a field has a value of the wrong type"),
+    "a number for a body": (
+        {"request": 7, "response": answer()},
+        "a field has a value of the wrong type",
+    ),
     "a temperature below 0": (
         {"temperature": -1, "speculative_decoding": RECORD},
         "Expected `float` >= 0.0 - at `$.temperature`",
@@ -163,29 +236,55 @@ UNUSABLE: dict[str, tuple[object, str]] = {
 
 def test_what_cannot_be_used_says_why() -> None:
     """In the same words for all that fail alike, so that they can be counted."""
-    said = {name: refusal(EntryError, read, entry) for name, (entry, _) in UNUSABLE.items()}
-    assert {name: text for name, text in said.items() if UNUSABLE[name][1] not in text} == {}
+    said = {
+        name: refusal(EntryError, read, entry) for name, (entry, _) in UNUSABLE.items()
+    }
+    assert {
+        name: text for name, text in said.items() if UNUSABLE[name][1] not in text
+    } == {}
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 NAMES = st.sampled_from(
     [
-        *("request", "response", "body", "custom_id", "choices", "metrics", "error", "object", "requests"),
-        *("usage", "temperature", "headers", "url", "status_code", "speculative_decoding"),
+        "request",
+        "response",
+        "body",
+        "custom_id",
+        "choices",
+        "metrics",
+        "error",
+        "object",
+        "requests",
+        "usage",
+        "temperature",
+        "headers",
+        "url",
+        "status_code",
+        "speculative_decoding",
     ]
 )
 
 
 @given(
-    st.dictionaries(NAMES, JSON | st.just(answer()) | st.just(CHAT) | st.just(RECORD), max_size=5).map(
-        lambda entry: json.dumps(entry).encode()
-    )
+    st.dictionaries(
+        NAMES, JSON | st.just(answer()) | st.just(CHAT) | st.just(RECORD), max_size=5
+    ).map(lambda entry: json.dumps(entry).encode())
     | st.binary(max_size=60)
-    | st.text(max_size=40).map(lambda text: json.dumps({"response": f"data: {text}"}).encode())
+    | st.text(max_size=40).map(
+        lambda text: json.dumps({"response": f"data: {text}"}).encode()
+    )
 )
 def test_no_entry_breaks_the_reader(body: bytes) -> None:
     """Whatever a file holds, it is observed or it says why not."""
@@ -200,24 +299,41 @@ def test_no_entry_breaks_the_reader(body: bytes) -> None:
 
 
 def recorded(lines: Iterable[object], name: str = "") -> tuple[EntryReader, list[str]]:
-    """Read a file of such lines; return the reader, and the identifiers of its observations."""
+    """Read a file of such lines; return the reader, and the identifiers of its
+    observations.
+    """
     reader = EntryReader(Classification())
-    texts = (line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines)
-    found = [one.request_id for one in reader.read_file(name, (text + b"\n" for text in texts))]
+    texts = (
+        line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines
+    )
+    found = [
+        one.request_id
+        for one in reader.read_file(name, (text + b"\n" for text in texts))
+    ]
     reader.end()
     return reader, found
 
 
 def test_what_cannot_be_used_is_counted_with_its_first_place() -> None:
-    """By reason; a request without an identifier has its place. Blank lines count, and are no entries."""
+    """By reason; a request without an identifier has its place.
+
+    Blank lines count, and are no entries.
+    """
     nameless = answer(id="somebody@example.com")
-    reader, identifiers = recorded([answer(), b"{", b" ", nameless, *[b"nothing"] * 4, CHAT], "a.jsonl")
+    reader, identifiers = recorded(
+        [answer(), b"{", b" ", nameless, *[b"nothing"] * 4, CHAT], "a.jsonl"
+    )
     assert identifiers == [ID, "a.jsonl, line 4"]
     assert reader.entries == 8
     assert reader.unused == {NO_JSON: 5, "a request without its response": 1}
-    assert reader.first == {NO_JSON: "a.jsonl, line 2", "a request without its response": "a.jsonl, line 9"}
+    assert reader.first == {
+        NO_JSON: "a.jsonl, line 2",
+        "a request without its response": "a.jsonl, line 9",
+    }
 
 
 def test_batch_requests_without_a_response_are_counted() -> None:
-    reader, _ = recorded([{"custom_id": "1", "body": CHAT}, {"custom_id": "2", "body": CHAT}])
+    reader, _ = recorded(
+        [{"custom_id": "1", "body": CHAT}, {"custom_id": "2", "body": CHAT}]
+    )
     assert reader.unused == {"a request of a batch without its response": 2}

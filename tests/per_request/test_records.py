@@ -1,4 +1,6 @@
-"""The record in an answer: what is read of it, and which contradictions are not believed."""
+"""The record in an answer: what is read of it, and which contradictions are not
+believed.
+"""
 
 import json
 from collections import Counter
@@ -31,7 +33,8 @@ from vllm_specdec_exporter.per_request.recent_window import GroupStats
 from vllm_specdec_exporter.per_request.summary import Outcome
 
 STEPS: list[Step] = [(4, 4), (4, 1), (2, 0), (0, 0)]
-#: As vLLM writes it, with `detailed`: the last step's drafted tokens were all struck out by a grammar.
+#: As vLLM writes it, with `detailed`: the last step's drafted tokens were all struck
+#: out by a grammar.
 DETAILED: dict[str, Any] = {
     "mean_acceptance_length": 2.25,
     "draft_acceptance_rate": 0.5,
@@ -43,7 +46,9 @@ DETAILED: dict[str, Any] = {
     "per_step_accepted": [4, 1, 0, 0],
     "per_step_drafted": [4, 4, 2, 0],
 }
-SUMMARY = {name: value for name, value in DETAILED.items() if not name.startswith("per_step")}
+SUMMARY = {
+    name: value for name, value in DETAILED.items() if not name.startswith("per_step")
+}
 
 
 class TestReading:
@@ -55,23 +60,41 @@ class TestReading:
         assert (found.acceptance_ratio, found.accepted_per_draft) == (0.5, 1.25)
 
     def test_summary(self) -> None:
-        """The same without the steps; ``null`` and an empty list are what such a server may write."""
+        """The same without the steps; ``null`` and an empty list are what such a server
+        may write.
+        """
         assert parse_record(SUMMARY) == DraftRecord(4, 10, 5, (2, 1, 0, 0, 1))
         for nothing in (None, []):
-            found = {**SUMMARY, "per_step_accepted": nothing, "per_step_drafted": nothing}
+            found = {
+                **SUMMARY,
+                "per_step_accepted": nothing,
+                "per_step_drafted": nothing,
+            }
             assert parse_record(found) == parse_record(SUMMARY)
-            assert parse_record({**SUMMARY, "acceptance_histogram": nothing}) == DraftRecord(4, 10, 5)
+            assert parse_record(
+                {**SUMMARY, "acceptance_histogram": nothing}
+            ) == DraftRecord(4, 10, 5)
 
     def test_a_summary_of_whole_drafts_has_every_step(self) -> None:
-        """If all drafts had K tokens, the distribution tells what the steps would; K may be left out."""
+        """If all drafts had K tokens, the distribution tells what the steps would; K
+        may be left out.
+        """
         steps = [(3, 0)] * 4 + [(3, 1)] * 3 + [(3, 2)] * 3 + [(3, 3)] * 4
         whole = record_of(steps) | {"acceptance_histogram": [4, 3, 3, 4]}
-        summary = {name: value for name, value in whole.items() if not name.startswith("per_step")}
+        summary = {
+            name: value
+            for name, value in whole.items()
+            if not name.startswith("per_step")
+        }
         for k in (3, None):
-            assert parse_record({**summary, "num_spec_tokens": k}) == parse_record(whole)
+            assert parse_record({**summary, "num_spec_tokens": k}) == parse_record(
+                whole
+            )
         deeper = {**summary, "num_spec_tokens": 4}
         assert parse_record(deeper).steps == {}
-        assert Observation(0.0, record=parse_record(deeper)).state is RecordState.SUMMARY
+        assert (
+            Observation(0.0, record=parse_record(deeper)).state is RecordState.SUMMARY
+        )
 
     def test_nothing_drafted(self) -> None:
         """A grammar may strike out all drafted tokens of all steps."""
@@ -80,12 +103,16 @@ class TestReading:
         assert Observation(0.0, record=record).state is RecordState.NOT_DRAFTED
 
     def test_more_steps_than_are_read(self) -> None:
-        """Traffic would wait for them: such an answer has its totals, as with a summary."""
+        """Traffic would wait for them: such an answer has its totals, as with a
+        summary.
+        """
         most = 65_536
         for count in (most, most + 1):
             steps = {"per_step_drafted": [3] * count, "per_step_accepted": [1] * count}
             totals = {"num_spec_steps": count, "num_draft_tokens": 3 * count}
-            found = parse_record({**totals, "num_accepted_draft_tokens": count, **steps})
+            found = parse_record(
+                {**totals, "num_accepted_draft_tokens": count, **steps}
+            )
 
             assert (found.drafts, found.accepted_tokens) == (count, count)
             assert found.steps == ({(3, 1): most} if count == most else {})
@@ -100,8 +127,16 @@ OF_VLLM = {
 }
 
 
-def of_row(drafts: int, drafted: int, accepted: int, histogram: Any = (), steps: Any = ()) -> DraftRecord:
-    return DraftRecord(drafts, drafted, accepted, tuple(histogram), {(d, a): count for d, a, count in steps})
+def of_row(
+    drafts: int, drafted: int, accepted: int, histogram: Any = (), steps: Any = ()
+) -> DraftRecord:
+    return DraftRecord(
+        drafts,
+        drafted,
+        accepted,
+        tuple(histogram),
+        {(d, a): count for d, a, count in steps},
+    )
 
 
 class TestOtherEngines:
@@ -114,14 +149,20 @@ class TestOtherEngines:
             (DETAILED, parse_record(DETAILED)),
         ],
     )
-    def test_each_is_read_into_the_one_form(self, document: dict[str, Any], expected: DraftRecord) -> None:
+    def test_each_is_read_into_the_one_form(
+        self, document: dict[str, Any], expected: DraftRecord
+    ) -> None:
         assert read_record(document) == expected
-        body = json.dumps({"requests": [{"model": "m", "speculative_decoding": document}]}).encode()
+        body = json.dumps(
+            {"requests": [{"model": "m", "speculative_decoding": document}]}
+        ).encode()
         (found,) = read_push(body, 0.0).observations
         assert found.record == expected
 
     @pytest.mark.parametrize("document", TABLES["refused"])
-    def test_one_that_contradicts_itself_is_refused(self, document: dict[str, Any]) -> None:
+    def test_one_that_contradicts_itself_is_refused(
+        self, document: dict[str, Any]
+    ) -> None:
         assert refusal(RecordError, read_record, document)
 
     @pytest.mark.parametrize(
@@ -142,7 +183,9 @@ class TestOtherEngines:
         exchange.request_data(b"{}")
         exchange.request_end(0.0)
         exchange.response_head(200, {"content-type": "text/event-stream"})
-        exchange.response_data(b'data: {"model": "m", "choices": [{"delta": {"content": "x"}}]}\n\n', 1.0)
+        exchange.response_data(
+            b'data: {"model": "m", "choices": [{"delta": {"content": "x"}}]}\n\n', 1.0
+        )
         exchange.response_data(b"data: " + text + b"\n\ndata: [DONE]\n\n", 2.0)
         streamed = exchange.finish(0.0)
         whole = Observation(0.0, record=found.record, malformed=found.malformed)
@@ -150,9 +193,12 @@ class TestOtherEngines:
         assert (whole.state, found.completion_tokens) == (RecordState(state), tokens)
         assert (streamed.state, recorded.state) == (whole.state, whole.state)
 
-    def test_without_a_number_of_drafts_there_is_an_acceptance_ratio_and_no_length(self) -> None:
+    def test_without_a_number_of_drafts_there_is_an_acceptance_ratio_and_no_length(
+        self,
+    ) -> None:
         """Mixed with records that have one, the length would be too large."""
-        with_drafts, without = read_record(TABLES["sglang"]), read_record(TABLES["timings"])
+        with_drafts = read_record(TABLES["sglang"])
+        without = read_record(TABLES["timings"])
         group = GroupStats()
         group.add(with_drafts, Outcome.GAINS, 11)
         assert group.counted_drafts == 4
@@ -161,8 +207,18 @@ class TestOtherEngines:
 
 
 def test_a_push_tells_all_that_is_known_of_a_request() -> None:
-    told = {"model": "m", "temperature": 0.7, "request_type": "code", "tenant": "a", "stream": True}
-    told |= {"completion_tokens": 7, "time_to_first_token_seconds": 0.2, "time_per_output_token_seconds": 0.1}
+    told = {
+        "model": "m",
+        "temperature": 0.7,
+        "request_type": "code",
+        "tenant": "a",
+        "stream": True,
+    }
+    told |= {
+        "completion_tokens": 7,
+        "time_to_first_token_seconds": 0.2,
+        "time_per_output_token_seconds": 0.1,
+    }
     (found,) = read_push(json.dumps({"requests": [told]}).encode(), 5.0).observations
     expected = Observation(5.0, "m", 0.7, "code", "a", stream=True, completion_tokens=7)
     assert found == replace(expected, ttft_seconds=0.2, tpot_seconds=0.1)
@@ -174,35 +230,58 @@ LISTS = "acceptance_histogram", "per_step_drafted", "per_step_accepted"
 
 class TestRefusing:
     def test_no_object_and_no_counts(self) -> None:
-        """A record is an object, its totals are whole numbers that a float can hold, its lists hold such.
+        """A record is an object, its totals are whole numbers that a float can hold,
+        its lists hold such.
 
         No list is longer than any context window.
         """
         no_counts = (None, -1, 1.0, "1", True, [], 2**53)
-        no_lists = (5, "1", {}, [1.0], [True], [None], [-1], ["1"], [[1]], [2**53], [0] * 1_000_001)
-        wrong: list[tuple[object, str]] = [(one, "the record is not an object") for one in (None, [], "x", 5)]
+        no_lists = (
+            5,
+            "1",
+            {},
+            [1.0],
+            [True],
+            [None],
+            [-1],
+            ["1"],
+            [[1]],
+            [2**53],
+            [0] * 1_000_001,
+        )
+        wrong: list[tuple[object, str]] = [
+            (one, "the record is not an object") for one in (None, [], "x", 5)
+        ]
         for name in COUNTS:
             said = f"the record's {name} is not a count"
             wrong += [({**DETAILED, name: value}, said) for value in no_counts]
-            wrong.append(({key: value for key, value in DETAILED.items() if key != name}, said))
+            wrong.append(
+                ({key: value for key, value in DETAILED.items() if key != name}, said)
+            )
         for name in LISTS:
             said = f"the record's {name} is not a list of counts"
             wrong += [({**DETAILED, name: value}, said) for value in no_lists]
         for document, said in wrong:
-            assert refusal(RecordError, parse_record, document) == said, str(document)[:200]
+            assert refusal(RecordError, parse_record, document) == said, str(document)[
+                :200
+            ]
 
     def test_contradictions(self) -> None:
         """What contradicts itself is not counted by halves."""
         for message, several in TABLES["contradictions"].items():
             for each in several:
-                assert refusal(RecordError, parse_record, {**DETAILED, **each}) == message
+                assert (
+                    refusal(RecordError, parse_record, {**DETAILED, **each}) == message
+                )
         assert parse_record(record_of([(128, 0)])).draft_tokens == 128
 
     @given(steps(k=3, least=1, most=6), st.data())
     def test_a_count_that_is_off(self, found: list[Step], data: st.DataObject) -> None:
         """One number changed in a detailed record never goes unnoticed."""
         document = record_of(found)
-        name = data.draw(st.sampled_from([*COUNTS, "per_step_drafted", "per_step_accepted"]))
+        name = data.draw(
+            st.sampled_from([*COUNTS, "per_step_drafted", "per_step_accepted"])
+        )
         if isinstance(document[name], list):
             document[name][data.draw(st.integers(0, len(found) - 1))] += 1
         else:

@@ -1,6 +1,7 @@
 """The report on single requests as text: golden files.
 
-`UPDATE_GOLDEN=1 pytest tests/per_request` writes the files anew; look at the difference.
+`UPDATE_GOLDEN=1 pytest tests/per_request` writes the files anew; look at the
+difference.
 """
 
 import re
@@ -39,24 +40,36 @@ def test_every_golden_report_belongs_to_a_case() -> None:
 
 
 def test_colours_and_lines() -> None:
-    """Without its escape codes, the coloured report is the plain one: not a line is broken elsewhere.
+    """Without its escape codes, the coloured report is the plain one: not a line is
+    broken elsewhere.
 
-    No line is longer than 100 columns, and none ends in blanks; names may be long, but for words.
+    No line is longer than 100 columns, and none ends in blanks; names may be long, but
+    for words.
     """
     wrong = []
     for name, found in RESULTS.items():
-        plain, painted = shown(name), shown(name, colour=True)
-        if ESCAPES.sub("", painted) != plain or (painted != plain) != bool(found.models):
+        plain = shown(name)
+        painted = shown(name, colour=True)
+        if ESCAPES.sub("", painted) != plain or (painted != plain) != bool(
+            found.models
+        ):
             wrong.append((name, "colours"))
         lines = shown(name, costs=True).splitlines()
-        wrong += [(name, s) for s in lines if s != s.rstrip() or (len(s) > 100 and name != "hostile")]
+        wrong += [
+            (name, s)
+            for s in lines
+            if s != s.rstrip() or (len(s) > 100 and name != "hostile")
+        ]
     assert wrong == []
 
 
 def test_the_requests_stand_below_the_servers() -> None:
-    """What is known of servers is told as ever; without tap and push, nothing is said of requests."""
+    """What is known of servers is told as ever; without tap and push, nothing is said
+    of requests.
+    """
     page = PAGES["healthy"]
-    servers, both = report.render(page), report.render(replace(page, requests=RESULTS["mixed"]))
+    servers = report.render(page)
+    both = report.render(replace(page, requests=RESULTS["mixed"]))
     assert both.startswith(servers)
     assert "\n\nsingle requests\n  records   1,000 detailed" in both
     assert "single requests" not in servers

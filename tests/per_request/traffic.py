@@ -1,4 +1,6 @@
-"""Requests of a known kind: drafted step by step with a chance of acceptance, and what is known of them."""
+"""Requests of a known kind: drafted step by step with a chance of acceptance, and what
+is known of them.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +13,11 @@ from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.per_request.acceptance import BatchCost
 from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
 from vllm_specdec_exporter.per_request.grouping import RequestSettings
-from vllm_specdec_exporter.per_request.observation import DraftRecord, Observation, Source
+from vllm_specdec_exporter.per_request.observation import (
+    DraftRecord,
+    Observation,
+    Source,
+)
 from vllm_specdec_exporter.per_request.summary import RequestsResult, TapResult
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
@@ -34,7 +40,8 @@ class Kind:
     model: str = MODEL
 
 
-#: 60 % of the requests with 82 % of their tokens accepted, 40 % with 38 %: together they look healthy.
+#: 60 % of the requests with 82 % of their tokens accepted, 40 % with 38 %: together
+#: they look healthy.
 CODE = Kind(600, 0.922, tenant="acme")
 CHAT = Kind(400, 0.65, 1.2, "chat", tenant="globex")
 MIXED = (CODE, CHAT)
@@ -45,7 +52,9 @@ def steps_of(kind: Kind, random: Random) -> list[tuple[int, int]]:
     steps = []
     for _ in range(kind.drafts):
         drafted = random.choice(kind.lengths)
-        accepted = next((n for n in range(drafted) if random.random() >= kind.chance), drafted)
+        accepted = next(
+            (n for n in range(drafted) if random.random() >= kind.chance), drafted
+        )
         steps.append((drafted, accepted))
     return steps
 
@@ -76,7 +85,9 @@ def observations(kinds: Iterable[Kind], seed: int = 1) -> Iterator[Observation]:
         )
 
 
-def record_of(steps: Sequence[tuple[int, int]], *, details: bool = True) -> dict[str, Any]:
+def record_of(
+    steps: Sequence[tuple[int, int]], *, details: bool = True
+) -> dict[str, Any]:
     """Return vLLM's own record of these steps."""
     record: dict[str, Any] = {
         "num_spec_steps": len(steps),
@@ -90,7 +101,9 @@ def record_of(steps: Sequence[tuple[int, int]], *, details: bool = True) -> dict
 
 
 def pairs(kinds: Iterable[Kind] = MIXED) -> Iterator[dict[str, Any]]:
-    """Yield the same requests as `observations`, each with its answer, as a gateway might log them."""
+    """Yield the same requests as `observations`, each with its answer, as a gateway
+    might log them.
+    """
     random = Random(1)
     for number, kind in enumerate(one for one in kinds for _ in range(one.requests)):
         steps = steps_of(kind, random)
@@ -109,8 +122,12 @@ def pairs(kinds: Iterable[Kind] = MIXED) -> Iterator[dict[str, Any]]:
                 "created": int(NOW - number),
                 "model": kind.model,
                 "choices": [{"index": 0, "finish_reason": "stop"}],
-                "usage": {"completion_tokens": sum(step[1] for step in steps) + len(steps)},
-                "metrics": {"speculative_decoding": record_of(steps, details=kind.details)},
+                "usage": {
+                    "completion_tokens": sum(step[1] for step in steps) + len(steps)
+                },
+                "metrics": {
+                    "speculative_decoding": record_of(steps, details=kind.details)
+                },
             },
         }
 
@@ -123,7 +140,8 @@ def known(
     more: Iterable[Observation] = (),
     later: float = 0.0,
 ) -> RequestsResult:
-    """Return what an exporter knows of requests through a tap, and of `more` pushed ones, `later` seconds on.
+    """Return what an exporter knows of requests through a tap, and of `more` pushed
+    ones, `later` seconds on.
 
     `batch` is the requests in the batch, None where that is not known.
     """
@@ -136,5 +154,8 @@ def known(
     for observation in more:
         book.add(observation, Source.PUSH, 0.0)
     models = {kind.model for kind in kinds}
-    loads = {} if batch is None else {model: BatchCost(batch, PROFILE) for model in models}
+    if batch is None:
+        loads = {}
+    else:
+        loads = {model: BatchCost(batch, PROFILE) for model in models}
     return book.result(later, loads, tap)

@@ -1,7 +1,8 @@
-"""Configurations of published models, and their parameters as the checkpoints' indexes have them.
+"""Configurations of published models, and their parameters as the checkpoints' indexes
+have them.
 
-The Gemmas do not say that they tie their embeddings, and the one with images nests its language model and
-leaves out what its class has by default.
+The Gemmas do not say that they tie their embeddings, and the one with images nests its
+language model and leaves out what its class has by default.
 """
 
 import json
@@ -24,7 +25,8 @@ OPT_125M = _CONFIGS["OPT_125M"]
 QWEN35_27B = _CONFIGS["QWEN35_27B"]
 GEMMA4_31B = _CONFIGS["GEMMA4_31B"]
 
-#: By name: the configuration, the parameters published, and those that a token passes through (billions).
+#: By name: the configuration, the parameters published, and those that a token passes
+#: through (billions).
 PUBLISHED: dict[str, tuple[dict[str, Any], int, float]] = {
     name: (_CONFIGS[config], parameters, active)
     for name, (config, parameters, active) in _DATA["published"].items()

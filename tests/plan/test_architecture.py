@@ -1,4 +1,6 @@
-"""What is read from a config.json: parameters, keys and values, precision; and sizes as people write them."""
+"""What is read from a config.json: parameters, keys and values, precision; and sizes as
+people write them.
+"""
 
 from pathlib import Path
 
@@ -23,7 +25,10 @@ from plan.configs import (
 )
 from support.builders import refusal
 from vllm_specdec_exporter.config.values import memory
-from vllm_specdec_exporter.economics.architecture import ArchitectureError, read_architecture
+from vllm_specdec_exporter.economics.architecture import (
+    ArchitectureError,
+    read_architecture,
+)
 from vllm_specdec_exporter.economics.model import (
     count_active_parameters,
     count_eagle,
@@ -41,18 +46,31 @@ from vllm_specdec_exporter.economics.sizes import (
     stored_precision,
 )
 
-TABLES = yaml.safe_load(Path(__file__).with_name("architectures.yml").read_text("utf-8"))
-EXACT = {"Llama-3.1-8B", "Llama-3.1-70B", "Qwen2.5-7B", "Mistral-7B-v0.1", "Mixtral-8x7B", "gemma-2b"}
+TABLES = yaml.safe_load(
+    Path(__file__).with_name("architectures.yml").read_text("utf-8")
+)
+EXACT = {
+    "Llama-3.1-8B",
+    "Llama-3.1-70B",
+    "Qwen2.5-7B",
+    "Mistral-7B-v0.1",
+    "Mixtral-8x7B",
+    "gemma-2b",
+}
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_are_those_of_the_published_checkpoint(name: str) -> None:
-    """Within 0.1 %, which is ten times closer than planning needs: dense models are counted exactly."""
+    """Within 0.1 %, which is ten times closer than planning needs: dense models are
+    counted exactly.
+    """
     config, published, active = PUBLISHED[name]
     architecture = read_architecture(config)
     near = 0 if name in EXACT else 1e-3
     assert count_parameters(architecture) == pytest.approx(published, rel=near, abs=0)
-    assert count_active_parameters(architecture) == pytest.approx(active * 1e9, rel=0.01)
+    assert count_active_parameters(architecture) == pytest.approx(
+        active * 1e9, rel=0.01
+    )
 
 
 def test_a_token_takes_its_keys_and_values_in_every_layer() -> None:
@@ -60,21 +78,33 @@ def test_a_token_takes_its_keys_and_values_in_every_layer() -> None:
         (LLAMA_8B, 2 * 32 * 8 * 128),
         (LLAMA_70B, 2 * 80 * 8 * 128),
         (QWEN_7B, 2 * 28 * 4 * 128),
-        (GEMMA3_12B, 2 * 48 * 8 * 256),  # head_dim is the class's default, not 3840 / 16
+        # head_dim is the class's default, not 3840 / 16
+        (GEMMA3_12B, 2 * 48 * 8 * 256),
         (QWEN3_30B_MOE, 2 * 48 * 4 * 128),  # explicit head_dim, not 2048 / 32
         (OPT_125M, 2 * 12 * 12 * 64),  # no grouped queries: as many key as query heads
         (QWEN35_27B, 2 * 16 * 4 * 256),  # linear attention in three of four layers
-        (GEMMA4_31B, 50 * 2 * 16 * 256 + 10 * 2 * 4 * 512),  # other heads in layers without a window
-        (DEEPSEEK_V3, 61 * (512 + 64)),  # latent attention: one vector, not two for every head
+        # other heads in layers without a window
+        (GEMMA4_31B, 50 * 2 * 16 * 256 + 10 * 2 * 4 * 512),
+        # latent attention: one vector, not two for every head
+        (DEEPSEEK_V3, 61 * (512 + 64)),
     ):
-        assert read_architecture(config).kv_values_per_token() == values, config["model_type"]
+        assert read_architecture(config).kv_values_per_token() == values, config[
+            "model_type"
+        ]
 
 
 def test_tensor_parallelism_copies_what_it_cannot_split() -> None:
     """8 key-value heads on 16 GPUs are 16; a latent vector is on every GPU."""
-    llama, deepseek = read_architecture(LLAMA_70B), read_architecture(DEEPSEEK_V3)
+    llama = read_architecture(LLAMA_70B)
+    deepseek = read_architecture(DEEPSEEK_V3)
     one = llama.kv_values_per_token(1)
-    assert [llama.kv_values_per_token(gpus) // one for gpus in (1, 2, 4, 8, 16)] == [1, 1, 1, 1, 2]
+    assert [llama.kv_values_per_token(gpus) // one for gpus in (1, 2, 4, 8, 16)] == [
+        1,
+        1,
+        1,
+        1,
+        2,
+    ]
     assert deepseek.kv_values_per_token(8) == 8 * deepseek.kv_values_per_token(1)
 
 
@@ -84,7 +114,9 @@ def test_a_window_that_is_not_used_is_none() -> None:
 
 
 def test_layers_are_those_that_transformers_derives_without_a_list() -> None:
-    """Every fourth of Qwen's hybrids, every sixth of Gemma 3 and 4 attends to the whole context."""
+    """Every fourth of Qwen's hybrids, every sixth of Gemma 3 and 4 attends to the whole
+    context.
+    """
     for config, full, sliding, linear in (
         (QWEN35_27B["text_config"], 16, 0, 48),
         (GEMMA4_31B["text_config"], 10, 50, 0),
@@ -94,19 +126,28 @@ def test_layers_are_those_that_transformers_derives_without_a_list() -> None:
     ):
         text = {key: value for key, value in config.items() if key != "layer_types"}
         found = read_architecture(text)
-        kinds = (found.full_layers, found.sliding_layers, found.linear.layers if found.linear else 0)
+        kinds = (
+            found.full_layers,
+            found.sliding_layers,
+            found.linear.layers if found.linear else 0,
+        )
         assert kinds == (full, sliding, linear), config
     qwen = read_architecture(QWEN35_27B)
     assert (qwen.mtp_layers, qwen.state_bytes) == (1, 48 * 48 * 128 * 128 * 4)
 
 
 def test_heads_have_the_sizes_of_their_papers() -> None:
-    """EAGLE has 0.24B for 7B and 0.99B for 70B, EAGLE-3 0.42B for 8B, a Medusa head on 7B 0.15B."""
-    small, large = read_architecture(LLAMA_8B), read_architecture(LLAMA_70B)
+    """EAGLE has 0.24B for 7B and 0.99B for 70B, EAGLE-3 0.42B for 8B, a Medusa head on
+    7B 0.15B.
+    """
+    small = read_architecture(LLAMA_8B)
+    large = read_architecture(LLAMA_70B)
     assert count_eagle(small) == pytest.approx(0.25e9, rel=0.02)
     assert count_eagle(large) == pytest.approx(0.99e9, rel=0.01)
     assert count_eagle3(small) == pytest.approx(0.425e9, rel=0.01)
-    assert count_medusa(read_architecture({**MISTRAL_7B}), 5) == pytest.approx(5 * 0.148e9, rel=0.01)
+    assert count_medusa(read_architecture({**MISTRAL_7B}), 5) == pytest.approx(
+        5 * 0.148e9, rel=0.01
+    )
     assert count_mtp(read_architecture(DEEPSEEK_V3)) == pytest.approx(11.6e9, rel=0.01)
     assert count_mtp(small) == 0
 
@@ -114,7 +155,10 @@ def test_heads_have_the_sizes_of_their_papers() -> None:
 def test_heads_of_a_mixture_of_experts_have_a_dense_mlp() -> None:
     """Not all of its experts: the head for Mixtral has 0.28B in the EAGLE paper."""
     assert count_eagle(read_architecture(MIXTRAL)) < 0.3e9
-    assert count_eagle(read_architecture({**QWEN3_30B_MOE, "intermediate_size": 0})) < 0.3e9
+    assert (
+        count_eagle(read_architecture({**QWEN3_30B_MOE, "intermediate_size": 0}))
+        < 0.3e9
+    )
 
 
 # --- precision
@@ -127,7 +171,10 @@ def test_the_precision_is_read_from_the_file() -> None:
 
 
 def test_the_precision_of_the_whole_file_counts_for_the_nested_model() -> None:
-    config = {**GEMMA3_12B, "quantization_config": {"quant_method": "compressed-tensors"}}
+    config = {
+        **GEMMA3_12B,
+        "quantization_config": {"quant_method": "compressed-tensors"},
+    }
     assert read_architecture(config).quantized
     assert read_architecture(GEMMA3_12B).weights == PRECISIONS["bf16"]
 
@@ -156,12 +203,17 @@ SIZES = TABLES["sizes"]
 
 def test_sizes_are_read_as_people_write_them() -> None:
     """Decimal and binary units are told apart."""
-    assert {text: parse_parameters(text) for text in SIZES["parameters"]} == SIZES["parameters"]
+    assert {text: parse_parameters(text) for text in SIZES["parameters"]} == SIZES[
+        "parameters"
+    ]
     assert {text: memory(text) for text in SIZES["memory"]} == SIZES["memory"]
 
 
 def test_what_is_no_size_is_refused_with_what_is_allowed() -> None:
-    said = {text: refusal(ValueError, parse_parameters, text) for text in SIZES["no_parameters"]}
+    said = {
+        text: refusal(ValueError, parse_parameters, text)
+        for text in SIZES["no_parameters"]
+    }
     allowed = "allowed: a number of parameters such as 70B"
     assert [text for text in SIZES["no_parameters"] if allowed not in said[text]] == []
     said = {text: refusal(ValueError, memory, text) for text in SIZES["no_memory"]}
@@ -171,8 +223,18 @@ def test_what_is_no_size_is_refused_with_what_is_allowed() -> None:
 
 def test_precisions_have_the_published_bytes_and_other_spellings() -> None:
     """BF16 2, INT8 1, INT4 0.5, and what follows for the others."""
-    sizes = {name: precision.bytes_per_parameter for name, precision in PRECISIONS.items()}
-    assert sizes == {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "fp4": 0.5, "int4": 0.5}
+    sizes = {
+        name: precision.bytes_per_parameter for name, precision in PRECISIONS.items()
+    }
+    assert sizes == {
+        "fp32": 4,
+        "bf16": 2,
+        "fp16": 2,
+        "fp8": 1,
+        "int8": 1,
+        "fp4": 0.5,
+        "int4": 0.5,
+    }
     spellings = {
         "BF16": "bf16",
         "bfloat16": "bf16",
@@ -191,5 +253,10 @@ def test_what_is_shown_of_a_size_is_read_back_as_about_the_same(count: int) -> N
 
 
 def test_gigabytes_are_decimal() -> None:
-    shown = {113.8e9: "113.8 GB", -12e9: "-12.0 GB", -1.0: "0.0 GB", 1.5e12: "1,500.0 GB"}
+    shown = {
+        113.8e9: "113.8 GB",
+        -12e9: "-12.0 GB",
+        -1.0: "0.0 GB",
+        1.5e12: "1,500.0 GB",
+    }
     assert {size: format_gigabytes(size) for size in shown} == shown

@@ -15,7 +15,7 @@ from support.commands import Outcome, run_here, wrong_refusals
 from support.golden import golden_text
 from vllm_specdec_exporter.economics.profiles import deployed
 from vllm_specdec_exporter.economics.speculative_config import parse_speculation
-from vllm_specdec_exporter.serve.configuration import load
+from vllm_specdec_exporter.settings.configuration import load
 
 HERE = Path(__file__).parent / "golden"
 ROOT = Path(__file__).parents[2]
@@ -45,31 +45,53 @@ def config(tmp_path: Path) -> Callable[..., str]:
 
 
 def test_gpu_is_the_hardware_that_serve_is_given() -> None:
-    """Steps cost what `--cost.hardware` and `--cost.model` say, for every batch size in the table.
+    """Steps cost what `--cost.hardware` and `--cost.model` say, for every batch size in
+    the table.
 
-    A context that is given counts as that of every request, for the cost as for the memory.
+    A context that is given counts as that of every request, for the cost as for the
+    memory.
     """
     for size, gpus, context in (("8B", 1, None), ("70B", 4, None), ("8B", 1, 32_000)):
-        words = ("--target-params", size, "--gpu", "h100", "--gpus", str(gpus), "--method", "eagle3")
+        words = (
+            "--target-params",
+            size,
+            "--gpu",
+            "h100",
+            "--gpus",
+            str(gpus),
+            "--method",
+            "eagle3",
+        )
         words += () if context is None else ("--context", str(context))
         document = document_of(*words, "--num-speculative-tokens", "3")
         spec = parse_speculation('{"method": "eagle3", "num_speculative_tokens": 3}')
-        flags = {"cost.hardware": f"{gpus}xh100", "cost.model": size, "spec.config": spec.document}
+        flags = {
+            "cost.hardware": f"{gpus}xh100",
+            "cost.model": size,
+            "spec.config": spec.document,
+        }
         profile = deployed(load(flags, {}).settings.costs, spec, "").at_context(context)
         assert profile.physical is not None
         costs = {row["batch"]: row["step_cost"] for row in document["speedup"]["rows"]}
-        assert costs == {batch: pytest.approx(profile.step_cost(3, batch)) for batch in costs}
+        assert costs == {
+            batch: pytest.approx(profile.step_cost(3, batch)) for batch in costs
+        }
         assert len(costs) > 5
 
 
 # --- reports
 
-REPORTS: dict[str, str] = yaml.safe_load(Path(__file__).with_name("reports.yml").read_text("utf-8"))
+REPORTS: dict[str, str] = yaml.safe_load(
+    Path(__file__).with_name("reports.yml").read_text("utf-8")
+)
 
 
 def words_of(name: str, config: Callable[..., str]) -> list[str]:
     words = shlex.split(REPORTS[name])
-    return [config(getattr(configs, word), word) if hasattr(configs, word) else word for word in words]
+    return [
+        config(getattr(configs, word), word) if hasattr(configs, word) else word
+        for word in words
+    ]
 
 
 @pytest.mark.parametrize("name", REPORTS)
@@ -85,12 +107,23 @@ def test_the_report_is_the_golden_file_and_the_json_says_the_same(
     text = outcome.out
     assert text == golden_text(HERE / f"{name}.txt", text)
     assert outcome.err == ""
-    assert max(len(line) for line in text.splitlines() if "--speculative-config" not in line) <= 100
+    assert (
+        max(
+            len(line)
+            for line in text.splitlines()
+            if "--speculative-config" not in line
+        )
+        <= 100
+    )
 
     document = document_of(*words)
     assert outcome.code == (1 if document["conclusion"] == "leave_off" else 0)
     flat = " ".join(text.split())
-    items = [*document["checks"], *document["checklist"]["use"], *document["checklist"]["leave_off"]]
+    items = [
+        *document["checks"],
+        *document["checklist"]["use"],
+        *document["checklist"]["leave_off"],
+    ]
     assert [item["text"] for item in items if item["text"] not in flat] == []
     assert document["reason"] in flat
     parsed = parse_speculation(json.dumps(document["speculative_config"]))
@@ -107,8 +140,13 @@ def test_the_documented_ways_out_are_real(config: Callable[..., str]) -> None:
 
 
 def test_the_published_arithmetic_is_in_the_json() -> None:
-    """70B + 8B in BF16 at 0.9: on two cards of 80 GB 4 GB and -12 GB, on two of 141 GB 113.8 and 97.8."""
-    for gpus, usable, before, after in ((H100, 144e9, 4e9, -12e9), (H200, 253.8e9, 113.8e9, 97.8e9)):
+    """70B + 8B in BF16 at 0.9: on two cards of 80 GB 4 GB and -12 GB, on two of 141 GB
+    113.8 and 97.8.
+    """
+    for gpus, usable, before, after in (
+        (H100, 144e9, 4e9, -12e9),
+        (H200, 253.8e9, 113.8e9, 97.8e9),
+    ):
         memory = document_of(*SIZES, *gpus)["memory"]
         assert memory["target_weights_bytes"] == 140e9
         assert memory["draft_weights_bytes"] == 16e9
@@ -119,23 +157,34 @@ def test_the_published_arithmetic_is_in_the_json() -> None:
 
 def test_what_is_told_of_the_traffic_can_speak_against_it() -> None:
     told = (
-        *(("--temperature", "0.9"), ("--objective", "ttft"), ("--monitored", "no")),
-        *(("--same-family", "no"), ("--same-tokenizer", "no")),
+        ("--temperature", "0.9"),
+        ("--objective", "ttft"),
+        ("--monitored", "no"),
+        ("--same-family", "no"),
+        ("--same-tokenizer", "no"),
         ("--acceptance", "0.01", "--num-speculative-tokens", "8"),
     )
     assert [plan(*SIZES, *H200, *words).code for words in told] == [1] * len(told)
     assert plan(*SIZES, *H200, "--uniform-batch", "no").code == 0
 
 
-def test_precisions_come_from_the_flag_then_from_the_file(config: Callable[..., str]) -> None:
+def test_precisions_come_from_the_flag_then_from_the_file(
+    config: Callable[..., str],
+) -> None:
     path = config({**LLAMA_70B, "quantization_config": {"quant_method": "fp8"}})
     common = ("--target-config", path, "--draft-params", "8B", *H200)
     document = document_of(*common)
     assert document["target"]["precision"] == "fp8"
-    assert document["draft"]["precision"] == "bf16"  # vLLM does not quantize the draft with the target
+    # vLLM does not quantize the draft with the target
+    assert document["draft"]["precision"] == "bf16"
     assert document["memory"]["kv_precision"] == "bf16"
-    document = document_of(*common, "--target-precision", "int4", "--draft-precision", "fp8")
-    assert (document["target"]["precision"], document["draft"]["precision"]) == ("int4", "fp8")
+    document = document_of(
+        *common, "--target-precision", "int4", "--draft-precision", "fp8"
+    )
+    assert (document["target"]["precision"], document["draft"]["precision"]) == (
+        "int4",
+        "fp8",
+    )
 
 
 # --- bad usage: one line that names the option, the value and what is allowed
@@ -151,11 +200,18 @@ def test_a_bad_config_is_named_in_one_line(tmp_path: Path) -> None:
         (b'{"model_type": "llama\\n\\u001b[31m"}', "is an architecture"),
     ):
         path.write_bytes(content)
-        assert wrong_refusals("plan", [(words, f'--target-config "{path}"'), (words, told)]) == []
+        assert (
+            wrong_refusals(
+                "plan", [(words, f'--target-config "{path}"'), (words, told)]
+            )
+            == []
+        )
         assert "\x1b" not in plan(*words).err
 
 
-def test_a_quantization_that_is_not_understood_asks_for_the_precision(config: Callable[..., str]) -> None:
+def test_a_quantization_that_is_not_understood_asks_for_the_precision(
+    config: Callable[..., str],
+) -> None:
     path = config({**LLAMA_70B, "quantization_config": {"quant_method": "novel"}})
     words = ("--target-config", path, "--draft-params", "8B", *H200)
     told = "quantization_config is not understood; give --target-precision"

@@ -1,4 +1,6 @@
-"""Checks, checklist, memory and verdict: each rule of the published pre-flight, at its limits."""
+"""Checks, checklist, memory and verdict: each rule of the published pre-flight, at its
+limits.
+"""
 
 from dataclasses import replace
 from itertools import product
@@ -9,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plan.configs import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B, MIXTRAL, QWEN_7B, QWEN_HALF_B
-from vllm_specdec_exporter.commands.plan.checks import Answer, Check, Facts, Objective, Verdict
+from vllm_specdec_exporter.commands.plan.checks import (
+    Answer,
+    Check,
+    Facts,
+    Objective,
+    Verdict,
+)
 from vllm_specdec_exporter.commands.plan.estimates import (
     METHODS,
     Drafter,
@@ -27,7 +35,11 @@ from vllm_specdec_exporter.commands.plan.planning import (
     speculative_config,
 )
 from vllm_specdec_exporter.economics.architecture import read_architecture
-from vllm_specdec_exporter.economics.model import Model, from_architecture, from_parameters
+from vllm_specdec_exporter.economics.model import (
+    Model,
+    from_architecture,
+    from_parameters,
+)
 from vllm_specdec_exporter.economics.sizes import PRECISIONS
 
 BF16 = PRECISIONS["bf16"]
@@ -57,23 +69,37 @@ def check(plan: Plan, name: str) -> Check:
 def test_nothing_that_is_not_said_is_assumed() -> None:
     plan = make_plan(replace(GOOD, facts=Facts(), load=PlannedLoad()))
     assert plan.conclusion is Conclusion.MEASURE_FIRST
-    assert {item.holds for item in (*plan.checklist.use, *plan.checklist.leave_off)} == {Answer.UNKNOWN}
+    assert {
+        item.holds for item in (*plan.checklist.use, *plan.checklist.leave_off)
+    } == {Answer.UNKNOWN}
     for name in ("same_family", "same_tokenizer"):
         assert check(plan, name).verdict is Verdict.UNKNOWN
         assert "not known: find out" in check(plan, name).text
-    assert "not known: same_tokenizer, same_family, temperature, headroom, " in plan.reason
+    assert (
+        "not known: same_tokenizer, same_family, temperature, headroom, " in plan.reason
+    )
 
 
 def test_known_problems_of_method_and_model_warn_with_their_source() -> None:
     on_gpu = replace(GOOD, method=METHODS["ngram_gpu"], draft=None, drafter_name="")
-    hybrid = replace(GOOD, method=METHODS["mtp"], draft=None, drafter_name="", target_name="Qwen/Qwen3.6-27B")
+    hybrid = replace(
+        GOOD,
+        method=METHODS["mtp"],
+        draft=None,
+        drafter_name="",
+        target_name="Qwen/Qwen3.6-27B",
+    )
     for question, issue in ((on_gpu, "37150"), (hybrid, "38182")):
         plan = make_plan(question)
         found = check(plan, "known_problem")
         assert found.verdict is Verdict.WARN
         assert issue in found.text
         assert "known_problem" in plan.reason
-    for fine in (GOOD, replace(hybrid, target_name=""), replace(hybrid, target_name="Qwen/Qwen3-8B")):
+    for fine in (
+        GOOD,
+        replace(hybrid, target_name=""),
+        replace(hybrid, target_name="Qwen/Qwen3-8B"),
+    ):
         assert "known_problem" not in {one.name for one in make_plan(fine).checks}
 
 
@@ -81,16 +107,37 @@ def test_known_problems_of_method_and_model_warn_with_their_source() -> None:
 
 
 def test_the_published_limits_of_size_and_share() -> None:
-    """A draft of 1:8 up to 1:12; at most about 15 % of VRAM, as whole percents; a target of up to 70 %."""
-    ok, warn, fail = Verdict.OK, Verdict.WARN, Verdict.FAIL
-    for ratio, verdict in ((7.9, warn), (8, ok), (10, ok), (12, ok), (12.1, warn), (1, fail), (0.97, fail)):
+    """A draft of 1:8 up to 1:12; at most about 15 % of VRAM, as whole percents; a
+    target of up to 70 %.
+    """
+    ok = Verdict.OK
+    warn = Verdict.WARN
+    fail = Verdict.FAIL
+    for ratio, verdict in (
+        (7.9, warn),
+        (8, ok),
+        (10, ok),
+        (12, ok),
+        (12.1, warn),
+        (1, fail),
+        (0.97, fail),
+    ):
         draft = from_parameters(round(70 / ratio * 1e9), BF16)
-        assert check(make_plan(replace(GOOD, target=T70, draft=draft)), "size_ratio").verdict is verdict, (
-            ratio
-        )
-    half = replace(GOOD, target=from_parameters(50 * 10**9, PRECISIONS["int8"]), gpus=Gpus(1, 100e9, 0.9))
+        assert (
+            check(
+                make_plan(replace(GOOD, target=T70, draft=draft)), "size_ratio"
+            ).verdict
+            is verdict
+        ), ratio
+    half = replace(
+        GOOD,
+        target=from_parameters(50 * 10**9, PRECISIONS["int8"]),
+        gpus=Gpus(1, 100e9, 0.9),
+    )
     for gigabytes, verdict in ((15.0, ok), (15.4, ok), (15.6, fail), (30.0, fail)):
-        plan = make_plan(replace(half, draft=from_parameters(round(gigabytes / 2 * 1e9), BF16)))
+        plan = make_plan(
+            replace(half, draft=from_parameters(round(gigabytes / 2 * 1e9), BF16))
+        )
         assert check(plan, "draft_share").verdict is verdict, gigabytes
     for gigabytes, verdict in ((100.0, ok), (99.0, warn), (200.0, ok)):
         plan = make_plan(replace(GOOD, target=T70, gpus=Gpus(2, gigabytes * 1e9, 0.9)))
@@ -98,7 +145,9 @@ def test_the_published_limits_of_size_and_share() -> None:
 
 
 def test_vocabularies_of_different_size_fail_whatever_is_said() -> None:
-    """Qwen2.5 pads its vocabulary by size; vLLM refuses the pair, though the tokenizer is the same."""
+    """Qwen2.5 pads its vocabulary by size; vLLM refuses the pair, though the tokenizer
+    is the same.
+    """
     question = replace(
         GOOD,
         target=from_architecture(read_architecture(QWEN_7B), BF16),
@@ -114,19 +163,31 @@ def test_vocabularies_of_different_size_fail_whatever_is_said() -> None:
 
 
 def test_only_the_operator_knows_whether_tokenizer_and_family_are_the_same() -> None:
-    for fact, name in (("same_tokenizer", "same_tokenizer"), ("same_family", "same_family")):
+    for fact, name in (
+        ("same_tokenizer", "same_tokenizer"),
+        ("same_family", "same_family"),
+    ):
         plans = {
-            answer: make_plan(replace(GOOD, facts=replace(GOOD_FACTS, **{fact: answer})))
+            answer: make_plan(
+                replace(GOOD, facts=replace(GOOD_FACTS, **{fact: answer}))
+            )
             for answer in (True, False, None)
         }
         verdicts = {answer: check(plan, name).verdict for answer, plan in plans.items()}
-        assert verdicts == {True: Verdict.OK, False: Verdict.FAIL, None: Verdict.UNKNOWN}
+        assert verdicts == {
+            True: Verdict.OK,
+            False: Verdict.FAIL,
+            None: Verdict.UNKNOWN,
+        }
 
 
 def test_a_target_that_does_not_fit_or_leaves_no_room_for_one_request_fails() -> None:
     alone = check(make_plan(replace(GOOD, gpus=Gpus(1, 80e9, 0.9))), "kv_budget")
     assert "the target alone does not fit" in alone.text
-    found = check(make_plan(replace(GOOD, gpus=Gpus(2, 90e9, 0.9), load=PlannedLoad(131072, 1))), "kv_budget")
+    found = check(
+        make_plan(replace(GOOD, gpus=Gpus(2, 90e9, 0.9), load=PlannedLoad(131072, 1))),
+        "kv_budget",
+    )
     assert found.verdict is Verdict.FAIL
     assert "not even one request of 131,072 tokens" in found.text
 
@@ -134,8 +195,10 @@ def test_a_target_that_does_not_fit_or_leaves_no_room_for_one_request_fails() ->
 # --- temperature and the other facts
 
 
-YES, NO = Answer.YES, Answer.NO
-#: Temperatures, and whether they speak for speculation and against it: they must be low and alike.
+YES = Answer.YES
+NO = Answer.NO
+#: Temperatures, and whether they speak for speculation and against it: they must be low
+#: and alike.
 TEMPERATURES = {
     (0.5,): (YES, NO),
     (0.6,): (NO, NO),
@@ -147,18 +210,35 @@ TEMPERATURES = {
     (): (Answer.UNKNOWN, Answer.UNKNOWN),
 }
 #: Speculation is for output tokens, not for the first.
-OBJECTIVES = {Objective.TPOT: (YES, NO), Objective.THROUGHPUT: (YES, NO), Objective.TTFT: (NO, YES)}
+OBJECTIVES = {
+    Objective.TPOT: (YES, NO),
+    Objective.THROUGHPUT: (YES, NO),
+    Objective.TTFT: (NO, YES),
+}
 
 
 def test_what_the_traffic_is_for_speaks_for_or_against() -> None:
-    def answers(use_name: str, leave_off_name: str, **fact: Any) -> tuple[Answer, Answer]:
-        checklist = make_plan(replace(GOOD, facts=replace(GOOD_FACTS, **fact))).checklist
-        use, leave_off = ({i.name: i.holds for i in items} for items in (checklist.use, checklist.leave_off))
+    def answers(
+        use_name: str, leave_off_name: str, **fact: Any
+    ) -> tuple[Answer, Answer]:
+        checklist = make_plan(
+            replace(GOOD, facts=replace(GOOD_FACTS, **fact))
+        ).checklist
+        use, leave_off = (
+            {i.name: i.holds for i in items}
+            for items in (checklist.use, checklist.leave_off)
+        )
         return use[use_name], leave_off[leave_off_name]
 
-    found = {values: answers("temperature", "temperature", temperatures=values) for values in TEMPERATURES}
+    found = {
+        values: answers("temperature", "temperature", temperatures=values)
+        for values in TEMPERATURES
+    }
     assert found == TEMPERATURES
-    assert {value: answers("objective", "ttft_bound", objective=value) for value in OBJECTIVES} == OBJECTIVES
+    assert {
+        value: answers("objective", "ttft_bound", objective=value)
+        for value in OBJECTIVES
+    } == OBJECTIVES
 
 
 def test_unmonitored_is_a_reason_to_leave_it_off_and_unvalidated_is_not() -> None:
@@ -175,7 +255,12 @@ def test_unmonitored_is_a_reason_to_leave_it_off_and_unvalidated_is_not() -> Non
 
 
 def test_the_usual_k_is_2_to_5_for_eagle_and_2_to_3_for_draft_models() -> None:
-    usual = {"draft_model": {2, 3}, "eagle": {2, 3, 4, 5}, "eagle3": {2, 3, 4, 5}, "ngram": {*range(1, 10)}}
+    usual = {
+        "draft_model": {2, 3},
+        "eagle": {2, 3, 4, 5},
+        "eagle3": {2, 3, 4, 5},
+        "ngram": {*range(1, 10)},
+    }
     for method, k in product(usual, range(1, 10)):
         plan = make_plan(replace(GOOD, method=METHODS[method], k=k))
         verdict = Verdict.OK if k in usual[method] else Verdict.WARN
@@ -186,16 +271,24 @@ def test_mtp_needs_layers_that_the_target_brings() -> None:
     question = replace(GOOD, method=METHODS["mtp"], draft=None, k=1)
     assert check(make_plan(question), "mtp_layers").verdict is Verdict.UNKNOWN
     deepseek = from_architecture(read_architecture(DEEPSEEK_V3), PRECISIONS["fp8"])
-    assert check(make_plan(replace(question, target=deepseek)), "mtp_layers").verdict is Verdict.OK
+    assert (
+        check(make_plan(replace(question, target=deepseek)), "mtp_layers").verdict
+        is Verdict.OK
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_can_be_planned_without_knowing_anything(method: str) -> None:
-    """No fact, no load, no acceptance, no drafter: a plan all the same, with nothing made up."""
+    """No fact, no load, no acceptance, no drafter: a plan all the same, with nothing
+    made up.
+    """
     plan = make_plan(Question(METHODS[method], T70, None, Gpus(2, 141e9, 0.9), BF16))
     assert plan.conclusion is Conclusion.MEASURE_FIRST
     assert plan.speculative_config["method"] == method
-    assert [assumed.name for assumed in plan.outlook.assumptions] == ["cautious", "good"]
+    assert [assumed.name for assumed in plan.outlook.assumptions] == [
+        "cautious",
+        "good",
+    ]
 
 
 def test_the_configuration_has_what_vllm_wants() -> None:
@@ -218,11 +311,23 @@ def test_the_speedup_is_expected_tokens_over_the_cost_of_a_step() -> None:
     plan = make_plan(GOOD)
     (assumed,) = plan.outlook.assumptions
     assert assumed.tokens == pytest.approx((1 - 0.8**4) / (1 - 0.8))
-    assert [row.batch for row in plan.outlook.rows] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    assert [row.batch for row in plan.outlook.rows] == [
+        1,
+        2,
+        4,
+        8,
+        16,
+        32,
+        64,
+        128,
+        256,
+    ]
     for row in plan.outlook.rows:
         (speedup,) = row.speedups
         assert speedup.value == pytest.approx(assumed.tokens / row.step_cost)
-        assert speedup.low == pytest.approx(speedup.value / (1 + plan.outlook.uncertainty))
+        assert speedup.low == pytest.approx(
+            speedup.value / (1 + plan.outlook.uncertainty)
+        )
         assert speedup.low < speedup.value < speedup.high <= assumed.tokens
 
 
@@ -234,16 +339,27 @@ def test_a_batch_of_ones_own_has_its_row() -> None:
 
 
 def test_an_acceptance_that_cannot_pay_fails() -> None:
-    for acceptance, verdict in ((0.0, Verdict.FAIL), (0.3, Verdict.WARN), (0.8, Verdict.OK)):
-        assert check(make_plan(replace(GOOD, acceptance=acceptance)), "speedup").verdict is verdict
+    for acceptance, verdict in (
+        (0.0, Verdict.FAIL),
+        (0.3, Verdict.WARN),
+        (0.8, Verdict.OK),
+    ):
+        assert (
+            check(make_plan(replace(GOOD, acceptance=acceptance)), "speedup").verdict
+            is verdict
+        )
 
 
 def test_a_draft_costs_by_its_size_and_by_the_bytes_of_the_target() -> None:
-    """Drafting and small batches are bound by the bytes that are read, not by parameters."""
+    """Drafting and small batches are bound by the bytes that are read, not by
+    parameters.
+    """
 
     def cost(draft: int, precision: str = "bf16") -> float:
         target = from_parameters(70 * 10**9, PRECISIONS[precision])
-        question = replace(GOOD, target=target, draft=from_parameters(draft * 10**9, BF16))
+        question = replace(
+            GOOD, target=target, draft=from_parameters(draft * 10**9, BF16)
+        )
         return make_plan(question).outlook.rows[0].step_cost
 
     assert cost(1) < cost(8) < cost(8, "int4")
@@ -279,7 +395,9 @@ def reckon(
 
 def test_a_draft_model_caches_keys_and_values_of_its_own() -> None:
     """Llama-3.1 in BF16: 327,680 bytes a token for the 70B, 131,072 more for the 8B."""
-    memory = reckon(model(LLAMA_70B), model(LLAMA_8B), Gpus(2, 141e9, 0.9), PlannedLoad(8192, 32))
+    memory = reckon(
+        model(LLAMA_70B), model(LLAMA_8B), Gpus(2, 141e9, 0.9), PlannedLoad(8192, 32)
+    )
     assert memory.before.kv_bytes_per_token == 327_680
     assert memory.after.kv_bytes_per_token == 327_680 + 131_072
     assert memory.draft_kv_known
@@ -299,7 +417,9 @@ def test_an_eagle_head_caches_one_layer_of_the_target() -> None:
 
 def test_what_is_not_known_stays_unknown() -> None:
     """Without dimensions there are no tokens; without the heads' size no room after."""
-    memory = reckon(TARGET, None, Gpus(2, 141e9, 0.9), PlannedLoad(8192, 32), Drafter.HEAD)
+    memory = reckon(
+        TARGET, None, Gpus(2, 141e9, 0.9), PlannedLoad(8192, 32), Drafter.HEAD
+    )
     assert memory.after is None
     assert memory.draft_weights_bytes is None
     assert memory.draft_share is None
@@ -313,10 +433,20 @@ def test_a_drafts_cache_of_unknown_size_is_said_to_be_missing() -> None:
     assert memory.after.kv_bytes_per_token == memory.before.kv_bytes_per_token
 
 
-@given(batch=st.integers(1, 500), context=st.integers(1, 100_000), memory=st.floats(17e9, 3e11))
-def test_a_batch_fits_if_and_only_if_its_tokens_do(batch: int, context: int, memory: float) -> None:
+@given(
+    batch=st.integers(1, 500),
+    context=st.integers(1, 100_000),
+    memory=st.floats(17e9, 3e11),
+)
+def test_a_batch_fits_if_and_only_if_its_tokens_do(
+    batch: int, context: int, memory: float
+) -> None:
     found = reckon(
-        model(LLAMA_8B), None, Gpus(1, memory, 0.9), PlannedLoad(context, batch), drafter=Drafter.LOOKUP
+        model(LLAMA_8B),
+        None,
+        Gpus(1, memory, 0.9),
+        PlannedLoad(context, batch),
+        drafter=Drafter.LOOKUP,
     ).before
     assert found.fits == (found.tokens >= batch * context)
     if found.requests >= batch:
@@ -325,7 +455,12 @@ def test_a_batch_fits_if_and_only_if_its_tokens_do(batch: int, context: int, mem
 
 def test_heads_of_unknown_size_are_estimated_and_say_so() -> None:
     """Where there is nothing to go by there is no estimate."""
-    for method, share in {"eagle": 0.035, "eagle3": 0.053, "mtp": 0.021, "medusa": 3 * 0.022}.items():
+    for method, share in {
+        "eagle": 0.035,
+        "eagle3": 0.053,
+        "mtp": 0.021,
+        "medusa": 3 * 0.022,
+    }.items():
         head = estimate_head(METHODS[method], TARGET, BF16, 3)
         assert head.parameters == pytest.approx(share * 70e9)
         assert head.estimated

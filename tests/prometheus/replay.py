@@ -20,14 +20,23 @@ class Reply:
 
 
 class ReplayServer(FaultyServer):
-    """Answers with `replies` in this order, and then with the last one; an empty version is a 404."""
+    """Answers with `replies` in this order, and then with the last one; an empty
+    version is a 404.
+    """
 
-    def __init__(self, replies: Sequence[Reply | bytes], *, version: str = "0.32.0") -> None:
+    def __init__(
+        self, replies: Sequence[Reply | bytes], *, version: str = "0.32.0"
+    ) -> None:
         super().__init__(Behaviour(self._reply))
-        self._replies = [reply if isinstance(reply, Reply) else Reply(reply) for reply in replies]
+        self._replies = [
+            reply if isinstance(reply, Reply) else Reply(reply) for reply in replies
+        ]
         self.replies_given = 0  # also the last one again
         if version:
-            self.version = answer(json.dumps({"version": version}).encode(), content_type="application/json")
+            self.version = answer(
+                json.dumps({"version": version}).encode(),
+                content_type="application/json",
+            )
 
     @property
     def finished(self) -> bool:

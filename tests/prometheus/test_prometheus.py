@@ -1,11 +1,14 @@
-"""A real Prometheus scrapes the real exporter, which polls recorded answers of a real vLLM.
+"""A real Prometheus scrapes the real exporter, which polls recorded answers of a real
+vLLM.
 
-Two exporters run at once for twenty seconds, and then without a server behind them for some more:
-`plain` sees the recorded series and knows the baseline of the same server without speculation, `torn` sees
-the same series with answers torn between two counters. The tests then ask what was stored.
+Two exporters run at once for twenty seconds, and then without a server behind them for
+some more: `plain` sees the recorded series and knows the baseline of the same server
+without speculation, `torn` sees the same series with answers torn between two counters.
+The tests then ask what was stored.
 
-A scrape stores the samples of all series with one timestamp, and tells by `last_success_timestamp_seconds`
-which poll it shows. So every comparison here is between values of known polls, and nearly all are exact.
+A scrape stores the samples of all series with one timestamp, and tells by
+`last_success_timestamp_seconds` which poll it shows. So every comparison here is
+between values of known polls, and nearly all are exact.
 """
 
 import math
@@ -28,7 +31,16 @@ from vllm_specdec_exporter.publish.metrics import METRICS, Kind, Scope
 
 POLL_SECONDS = 1.0
 SCRAPE_INTERVAL = "250ms"
-FLAGS = ("--poll.interval", "1s", "--poll.timeout", "950ms", "--window", "3s", "--window", "10s")
+FLAGS = (
+    "--poll.interval",
+    "1s",
+    "--poll.timeout",
+    "950ms",
+    "--window",
+    "3s",
+    "--window",
+    "10s",
+)
 SCENARIO = "ngram-phases"
 K = 4
 
@@ -45,19 +57,25 @@ Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 # --- the answers
 
 
-_DRAFTS = re.compile(rb"^vllm:spec_decode_num_(?:drafts|draft_tokens)_total\{.*\n", re.MULTILINE)
-_DRAFTS_VALUE = re.compile(rb"^vllm:spec_decode_num_drafts_total\{.* (.*)$", re.MULTILINE)
+_DRAFTS = re.compile(
+    rb"^vllm:spec_decode_num_(?:drafts|draft_tokens)_total\{.*\n", re.MULTILINE
+)
+_DRAFTS_VALUE = re.compile(
+    rb"^vllm:spec_decode_num_drafts_total\{.* (.*)$", re.MULTILINE
+)
 _PER_POSITION_VALUE = re.compile(
     rb"^vllm:spec_decode_num_accepted_tokens_per_pos_total\{.* (.*)$", re.MULTILINE
 )
-_ACCEPTED = re.compile(rb"^vllm:spec_decode_num_accepted_tokens\w*_total\{.*\n", re.MULTILINE)
+_ACCEPTED = re.compile(
+    rb"^vllm:spec_decode_num_accepted_tokens\w*_total\{.*\n", re.MULTILINE
+)
 
 
 def torn(bodies: Sequence[bytes]) -> list[bytes]:
     """The answers at `PLAYED`, two of three of them torn, in one way and the other.
 
-    A torn answer has some counters of this answer and the others of the next, so no counter ever falls. The
-    last answer is whole, and the one before it torn.
+    A torn answer has some counters of this answer and the others of the next, so no
+    counter ever falls. The last answer is whole, and the one before it torn.
     """
     answers = []
     for number, index in enumerate(PLAYED[:-1]):
@@ -68,12 +86,16 @@ def torn(bodies: Sequence[bytes]) -> list[bytes]:
             answers.append(bodies[index])
             continue
         old = iter(late.findall(bodies[index]))
-        answers.append(late.sub(lambda _, old=old: next(old), bodies[PLAYED[number + 1]]))  # type: ignore[misc]
+        answers.append(
+            late.sub(lambda _, old=old: next(old), bodies[PLAYED[number + 1]])
+        )  # type: ignore[misc]
     return [*answers, bodies[PLAYED[-1]]]
 
 
 def naive_buckets(body: bytes) -> list[float]:
-    """The buckets as they follow from one answer alone: drafts less those accepted at each position."""
+    """The buckets as they follow from one answer alone: drafts less those accepted at
+    each position.
+    """
     (drafts,) = _DRAFTS_VALUE.findall(body)
     return [float(drafts) - float(value) for value in _PER_POSITION_VALUE.findall(body)]
 
@@ -95,13 +117,19 @@ class Scrape:
     def one(self, name: str, **labels: str) -> float | None:
         """The value of a series, given the labels that tell it from its siblings."""
         wanted = set(labels.items())
-        found = [v for (n, own), v in self.values.items() if n == name and wanted <= set(own)]
+        found = [
+            v for (n, own), v in self.values.items() if n == name and wanted <= set(own)
+        ]
         assert len(found) <= 1, f"{name} {labels} is not one series"
-        return found[0] if found else None
+        if found:
+            return found[0]
+        return None
 
     @property
     def poll(self) -> tuple[float, float]:
-        """What tells the poll that it shows: the time of the last success, and the failures so far."""
+        """What tells the poll that it shows: the time of the last success, and the
+        failures so far.
+        """
         refused = self.one("poll_errors_total", reason="refused")
         return self.one("last_success_timestamp_seconds") or 0.0, refused or 0.0
 
@@ -120,7 +148,9 @@ class Run:
         """Return what was stored, scrape by scrape."""
         by_time: dict[float, Values] = {}
         selector = f'{{__name__=~"{PREFIX}.+",job="{job}"}}'
-        for labels, samples in self.prometheus.samples(selector, ALL, self.ended).items():
+        for labels, samples in self.prometheus.samples(
+            selector, ALL, self.ended
+        ).items():
             key = own(labels)
             for moment, value in samples.items():
                 by_time.setdefault(moment, {})[key] = value
@@ -136,7 +166,9 @@ def own(labels: Series) -> tuple[str, tuple[tuple[str, str], ...]]:
     """Return the name without prefix, and the labels that the exporter gave."""
     by_name = dict(labels)
     name = by_name.pop("__name__").removeprefix(PREFIX)
-    return name, tuple(sorted((k, v) for k, v in by_name.items() if k not in ("job", "instance")))
+    return name, tuple(
+        sorted((k, v) for k, v in by_name.items() if k not in ("job", "instance"))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +180,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         ReplayServer(PLAIN) as plain_server,
         ReplayServer(TORN) as torn_server,
         running_exporter(
-            *("--vllm.url", plain_server.url, "--baseline.file", str(known), *FLAGS), fast=False
+            "--vllm.url",
+            plain_server.url,
+            "--baseline.file",
+            str(known),
+            *FLAGS,
+            fast=False,
         ) as plain,
         running_exporter("--vllm.url", torn_server.url, *FLAGS, fast=False) as torn_one,
         PrometheusServer(
@@ -158,19 +195,28 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         began = time.time()
         eventually(lambda: plain_server.finished and torn_server.finished, 90)
         last = naive_buckets(PLAIN[-1])[0]
-        bucket = f'{PREFIX}accepted_tokens_per_draft_bucket{{job="plain",le="0.0"}} == {last}'
+        bucket = (
+            f'{PREFIX}accepted_tokens_per_draft_bucket{{job="plain",le="0.0"}} == '
+            f"{last}"
+        )
         prometheus.wait_for(bucket, 60)
         drafts = f"{PREFIX}drafts_total"
-        prometheus.wait_for(f'{drafts}{{job="torn"}} == on() {drafts}{{job="plain"}}', 60)
+        prometheus.wait_for(
+            f'{drafts}{{job="torn"}} == on() {drafts}{{job="plain"}}', 60
+        )
         down = time.time()
         plain_server.refuse()
         torn_server.refuse()
         up = f'{PREFIX}up{{job="plain"}}[1s]'
-        prometheus.wait_for(f"count_over_time({up}) > 2 and max_over_time({up}) == 0", 60)
+        prometheus.wait_for(
+            f"count_over_time({up}) > 2 and max_over_time({up}) == 0", 60
+        )
         back = time.time()
         plain_server.listen()
         torn_server.listen()
-        prometheus.wait_for(f'{PREFIX}window_drafts{{job="plain",window="3s"}} == 0', 60)
+        prometheus.wait_for(
+            f'{PREFIX}window_drafts{{job="plain",window="3s"}} == 0', 60
+        )
         yield Run(prometheus, began, down, back, time.time())
 
 
@@ -178,11 +224,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 
 def test_promql_finds_where_speculation_loses(run: Run) -> None:
-    """A rule that compares the end of the interval with the threshold says what the verdict says."""
+    """A rule that compares the end of the interval with the threshold says what the
+    verdict says.
+    """
     high = f'{PREFIX}speedup_interval{{job="plain",bound="high"}}'
-    threshold = f'on() group_left {PREFIX}threshold{{job="plain",threshold="harmful_speedup"}}'
+    threshold = (
+        f'on() group_left {PREFIX}threshold{{job="plain",threshold="harmful_speedup"}}'
+    )
     verdict = f'{PREFIX}payoff{{job="plain",verdict="harmful"}} == 1'
-    judged = [s for s in run.plain if s.one("up") == 1 and s.one("activity", state="active") == 1]
+    judged = [
+        s
+        for s in run.plain
+        if s.one("up") == 1 and s.one("activity", state="active") == 1
+    ]
     assert len(judged) > 12
     found = set()
     for scrape in judged[:: max(1, len(judged) // 12)]:
@@ -207,21 +261,36 @@ def test_every_scrape_of_a_poll_sees_the_same_values(run: Run) -> None:
 
 def outage(run: Run) -> float:
     """A moment in the outage, right after a scrape that shows it."""
-    return next(s.time for s in run.plain if s.time > run.down and s.one("up") == 0) + 0.001
+    return (
+        next(s.time for s in run.plain if s.time > run.down and s.one("up") == 0)
+        + 0.001
+    )
 
 
 def test_series_of_a_server_that_is_down_go_stale_at_once(run: Run) -> None:
-    """No look-back serves old values: the first scrape after a failed poll ends every series of an engine.
+    """No look-back serves old values: the first scrape after a failed poll ends every
+    series of an engine.
 
-    `up` is of the exporter, `vllm_specdec_up` of the server; alerts must be able to tell them apart.
+    `up` is of the exporter, `vllm_specdec_up` of the server; alerts must be able to
+    tell them apart.
     """
     of_engines = f'{{__name__=~"{PREFIX}.+",job="plain",model_name!=""}}'
     assert run.prometheus.query(of_engines, run.down)
     assert run.prometheus.query(of_engines, outage(run)) == {}
     assert run.prometheus.value(f'{PREFIX}up{{job="plain"}}', run.down) == 1
     outage_seconds = f"{max(1, math.floor(run.back - run.down))}s"
-    assert run.prometheus.value(f'min_over_time(up{{job="plain"}}[{outage_seconds}])', run.back) == 1
-    assert run.prometheus.value(f'min_over_time({PREFIX}up{{job="plain"}}[{outage_seconds}])', run.back) == 0
+    assert (
+        run.prometheus.value(
+            f'min_over_time(up{{job="plain"}}[{outage_seconds}])', run.back
+        )
+        == 1
+    )
+    assert (
+        run.prometheus.value(
+            f'min_over_time({PREFIX}up{{job="plain"}}[{outage_seconds}])', run.back
+        )
+        == 0
+    )
 
 
 # --- the histogram
@@ -229,26 +298,39 @@ def test_series_of_a_server_that_is_down_go_stale_at_once(run: Run) -> None:
 
 @pytest.mark.parametrize("job", ["plain", "torn"])
 def test_no_counter_and_no_bucket_ever_falls(run: Run, job: str) -> None:
-    """Prometheus sees not one reset within the life of the server, whatever its answers were torn into.
+    """Prometheus sees not one reset within the life of the server, whatever its answers
+    were torn into.
 
-    Buckets rise with their bounds, up to the count, in every scrape. Computed from each torn answer alone,
-    they would fall again and again.
+    Buckets rise with their bounds, up to the count, in every scrape. Computed from each
+    torn answer alone, they would fall again and again.
     """
     naive = [naive_buckets(body) for body in TORN]
-    pairs = [pair for one, other in pairwise(naive) for pair in zip(one, other, strict=True)]
+    pairs = [
+        pair for one, other in pairwise(naive) for pair in zip(one, other, strict=True)
+    ]
     assert sum(after < before for before, after in pairs) > 10
     unseen = (Scope.REQUESTS, Scope.GROUP, Scope.MODEL, Scope.TENANT)  # without a tap
-    names = [row.name for row in METRICS if row.kind is Kind.COUNTER and row.scope not in unseen]
-    names += [f"accepted_tokens_per_draft_{part}" for part in ("bucket", "count", "sum")]
+    names = [
+        row.name
+        for row in METRICS
+        if row.kind is Kind.COUNTER and row.scope not in unseen
+    ]
+    names += [
+        f"accepted_tokens_per_draft_{part}" for part in ("bucket", "count", "sum")
+    ]
     for name in names:
-        found = run.prometheus.query(f'resets({PREFIX}{name}{{job="{job}"}}[{ALL}])', run.ended)
+        found = run.prometheus.query(
+            f'resets({PREFIX}{name}{{job="{job}"}}[{ALL}])', run.ended
+        )
         assert set(found.values()) == {0.0}, name
         assert len(found) == K + 2 or not name.endswith("_bucket")
     scrapes = [s for s in run.scrapes(job) if s.one("up") == 1]
     assert len(scrapes) > len(PLAIN)
     for scrape in scrapes:
         bounds = [*(f"{j}.0" for j in range(K + 1)), "+Inf"]
-        values = [scrape.one("accepted_tokens_per_draft_bucket", le=bound) for bound in bounds]
+        values = [
+            scrape.one("accepted_tokens_per_draft_bucket", le=bound) for bound in bounds
+        ]
         assert None not in values
         assert sorted(v for v in values if v is not None) == values
         assert scrape.one("accepted_tokens_per_draft_count") == values[-1]

@@ -1,4 +1,6 @@
-"""What Prometheus would discover of a pod, and the scrape configurations that operators write."""
+"""What Prometheus would discover of a pod, and the scrape configurations that operators
+write.
+"""
 
 import re
 from collections.abc import Mapping
@@ -11,10 +13,11 @@ _META = "__meta_kubernetes_"
 
 
 def discovered(pod: Pod, address: str) -> list[dict[str, Any]]:
-    """Return the targets of a pod as Prometheus' role `pod` lists them, in the form of file_sd.
+    """Return the targets of a pod as Prometheus' role `pod` lists them, in the form of
+    file_sd.
 
-    One for each declared port of each container, init containers last; one without port for a container that
-    declares none.
+    One for each declared port of each container, init containers last; one without port
+    for a container that declares none.
     """
     common = {
         f"{_META}namespace": NAMESPACE,
@@ -43,7 +46,9 @@ def discovered(pod: Pod, address: str) -> list[dict[str, Any]]:
                     f"{_META}pod_container_port_protocol": port.get("protocol", "TCP"),
                 }
                 target = f"{address}:{number}" if number else address
-                found.append({"targets": [target], "labels": labels | (own if number else {})})
+                found.append(
+                    {"targets": [target], "labels": labels | (own if number else {})}
+                )
     return found
 
 
@@ -67,24 +72,47 @@ def pod_monitor(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def vm_pod_scrape(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What the VictoriaMetrics operator makes of a VMPodScrape."""
-    return _of_operator("podScrape", f"monitoring/{obj['metadata']['name']}", obj["spec"], "relabelConfigs")
+    return _of_operator(
+        "podScrape",
+        f"monitoring/{obj['metadata']['name']}",
+        obj["spec"],
+        "relabelConfigs",
+    )
 
 
-def _of_operator(kind: str, name: str, spec: Mapping[str, Any], relabelling: str) -> list[dict[str, Any]]:
-    """Return a configuration for each endpoint; the two operators differ in names alone."""
-    labels = {"namespace": "namespace", "container": "pod_container_name", "pod": "pod_name"}
+def _of_operator(
+    kind: str, name: str, spec: Mapping[str, Any], relabelling: str
+) -> list[dict[str, Any]]:
+    """Return a configuration for each endpoint; the two operators differ in names
+    alone.
+    """
+    labels = {
+        "namespace": "namespace",
+        "container": "pod_container_name",
+        "pod": "pod_name",
+    }
     found = []
     for number, endpoint in enumerate(spec["podMetricsEndpoints"]):
         rules = [
-            {"source_labels": [f"{_META}pod_phase"], "regex": "(Failed|Succeeded)", "action": "drop"},
+            {
+                "source_labels": [f"{_META}pod_phase"],
+                "regex": "(Failed|Succeeded)",
+                "action": "drop",
+            },
             *_selected(spec["selector"]),
             _keep("pod_container_port_name", endpoint["port"]),
-            *({"source_labels": [_META + source], "target_label": name} for name, source in labels.items()),
+            *(
+                {"source_labels": [_META + source], "target_label": name}
+                for name, source in labels.items()
+            ),
             {"target_label": "job", "replacement": name},
             {"target_label": "endpoint", "replacement": endpoint["port"]},
             *(_relabelling(rule) for rule in endpoint.get(relabelling) or ()),
         ]
-        scrape = {"job_name": f"{kind}/{name}/{number}", "kubernetes_sd_configs": [{"role": "pod"}]}
+        scrape = {
+            "job_name": f"{kind}/{name}/{number}",
+            "kubernetes_sd_configs": [{"role": "pod"}],
+        }
         found.append({**scrape, "relabel_configs": rules})
     return found
 
@@ -97,7 +125,8 @@ def _selected(selector: Mapping[str, Any]) -> list[dict[str, Any]]:
     assert not set(selector) - {"matchLabels"}, f"not understood: {selector}"
     labels = selector.get("matchLabels") or {}
     return [
-        _keep(f"pod_label_{re.sub(r'[^a-zA-Z0-9_]', '_', name)}", value) for name, value in labels.items()
+        _keep(f"pod_label_{re.sub(r'[^a-zA-Z0-9_]', '_', name)}", value)
+        for name, value in labels.items()
     ]
 
 

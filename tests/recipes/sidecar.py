@@ -1,4 +1,6 @@
-"""The sidecar: as the chart's named template renders it, in a pod, and as the exporter reads its flags."""
+"""The sidecar: as the chart's named template renders it, in a pod, and as the exporter
+reads its flags.
+"""
 
 import argparse
 import functools
@@ -9,7 +11,7 @@ from injection import rendered_policy
 from recipes.stacks import Pod
 from support import published
 from vllm_specdec_exporter.serve import command as serve
-from vllm_specdec_exporter.serve import configuration as config
+from vllm_specdec_exporter.settings import configuration as config
 
 #: The name of the container.
 NAME = "specdec-exporter"
@@ -19,13 +21,17 @@ IMAGE = {"image": published.IMAGE}
 
 @functools.cache
 def chart_sidecar() -> dict[str, Any]:
-    """Return the container that the chart's named template renders: what every recipe must equal."""
+    """Return the container that the chart's named template renders: what every recipe
+    must equal.
+    """
     return rendered_policy.sidecar(IMAGE)
 
 
 def sidecar_of(pod: Pod) -> dict[str, Any]:
     """Return the pod's one sidecar."""
-    (container,) = [container for container in containers_of(pod.spec) if container["name"] == NAME]
+    (container,) = [
+        container for container in containers_of(pod.spec) if container["name"] == NAME
+    ]
     return container
 
 

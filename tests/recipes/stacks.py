@@ -1,4 +1,6 @@
-"""What a stack makes of a recipe: the pods that would run, by the facts in tests/data/stacks/."""
+"""What a stack makes of a recipe: the pods that would run, by the facts in
+tests/data/stacks/.
+"""
 
 import copy
 import functools
@@ -43,7 +45,11 @@ class Pod:
 
     def manifest(self) -> dict[str, Any]:
         """Return it as an object that Kubernetes' schemas can judge."""
-        metadata = {"name": self.name, "labels": dict(self.labels), "annotations": dict(self.annotations)}
+        metadata = {
+            "name": self.name,
+            "labels": dict(self.labels),
+            "annotations": dict(self.annotations),
+        }
         return {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -66,15 +72,23 @@ def stack(name: str) -> dict[str, Any]:
 
 def refusals(name: str, document: Mapping[str, Any]) -> list[str]:
     """Return what a stack would refuse in what it is given."""
-    errors = jsonschema.Draft202012Validator(stack(name)["accepts"]).iter_errors(document)
-    return sorted(f"/{'/'.join(map(str, error.absolute_path))}: {error.message}" for error in errors)
+    errors = jsonschema.Draft202012Validator(stack(name)["accepts"]).iter_errors(
+        document
+    )
+    return sorted(
+        f"/{'/'.join(map(str, error.absolute_path))}: {error.message}"
+        for error in errors
+    )
 
 
 def merged(base: Any, patch: Any, name: str = "") -> Any:
-    """Return a strategic merge, as the API server and KServe do it: lists by their items' names."""
+    """Return a strategic merge, as the API server and KServe do it: lists by their
+    items' names.
+    """
     if isinstance(base, dict) and isinstance(patch, dict):
         return {
-            key: merged(base.get(key), patch.get(key), key) for key in [*base, *(patch.keys() - base.keys())]
+            key: merged(base.get(key), patch.get(key), key)
+            for key in [*base, *(patch.keys() - base.keys())]
         }
     if patch is None:
         return copy.deepcopy(base)
@@ -91,7 +105,9 @@ def merged(base: Any, patch: Any, name: str = "") -> Any:
 
 
 def workload(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
-    """A Deployment, StatefulSet or Job makes pods of its template; a Service makes none."""
+    """A Deployment, StatefulSet or Job makes pods of its template; a Service makes
+    none.
+    """
     return [
         _of_template(document["metadata"]["name"], document["spec"]["template"])
         for document in recipe
@@ -102,14 +118,20 @@ def workload(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
 def _of_template(name: str, template: Mapping[str, Any], *, serves: bool = True) -> Pod:
     metadata = template.get("metadata") or {}
     return Pod(
-        name, template["spec"], metadata.get("labels") or {}, metadata.get("annotations") or {}, serves
+        name,
+        template["spec"],
+        metadata.get("labels") or {},
+        metadata.get("annotations") or {},
+        serves,
     )
 
 
 def vllm_chart(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
     """The chart of vLLM puts the list behind what it has itself."""
     (values,) = recipe
-    assert values["extraInit"]["modelDownload"] == {"enabled": False}, "its init container waits for S3"
+    assert values["extraInit"]["modelDownload"] == {"enabled": False}, (
+        "its init container waits for S3"
+    )
     spec = copy.deepcopy(stack("vllm-chart")["pod"])
     spec["containers"][0]["command"] = values["image"]["command"]
     spec["initContainers"] += copy.deepcopy(values["extraInit"]["initContainers"])
@@ -117,10 +139,14 @@ def vllm_chart(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
 
 
 def llm_d(_recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
-    """llm-d's guide makes a Deployment, and kubectl's Kustomize adds the sidecar to it, and to no other."""
+    """llm-d's guide makes a Deployment, and kubectl's Kustomize adds the sidecar to it,
+    and to no other.
+    """
     labels = {"llm-d.ai/role": "decode"}
     made = [
-        _deployment(f"guide-nvidia-{name}", labels, {"labels": labels}, stack("llm-d")["pod"])
+        _deployment(
+            f"guide-nvidia-{name}", labels, {"labels": labels}, stack("llm-d")["pod"]
+        )
         for name in ("decode", "prefill")
     ]
     decode, prefill = workload(kustomized("llm-d", made))
@@ -129,7 +155,9 @@ def llm_d(_recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
 
 
 def inference_service(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
-    """KServe merges the predictor into the runtime's pod, and its webhook appends the storage initializer."""
+    """KServe merges the predictor into the runtime's pod, and its webhook appends the
+    storage initializer.
+    """
     (document,) = recipe
     facts = stack("kserve-inferenceservice")
     predictor = {
@@ -145,11 +173,14 @@ def inference_service(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
     return [Pod("predictor", spec, {"app": document["metadata"]["name"]})]
 
 
-def llm_inference_service(recipe: Sequence[Mapping[str, Any]], *, tls: bool = False) -> list[Pod]:
+def llm_inference_service(
+    recipe: Sequence[Mapping[str, Any]], *, tls: bool = False
+) -> list[Pod]:
     """KServe merges spec.template into its own, and expands what stands in braces."""
     (document,) = recipe
     spec = merged(
-        stack("kserve-llminferenceservice")["pod"], _expanded(document["spec"]["template"], tls=tls)
+        stack("kserve-llminferenceservice")["pod"],
+        _expanded(document["spec"]["template"], tls=tls),
     )
     return [Pod("qwen", spec, {"app.kubernetes.io/name": "qwen"})]
 
@@ -162,7 +193,9 @@ def _expanded(node: Any, *, tls: bool) -> Any:
         return [_expanded(item, tls=tls) for item in node]
     if not isinstance(node, str):
         return node
-    text = node.replace("{{ if .GlobalConfig.EnableTLS }}s{{ end }}", "s" if tls else "")
+    text = node.replace(
+        "{{ if .GlobalConfig.EnableTLS }}s{{ end }}", "s" if tls else ""
+    )
     text = text.replace("{{ .GlobalConfig.EnableTLS }}", str(tls).lower())
     assert "{{" not in text, text
     return text
@@ -192,21 +225,33 @@ def dynamo(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
 
 
 def production_stack(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
-    """vllm-stack renders a labelled Deployment, and kubectl's Kustomize adds the sidecar to it."""
+    """vllm-stack renders a labelled Deployment, and kubectl's Kustomize adds the
+    sidecar to it.
+    """
     (values,) = recipe
     built = kustomized("production-stack", vllm_stack(values))
     return workload(
-        [document for document in built if document["metadata"]["labels"].items() >= INJECT.items()]
+        [
+            document
+            for document in built
+            if document["metadata"]["labels"].items() >= INJECT.items()
+        ]
     )
 
 
 def vllm_stack(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the Deployments that vllm-stack renders: the engines, and a router that must be left alone."""
+    """Return the Deployments that vllm-stack renders: the engines, and a router that
+    must be left alone.
+    """
     deployments = []
     for model in values["servingEngineSpec"]["modelSpec"]:
         spec = copy.deepcopy(stack("production-stack")["pod"])
         spec["containers"][0]["command"] = [
-            *("vllm", "serve", model["modelURL"], "--port", "8000"),
+            "vllm",
+            "serve",
+            model["modelURL"],
+            "--port",
+            "8000",
             *model["vllmConfig"]["extraArgs"],
         ]
         amounts = {
@@ -216,22 +261,47 @@ def vllm_stack(values: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         limits = amounts | {"cpu": model["limitCPU"], "memory": model["limitMemory"]}
         spec["containers"][0]["resources"] = {"requests": amounts, "limits": limits}
-        labels = {"model": model["name"], "app.kubernetes.io/component": "serving-engine"}
-        metadata = {"labels": labels | model["podLabels"], "annotations": model["podAnnotations"]}
+        labels = {
+            "model": model["name"],
+            "app.kubernetes.io/component": "serving-engine",
+        }
+        metadata = {
+            "labels": labels | model["podLabels"],
+            "annotations": model["podAnnotations"],
+        }
         deployments.append(
-            _deployment(f"vllm-{model['name']}-deployment-vllm", labels | model["labels"], metadata, spec)
+            _deployment(
+                f"vllm-{model['name']}-deployment-vllm",
+                labels | model["labels"],
+                metadata,
+                spec,
+            )
         )
     router = {
-        "containers": [{"name": "router-container", "image": "router", "ports": [{"containerPort": 8000}]}]
+        "containers": [
+            {
+                "name": "router-container",
+                "image": "router",
+                "ports": [{"containerPort": 8000}],
+            }
+        ]
     }
     return [
         *deployments,
-        _deployment("vllm-deployment-router", {"a": "router"}, {"labels": {"a": "router"}}, router),
+        _deployment(
+            "vllm-deployment-router",
+            {"a": "router"},
+            {"labels": {"a": "router"}},
+            router,
+        ),
     ]
 
 
 def _deployment(
-    name: str, labels: Mapping[str, str], pod: Mapping[str, Any], spec: Mapping[str, Any]
+    name: str,
+    labels: Mapping[str, str],
+    pod: Mapping[str, Any],
+    spec: Mapping[str, Any],
 ) -> dict[str, Any]:
     return {
         "apiVersion": "apps/v1",
@@ -244,11 +314,17 @@ def _deployment(
     }
 
 
-def kustomized(folder: str, rendered: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what `kubectl kustomize` makes of a folder of the examples with these as rendered.yaml."""
+def kustomized(
+    folder: str, rendered: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return what `kubectl kustomize` makes of a folder of the examples with these as
+    rendered.yaml.
+    """
     with tempfile.TemporaryDirectory(prefix="recipes-") as scratch:
         helm = Path(scratch) / "helm"
         shutil.copytree(ROOT / "helm" / "kustomize", helm / "kustomize")
         shutil.copytree(EXAMPLES / folder, helm / "examples" / folder)
-        (helm / "examples" / folder / "rendered.yaml").write_text(yaml.safe_dump_all(list(rendered)))
+        (helm / "examples" / folder / "rendered.yaml").write_text(
+            yaml.safe_dump_all(list(rendered))
+        )
         return documents(kustomize(helm / "examples" / folder))

@@ -1,4 +1,6 @@
-"""Every way to discover finds the sidecars, each once and under the right job: a real Prometheus relabels."""
+"""Every way to discover finds the sidecars, each once and under the right job: a real
+Prometheus relabels.
+"""
 
 import functools
 import json
@@ -52,17 +54,28 @@ def scrape_configs(path: str) -> list[dict[str, Any]]:
     return configs
 
 
-def offline(configs: Sequence[Mapping[str, Any]], file: str, prefix: str = "") -> list[dict[str, Any]]:
-    """Return scrape configurations with a file in place of the Kubernetes API, and a prefix of names."""
+def offline(
+    configs: Sequence[Mapping[str, Any]], file: str, prefix: str = ""
+) -> list[dict[str, Any]]:
+    """Return scrape configurations with a file in place of the Kubernetes API, and a
+    prefix of names.
+    """
     made = []
     for config in configs:
         kept = dict(config)
-        assert kept.pop("kubernetes_sd_configs") == [{"role": "pod"}], "lists init containers"
+        assert kept.pop("kubernetes_sd_configs") == [{"role": "pod"}], (
+            "lists init containers"
+        )
         name = kept["job_name"]
-        job = {"target_label": "job", "replacement": name}  # what Prometheus sets of itself
+        # what Prometheus sets of itself
+        job = {"target_label": "job", "replacement": name}
         made.append(
             kept
-            | {"job_name": prefix + name, "scrape_interval": "1h", "file_sd_configs": [{"files": [file]}]}
+            | {
+                "job_name": prefix + name,
+                "scrape_interval": "1h",
+                "file_sd_configs": [{"files": [file]}],
+            }
             | {"relabel_configs": [job, *kept["relabel_configs"]]}
         )
     return made
@@ -78,14 +91,17 @@ ANNOTATED = {
 TAPPED = f"vllm-{[recipe.path for recipe in RECIPES].index('deployment-with-tap.yaml')}"
 PLAIN = ("prometheus/kubernetes-sd.yml", "prometheus/annotations.yml")
 
-#: Labels and address of the targets that are kept, by the name of the scrape configuration.
+#: Labels and address of the targets that are kept, by the name of the scrape
+#: configuration.
 Kept = dict[str, list[dict[str, str]]]
 
 
 def cases() -> dict[str, tuple[Sequence[Mapping[str, Any]], Sequence[Pod], str]]:
     """Return all that is tried: scrape configurations, pods and their phase."""
     by_annotation = scrape_configs("prometheus/annotations.yml")
-    victoria = [config for obj in load("victoriametrics.yaml") for config in vm_pod_scrape(obj)]
+    victoria = [
+        config for obj in load("victoriametrics.yaml") for config in vm_pod_scrape(obj)
+    ]
     ended = [pod_named("vllm-batch", ONE_PORT)]
     return {
         **{path: (scrape_configs(path), pods(), "Running") for path in PLAIN},
@@ -106,11 +122,17 @@ def cases() -> dict[str, tuple[Sequence[Mapping[str, Any]], Sequence[Pod], str]]
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Kept]:
-    """What one Prometheus keeps of each case, once it has looked at all that it discovered."""
+    """What one Prometheus keeps of each case, once it has looked at all that it
+    discovered.
+    """
     files: dict[str, str] = {}
     configs: list[dict[str, Any]] = []
     for number, (name, (given, listed, phase)) in enumerate(cases().items()):
-        targets = [target for index, pod in enumerate(listed) for target in discovered(pod, address(index))]
+        targets = [
+            target
+            for index, pod in enumerate(listed)
+            for target in discovered(pod, address(index))
+        ]
         for target in targets:
             target["labels"]["__meta_kubernetes_pod_phase"] = phase
         files[f"{number}.json"] = json.dumps(targets)
@@ -120,7 +142,10 @@ def found() -> dict[str, Kept]:
         def synced() -> bool:
             with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as answer:
                 text = answer.read().decode()
-            return all(f'pool_sync_total{{scrape_job="{one["job_name"]}"}}' in text for one in configs)
+            return all(
+                f'pool_sync_total{{scrape_job="{one["job_name"]}"}}' in text
+                for one in configs
+            )
 
         eventually(synced)
         answer = server.api("targets")
@@ -139,33 +164,49 @@ def found() -> dict[str, Kept]:
 
 def chart_monitor() -> dict[str, Any]:
     """Return the chart's PodMonitor."""
-    (monitor,) = [obj for obj in render({"podMonitor": {"enabled": True}}) if obj["kind"] == "PodMonitor"]
+    (monitor,) = [
+        obj
+        for obj in render({"podMonitor": {"enabled": True}})
+        if obj["kind"] == "PodMonitor"
+    ]
     return monitor
 
 
 def assert_exactly_the_sidecars(targets: Sequence[Mapping[str, str]]) -> None:
-    """One target for each pod with a sidecar, no other; with the job and the labels that rules join by."""
+    """One target for each pod with a sidecar, no other; with the job and the labels
+    that rules join by.
+    """
     expected = [
         (f"http://{address(number)}:{PORT}/metrics", pod.name)
         for number, pod in enumerate(pods())
         if pod.serves
     ]
-    assert sorted((target["__url__"], target["pod"]) for target in targets) == sorted(expected)
+    assert sorted((target["__url__"], target["pod"]) for target in targets) == sorted(
+        expected
+    )
     assert {target["job"] for target in targets} == {JOB}
     assert {target["namespace"] for target in targets} == {NAMESPACE}
     assert {target["container"] for target in targets} == {"specdec-exporter"}
 
 
 def assert_vllm(targets: Sequence[Mapping[str, str]]) -> None:
-    """The pods whose labels the examples name are found, on vLLM's port and on no other."""
-    labelled = [pod for pod in pods() if pod.labels.get("app.kubernetes.io/name") == "vllm" and pod.serves]
+    """The pods whose labels the examples name are found, on vLLM's port and on no
+    other.
+    """
+    labelled = [
+        pod
+        for pod in pods()
+        if pod.labels.get("app.kubernetes.io/name") == "vllm" and pod.serves
+    ]
     assert {target["pod"] for target in targets} == {pod.name for pod in labelled}
     assert all(target["__url__"].endswith(":8000/metrics") for target in targets)
     assert len(targets) == len(labelled) >= 3
 
 
 def test_annotations_scrape_nothing_twice(found: dict[str, Kept]) -> None:
-    """With prometheus.io/scrape on a pod with two ports, each port is scraped once, by one job."""
+    """With prometheus.io/scrape on a pod with two ports, each port is scraped once, by
+    one job.
+    """
     for name in ANNOTATED:
         ((sidecar,), (vllm,)) = (found[name][JOB], found[name]["kubernetes-pods"])
         assert sidecar["__url__"] == f"http://{address(0)}:{PORT}/metrics", name
@@ -181,7 +222,10 @@ def test_annotations_leave_the_tap_alone(found: dict[str, Kept]) -> None:
     containers = containers_of(pod_named(TAPPED).spec)
     names = {port["name"] for container in containers for port in container["ports"]}
     assert names == {"http", "specdec-metrics", "tap"}
-    assert sorted(url.split(":")[2] for url in urls(found["tap"])) == ["8000/metrics", f"{PORT}/metrics"]
+    assert sorted(url.split(":")[2] for url in urls(found["tap"])) == [
+        "8000/metrics",
+        f"{PORT}/metrics",
+    ]
 
 
 def urls(jobs: Kept) -> list[str]:
@@ -190,34 +234,61 @@ def urls(jobs: Kept) -> list[str]:
 
 
 def test_a_pod_that_has_ended_is_not_scraped(found: dict[str, Kept]) -> None:
-    """A completed Job's pod keeps its address for a while, and must not count as an exporter that is down."""
-    ended = {name: urls(found[name]) for name in found if name.startswith(("Succeeded", "Failed"))}
+    """A completed Job's pod keeps its address for a while, and must not count as an
+    exporter that is down.
+    """
+    ended = {
+        name: urls(found[name])
+        for name in found
+        if name.startswith(("Succeeded", "Failed"))
+    }
     assert len(ended) == 4
     assert not any(ended.values()), ended
 
 
 @pytest.mark.parametrize("case", [*PLAIN, "victoriametrics", "chart"])
 def test_exactly_the_sidecars_are_found(found: dict[str, Kept], case: str) -> None:
-    """Of all ports of all recipes' pods; vLLM under a job of its own that rules can join with."""
+    """Of all ports of all recipes' pods; vLLM under a job of its own that rules can
+    join with.
+    """
     sidecars, *others = found[case].values()
     assert_exactly_the_sidecars(sidecars)
     if case in ("prometheus/kubernetes-sd.yml", "victoriametrics"):
         (vllm,) = others
         assert_vllm(vllm)
-        pairs, beside = ({(target["namespace"], target["pod"]) for target in one} for one in (vllm, sidecars))
+        pairs, beside = (
+            {(target["namespace"], target["pod"]) for target in one}
+            for one in (vllm, sidecars)
+        )
         assert pairs <= beside
 
 
-def test_the_jobs_and_namespaces_are_as_the_rules_need_them(found: dict[str, Kept]) -> None:
-    """Google's job is the name of its object, which selects what VictoriaMetrics' does, in any namespace."""
-    assert {target["job"] for target in found["prometheus/kubernetes-sd.yml"]["vllm"]} == {"vllm"}
-    google, victoria = load("google-managed-prometheus.yaml"), load("victoriametrics.yaml")
+def test_the_jobs_and_namespaces_are_as_the_rules_need_them(
+    found: dict[str, Kept],
+) -> None:
+    """Google's job is the name of its object, which selects what VictoriaMetrics' does,
+    in any namespace.
+    """
+    assert {
+        target["job"] for target in found["prometheus/kubernetes-sd.yml"]["vllm"]
+    } == {"vllm"}
+    google = load("google-managed-prometheus.yaml")
+    victoria = load("victoriametrics.yaml")
     assert problems_everywhere([*google, *victoria]) == []
     selected = (
-        [(obj["spec"]["selector"], [one["port"] for one in obj["spec"][key]]) for obj in objects]
+        [
+            (obj["spec"]["selector"], [one["port"] for one in obj["spec"][key]])
+            for obj in objects
+        ]
         for objects, key in ((google, "endpoints"), (victoria, "podMetricsEndpoints"))
     )
     assert next(selected) == next(selected)
     assert [obj["metadata"]["name"] for obj in google] == [JOB, "vllm"]
-    assert all({"pod", "container"} <= set(obj["spec"]["targetLabels"]["metadata"]) for obj in google)
-    assert all(obj["spec"]["namespaceSelector"] == {"any": True} for obj in (*victoria, chart_monitor()))
+    assert all(
+        {"pod", "container"} <= set(obj["spec"]["targetLabels"]["metadata"])
+        for obj in google
+    )
+    assert all(
+        obj["spec"]["namespaceSelector"] == {"any": True}
+        for obj in (*victoria, chart_monitor())
+    )

@@ -1,4 +1,6 @@
-"""The index of the recipes: every block that can be run is run, and every file is in it."""
+"""The index of the recipes: every block that can be run is run, and every file is in
+it.
+"""
 
 import os
 import re
@@ -24,9 +26,13 @@ README = EXAMPLES / "README.md"
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A copy of what the commands use, `helm` and `python` beside it, and what another chart would render."""
+    """A copy of what the commands use, `helm` and `python` beside it, and what another
+    chart would render.
+    """
     clone = tmp_path / "clone"
-    shutil.copytree(ROOT / "helm", clone / "helm", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "helm", clone / "helm", ignore=shutil.ignore_patterns("__pycache__")
+    )
     shutil.copytree(ROOT / "alerts" / "rules", clone / "alerts" / "rules")
     (values,) = load("production-stack/values.yaml")
     rendered = clone / "helm" / "examples" / "production-stack" / "rendered.yaml"
@@ -36,29 +42,44 @@ def clone(tmp_path: Path) -> Path:
     (programs / "python").symlink_to(sys.executable)
     (programs / "kubectl").symlink_to(kubectl())
     # This Helm is from 2021, and takes a cluster to be of then.
-    (programs / "helm").write_text(f'#!/bin/sh\nexec {helm3()} "$@" --kube-version 1.36.0\n')
+    (programs / "helm").write_text(
+        f'#!/bin/sh\nexec {helm3()} "$@" --kube-version 1.36.0\n'
+    )
     (programs / "helm").chmod(0o755)
     return clone
 
 
-EXECUTABLE = [one.text for one in blocks() if (one.file, one.language, one.reason) == (README, "sh", "")]
+EXECUTABLE = [
+    one.text
+    for one in blocks()
+    if (one.file, one.language, one.reason) == (README, "sh", "")
+]
 
 
 def test_blocks_do_what_they_say(clone: Path) -> None:
-    """They run from the root of the repository, and what they write is taken by an API server."""
+    """They run from the root of the repository, and what they write is taken by an API
+    server.
+    """
     assert len(EXECUTABLE) >= 3
     path = f"{clone.parent / 'bin'}:{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "PYTHONPATH": os.pathsep.join(sys.path)}
     for code in EXECUTABLE:
         command = ("bash", "-euo", "pipefail", "-c", code)
         done = subprocess.run(
-            command, cwd=clone, env=environment, capture_output=True, text=True, timeout=300
+            command,
+            cwd=clone,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
         )
         assert done.returncode == 0, code + done.stderr
         written = re.findall(r"> (\S+\.yaml)$", code, flags=re.MULTILINE)
         assert written
         for name in written:
-            objects = [obj for obj in yaml.safe_load_all((clone / name).read_text()) if obj]
+            objects = [
+                obj for obj in yaml.safe_load_all((clone / name).read_text()) if obj
+            ]
             assert objects
             assert problems_everywhere(objects) == []
 
@@ -66,7 +87,11 @@ def test_blocks_do_what_they_say(clone: Path) -> None:
 def test_every_recipe_is_in_the_index() -> None:
     """Each file of the folder is linked, and each link to a file here leads to one."""
     text = README.read_text()
-    linked = {link for link in re.findall(r"\]\(([^)#:]+)\)", text) if not link.startswith("..")}
+    linked = {
+        link
+        for link in re.findall(r"\]\(([^)#:]+)\)", text)
+        if not link.startswith("..")
+    }
     files = {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.y*ml")}
     assert files - linked == {"production-stack/kustomization.yaml"}
     assert linked <= files
@@ -81,5 +106,10 @@ def test_the_index_tells_where_each_recipe_polls() -> None:
     }
     for recipe in RECIPES:
         for url in recipe.upstream:
-            expected = url if url.startswith("https:") else ":" + url.rpartition(":")[2]
-            assert expected in rows[recipe.path] or "the same" in rows[recipe.path], recipe.path
+            if url.startswith("https:"):
+                expected = url
+            else:
+                expected = ":" + url.rpartition(":")[2]
+            assert expected in rows[recipe.path] or "the same" in rows[recipe.path], (
+                recipe.path
+            )

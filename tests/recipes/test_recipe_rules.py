@@ -23,7 +23,11 @@ RULES = sorted((ROOT / "alerts" / "rules").glob("*.yml"))
 def converted(kind: str, *files: str, stdin: str = "") -> list[dict[str, Any]]:
     """Return what the program prints."""
     done = subprocess.run(
-        (sys.executable, str(SCRIPT), kind, *files), input=stdin, capture_output=True, text=True, timeout=60
+        (sys.executable, str(SCRIPT), kind, *files),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 0, done.stderr
     return list(yaml.safe_load_all(done.stdout))
@@ -36,14 +40,20 @@ def groups_of(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def shipped() -> list[dict[str, Any]]:
     """Return the groups of the rule files."""
-    return [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
+    return [
+        group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]
+    ]
 
 
 @pytest.mark.parametrize("kind", ["ClusterRules", "VMRule"])
 def test_every_rule_is_there_and_taken(kind: str) -> None:
-    """An object a file, strictly valid, and nothing lost but what the kind has no field for."""
+    """An object a file, strictly valid, and nothing lost but what the kind has no field
+    for.
+    """
     objects = converted(kind, *map(str, RULES))
-    assert [obj["metadata"]["name"] for obj in objects] == [f"vllm-specdec-{path.stem}" for path in RULES]
+    assert [obj["metadata"]["name"] for obj in objects] == [
+        f"vllm-specdec-{path.stem}" for path in RULES
+    ]
     assert problems_everywhere(objects) == []
     kept = shipped()
     if kind == "ClusterRules":
@@ -55,28 +65,47 @@ def test_every_rule_is_there_and_taken(kind: str) -> None:
 
 
 def test_google_may_scope_every_rule() -> None:
-    """It adds project_id, location and cluster to selectors and results, and refuses rules that set them."""
+    """It adds project_id, location and cluster to selectors and results, and refuses
+    rules that set them.
+    """
     for group in shipped():
         for rule in group["rules"]:
-            assert not {"project_id", "location", "cluster"} & set(rule.get("labels", {}))
-            assert not re.search(r"\{[^}]*\b(project_id|location|cluster)\s*[=!]", rule["expr"]), rule["expr"]
+            assert not {"project_id", "location", "cluster"} & set(
+                rule.get("labels", {})
+            )
+            assert not re.search(
+                r"\{[^}]*\b(project_id|location|cluster)\s*[=!]", rule["expr"]
+            ), rule["expr"]
 
 
 def test_the_charts_rules_are_converted_with_their_values() -> None:
     """What a value of the chart switches off stays off."""
-    values = {"prometheusRule": {"enabled": True, "disabled": {"VLLMSpecDecodeWatchdog": True}}}
+    values = {
+        "prometheusRule": {
+            "enabled": True,
+            "disabled": {"VLLMSpecDecodeWatchdog": True},
+        }
+    }
     rendered = yaml.safe_dump_all(render(values))
     objects = converted("VMRule", "-", stdin=rendered)
-    names = {rule.get("alert") for group in groups_of(objects) for rule in group["rules"]}
+    names = {
+        rule.get("alert") for group in groups_of(objects) for rule in group["rules"]
+    }
     everything = {rule.get("alert") for group in shipped() for rule in group["rules"]}
     assert everything - names == {"VLLMSpecDecodeWatchdog"}
 
 
 def test_a_file_without_rules_is_an_error(tmp_path: Path) -> None:
-    """Nothing is applied where something was expected: exit code 1, and the file's name."""
+    """Nothing is applied where something was expected: exit code 1, and the file's
+    name.
+    """
     file = tmp_path / "empty.yml"
     file.write_text("kind: ConfigMap\n")
-    done = subprocess.run((sys.executable, str(SCRIPT), "VMRule", str(file)), capture_output=True, text=True)
+    done = subprocess.run(
+        (sys.executable, str(SCRIPT), "VMRule", str(file)),
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 1
     assert done.stdout == ""
     assert str(file) in done.stderr

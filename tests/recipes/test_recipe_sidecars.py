@@ -14,7 +14,16 @@ from helm.quantities import qos_class, quantity
 from injection import rendered_policy
 from injection.policy_server import admit
 from recipes.sidecar import IMAGE, NAME, chart_sidecar, loaded, sidecar_of
-from recipes.stacks import EXAMPLES, Pod, load, production_stack, refusals, stack, vllm_stack, workload
+from recipes.stacks import (
+    EXAMPLES,
+    Pod,
+    load,
+    production_stack,
+    refusals,
+    stack,
+    vllm_stack,
+    workload,
+)
 from recipes.table import RECIPES, Recipe
 
 pytestmark = pytest.mark.full
@@ -25,7 +34,9 @@ each = pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.path
 def test_every_file_that_leads_to_pods_is_tested() -> None:
     """A recipe that has a sidecar, and is in no list, fails here."""
     files = {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.yaml")}
-    with_sidecar = {file for file in files if f"name: {NAME}\n" in (EXAMPLES / file).read_text()}
+    with_sidecar = {
+        file for file in files if f"name: {NAME}\n" in (EXAMPLES / file).read_text()
+    }
     listed = {recipe.path for recipe in RECIPES}
     assert with_sidecar - {"production-stack/kustomization.yaml"} <= listed
     assert listed <= files
@@ -47,22 +58,31 @@ def test_stack_and_api_server_take_the_recipe(recipe: Recipe) -> None:
 
 @each
 def test_its_pods_have_the_charts_sidecar(recipe: Recipe) -> None:
-    """Nothing but args, and what is declared, differs from the chart's; nothing of it clashes or decides.
+    """Nothing but args, and what is declared, differs from the chart's; nothing of it
+    clashes or decides.
 
-    The API server takes the pods, whose class of service is the one without the sidecar.
+    The API server takes the pods, whose class of service is the one without the
+    sidecar.
     """
     pods = recipe.pods(load(recipe.path))
     assert problems_everywhere(pod.manifest() for pod in pods) == []
     assert any(pod.serves for pod in pods)
     for pod in pods:
-        others = [container for container in containers_of(pod.spec) if container["name"] != NAME]
+        others = [
+            container
+            for container in containers_of(pod.spec)
+            if container["name"] != NAME
+        ]
         # Where there is no API server, it would report a server that is down for ever.
         assert len(containers_of(pod.spec)) - len(others) == int(pod.serves)
         assert_quality_is_kept(pod, others, recipe)
         if not pod.serves:
             continue
-        found, expected = sidecar_of(pod), chart_sidecar()
-        differs = {key for key in {*expected, *found} if expected.get(key) != found.get(key)}
+        found = sidecar_of(pod)
+        expected = chart_sidecar()
+        differs = {
+            key for key in {*expected, *found} if expected.get(key) != found.get(key)
+        }
         assert differs - {"args"} == recipe.differs
         # Where its restart would be everybody's, it has no liveness probe at all.
         assert ("livenessProbe" in found) == ("livenessProbe" not in recipe.differs)
@@ -70,13 +90,21 @@ def test_its_pods_have_the_charts_sidecar(recipe: Recipe) -> None:
         assert "specdec-metrics" not in {port.get("name") for port in ports}
         assert 9850 not in {port["containerPort"] for port in ports}
         mounted = {mount["name"] for mount in found.get("volumeMounts") or ()}
-        assert not mounted & {mount["name"] for other in others for mount in other.get("volumeMounts") or ()}
+        assert not mounted & {
+            mount["name"]
+            for other in others
+            for mount in other.get("volumeMounts") or ()
+        }
         assert_native(pod, recipe)
         assert_flags(pod, others, recipe)
 
 
-def assert_quality_is_kept(pod: Pod, others: list[dict[str, Any]], recipe: Recipe) -> None:
-    """A pod has the class that it has without the sidecar; and Guaranteed, if all else in it is."""
+def assert_quality_is_kept(
+    pod: Pod, others: list[dict[str, Any]], recipe: Recipe
+) -> None:
+    """A pod has the class that it has without the sidecar; and Guaranteed, if all else
+    in it is.
+    """
     bare = qos_class({"containers": others})
     if not pod.serves:
         return
@@ -87,20 +115,35 @@ def assert_quality_is_kept(pod: Pod, others: list[dict[str, Any]], recipe: Recip
 
 
 def assert_native(pod: Pod, recipe: Recipe) -> None:
-    """It is among the init containers and always restarts; none of the recipe's own stands behind it."""
+    """It is among the init containers and always restarts; none of the recipe's own
+    stands behind it.
+    """
     init = [container["name"] for container in pod.spec["initContainers"]]
     assert sidecar_of(pod)["restartPolicy"] == "Always"
-    appended = stack(recipe.stack).get("appended", ()) if recipe.stack else ()
-    assert set(init[init.index(NAME) + 1 :]) <= {container["name"] for container in appended}
+    if recipe.stack:
+        appended = stack(recipe.stack).get("appended", ())
+    else:
+        appended = ()
+    assert set(init[init.index(NAME) + 1 :]) <= {
+        container["name"] for container in appended
+    }
 
 
 def assert_flags(pod: Pod, others: list[dict[str, Any]], recipe: Recipe) -> None:
-    """It polls the loopback, on all ports of vLLM, and has the speculative config that vLLM has."""
+    """It polls the loopback, on all ports of vLLM, and has the speculative config that
+    vLLM has.
+    """
     args = sidecar_of(pod)["args"]
     settings = loaded(args).settings
-    urls = [target.url.removesuffix("/metrics") for target in loaded(args).upstream.targets]
+    urls = [
+        target.url.removesuffix("/metrics") for target in loaded(args).upstream.targets
+    ]
     assert tuple(urls) == recipe.upstream
-    (config,) = [argument.split("=", 1)[1] for argument in args if argument.startswith("--spec.config=")]
+    (config,) = [
+        argument.split("=", 1)[1]
+        for argument in args
+        if argument.startswith("--spec.config=")
+    ]
     assert settings.speculation.method == json.loads(config)["method"]
     given = re.findall(r"\{\"method\".*?\}", (EXAMPLES / recipe.path).read_text())
     assert given
@@ -124,14 +167,19 @@ TAPPED = "deployment-with-tap.yaml"
 
 
 def test_the_tap_is_in_front_of_the_vllm_that_is_polled() -> None:
-    """Clients come to the tap's port; it relays to vLLM's own, where probes and polls go on asking."""
+    """Clients come to the tap's port; it relays to vLLM's own, where probes and polls
+    go on asking.
+    """
     deployment, service = load(TAPPED)
     (pod,) = workload([deployment, service])
-    sidecar, (vllm,) = sidecar_of(pod), pod.spec["containers"]
+    sidecar = sidecar_of(pod)
+    (vllm,) = pod.spec["containers"]
     chart = rendered_policy.sidecar({**IMAGE, "tap": {"enabled": True}})
     assert sidecar["ports"] == chart["ports"]
     for name, amount in sidecar["resources"]["limits"].items():
-        assert quantity(amount) > quantity(chart["resources"]["limits"][name]), "as the chart advises"
+        assert quantity(amount) > quantity(chart["resources"]["limits"][name]), (
+            "as the chart advises"
+        )
     tap = loaded(sidecar["args"]).tap
     assert tap is not None
     assert tap.upstream.address == ("127.0.0.1", 8000, False)
@@ -143,7 +191,9 @@ def test_the_tap_is_in_front_of_the_vllm_that_is_polled() -> None:
 
 
 def test_the_tap_is_all_that_its_recipe_adds() -> None:
-    """It is the plain Deployment but for the tap, the Service, and what vLLM has to tell."""
+    """It is the plain Deployment but for the tap, the Service, and what vLLM has to
+    tell.
+    """
     (plain,) = load("deployment.yaml")
     deployment, _ = load(TAPPED)
     for container in containers_of(deployment["spec"]["template"]["spec"]):
@@ -158,11 +208,18 @@ def test_the_tap_is_all_that_its_recipe_adds() -> None:
 
 
 def test_the_admission_policy_adds_what_kustomize_adds() -> None:
-    """The pods ask for the sidecar by label and annotations too: the policy gives them the same one."""
+    """The pods ask for the sidecar by label and annotations too: the policy gives them
+    the same one.
+    """
     (values,) = load("production-stack/values.yaml")
     (kustomized,) = production_stack([values])
-    (engine, router) = (deployment["spec"]["template"] for deployment in vllm_stack(values))
+    (engine, router) = (
+        deployment["spec"]["template"] for deployment in vllm_stack(values)
+    )
     policy = rendered_policy.policy(IMAGE)
     admitted = admit(policy, {"apiVersion": "v1", "kind": "Pod", **engine})
     assert admitted["spec"]["initContainers"] == [sidecar_of(kustomized)]
-    assert admit(policy, {"apiVersion": "v1", "kind": "Pod", **router})["spec"] == router["spec"]
+    assert (
+        admit(policy, {"apiVersion": "v1", "kind": "Pod", **router})["spec"]
+        == router["spec"]
+    )

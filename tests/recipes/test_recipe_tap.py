@@ -1,4 +1,6 @@
-"""The tap of the chart, with the real exporter: clients get what vLLM answers, over TLS."""
+"""The tap of the chart, with the real exporter: clients get what vLLM answers, over
+TLS.
+"""
 
 import ssl
 import urllib.request
@@ -22,20 +24,33 @@ def read(url: str, context: ssl.SSLContext | None = None) -> str:
         return str(answer.read().decode())
 
 
-def test_clients_reach_vllm_through_the_tap_with_the_certificate_of_the_chart(tmp_path: Path) -> None:
-    """With the files where the Secret puts them; the exporter polls vLLM itself, and reports it."""
+def test_clients_reach_vllm_through_the_tap_with_the_certificate_of_the_chart(
+    tmp_path: Path,
+) -> None:
+    """With the files where the Secret puts them; the exporter polls vLLM itself, and
+    reports it.
+    """
     authority = Authority(tmp_path, "authority")
-    for file, key in zip(authority.issue("localhost"), ("tls.crt", "tls.key"), strict=True):
+    for file, key in zip(
+        authority.issue("localhost"), ("tls.crt", "tls.key"), strict=True
+    ):
         Path(file).rename(tmp_path / key)
     tap = {"enabled": True, "tls": {"existingSecret": "x"}}
     args = rendered_policy.sidecar({**IMAGE, "tap": tap})["args"]
-    port, files = free_port(), "/etc/vllm-specdec-exporter/tap/"
+    port = free_port()
+    files = "/etc/vllm-specdec-exporter/tap/"
     with simulator("--scenario", "healthy") as vllm:
-        places = {"http://127.0.0.1:8000": vllm, "=:9852": f"=127.0.0.1:{port}", files: f"{tmp_path}/"}
+        places = {
+            "http://127.0.0.1:8000": vllm,
+            "=:9852": f"=127.0.0.1:{port}",
+            files: f"{tmp_path}/",
+        }
         for place, here in places.items():
             args = [argument.replace(place, here) for argument in args]
         trusted = ssl.create_default_context(cafile=authority.file)
         with running_exporter(*args, fast=False) as exporter:
-            assert read(f"https://localhost:{port}/version", trusted) == read(f"{vllm}/version")
+            assert read(f"https://localhost:{port}/version", trusted) == read(
+                f"{vllm}/version"
+            )
             exporter.wait_until_up()
             assert exporter.metrics().value("tap_connections_total") == 1.0

@@ -1,4 +1,6 @@
-"""KServe with TLS: vLLM has a certificate that signs itself, and KServe may replace it at any time."""
+"""KServe with TLS: vLLM has a certificate that signs itself, and KServe may replace it
+at any time.
+"""
 
 from pathlib import Path
 
@@ -8,19 +10,32 @@ from recipes.sidecar import loaded, sidecar_of
 from recipes.stacks import llm_inference_service, load
 from support.certificates import self_signed, server_side
 from support.faulty_server import FaultyServer, answer
-from vllm_specdec_exporter.serve.upstream import Upstream
+from vllm_specdec_exporter.upstream.client import Upstream
 
 pytestmark = pytest.mark.full
 
 
 @pytest.mark.parametrize("tls", [True, False])
-async def test_the_recipe_reads_vllm_with_and_without_tls(tmp_path: Path, tls: bool) -> None:
-    """The same recipe: KServe expands the address and whether to verify by its own setting."""
+async def test_the_recipe_reads_vllm_with_and_without_tls(
+    tmp_path: Path, tls: bool
+) -> None:
+    """The same recipe:
+
+    KServe expands the address and whether to verify by its own setting.
+    """
     (pod,) = llm_inference_service(load("kserve/llminferenceservice.yaml"), tls=tls)
     for name in ("first", "second"):
-        files = server_side(self_signed(tmp_path, name, "localhost", "127.0.0.1")) if tls else None
-        with FaultyServer(answer(b"vllm:num_requests_running 0\n"), tls=files) as server:
-            args = [one.replace(":8000", f":{server.port}") for one in sidecar_of(pod)["args"]]
+        if tls:
+            files = server_side(self_signed(tmp_path, name, "localhost", "127.0.0.1"))
+        else:
+            files = None
+        with FaultyServer(
+            answer(b"vllm:num_requests_running 0\n"), tls=files
+        ) as server:
+            args = [
+                one.replace(":8000", f":{server.port}")
+                for one in sidecar_of(pod)["args"]
+            ]
             settings = loaded(args).upstream
             client = Upstream(settings.targets[0], settings)
             try:

@@ -9,7 +9,9 @@ from release.tree import ROOT, build, repository
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the sdist and the wheel of the repository as it is; only to be read."""
+    """The folder with the sdist and the wheel of the repository as it is; only to be
+    read.
+    """
     folder = tmp_path_factory.mktemp("built")
     build(ROOT, folder)
     return folder

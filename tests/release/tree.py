@@ -14,23 +14,33 @@ _SECONDS = 1800.0
 def environment(root: Path, **more: str) -> dict[str, str]:
     """Return an environment in which the package is that of a tree, and no other."""
     kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "GIT_", "MAKE"))
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "GIT_", "MAKE"))
     }
     kept.pop("SOURCE_DATE_EPOCH", None)
     return {
         **kept,
         "PYTHONPATH": str(root / "exporter"),
         "PYTHONDONTWRITEBYTECODE": "1",
-        # A target of the Makefile may use the environment of the tests, and never make it anew.
+        # A target of the Makefile may use the environment of the tests, and never make
+        # it anew.
         "MAKEFLAGS": "--assume-old=.venv/.installed",
         **more,
     }
 
 
-def run(command: Sequence[str | Path], root: Path, **more: str) -> subprocess.CompletedProcess[str]:
+def run(
+    command: Sequence[str | Path], root: Path, **more: str
+) -> subprocess.CompletedProcess[str]:
     """Run a command in a tree, with further variables; return what it did."""
     return subprocess.run(
-        command, cwd=root, env=environment(root, **more), capture_output=True, text=True, timeout=_SECONDS
+        command,
+        cwd=root,
+        env=environment(root, **more),
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
     )
 
 

@@ -42,9 +42,17 @@ def workflow(name: str) -> dict[str, Any]:
 
 def jobs() -> list[tuple[str, str, dict[str, Any]]]:
     """Return all jobs: the name of the workflow, the identifier, the job."""
-    return [(path.stem, name, job) for path in files() for name, job in workflow(path.stem)["jobs"].items()]
+    return [
+        (path.stem, name, job)
+        for path in files()
+        for name, job in workflow(path.stem)["jobs"].items()
+    ]
 
 
 def steps() -> list[Step]:
     """Return all steps."""
-    return [Step(where, name, step) for where, name, job in jobs() for step in job.get("steps", ())]
+    return [
+        Step(where, name, step)
+        for where, name, job in jobs()
+        for step in job.get("steps", ())
+    ]

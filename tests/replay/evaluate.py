@@ -1,8 +1,9 @@
 """The real rules over stored series, in Prometheus's own engine and in simulated time.
 
-A running Prometheus is asked each rule over the whole history at once, in a fraction of the time. What
-depends on how an alert stood at the evaluation before goes one by one, in `promtool test rules`. It compares;
-what it finds different, it prints: so a query with no expected samples tells what there is.
+A running Prometheus is asked each rule over the whole history at once, in a fraction of
+the time. What depends on how an alert stood at the evaluation before goes one by one,
+in `promtool test rules`. It compares; what it finds different, it prints: so a query
+with no expected samples tells what there is.
 """
 
 import json
@@ -25,17 +26,27 @@ from support.prometheus import PrometheusServer
 #: Unix time of minute 0 in the running Prometheus; a day begins then.
 _BEGAN = 18_500 * 86_400
 #: A block for months, so that it takes samples of any of these days.
-_FLAGS = (*worlds_write.FLAGS, *(f"--storage.tsdb.{end}-block-duration=90d" for end in ("min", "max")))
+_FLAGS = (
+    *worlds_write.FLAGS,
+    *(f"--storage.tsdb.{end}-block-duration=90d" for end in ("min", "max")),
+)
 
-_FAILED = re.compile(r'expr: "(?P<expr>.*)", time: .*,\s*\n\s*exp:\s?.*\n\s*got:\s?(?P<got>.*)')
-_SAMPLE = re.compile(r"(?P<labels>\{[^}]*\}|\w+(?:\{[^}]*\})?) (?P<value>[-+.\dE]+|NaN)")
+_FAILED = re.compile(
+    r'expr: "(?P<expr>.*)", time: .*,\s*\n\s*exp:\s?.*\n\s*got:\s?(?P<got>.*)'
+)
+_SAMPLE = re.compile(
+    r"(?P<labels>\{[^}]*\}|\w+(?:\{[^}]*\})?) (?P<value>[-+.\dE]+|NaN)"
+)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 Sample = tuple[dict[str, str], float]
 
 
-def run(storage: Storage, minute: int, queries: Sequence[str], interval: int) -> dict[str, list[Sample]]:
-    """Evaluate all alerts but a tap's from the beginning on; return what each query yields at a minute.
+def run(
+    storage: Storage, minute: int, queries: Sequence[str], interval: int
+) -> dict[str, list[Sample]]:
+    """Evaluate all alerts but a tap's from the beginning on; return what each query
+    yields at a minute.
 
     Raises:
         AssertionError: promtool failed in another way than by finding samples.
@@ -44,10 +55,18 @@ def run(storage: Storage, minute: int, queries: Sequence[str], interval: int) ->
     others = {_title(rule) for group in groups for rule in group["rules"]} - stepwise
     found = _asked(storage, minute // interval * interval, interval, others)
     groups = [
-        {**group, "rules": [rule for rule in group["rules"] if _title(rule) in stepwise]} for group in groups
+        {
+            **group,
+            "rules": [rule for rule in group["rules"] if _title(rule) in stepwise],
+        }
+        for group in groups
     ]
     words = set(re.findall(r"[\w:]+", str((groups, queries))))
-    series = {key: _texts(samples) for key, samples in storage.series.items() if key[0] in words}
+    series = {
+        key: _texts(samples)
+        for key, samples in storage.series.items()
+        if key[0] in words
+    }
     for key, rows in found.series.items():
         if key[0] in words:
             series[key] = _texts(rows.tolist(), interval // storage.step)
@@ -55,17 +74,22 @@ def run(storage: Storage, minute: int, queries: Sequence[str], interval: int) ->
         "interval": f"{storage.step}m",
         "input_series": [
             {
-                "series": name + "{" + ",".join(f"{key}={json.dumps(value)}" for key, value in labels) + "}",
+                "series": name
+                + "{"
+                + ",".join(f"{key}={json.dumps(value)}" for key, value in labels)
+                + "}",
                 "values": " ".join(_runs(texts)),
             }
             for (name, labels), texts in series.items()
         ],
         "promql_expr_test": [
-            {"expr": query, "eval_time": f"{minute}m", "exp_samples": []} for query in queries
+            {"expr": query, "eval_time": f"{minute}m", "exp_samples": []}
+            for query in queries
         ],
     }
     with tempfile.TemporaryDirectory() as folder:
-        rules, path = Path(folder, "rules.json"), Path(folder, "test.json")
+        rules = Path(folder, "rules.json")
+        path = Path(folder, "test.json")
         document = {
             "rule_files": [str(rules)],
             "evaluation_interval": f"{interval}m",
@@ -73,19 +97,29 @@ def run(storage: Storage, minute: int, queries: Sequence[str], interval: int) ->
             "tests": [test],
         }
         rules.write_text(json.dumps({"groups": groups}), encoding="utf-8")
-        path.write_text(json.dumps(document), encoding="utf-8")  # JSON is YAML, and quickly written
+        # JSON is YAML, and quickly written
+        path.write_text(json.dumps(document), encoding="utf-8")
         return _read(run_tests(path), queries)
 
 
 @cache
 def _rules() -> tuple[list[dict[str, Any]], frozenset[str]]:
-    """Return the groups that are evaluated, and the rules that depend on how alerts stood before."""
+    """Return the groups that are evaluated, and the rules that depend on how alerts
+    stood before.
+    """
     # No pod has a tap, and a rule without series costs as much as others.
     groups = needed_groups(
-        (name for name in alert_names() if not re.search("Tap|Requests", name)), texts=False
+        (name for name in alert_names() if not re.search("Tap|Requests", name)),
+        texts=False,
     )
-    before = [rule for group in groups for rule in group["rules"] if "ALERTS" in rule["expr"]]
-    told = (name for rule in before for name in re.findall('alertname="(.*?)"', rule["expr"]))
+    before = [
+        rule for group in groups for rule in group["rules"] if "ALERTS" in rule["expr"]
+    ]
+    told = (
+        name
+        for rule in before
+        for name in re.findall('alertname="(.*?)"', rule["expr"])
+    )
     return groups, frozenset((*map(_title, before), *told))
 
 
@@ -93,17 +127,22 @@ def _title(rule: dict[str, Any]) -> str:
     return str(rule.get("record") or rule["alert"])
 
 
-def _asked(storage: Storage, minute: int, interval: int, names: set[str]) -> worlds_pods.Storage:
+def _asked(
+    storage: Storage, minute: int, interval: int, names: set[str]
+) -> worlds_pods.Storage:
     """Return what rules of these names give, until a minute."""
     scrapes = minute // storage.step + 1
     times = _BEGAN + 60.0 * storage.step * np.arange(scrapes)
-    series, words = {}, set(re.findall(r"[\w:]+", str(_rules()[0])))
+    series = {}
+    words = set(re.findall(r"[\w:]+", str(_rules()[0])))
     for (name, labels), samples in storage.series.items():
         if name not in words:
             continue
         rows = np.full(scrapes, np.nan)
         rows[: len(samples)] = samples[:scrapes]
-        series[name, labels] = rows + _BEGAN if name.endswith("_timestamp_seconds") else rows
+        series[name, labels] = (
+            rows + _BEGAN if name.endswith("_timestamp_seconds") else rows
+        )
     with PrometheusServer(flags=_FLAGS) as prometheus:
         worlds_write.push(prometheus.url, times, series, markers=False)
         return worlds_rules.evaluate(prometheus, times, names, interval // storage.step)
@@ -111,7 +150,8 @@ def _asked(storage: Storage, minute: int, interval: int, names: set[str]) -> wor
 
 def _read(text: str, queries: Sequence[str]) -> dict[str, list[Sample]]:
     """Read what promtool complains of."""
-    # It must not be taken for silence: promtool loads no more than 10,000 samples for a query, for one.
+    # It must not be taken for silence: promtool loads no more than 10,000 samples for a
+    # query, for one.
     assert "err:" not in text, text[:2000]
     found: dict[str, list[Sample]] = {query: [] for query in queries}
     for match in _FAILED.finditer(text):
@@ -129,7 +169,9 @@ def _samples(text: str) -> Iterator[Sample]:
 
 
 def _texts(samples: Iterable[float], every: int = 0) -> Iterator[str]:
-    """Yield promtool's notation of what is scraped, or of what a rule gives `every` so many scrapes."""
+    """Yield promtool's notation of what is scraped, or of what a rule gives `every` so
+    many scrapes.
+    """
     before = "_"
     for value in samples:
         text = "_" if math.isnan(value) else repr(value)

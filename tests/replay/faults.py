@@ -1,6 +1,8 @@
-"""Faults, each in a service of its own that was healthy before: what happens, and which alert must tell.
+"""Faults, each in a service of its own that was healthy before: what happens, and which
+alert must tell.
 
-A service is a namespace; its fault begins at `START`, a day later where it is compared with yesterday.
+A service is a namespace; its fault begins at `START`, a day later where it is compared
+with yesterday.
 """
 
 from collections.abc import Callable
@@ -16,7 +18,8 @@ from vllm_specdec_exporter.economics.profiles import Hardware
 from vllm_specdec_exporter.observe.pipeline import Settings
 
 MODEL = "meta-llama/Llama-3.3-70B-Instruct"
-#: Minute at which the fault begins, in the short and in the long world, and minutes that it lasts.
+#: Minute at which the fault begins, in the short and in the long world, and minutes
+#: that it lasts.
 START = {"short": 80, "long": 1500}
 LASTS = {"short": 122, "long": 240}
 #: Minutes from scrape to scrape, and from evaluation to evaluation.
@@ -25,7 +28,8 @@ EVALUATED = {"short": 1, "long": 4}
 #: So that it begins in the morning.
 _CLOCK = {"short": 10 * 60 - 80, "long": 9 * 60}
 
-#: Conditions now, minutes since the fault began (from 0 up), and the number of the replica.
+#: Conditions now, minutes since the fault began (from 0 up), and the number of the
+#: replica.
 Change = Callable[[Conditions, int, int], Conditions | None]
 
 
@@ -57,12 +61,16 @@ def _first(**changes: object) -> Change:
 def _acceptance(by: float, replicas: int = 9) -> Change:
     """Return a change of the acceptance of the first replicas."""
     return lambda now, _since, replica: (
-        replace(now, acceptance=shifted(now.acceptance, by)) if replica < replicas else now
+        replace(now, acceptance=shifted(now.acceptance, by))
+        if replica < replicas
+        else now
     )
 
 
 def _slowly(by: float, minutes: float) -> Change:
-    """Return a change of acceptance by a little every minute, so that no moment stands out."""
+    """Return a change of acceptance by a little every minute, so that no moment stands
+    out.
+    """
     return lambda now, since, _replica: replace(
         now, acceptance=shifted(now.acceptance, by * min(1.0, since / minutes))
     )
@@ -73,20 +81,30 @@ def _quantized(now: Conditions, since: int, replica: int) -> Conditions:
     if since < 6 * (replica + 1):
         return replace(now, serving="refused", running=0.0)
     started = since == 6 * (replica + 1)
-    return replace(now, acceptance=shifted(now.acceptance, -0.09), restart=started, version="0.33.0")
+    return replace(
+        now,
+        acceptance=shifted(now.acceptance, -0.09),
+        restart=started,
+        version="0.33.0",
+    )
 
 
 def _seldom(now: Conditions, since: int, _replica: int) -> Conditions:
-    """Losing a little for most of the time, never for long enough for anything else to last.
+    """Losing a little for most of the time, never for long enough for anything else to
+    last.
 
     Only a precise calibration can tell.
     """
-    return replace(now, acceptance=(0.46, 0.25, 0.1)) if since % 20 < 12 else now
+    if since % 20 < 12:
+        return replace(now, acceptance=(0.46, 0.25, 0.1))
+    return now
 
 
 def _with_k(*acceptance: float) -> Change:
     """Return a restart with another K."""
-    return lambda now, since, _replica: replace(now, acceptance=acceptance, restart=since == 0)
+    return lambda now, since, _replica: replace(
+        now, acceptance=acceptance, restart=since == 0
+    )
 
 
 def _others(**changes: object) -> Change:
@@ -94,38 +112,96 @@ def _others(**changes: object) -> Change:
     return lambda now, _since, replica: replace(now, **changes) if replica else now  # type: ignore[arg-type]
 
 
-_DRAFT_MODEL, _NGRAM = settings("draft_model", 3), settings("ngram", 3)
+_DRAFT_MODEL = settings("draft_model", 3)
+_NGRAM = settings("ngram", 3)
 #: Default installs: the time of a step is modelled, or the server's own.
-_MODELLED, _OBSERVED = (settings(hardware=Hardware(*parse_machine("4xh100"))) for _ in range(2))
+_MODELLED, _OBSERVED = (
+    settings(hardware=Hardware(*parse_machine("4xh100"))) for _ in range(2)
+)
 _COLLAPSE, _POOR, _BAD, _LOOPS = (
     _all(acceptance=ratios)
-    for ratios in ((0.02, 0.01, 0.01), (0.45, 0.4, 0.4), (0.15, 0.1, 0.1), (0.995, 0.995, 0.995))
+    for ratios in (
+        (0.02, 0.01, 0.01),
+        (0.45, 0.4, 0.4),
+        (0.15, 0.1, 0.1),
+        (0.995, 0.995, 0.995),
+    )
 )
 _LARGE_BATCH = _all(running=250.0, acceptance=(0.30, 0.40, 0.35))
 
 FAULTS: tuple[Fault, ...] = (
     Fault("collapse", "Harmful", "critical", _COLLAPSE, 9, settings=_DRAFT_MODEL),
-    Fault("collapse-by-a-modelled-step", "Harmful", "critical", _COLLAPSE, 9, settings=_MODELLED),
-    Fault("collapse-by-an-observed-step", "Harmful", "critical", _COLLAPSE, 9, settings=_OBSERVED),
-    Fault("collapse-of-a-cheap-drafter", "Collapsed", "warning", _COLLAPSE, 10, settings=_NGRAM),
+    Fault(
+        "collapse-by-a-modelled-step",
+        "Harmful",
+        "critical",
+        _COLLAPSE,
+        9,
+        settings=_MODELLED,
+    ),
+    Fault(
+        "collapse-by-an-observed-step",
+        "Harmful",
+        "critical",
+        _COLLAPSE,
+        9,
+        settings=_OBSERVED,
+    ),
+    Fault(
+        "collapse-of-a-cheap-drafter",
+        "Collapsed",
+        "warning",
+        _COLLAPSE,
+        10,
+        settings=_NGRAM,
+    ),
     Fault("sudden-drop", "AcceptanceDropped", "warning", _acceptance(-0.3), 10),
     Fault("slow-decay", "Harmful", "critical", _slowly(-0.75, 120), 120),
-    Fault("poor-draft-model", "AcceptanceLow", "warning", _POOR, 50, settings=_DRAFT_MODEL),
+    Fault(
+        "poor-draft-model", "AcceptanceLow", "warning", _POOR, 50, settings=_DRAFT_MODEL
+    ),
     Fault("disable-by-the-rule", "Disable", "warning", _BAD, 25, settings=_DRAFT_MODEL),
     Fault("no-k-pays-in-large-batches", "Disable", "warning", _LARGE_BATCH, 60),
     Fault("repetition-loops", "AcceptanceAbnormallyHigh", "warning", _LOOPS, 50),
-    Fault("one-replica-worse", "EngineOutlier", "warning", _acceptance(-0.3, 1), 110, replicas=3),
+    Fault(
+        "one-replica-worse",
+        "EngineOutlier",
+        "warning",
+        _acceptance(-0.3, 1),
+        110,
+        replicas=3,
+    ),
     Fault("exporters-die", "MonitoringLost", "critical", _all(scraped=False), 7),
     Fault("one-exporter-dies", "ExporterDown", "warning", _first(scraped=False), 12),
     Fault("exporters-vanish", "MonitoringLost", "critical", _all(target=False), 17),
-    Fault("servers-time-out", "MonitoringLost", "critical", _all(serving="timeout"), 15),
-    Fault("one-server-refuses", "UpstreamUnreachable", "warning", _first(serving="refused"), 50),
-    Fault("unknown-metrics", "MonitoringLost", "critical", _all(serving="unrecognized"), 15),
+    Fault(
+        "servers-time-out", "MonitoringLost", "critical", _all(serving="timeout"), 15
+    ),
+    Fault(
+        "one-server-refuses",
+        "UpstreamUnreachable",
+        "warning",
+        _first(serving="refused"),
+        50,
+    ),
+    Fault(
+        "unknown-metrics",
+        "MonitoringLost",
+        "critical",
+        _all(serving="unrecognized"),
+        15,
+    ),
     Fault("polls-hang", "MonitoringLost", "critical", _all(current=False), 20),
-    Fault("polls-of-one-hang", "UpstreamUnreachable", "warning", _first(current=False), 20),
+    Fault(
+        "polls-of-one-hang", "UpstreamUnreachable", "warning", _first(current=False), 20
+    ),
     Fault("thresholds-lost", "RulesBlind", "warning", _all(thresholds=False), 25),
-    Fault("bad-configuration", "ConfigReloadFailed", "warning", _all(configured=False), 12),
-    Fault("one-sidecar-missing", "SidecarMissing", "warning", _others(target=False), 20),
+    Fault(
+        "bad-configuration", "ConfigReloadFailed", "warning", _all(configured=False), 12
+    ),
+    Fault(
+        "one-sidecar-missing", "SidecarMissing", "warning", _others(target=False), 20
+    ),
     Fault("drafting-stops", "Bypassed", "warning", _all(drafted=0.0), 40),
     Fault(
         "k-too-large",
@@ -137,10 +213,34 @@ FAULTS: tuple[Fault, ...] = (
         settings=settings(k=7),
         begins=80,
     ),
-    Fault("k-too-small", "KChangeAdvised", "warning", _with_k(0.80), 1500, world="long", begins=80),
-    Fault("losing-now-and-then", "ObjectiveBurning", "warning", _seldom, 120, settings=settings(error=0.04)),
-    Fault("quantized-rollout", "AcceptanceDropped", "warning", _quantized, 110, world="long"),
-    Fault("erosion", "SpeedupRegressed", "warning", _slowly(-0.25, 90), 200, world="long"),
+    Fault(
+        "k-too-small",
+        "KChangeAdvised",
+        "warning",
+        _with_k(0.80),
+        1500,
+        world="long",
+        begins=80,
+    ),
+    Fault(
+        "losing-now-and-then",
+        "ObjectiveBurning",
+        "warning",
+        _seldom,
+        120,
+        settings=settings(error=0.04),
+    ),
+    Fault(
+        "quantized-rollout",
+        "AcceptanceDropped",
+        "warning",
+        _quantized,
+        110,
+        world="long",
+    ),
+    Fault(
+        "erosion", "SpeedupRegressed", "warning", _slowly(-0.25, 90), 200, world="long"
+    ),
 )
 
 
@@ -148,21 +248,31 @@ FAULTS: tuple[Fault, ...] = (
 def play(world: str) -> Storage:
     """Return what Prometheus has of all services of a world."""
     storage = Storage(SCRAPED[world])
-    start, minutes = START[world], START[world] + LASTS[world]
+    start = START[world]
+    minutes = START[world] + LASTS[world]
     for number, fault in enumerate(f for f in FAULTS if f.world == world):
         slow = list(wandering(np.random.default_rng(number), minutes, 0.01, 6.0))
         for replica in range(fault.replicas):
 
             def story(
-                minute: int, fault: Fault = fault, slow: list[float] = slow, replica: int = replica
+                minute: int,
+                fault: Fault = fault,
+                slow: list[float] = slow,
+                replica: int = replica,
             ) -> Conditions | None:
                 base = _before(fault)
                 now = healthy(minute + _CLOCK[world], slow[minute], base)
                 since = minute - (start if fault.begins is None else fault.begins)
-                return fault.change(now, since, replica) if since >= 0 else now
+                if since >= 0:
+                    return fault.change(now, since, replica)
+                return now
 
             Replica(
-                MODEL, fault.name, f"{fault.name}-{replica}", fault.settings, seed=100 * number + replica
+                MODEL,
+                fault.name,
+                f"{fault.name}-{replica}",
+                fault.settings,
+                seed=100 * number + replica,
             ).play(storage, story, range(minutes))
     return storage
 

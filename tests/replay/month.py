@@ -1,4 +1,6 @@
-"""Eight days of a healthy service: noise, idle nights, weekends, bursts, deployments, crashes."""
+"""Eight days of a healthy service: noise, idle nights, weekends, bursts, deployments,
+crashes.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -11,7 +13,8 @@ from replay.traffic import Conditions, healthy, wandering
 #: A week, and a day that is compared with a week ago.
 DAYS = 8
 MINUTES = DAYS * 1440
-MODEL, NAMESPACE = "meta-llama/Llama-3.3-70B-Instruct", "chat"
+MODEL = "meta-llama/Llama-3.3-70B-Instruct"
+NAMESPACE = "chat"
 SLOTS = 2
 #: How long a model loads.
 LOADING = 6
@@ -19,7 +22,9 @@ LOADING = 6
 
 @dataclass(frozen=True)
 class Life:
-    """A version of a pod from its start to its end, in minutes of these days; the next starts at `end`."""
+    """A version of a pod from its start to its end, in minutes of these days; the next
+    starts at `end`.
+    """
 
     slot: int
     number: int
@@ -29,13 +34,17 @@ class Life:
 
 
 def lives(random: np.random.Generator) -> Iterator[Life]:
-    """Yield the pods of all deployments: one every two to four days at working hours, rolling."""
+    """Yield the pods of all deployments: one every two to four days at working hours,
+    rolling.
+    """
     for slot in range(SLOTS):
-        start, number = 0, 0
+        start = 0
+        number = 0
         for day in _deployments(np.random.default_rng(7)):
             end = day * 1440 + 10 * 60 + 15 * slot
             yield Life(slot, number, start, end, f"0.{30 + number // 3}.0")
-            start, number = end, number + 1
+            start = end
+            number = number + 1
         yield Life(slot, number, start, MINUTES, f"0.{30 + number // 3}.0")
 
 
@@ -55,16 +64,21 @@ def play(seed: int, step: int = 2) -> Storage:
     for life in lives(random):
         own = list(wandering(random, life.end - life.start, 0.008, 0.5))
         story = _story(life, slow, own, bursts, crashes, random)
-        # Two of three deployments restart the pod in place, as a StatefulSet's keep their names. Each
-        # further pod makes all queries slower, also where it is long gone.
+        # Two of three deployments restart the pod in place, as a StatefulSet's keep
+        # their names. Each further pod makes all queries slower, also where it is long
+        # gone.
         pod = f"llama-{life.slot}-{life.number // 3}"
-        replica = Replica(MODEL, NAMESPACE, pod, settings(), seed=seed + 31 * life.number)
+        replica = Replica(
+            MODEL, NAMESPACE, pod, settings(), seed=seed + 31 * life.number
+        )
         replica.play(storage, story, range(life.start, life.end))
     return storage
 
 
 def _bursts(random: np.random.Generator) -> list[float]:
-    """Return a factor on the load by minute: weekends at half, and now and then an hour at 1.5."""
+    """Return a factor on the load by minute: weekends at half, and now and then an hour
+    at 1.5.
+    """
     factor = [0.5 if minute // 1440 % 7 in (5, 6) else 1.0 for minute in range(MINUTES)]
     for start in random.integers(0, MINUTES - 60, 2 * DAYS):
         for minute in range(start, start + 60):
@@ -86,12 +100,18 @@ def _story(
     def story(minute: int) -> Conditions:
         nonlocal down_until, fresh
         if minute in crashes and life.slot == 0:
-            down_until, fresh = minute + LOADING, True
+            down_until = minute + LOADING
+            fresh = True
         now = healthy(minute, slow[minute] + own[minute - life.start])
         running = now.running * bursts[minute]
         if running < 0.5 and random.random() < 0.7:
             running = 0.0  # nights are mostly idle
-        now = replace(now, running=running, version=life.version, scraped=bool(random.random() > 0.001))
+        now = replace(
+            now,
+            running=running,
+            version=life.version,
+            scraped=bool(random.random() > 0.001),
+        )
         if minute < down_until:
             return replace(now, running=0.0, serving="refused")
         if fresh:

@@ -1,4 +1,6 @@
-"""What people get of alerts: a real Alertmanager, its committed routes and inhibitions, a faster clock."""
+"""What people get of alerts: a real Alertmanager, its committed routes and inhibitions,
+a faster clock.
+"""
 
 import tempfile
 import time
@@ -15,14 +17,16 @@ from support.alertmanager import AlertmanagerServer
 #: What is a minute in production takes a quarter of a second.
 FACTOR = 240.0
 _MINUTE = 60 / FACTOR
-#: Who is written to; decisions go to a program as well, which is no person, and hints wait for hours.
+#: Who is written to; decisions go to a program as well, which is no person, and hints
+#: wait for hours.
 _PEOPLE = ("page", "ticket")
 
-#: The slowest route: tickets wait for a quarter of an hour, and for half an hour after another.
+#: The slowest route: tickets wait for a quarter of an hour, and for half an hour after
+#: another.
 _WAITS = 46
 
-#: A namespace, an alert without prefix, its severity, the minute at which it begins to fire, and that at
-#: which it no longer does; None if it goes on.
+#: A namespace, an alert without prefix, its severity, the minute at which it begins to
+#: fire, and that at which it no longer does; None if it goes on.
 Fired = tuple[str, str, str, int, int | None]
 
 
@@ -31,17 +35,24 @@ def notifications(fired: Iterable[Fired]) -> Counter[str]:
     with tempfile.TemporaryDirectory() as folder, receivers() as received:
         with AlertmanagerServer(_configuration(Path(folder), received.http)) as manager:
             _fire(manager, list(fired))
-        told = [one for one in received.deliveries if one.path.removeprefix("/") in _PEOPLE]
+        told = [
+            one for one in received.deliveries if one.path.removeprefix("/") in _PEOPLE
+        ]
     return Counter(one.body["groupLabels"]["namespace"] for one in told)
 
 
 def _configuration(folder: Path, http: str) -> dict[str, Any]:
-    """Return the committed configuration on the faster clock, which writes to people by webhook."""
+    """Return the committed configuration on the faster clock, which writes to people by
+    webhook.
+    """
     write_secrets(folder, http)
     found = faster_config(Addresses(folder, http), FACTOR)
     _without_repeats(found["route"])
     found["receivers"] = [
-        {"name": each["name"], "webhook_configs": [{"url": f"{http}/{each['name']}", **_as_shipped(each)}]}
+        {
+            "name": each["name"],
+            "webhook_configs": [{"url": f"{http}/{each['name']}", **_as_shipped(each)}],
+        }
         for each in found["receivers"]
     ]
     return found
@@ -55,26 +66,40 @@ def _without_repeats(route: dict[str, Any]) -> None:
 
 def _as_shipped(receiver: dict[str, Any]) -> dict[str, bool]:
     """Return whether a receiver posts what has ended, by its channel."""
-    return {"send_resolved": any(one["send_resolved"] for one in receiver.get("slack_configs", ()))}
+    return {
+        "send_resolved": any(
+            one["send_resolved"] for one in receiver.get("slack_configs", ())
+        )
+    }
 
 
 def _fire(manager: AlertmanagerServer, fired: list[Fired]) -> None:
     minutes = {minute for one in fired for minute in one[3:] if minute is not None}
-    begun, first = time.time(), min(minutes)
+    begun = time.time()
+    first = min(minutes)
     for minute in (*sorted(minutes), max(minutes) + _WAITS):
         now = begun + (minute - first) * _MINUTE
         time.sleep(max(0.0, now - time.time()))
         new = [_alert(one, now, now + 3600) for one in fired if one[3] == minute]
-        over = [_alert(one, begun + (one[3] - first) * _MINUTE, now) for one in fired if one[4] == minute]
+        over = [
+            _alert(one, begun + (one[3] - first) * _MINUTE, now)
+            for one in fired
+            if one[4] == minute
+        ]
         if new or over:
             manager.post(*new, *over)
 
 
 def _alert(fired: Fired, begins: float, ends: float) -> dict[str, Any]:
-    """Return an alert as Prometheus sends it, with the time until which it holds unless told anew."""
+    """Return an alert as Prometheus sends it, with the time until which it holds unless
+    told anew.
+    """
     place, name, severity, *_ = fired
     stamps = {
         key: datetime.fromtimestamp(at, UTC).isoformat()
         for key, at in (("startsAt", begins), ("endsAt", ends))
     }
-    return {**alert(rule(name, severity=severity), cluster="", namespace=place), **stamps}
+    return {
+        **alert(rule(name, severity=severity), cluster="", namespace=place),
+        **stamps,
+    }

@@ -1,6 +1,8 @@
-"""Histories of three readers who had not seen the rules: what each demanded, and what comes of it.
+"""Histories of three readers who had not seen the rules: what each demanded, and what
+comes of it.
 
-Alerts are without prefix, times in minutes from the fault until the first alert of that severity fires.
+Alerts are without prefix, times in minutes from the fault until the first alert of that
+severity fires.
 """
 
 from dataclasses import dataclass, replace
@@ -26,7 +28,9 @@ class History:
     pages: int = 1  # how often an alert that pages begins
 
 
-def _page(name: str, story: s.Story, after: int, by: str = "Harmful", since: int = 80) -> History:
+def _page(
+    name: str, story: s.Story, after: int, by: str = "Harmful", since: int = 80
+) -> History:
     """Return a history whose page was demanded."""
     return History(name, story, "page", "page", by, after, since)
 
@@ -39,11 +43,18 @@ def _silent(name: str, story: s.Story) -> History:
     return History(name, story, "silent")
 
 
-_SOME = "a page is for a namespace without any monitoring: the other replicas still judge the model"
-_NO_COUNTERS = (
-    "answers without counters are known to be such, and a ticket; what is not measured does not page"
+_SOME = (
+    "a page is for a namespace without any monitoring: the other replicas still judge "
+    "the model"
 )
-_UNTOLD = "without --spec.config speculation counts as switched off; a ticket says that it paid"
+_NO_COUNTERS = (
+    "answers without counters are known to be such, and a ticket; what is not measured "
+    "does not page"
+)
+_UNTOLD = (
+    "without --spec.config speculation counts as switched off; a ticket says that it "
+    "paid"
+)
 _MODEL = "a page is for a model that loses; this one gains as a whole"
 
 HISTORIES = (
@@ -52,7 +63,7 @@ HISTORIES = (
     History(
         "a-full-batch-by-an-estimate",
         s.batch(replace(s.FULL, speedup=0.86, basis="modelled")),
-        *("ticket", "page", "Harmful", 8, 110),
+        "ticket", "page", "Harmful", 8, 110,
         "an estimate whose whole interval is below 1 pages, as documented",
     ),
     _silent("drafts-are-off-above-a-batch", s.NIGHTS),
@@ -65,27 +76,32 @@ HISTORIES = (
     _ticket("an-old-head-on-a-quantized-canary", s.CANARY, 47, "EngineOutlier"),
     _ticket("a-hot-node-of-six", s.HOT_NODE, 70, "ObjectiveBurning"),
     History(
-        "one-node-of-six-accepts-little", s.BAD_NODE, "page", "ticket", "EngineOutlier", 45, why=_MODEL
+        "one-node-of-six-accepts-little", s.BAD_NODE, "page", "ticket", (
+            "EngineOutlier"
+        ), 45, why=_MODEL
     ),
     History(
         "a-schedule-that-was-not-loaded",
         s.NOT_LOADED,
-        *("page", "ticket", "Harmful", 34),
+        "page", "ticket", "Harmful", 34,
         why="7 % slower is a ticket: severe_speedup, from which on it pages, is 0.9",
     ),
     # Of the second.
     History(
         "half-of-the-fleet-has-an-old-head",
         s.HALF_OLD,
-        *("page", "ticket", "AcceptanceDropped", 12),
+        "page", "ticket", "AcceptanceDropped", 12,
         why=_MODEL,
     ),
     _silent("it-may-pay-by-night-only", s.by_day(s.GUESSED)),
     History(
         "it-pays-by-night-only",
         s.by_day(s.BUSY),
-        *("ticket", "page", "Harmful", 5),
-        why="calibrated to lose 12 % pages, as documented; twenty minutes of no loss at noon end the page",
+        "ticket", "page", "Harmful", 5,
+        why=(
+            "calibrated to lose 12 % pages, as documented; twenty minutes of no loss "
+            "at noon end the page"
+        ),
         pages=2,
     ),
     _silent("long-prompts-and-no-drafts", s.CONTEXTS),
@@ -105,8 +121,11 @@ HISTORIES = (
     History(
         "a-weekend-without-traffic",
         s.weekend,
-        *("silent", "ticket", "MonitoringLost", 65),
-        why="two hours without exporters and without vLLM: scaled to zero, or a lost target; one ticket asks",
+        "silent", "ticket", "MonitoringLost", 65,
+        why=(
+            "two hours without exporters and without vLLM: scaled to zero, or a lost "
+            "target; one ticket asks"
+        ),
     ),
 )  # fmt: skip
 #: Notifications of all of them, on a quiet machine.

@@ -1,4 +1,6 @@
-"""From what servers count to what Prometheus has of it, through the exporter's own pipeline and table."""
+"""From what servers count to what Prometheus has of it, through the exporter's own
+pipeline and table.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -48,9 +50,13 @@ Labels = tuple[tuple[str, str], ...]
 
 
 def settings(
-    method: str = "eagle3", k: int = 3, error: float = 0.15, hardware: Hardware | None = None
+    method: str = "eagle3",
+    k: int = 3,
+    error: float = 0.15,
+    hardware: Hardware | None = None,
 ) -> Settings:
-    """Return the settings of an exporter with `--spec.config`, with one window of 5 minutes.
+    """Return the settings of an exporter with `--spec.config`, with one window of 5
+    minutes.
 
     It is calibrated, unless it is told the hardware.
     """
@@ -74,12 +80,16 @@ def settings(
 
 @dataclass
 class Storage:
-    """What Prometheus has stored: by series, a sample every `step` minutes, NaN where there is none."""
+    """What Prometheus has stored: by series, a sample every `step` minutes, NaN where
+    there is none.
+    """
 
     step: int = 1
     series: dict[tuple[str, Labels], list[float]] = field(default_factory=dict)
 
-    def put(self, name: str, labels: Mapping[str, str], minute: int, value: float) -> None:
+    def put(
+        self, name: str, labels: Mapping[str, str], minute: int, value: float
+    ) -> None:
         """Store a sample. Labels of a series come in the same order every time."""
         key = (name, tuple(label for label in labels.items() if label[1]))
         samples = self.series.setdefault(key, [])
@@ -104,12 +114,27 @@ class Replica:
         return tuple(self.settings.thresholds.items())
 
     def play(
-        self, storage: Storage, story: Callable[[int], Conditions | None], minutes: Iterable[int]
+        self,
+        storage: Storage,
+        story: Callable[[int], Conditions | None],
+        minutes: Iterable[int],
     ) -> None:
-        """Let the story run, and store what Prometheus scrapes; nothing while it says None (no such pod)."""
+        """Let the story run, and store what Prometheus scrapes; nothing while it says
+        None (no such pod).
+        """
         random = np.random.default_rng(self.seed)
-        target = {"job": JOB, "instance": f"{self.pod}:9850", "namespace": self.namespace, "pod": self.pod}
-        beside = {**target, "job": "vllm", "instance": f"{self.pod}:8000", "model_name": self.model}
+        target = {
+            "job": JOB,
+            "instance": f"{self.pod}:9850",
+            "namespace": self.namespace,
+            "pod": self.pod,
+        }
+        beside = {
+            **target,
+            "job": "vllm",
+            "instance": f"{self.pod}:8000",
+            "model_name": self.model,
+        }
         engine = Engine(EngineKey(self.model, "0"), random)
         states: dict[EngineKey, pipeline.EngineState] = {}
         errors: dict[str, float] = {}
@@ -124,15 +149,26 @@ class Replica:
             reading = Reading("vllm-v1", (engine.advance(now, storage.step),))
             if not now.serving:
                 for position, value in enumerate(engine.positions):
-                    own = {**beside, "position": str(position), "engine": engine.key.engine}
-                    storage.put("vllm:spec_decode_num_accepted_tokens_per_pos_total", own, minute, value)
+                    own = {
+                        **beside,
+                        "position": str(position),
+                        "engine": engine.key.engine,
+                    }
+                    storage.put(
+                        "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+                        own,
+                        minute,
+                        value,
+                    )
             time = START + 60.0 * minute
             results: tuple[pipeline.EngineResult, ...] = ()
             if now.serving:
                 states = pipeline.interrupt(states)
                 errors[now.serving] = errors.get(now.serving, 0.0) + 12.0 * storage.step
             elif now.current:
-                states, results = pipeline.process_reading(states, reading, time, self.settings, now.version)
+                states, results = pipeline.process_reading(
+                    states, reading, time, self.settings, now.version
+                )
                 succeeded = time
             if not now.target:
                 continue
@@ -153,21 +189,47 @@ class Replica:
         succeeded: float,
     ) -> None:
         storage.put("vllm_specdec_up", target, minute, float(not now.serving))
-        storage.put("vllm_specdec_last_success_timestamp_seconds", target, minute, succeeded - START)
-        storage.put("vllm_specdec_config_last_reload_successful", target, minute, float(now.configured))
+        storage.put(
+            "vllm_specdec_last_success_timestamp_seconds",
+            target,
+            minute,
+            succeeded - START,
+        )
+        storage.put(
+            "vllm_specdec_config_last_reload_successful",
+            target,
+            minute,
+            float(now.configured),
+        )
         for reason in ("refused", "timeout", "unrecognized"):
             labels = {**target, "reason": reason}
-            storage.put("vllm_specdec_poll_errors_total", labels, minute, errors.get(reason, 0.0))
+            storage.put(
+                "vllm_specdec_poll_errors_total",
+                labels,
+                minute,
+                errors.get(reason, 0.0),
+            )
         if now.thresholds:
             for name, value in self._thresholds:
-                storage.put("vllm_specdec_threshold", {**target, "threshold": name}, minute, value)
+                storage.put(
+                    "vllm_specdec_threshold",
+                    {**target, "threshold": name},
+                    minute,
+                    value,
+                )
 
     def _engine(
-        self, storage: Storage, result: pipeline.EngineResult, target: dict[str, str], minute: int
+        self,
+        storage: Storage,
+        result: pipeline.EngineResult,
+        target: dict[str, str],
+        minute: int,
     ) -> None:
         own = {**target, "model_name": result.model_name, "engine": result.engine}
         carriers = {Scope.ENGINE: [(own, result)]}
-        carriers[Scope.WINDOW] = [({**own, "window": one.window}, one) for one in result.windows]
+        carriers[Scope.WINDOW] = [
+            ({**own, "window": one.window}, one) for one in result.windows
+        ]
         for row in ROWS:
             for of, carrier in carriers.get(row.scope, ()):
                 for values, value in row.samples(carrier):

@@ -1,6 +1,8 @@
-"""Injected faults: each is found by the right alert, and in the time that the documentation promises.
+"""Injected faults: each is found by the right alert, and in the time that the
+documentation promises.
 
-`UPDATE_GOLDEN=1 pytest tests/replay/test_faults.py` writes the tables of docs/reference/detection.md anew.
+`UPDATE_GOLDEN=1 pytest tests/replay/test_faults.py` writes the tables of
+docs/reference/detection.md anew.
 """
 
 import os
@@ -29,7 +31,8 @@ def fired(world: str) -> dict[str, list[Firing]]:
     """What fired in each service of a world, the first first."""
     faults = [fault for fault in FAULTS if fault.world == world]
     end = START[world] + LASTS[world] - 1
-    # Only where ALERTS is young: promtool loads no more than 10,000 samples for a query.
+    # Only where ALERTS is young: promtool loads no more than 10,000 samples for a
+    # query.
     back = end if world == "short" else LASTS[world]
     queries = {
         fault.name: 'min_over_time((timestamp(ALERTS{alertstate="firing",'
@@ -43,7 +46,8 @@ def fired(world: str) -> dict[str, list[Firing]]:
                 (
                     labels["alertname"].removeprefix("VLLMSpecDecode"),
                     labels["severity"],
-                    round(minute) - (START[world] if fault.begins is None else fault.begins),
+                    round(minute)
+                    - (START[world] if fault.begins is None else fault.begins),
                 )
                 for labels, minute in found[queries[fault.name]]
             ),
@@ -54,10 +58,14 @@ def fired(world: str) -> dict[str, list[Firing]]:
 
 
 def detected(fault: Fault) -> int:
-    """Minutes until the alert that must find a fault fired; more than any promise where it never did."""
+    """Minutes until the alert that must find a fault fired; more than any promise where
+    it never did.
+    """
     every = fired(fault.world)[fault.name]
     right = [
-        minutes for alert, severity, minutes in every if (alert, severity) == (fault.alert, fault.severity)
+        minutes
+        for alert, severity, minutes in every
+        if (alert, severity) == (fault.alert, fault.severity)
     ]
     return min(right, default=9999)
 
@@ -65,7 +73,10 @@ def detected(fault: Fault) -> int:
 def test_each_fault_is_found_by_the_right_alert_in_time() -> None:
     """It fires after the fault, not before, and within the promised minutes."""
     late = {
-        fault.name: (f"{fault.alert} ({fault.severity})", fired(fault.world)[fault.name])
+        fault.name: (
+            f"{fault.alert} ({fault.severity})",
+            fired(fault.world)[fault.name],
+        )
         for fault in FAULTS
         if not 0 <= detected(fault) <= fault.within
     }
@@ -85,20 +96,38 @@ def test_nothing_fires_before_a_fault() -> None:
 
 #: Faults that hurt users or leave nobody watching; the others must not page.
 _PAGES = {
-    *("collapse", "collapse-by-a-modelled-step", "collapse-by-an-observed-step"),
-    *("collapse-of-a-cheap-drafter", "slow-decay", "disable-by-the-rule"),
+    "collapse",
+    "collapse-by-a-modelled-step",
+    "collapse-by-an-observed-step",
+    "collapse-of-a-cheap-drafter",
+    "slow-decay",
+    "disable-by-the-rule",
     "no-k-pays-in-large-batches",
-    *("exporters-die", "exporters-vanish", "servers-time-out", "unknown-metrics", "polls-hang"),
+    "exporters-die",
+    "exporters-vanish",
+    "servers-time-out",
+    "unknown-metrics",
+    "polls-hang",
 }
 
 
 def test_only_harm_and_lost_monitoring_page() -> None:
-    """A page comes where users are hurt or nobody watches any more, by one alert; else tickets at most."""
+    """A page comes where users are hurt or nobody watches any more, by one alert; else
+    tickets at most.
+    """
     pages = {
-        fault.name: {alert for alert, severity, _ in fired(fault.world)[fault.name] if severity == "critical"}
+        fault.name: {
+            alert
+            for alert, severity, _ in fired(fault.world)[fault.name]
+            if severity == "critical"
+        }
         for fault in FAULTS
     }
-    wrong = {name: alerts for name, alerts in pages.items() if len(alerts) != (name in _PAGES)}
+    wrong = {
+        name: alerts
+        for name, alerts in pages.items()
+        if len(alerts) != (name in _PAGES)
+    }
     assert wrong == {}
 
 
@@ -107,8 +136,13 @@ NOTIFIED = 30
 
 
 def test_a_fault_is_one_notification() -> None:
-    """End to end, whatever alerts follow from it; the first of each fault fires at the same time."""
-    began = {fault.name: min(one[2] for one in fired(fault.world)[fault.name]) for fault in FAULTS}
+    """End to end, whatever alerts follow from it; the first of each fault fires at the
+    same time.
+    """
+    began = {
+        fault.name: min(one[2] for one in fired(fault.world)[fault.name])
+        for fault in FAULTS
+    }
     alerts = {
         (fault.name, alert, severity, minute - began[fault.name], None)
         for fault in FAULTS
@@ -123,24 +157,35 @@ def fault_rows() -> Iterator[str]:
     """Yield the rows of the documentation's table of faults."""
     for fault in FAULTS:
         found = f"[{fault.alert}](../../alerts/runbooks/VLLMSpecDecode{fault.alert}.md)"
-        name, times = fault.name.replace("-", " "), f"{detected(fault)} min | {fault.within} min"
+        name = fault.name.replace("-", " ")
+        times = f"{detected(fault)} min | {fault.within} min"
         yield f"| {name} | {found} | {fault.severity} | {times} |\n"
 
 
 def history_rows() -> Iterator[str]:
-    """Yield the rows of the histories of `test_readers.py` whose result is not what was demanded."""
+    """Yield the rows of the histories of `test_readers.py` whose result is not what was
+    demanded.
+    """
     for one in (one for one in HISTORIES if one.told != one.demand):
-        name, after = one.name.replace("-", " "), f"{one.after} min" if one.by else ""
+        name = one.name.replace("-", " ")
+        after = f"{one.after} min" if one.by else ""
         yield f"| {name} | {one.demand} | {one.told} | {one.by} | {after} | {one.why} |\n"
 
 
 def test_the_documented_times_are_these() -> None:
-    """docs/reference/detection.md holds what was measured: the simulation draws from fixed seeds."""
+    """docs/reference/detection.md holds what was measured: the simulation draws from
+    fixed seeds.
+    """
     text = documented = _DOCUMENT.read_text("utf-8")
     for head, rows in (("| fault |", fault_rows()), ("| history |", history_rows())):
         before, _, after = text.partition(head)
         titles, line, body = (head + after).split("\n", 2)
-        text = before + f"{titles}\n{line}\n" + "".join(rows) + re.sub(r"\A(\|.*\n)*", "", body)
+        text = (
+            before
+            + f"{titles}\n{line}\n"
+            + "".join(rows)
+            + re.sub(r"\A(\|.*\n)*", "", body)
+        )
     if os.environ.get("UPDATE_GOLDEN"):
         _DOCUMENT.write_text(text, encoding="utf-8")
     assert text == documented

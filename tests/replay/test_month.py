@@ -1,4 +1,6 @@
-"""Eight days of healthy service, through the real rules: no page, and at most a notification a week."""
+"""Eight days of healthy service, through the real rules: no page, and at most a
+notification a week.
+"""
 
 import pytest
 
@@ -10,15 +12,27 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(3600)]
 _FIRED = 'ALERTS{alertstate="firing",severity=~"critical|warning"}'
 #: The days in parts, each small enough for promtool's limit of samples a query.
 _PARTS = ["[4d:6m]", *(f"[4d:6m] offset {day}d" for day in range(4, month.DAYS, 4))]
-#: Alerts that were silent at one evaluation and fire at the next: notifications, before any grouping.
-_STARTS = [f"count_over_time(({_FIRED} unless {_FIRED} offset 6m){part})" for part in _PARTS]
-_WATCHDOG = [f'count_over_time(ALERTS{{alertname="VLLMSpecDecodeWatchdog"}}{part})' for part in _PARTS]
-_SLOWEST = [f"min_over_time(model:vllm_specdec_speedup:ratio_rate5m{part})" for part in _PARTS]
+#: Alerts that were silent at one evaluation and fire at the next: notifications, before
+#: any grouping.
+_STARTS = [
+    f"count_over_time(({_FIRED} unless {_FIRED} offset 6m){part})" for part in _PARTS
+]
+_WATCHDOG = [
+    f'count_over_time(ALERTS{{alertname="VLLMSpecDecodeWatchdog"}}{part})'
+    for part in _PARTS
+]
+_SLOWEST = [
+    f"min_over_time(model:vllm_specdec_speedup:ratio_rate5m{part})" for part in _PARTS
+]
 
 
 def test_eight_healthy_days_page_nobody() -> None:
-    """Two replicas: noise, idle nights, weekends, bursts, deployments, crashes and lost scrapes."""
-    found = evaluate.run(month.play(seed=1), month.MINUTES, [*_STARTS, *_WATCHDOG, *_SLOWEST], 6)
+    """Two replicas: noise, idle nights, weekends, bursts, deployments, crashes and lost
+    scrapes.
+    """
+    found = evaluate.run(
+        month.play(seed=1), month.MINUTES, [*_STARTS, *_WATCHDOG, *_SLOWEST], 6
+    )
 
     # The rules ran all the time, and knew the speedup.
     evaluations = sum(value for query in _WATCHDOG for _, value in found[query])
@@ -27,4 +41,6 @@ def test_eight_healthy_days_page_nobody() -> None:
 
     started = [sample for query in _STARTS for sample in found[query]]
     promised = promises()
-    assert [labels for labels, value in started if value > promised[labels["alertname"]][2]] == []
+    assert [
+        labels for labels, value in started if value > promised[labels["alertname"]][2]
+    ] == []

@@ -1,8 +1,9 @@
-"""A service as its servers count it, minute by minute: the truth that the exporter is then shown.
+"""A service as its servers count it, minute by minute: the truth that the exporter is
+then shown.
 
-Statistical, not step by step: weeks pass in seconds. The drafts of one request resemble each other, so
-counts vary `CLUSTERING` times as much as independent drafts would; the figure comes from real per-request
-records (see `economics.choice`).
+Statistical, not step by step: weeks pass in seconds. The drafts of one request resemble
+each other, so counts vary `CLUSTERING` times as much as independent drafts would; the
+figure comes from real per-request records (see `economics.choice`).
 """
 
 import math
@@ -12,7 +13,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from vllm_specdec_exporter.economics.statistics import CLUSTERING
-from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load, Steps
+from vllm_specdec_exporter.engines.reading import (
+    Counters,
+    EngineKey,
+    EngineReading,
+    Load,
+    Steps,
+)
 
 #: Steps a minute of one request; a draft each.
 STEPS = 60 * 30
@@ -23,7 +30,8 @@ class Conditions:
     """What one engine goes through at a time."""
 
     running: float = 8.0  # requests in the batch
-    #: Chance at each position, given acceptance of all positions before; its length is K.
+    #: Chance at each position, given acceptance of all positions before; its length is
+    #: K.
     acceptance: tuple[float, ...] = (0.80, 0.72, 0.66)
     drafted: float = 1.0  # share of the steps that have a draft
     step_seconds: float = 0.0  # time of a step; 0 where the server does not say
@@ -31,7 +39,8 @@ class Conditions:
     kv_cache: float = 0.4  # used share of the KV cache
     restart: bool = False  # whether the engine has just been started
     version: str = "0.32.0"  # of the server
-    serving: str = ""  # whether the server can be polled, or why not: a reason of poll_errors_total
+    #: Whether the server can be polled, or why not: a reason of poll_errors_total.
+    serving: str = ""
     scraped: bool = True  # whether Prometheus can scrape the exporter
     target: bool = True  # whether Prometheus has the exporter as a target at all
     current: bool = True  # whether the exporter really polls, though it says so
@@ -88,11 +97,16 @@ class Engine:
         groups = drafts / CLUSTERING
         if groups < 1:
             return int(self.random.binomial(drafts, chance))
-        return min(drafts, round(self.random.binomial(round(groups), chance) * drafts / round(groups)))
+        return min(
+            drafts,
+            round(self.random.binomial(round(groups), chance) * drafts / round(groups)),
+        )
 
 
 def daily(minute: int, peak: float = 20.0, least: float = 0.02) -> float:
-    """Return the requests that run at a time of day: a lull at night, a peak in the afternoon."""
+    """Return the requests that run at a time of day: a lull at night, a peak in the
+    afternoon.
+    """
     hour = minute / 60.0 % 24.0
     wave = max(0.0, math.sin((hour - 6.0) / 24.0 * 2.0 * math.pi))
     return peak * max(least, wave)
@@ -103,10 +117,15 @@ def shifted(acceptance: tuple[float, ...], by: float) -> tuple[float, ...]:
     return tuple(min(0.999, max(0.001, chance + by)) for chance in acceptance)
 
 
-def healthy(minute: int, noise: float = 0.0, base: Conditions = Conditions()) -> Conditions:
-    """Return an ordinary minute: load by the time of day, acceptance by what is asked at that time."""
+def healthy(
+    minute: int, noise: float = 0.0, base: Conditions = Conditions()
+) -> Conditions:
+    """Return an ordinary minute: load by the time of day, acceptance by what is asked
+    at that time.
+    """
     running = daily(minute)
-    # Code by day, talk in the evening: acceptance is a little lower then, every day alike.
+    # Code by day, talk in the evening: acceptance is a little lower then, every day
+    # alike.
     mix = 0.02 * math.sin(minute / 1440.0 * 2.0 * math.pi)
     return replace(
         base,
@@ -116,10 +135,14 @@ def healthy(minute: int, noise: float = 0.0, base: Conditions = Conditions()) ->
     )
 
 
-def wandering(random: np.random.Generator, minutes: int, deviation: float, hours: float) -> Iterator[float]:
+def wandering(
+    random: np.random.Generator, minutes: int, deviation: float, hours: float
+) -> Iterator[float]:
     """Yield noise that wanders slowly: its memory fades over `hours`."""
     keep = math.exp(-1.0 / (60.0 * hours))
     value = 0.0
     for _ in range(minutes):
-        value = keep * value + deviation * math.sqrt(1.0 - keep * keep) * float(random.standard_normal())
+        value = keep * value + deviation * math.sqrt(1.0 - keep * keep) * float(
+            random.standard_normal()
+        )
         yield value

@@ -1,7 +1,8 @@
-"""Two clusters, the same model at the same addresses: in one drafts are accepted, in the other they are not.
+"""Two clusters, the same model at the same addresses: in one drafts are accepted, in
+the other they are not.
 
-The samples of `docs/scaling/` run over them as they are, but for addresses and for time: what takes a minute
-in production takes a second.
+The samples of `docs/scaling/` run over them as they are, but for addresses and for
+time: what takes a minute in production takes a second.
 """
 
 import contextlib
@@ -30,7 +31,8 @@ RATIO = "model:vllm_specdec_acceptance:ratio_rate5m"
 #: An Alertmanager that keeps what it gets to itself.
 SILENT: Config = {"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}]}
 #: What both clusters' targets are called: pod networks often begin alike.
-EXPORTER, SERVER = "10.0.0.1:9850", "10.0.0.1:8000"
+EXPORTER = "10.0.0.1:9850"
+SERVER = "10.0.0.1:8000"
 _WINDOW = "5s"
 
 
@@ -45,7 +47,10 @@ class Cluster:
     @property
     def targets(self) -> dict[str, str]:
         """Addresses by job."""
-        return {"vllm-specdec-exporter": self.exporter.address, "vllm": self.server.removeprefix("http://")}
+        return {
+            "vllm-specdec-exporter": self.exporter.address,
+            "vllm": self.server.removeprefix("http://"),
+        }
 
     def acceptance(self) -> float:
         """Return the acceptance ratio that the exporter itself tells."""
@@ -72,15 +77,25 @@ def _cluster(name: str, phase: str) -> Iterator[Cluster]:
         with urllib.request.urlopen(request, timeout=5):
             pass
         with running_exporter(
-            *("--vllm.url", server, "--spec.config", '{"method": "eagle3", "num_speculative_tokens": 4}'),
-            *("--poll.interval", "500ms", "--window", _WINDOW, "--judgement.window", _WINDOW),
+            "--vllm.url",
+            server,
+            "--spec.config",
+            '{"method": "eagle3", "num_speculative_tokens": 4}',
+            "--poll.interval",
+            "500ms",
+            "--window",
+            _WINDOW,
+            "--judgement.window",
+            _WINDOW,
             fast=False,
         ) as exporter:
             yield Cluster(name, server, exporter)
 
 
 def sample(path: str) -> Config:
-    """Return a sample of `docs/scaling/` in the time of the tests, without its rules and its Alertmanager."""
+    """Return a sample of `docs/scaling/` in the time of the tests, without its rules
+    and its Alertmanager.
+    """
     config: Config = yaml.safe_load((SAMPLES / path).read_text("utf-8"))
     times = config["global"]
     for name in ("scrape_interval", "evaluation_interval"):
@@ -100,13 +115,23 @@ def of_cluster(path: str, cluster: Cluster) -> Config:
     config["global"]["external_labels"]["cluster"] = cluster.name
     for job in config["scrape_configs"]:
         (targets,) = job["static_configs"]
-        job["relabel_configs"] = [{"target_label": "instance", "replacement": targets["targets"][0]}]
+        job["relabel_configs"] = [
+            {"target_label": "instance", "replacement": targets["targets"][0]}
+        ]
         targets["targets"] = [cluster.targets[job["job_name"]]]
     return config
 
 
 def with_rules(config: Config, alertmanager: str = "") -> tuple[Config, dict[str, str]]:
     """Return a configuration that evaluates all rules, and the files of the rules."""
-    files = {path.name: faster_rules(path.read_text("utf-8"), FACTOR) for path in RULES.glob("*.yml")}
-    alerting = {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]} if alertmanager else {}
+    files = {
+        path.name: faster_rules(path.read_text("utf-8"), FACTOR)
+        for path in RULES.glob("*.yml")
+    }
+    if alertmanager:
+        alerting = {
+            "alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]
+        }
+    else:
+        alerting = {}
     return {**config, "rule_files": sorted(files), "alerting": alerting}, files

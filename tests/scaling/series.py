@@ -1,4 +1,6 @@
-"""How many series an exporter publishes: counted on real ones, and written into docs/operations.md."""
+"""How many series an exporter publishes: counted on real ones, and written into
+docs/operations.md.
+"""
 
 import asyncio
 import contextlib
@@ -12,30 +14,52 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from per_request.traffic import CHAT, CODE, Kind, observations
 from support.calibrated import calibrated_file
-from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig, SimulatorServer
+from vllm_specdec_exporter.commands.simulate import (
+    Simulation,
+    SimulationConfig,
+    SimulatorServer,
+)
 from vllm_specdec_exporter.commands.simulate.simulation import parse_scenario
 from vllm_specdec_exporter.per_request.observation import Source
 from vllm_specdec_exporter.publish.metrics import METRICS, PREFIX, Scope
-from vllm_specdec_exporter.serve import configuration as config
 from vllm_specdec_exporter.serve.endpoints import create_app
 from vllm_specdec_exporter.serve.exporter import Exporter
 from vllm_specdec_exporter.serve.tap.tap import Tap
+from vllm_specdec_exporter.settings import configuration as config
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
-BEGIN, END = "<!-- series: written by `make generate` -->", "<!-- end of series -->"
+BEGIN = "<!-- series: written by `make generate` -->"
+END = "<!-- end of series -->"
 MODEL = "the-model"
 #: Longer than the windows, which then are full.
-_SECONDS, _POLL = 320, 10
+_SECONDS = 320
+_POLL = 10
 #: Requests in four groups of two models and three tenants, with drafts of four tokens.
-_CODE, _CHAT = replace(CODE, requests=30), replace(CHAT, requests=30)
-KINDS = (_CODE, _CHAT, replace(_CHAT, temperature=0.6), replace(_CODE, model="an-adapter", requests=50))
-REQUESTS_K, MODELS, GROUPS, TENANTS = 4, 2, 4, 3
+_CODE = replace(CODE, requests=30)
+_CHAT = replace(CHAT, requests=30)
+KINDS = (
+    _CODE,
+    _CHAT,
+    replace(_CHAT, temperature=0.6),
+    replace(_CODE, model="an-adapter", requests=50),
+)
+REQUESTS_K = 4
+MODELS = 2
+GROUPS = 4
+TENANTS = 3
 
 
 def _simulation(engines: int, k: int) -> Simulation:
-    """Return a server with two loads in turn and few prompt tokens: so the time of a step is learned."""
+    """Return a server with two loads in turn and few prompt tokens: so the time of a
+    step is learned.
+    """
     phases = [
-        {"phase": "healthy", "seconds": 30, "clients": clients * engines, "prompt_tokens": 20}
+        {
+            "phase": "healthy",
+            "seconds": 30,
+            "clients": clients * engines,
+            "prompt_tokens": 20,
+        }
         for _ in range(40)
         for clients in (4, 24)
     ]
@@ -52,23 +76,33 @@ async def published(
     *,
     kinds: tuple[Kind, ...] | None = None,
 ) -> Counter[tuple[str, bool]]:
-    """Return how many series of each name, without and with positions, a real exporter has on /metrics.
+    """Return how many series of each name, without and with positions, a real exporter
+    has on /metrics.
 
-    It is beside a simulated server. The tap saw requests of these kinds; without kinds there is no tap.
+    It is beside a simulated server. The tap saw requests of these kinds; without kinds
+    there is no tap.
     """
     flags: dict[str, object] = {
         "spec.config": f'{{"method": "eagle3", "num_speculative_tokens": {k}}}',
         "cost.file": calibrated_file(),
     }
     if kinds is not None:
-        flags |= {"tap.listen-address": "127.0.0.1:0", "requests.tenant-header": "x-tenant"}
+        flags |= {
+            "tap.listen-address": "127.0.0.1:0",
+            "requests.tenant-header": "x-tenant",
+        }
         flags["requests.tenant"] = ["acme", "globex"]
     simulation = _simulation(engines, k)
-    async with SimulatorServer(simulation, speed=0) as server, contextlib.AsyncExitStack() as stack:
+    async with (
+        SimulatorServer(simulation, speed=0) as server,
+        contextlib.AsyncExitStack() as stack,
+    ):
         now = 0.0
         given = {"vllm.url": [server.url], **flags}
         exporter = Exporter(lambda: config.load(given, {}), clock=lambda: now)
-        client = await stack.enter_async_context(TestClient(TestServer(create_app(exporter))))
+        client = await stack.enter_async_context(
+            TestClient(TestServer(create_app(exporter)))
+        )
         if exporter.config.tap is not None:
             exporter.requests.attach_tap(Tap(exporter.config.tap))
             for seen in observations(kinds or ()):
@@ -88,17 +122,23 @@ async def published(
 
 
 async def of_requests() -> dict[str, int]:
-    """Return how many series single requests behind a tap add: in all, and for each of these."""
+    """Return how many series single requests behind a tap add: in all, and for each of
+    these.
+    """
     scopes = {row.name: row.scope for row in METRICS}
     counted: Counter[tuple[Scope, bool]] = Counter()
-    for (name, by_position), number in (await published(REQUESTS_K, kinds=KINDS)).items():
-        base = name if name in scopes else name.rpartition("_")[0]  # a part of a histogram
+    for (name, by_position), number in (
+        await published(REQUESTS_K, kinds=KINDS)
+    ).items():
+        # a part of a histogram
+        base = name if name in scopes else name.rpartition("_")[0]
         if base in scopes:
             counted[scopes[base], by_position] += number
     return {
         "fixed": counted[Scope.REQUESTS, False],
         "model": (counted[Scope.MODEL, False] + counted[Scope.RECENT, False]) // MODELS,
-        "position": (counted[Scope.MODEL, True] + counted[Scope.RECENT, True]) // (MODELS * REQUESTS_K),
+        "position": (counted[Scope.MODEL, True] + counted[Scope.RECENT, True])
+        // (MODELS * REQUESTS_K),
         "group": counted[Scope.GROUP, False] // GROUPS,
         "tenant": counted[Scope.TENANT, False] // TENANTS,
     }

@@ -1,7 +1,9 @@
-"""Agents in two clusters, and above them what evaluates the rules: the samples, run for real.
+"""Agents in two clusters, and above them what evaluates the rules: the samples, run for
+real.
 
-Above agents is a Prometheus, above vmagents VictoriaMetrics with vmalert. Debian's vmalert 1.79 is older than
-`keep_firing_for` (1.92), which is taken out of the rules for it.
+Above agents is a Prometheus, above vmagents VictoriaMetrics with vmalert. Debian's
+vmalert 1.79 is older than `keep_firing_for` (1.92), which is taken out of the rules for
+it.
 """
 
 import contextlib
@@ -35,8 +37,8 @@ from support.prometheus import PrometheusServer
 
 pytestmark = pytest.mark.full
 
-#: How long it may take until what was recorded for the first time is found by the rules that build on it,
-#: level by level.
+#: How long it may take until what was recorded for the first time is found by the rules
+#: that build on it, level by level.
 _FIRST = 200.0
 
 Groups = list[dict[str, Any]]
@@ -61,10 +63,15 @@ def agent(folder: Path, cluster: Cluster, receiver: str) -> AbstractContextManag
     )
 
 
-def vmagent(folder: Path, cluster: Cluster, receiver: str) -> AbstractContextManager[str]:
+def vmagent(
+    folder: Path, cluster: Cluster, receiver: str
+) -> AbstractContextManager[str]:
     """Run vmagent over a cluster, with the sample's configuration."""
     path = folder / f"{cluster.name}.yml"
-    path.write_text(yaml.safe_dump(of_cluster("victoriametrics/vmagent.yml", cluster)), encoding="utf-8")
+    path.write_text(
+        yaml.safe_dump(of_cluster("victoriametrics/vmagent.yml", cluster)),
+        encoding="utf-8",
+    )
     return process(
         "vmagent",
         "-httpListenAddr={address}",
@@ -118,23 +125,38 @@ class Run:
 
 
 @pytest.fixture(scope="module", params=["prometheus", "victoriametrics"])
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def run(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Run]:
     """Simulators, exporters, agents, the store with its rules, and Alertmanager."""
     folder = tmp_path_factory.mktemp("agents")
     with two_clusters() as (good, bad), contextlib.ExitStack() as stack:
         alertmanager = stack.enter_context(AlertmanagerServer(SILENT))
         store: PrometheusServer
         if request.param == "prometheus":
-            config, files = with_rules(sample("remote-write/central.yml"), alertmanager.address)
-            flags = ("--web.enable-remote-write-receiver", "--rules.alert.for-grace-period=10s")
-            store = stack.enter_context(PrometheusServer(config=config, files=files, flags=flags))
-            start, groups = agent, lambda: store.api("rules")["groups"]
+            config, files = with_rules(
+                sample("remote-write/central.yml"), alertmanager.address
+            )
+            flags = (
+                "--web.enable-remote-write-receiver",
+                "--rules.alert.for-grace-period=10s",
+            )
+            store = stack.enter_context(
+                PrometheusServer(config=config, files=files, flags=flags)
+            )
+            start = agent
+            groups = lambda: store.api("rules")["groups"]
         else:
             shipped = with_rules({})[1].items()
-            files = {name: re.sub(r"(?m)^ *keep_firing_for: .*\n", "", text) for name, text in shipped}
+            files = {
+                name: re.sub(r"(?m)^ *keep_firing_for: .*\n", "", text)
+                for name, text in shipped
+            }
             store = stack.enter_context(VictoriaMetrics("-search.latencyOffset=1s"))
             start = vmagent
-            groups = stack.enter_context(vmalert(folder, store.url, alertmanager.url, files))
+            groups = stack.enter_context(
+                vmalert(folder, store.url, alertmanager.url, files)
+            )
         for cluster in (good, bad):
             stack.enter_context(start(folder, cluster, store.url))
         yield Run(store, groups, alertmanager, good, bad)
@@ -142,9 +164,14 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.mark.timeout(300)
 def test_each_cluster_has_its_own_ratio(run: Run) -> None:
-    """One for each cluster, as its exporter says, though job and address are the same in both."""
+    """One for each cluster, as its exporter says, though job and address are the same
+    in both.
+    """
     run.store.wait_for(f"count({RATIO}) == 2", _FIRST)
-    up = {(dict(key)["cluster"], dict(key)["instance"]) for key in run.store.query("vllm_specdec_up")}
+    up = {
+        (dict(key)["cluster"], dict(key)["instance"])
+        for key in run.store.query("vllm_specdec_up")
+    }
     assert up == {(run.good.name, EXPORTER), (run.bad.name, EXPORTER)}
     told = {
         run.good.name: pytest.approx(run.good.acceptance(), rel=0.1),
@@ -152,7 +179,10 @@ def test_each_cluster_has_its_own_ratio(run: Run) -> None:
     }
 
     def ratios() -> dict[str, float]:
-        return {dict(series)["cluster"]: value for series, value in run.store.query(RATIO).items()}
+        return {
+            dict(series)["cluster"]: value
+            for series, value in run.store.query(RATIO).items()
+        }
 
     # Once the windows are full, and evaluated three times from engine to model.
     eventually(lambda: ratios() == told, 90)
@@ -165,21 +195,31 @@ def test_every_rule_evaluates(run: Run) -> None:
     run.store.wait_for(RATIO, _FIRST)
     rules = [rule for group in run.groups() for rule in group["rules"]]
     assert len(rules) > 130
-    assert not [(rule["name"], rule["lastError"]) for rule in rules if rule.get("lastError")]
+    assert not [
+        (rule["name"], rule["lastError"]) for rule in rules if rule.get("lastError")
+    ]
     assert {rule["health"] for rule in rules} == {"ok"}
     assert all(rule["lastEvaluation"] > "2000" for rule in rules)
 
 
 @pytest.mark.timeout(300)
 def test_an_alert_names_its_cluster_and_spares_the_other(run: Run) -> None:
-    """Alertmanager and the link in the alert know where it is, and its texts are filled in."""
+    """Alertmanager and the link in the alert know where it is, and its texts are filled
+    in.
+    """
     firing = 'ALERTS{alertname="VLLMSpecDecodeCollapsed", alertstate="firing"}'
-    assert {dict(series)["cluster"] for series in run.store.wait_for(firing, _FIRST)} == {run.bad.name}
-    told = eventually(lambda: run.alertmanager.alerts('alertname="VLLMSpecDecodeCollapsed"'))
-    assert {(each["labels"]["cluster"], each["labels"]["model_name"]) for each in told} == {
-        (run.bad.name, MODEL)
-    }
+    assert {
+        dict(series)["cluster"] for series in run.store.wait_for(firing, _FIRST)
+    } == {run.bad.name}
+    told = eventually(
+        lambda: run.alertmanager.alerts('alertname="VLLMSpecDecodeCollapsed"')
+    )
+    assert {
+        (each["labels"]["cluster"], each["labels"]["model_name"]) for each in told
+    } == {(run.bad.name, MODEL)}
     for texts in (each["annotations"] for each in told):
         assert f"var-cluster={run.bad.name}" in texts["dashboard_url"]
         assert texts["threshold"].endswith("%")
-        assert not [text for text in texts.values() if "<no value>" in text or "{{" in text]
+        assert not [
+            text for text in texts.values() if "<no value>" in text or "{{" in text
+        ]

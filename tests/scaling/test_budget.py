@@ -1,4 +1,6 @@
-"""The numbers of series in docs/operations.md, held against the /metrics of a real exporter."""
+"""The numbers of series in docs/operations.md, held against the /metrics of a real
+exporter.
+"""
 
 import gzip
 import re
@@ -7,7 +9,15 @@ import pytest
 import yaml
 
 from scaling.clusters import ROOT, SAMPLES
-from scaling.series import GROUPS, KINDS, MODELS, REQUESTS_K, TENANTS, of_requests, published
+from scaling.series import (
+    GROUPS,
+    KINDS,
+    MODELS,
+    REQUESTS_K,
+    TENANTS,
+    of_requests,
+    published,
+)
 
 pytestmark = pytest.mark.full
 
@@ -16,9 +26,13 @@ DOCUMENT = (ROOT / "docs" / "operations.md").read_text("utf-8")
 
 
 async def test_single_requests_add_what_the_page_says() -> None:
-    """The numbers for each model, position, group and tenant add up to those of an exporter with them all."""
-    plain, none = await published(REQUESTS_K), await published(REQUESTS_K, kinds=())
-    more, some = await of_requests(), await published(REQUESTS_K, kinds=KINDS)
+    """The numbers for each model, position, group and tenant add up to those of an
+    exporter with them all.
+    """
+    plain = await published(REQUESTS_K)
+    none = await published(REQUESTS_K, kinds=())
+    more = await of_requests()
+    some = await published(REQUESTS_K, kinds=KINDS)
     of_models = MODELS * (more["model"] + REQUESTS_K * more["position"])
     owners = of_models + GROUPS * more["group"] + TENANTS * more["tenant"]
     assert (none - plain).total() == more["fixed"]
@@ -27,13 +41,24 @@ async def test_single_requests_add_what_the_page_says() -> None:
 
 @pytest.mark.parametrize(
     ("name", "whole", "kept"),
-    [("vllm-0.32.0-1engine-k3.classic", 421, 115), ("vllm-0.32.0-8engine-k5.classic", 3260, 936)],
+    [
+        ("vllm-0.32.0-1engine-k3.classic", 421, 115),
+        ("vllm-0.32.0-8engine-k5.classic", 3260, 936),
+    ],
 )
 def test_what_vllm_itself_has(name: str, whole: int, kept: int) -> None:
-    """The document's numbers are those of recorded answers, before and behind the agent's sample."""
+    """The document's numbers are those of recorded answers, before and behind the
+    agent's sample.
+    """
     body = gzip.decompress((CAPTURES / f"{name}.txt.gz").read_bytes()).decode()
-    names = [re.split("[{ ]", line)[0] for line in body.splitlines() if line and not line.startswith("#")]
-    jobs = yaml.safe_load((SAMPLES / "remote-write" / "agent.yml").read_text("utf-8"))["scrape_configs"]
+    names = [
+        re.split("[{ ]", line)[0]
+        for line in body.splitlines()
+        if line and not line.startswith("#")
+    ]
+    jobs = yaml.safe_load((SAMPLES / "remote-write" / "agent.yml").read_text("utf-8"))[
+        "scrape_configs"
+    ]
     keep = re.compile(jobs[1]["metric_relabel_configs"][0]["regex"])
     assert len(names) == whole
     assert sum(keep.fullmatch(one) is not None for one in names) == kept

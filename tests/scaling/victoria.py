@@ -38,16 +38,25 @@ class VictoriaMetrics(PrometheusServer):
         )
 
     def api(self, path: str, **parameters: str) -> Any:
-        """Return the `data` of an answer of the HTTP API, over all that was written; nothing is cached."""
+        """Return the `data` of an answer of the HTTP API, over all that was written;
+        nothing is cached.
+        """
         with urllib.request.urlopen(f"{self.url}/internal/force_flush", timeout=60):
             pass
         return super().api(path, nocache="1", **parameters)
 
 
 def evaluate(scraped: Storage, times: NDArray[np.float64]) -> Storage:
-    """Return what all rules give in VictoriaMetrics at these times, those first that others are made of."""
+    """Return what all rules give in VictoriaMetrics at these times, those first that
+    others are made of.
+    """
     files = [yaml.safe_load(path.read_text("utf-8")) for path in RULES.glob("*.yml")]
-    rules = [Rule(rule) for file in files for group in file["groups"] for rule in group["rules"]]
+    rules = [
+        Rule(rule)
+        for file in files
+        for group in file["groups"]
+        for rule in group["rules"]
+    ]
     with VictoriaMetrics() as server:
         worlds_write.push(server.url, scraped.times, scraped.series)
         evaluation = _Evaluation(server, times)

@@ -1,4 +1,6 @@
-"""How many connections are served at a time, and how long each may take: nobody keeps out the others."""
+"""How many connections are served at a time, and how long each may take: nobody keeps
+out the others.
+"""
 
 import asyncio
 import contextlib
@@ -19,10 +21,10 @@ from support.certificates import Authority, server_side
 from support.exporter import request, running_exporter
 from support.ports import free_port
 from support.programs import eventually
-from vllm_specdec_exporter.serve import connection_limits as module
-from vllm_specdec_exporter.serve import sockets
-from vllm_specdec_exporter.serve.connection_limits import ConnectionLimiter, peer_key
-from vllm_specdec_exporter.serve.sockets import Listener
+from vllm_specdec_exporter.listener import connection_limits as module
+from vllm_specdec_exporter.listener import sockets
+from vllm_specdec_exporter.listener.connection_limits import ConnectionLimiter, peer_key
+from vllm_specdec_exporter.listener.sockets import Listener
 
 TOKEN = "a-token-for-tests"
 #: The beginning of a push, with which a request stays under way.
@@ -33,11 +35,20 @@ HALF_PUSH = (
 
 
 def test_one_client_leaves_room_for_others(tmp_path: Path) -> None:
-    """However many requests one address has under way, it gets no more, and another address is answered."""
+    """However many requests one address has under way, it gets no more, and another
+    address is answered.
+    """
     (tmp_path / "token").write_text(TOKEN)
-    flags = ("--push.bearer-token-file", str(tmp_path / "token"), "--web.listen-address", ":0")
+    flags = (
+        "--push.bearer-token-file",
+        str(tmp_path / "token"),
+        "--web.listen-address",
+        ":0",
+    )
     with contextlib.ExitStack() as stack:
-        exporter = stack.enter_context(running_exporter("--vllm.url", "http://127.0.0.1:1", *flags))
+        exporter = stack.enter_context(
+            running_exporter("--vllm.url", "http://127.0.0.1:1", *flags)
+        )
         port = int(re.search(r"0\.0\.0\.0:(\d+)", exporter.log())[1])  # type: ignore[index]
         exporter.url = f"http://127.0.0.1:{port}"
 
@@ -50,14 +61,19 @@ def test_one_client_leaves_room_for_others(tmp_path: Path) -> None:
                 return True
 
         eventually(is_refused)
-        assert request(f"http://127.0.0.2:{port}/metrics", source="127.0.0.2").status == 200
+        assert (
+            request(f"http://127.0.0.2:{port}/metrics", source="127.0.0.2").status
+            == 200
+        )
 
 
 # --- in this process, where limits can be made small
 
 
 @contextlib.asynccontextmanager
-async def serving(app: web.Application, *tls: Any) -> AsyncIterator[tuple[ConnectionLimiter, int]]:
+async def serving(
+    app: web.Application, *tls: Any
+) -> AsyncIterator[tuple[ConnectionLimiter, int]]:
     """Serve an application behind a limiter; yield that and the port."""
     limiter = ConnectionLimiter()
     runner = await limiter.set_up(app)
@@ -69,8 +85,12 @@ async def serving(app: web.Application, *tls: Any) -> AsyncIterator[tuple[Connec
 
 
 @pytest.fixture
-async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[ConnectionLimiter, int]]:
-    """An application with a large answer, and one that never comes, behind short limits."""
+async def served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> AsyncIterator[tuple[ConnectionLimiter, int]]:
+    """An application with a large answer, and one that never comes, behind short
+    limits.
+    """
     monkeypatch.setattr(module, "REQUEST_SECONDS", 0.5)
     monkeypatch.setattr(module, "MAX_CONNECTIONS", 3)
     monkeypatch.setattr(module, "SHARE_OF_ONE_PEER", 1.0)
@@ -111,7 +131,9 @@ async def test_an_answer_that_nobody_takes(
 
 
 async def test_an_answer_that_is_taken(served: tuple[ConnectionLimiter, int]) -> None:
-    """All of it comes, and the connection stays for the next request; those sent ahead come in order."""
+    """All of it comes, and the connection stays for the next request; those sent ahead
+    come in order.
+    """
     _, port = served
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for ahead in (1, 2):
@@ -126,12 +148,19 @@ async def test_an_answer_that_is_taken(served: tuple[ConnectionLimiter, int]) ->
 
 @pytest.mark.parametrize(
     ("said", "further"),
-    [(b"", b""), (b"GET /answer HT", b""), (get("/answer")[:-2], b"X"), (b"\r\n\r\n", b"")],
+    [
+        (b"", b""),
+        (b"GET /answer HT", b""),
+        (get("/answer")[:-2], b"X"),
+        (b"\r\n\r\n", b""),
+    ],
 )
 async def test_an_incomplete_request(
     served: tuple[ConnectionLimiter, int], said: bytes, further: bytes
 ) -> None:
-    """A client that does not finish the head of a request is cut off, however slowly it goes on."""
+    """A client that does not finish the head of a request is cut off, however slowly it
+    goes on.
+    """
     _, port = served
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(said)
@@ -144,17 +173,23 @@ async def test_an_incomplete_request(
 
 
 async def test_all_are_busy(served: tuple[ConnectionLimiter, int]) -> None:
-    """A new connection ends the one that is idle; where a request is processed on all, it is refused."""
+    """A new connection ends the one that is idle; where a request is processed on all,
+    it is refused.
+    """
     limiter, port = served
     idle = await asyncio.open_connection("127.0.0.1", port)
     busy = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
     for _, writer in busy:
         writer.write(get("/wait"))
-    await asyncio.to_thread(eventually, lambda: sum(each.is_asked for each in limiter.connections) == 2)
+    await asyncio.to_thread(
+        eventually, lambda: sum(each.is_asked for each in limiter.connections) == 2
+    )
     busy.append(await asyncio.open_connection("127.0.0.1", port))
     assert await _ended(idle[0])
     busy[-1][1].write(get("/wait"))
-    await asyncio.to_thread(eventually, lambda: sum(each.is_asked for each in limiter.connections) == 3)
+    await asyncio.to_thread(
+        eventually, lambda: sum(each.is_asked for each in limiter.connections) == 3
+    )
     refused = await asyncio.open_connection("127.0.0.1", port)
     assert await _ended(refused[0])
     assert len(limiter.connections) == 3
@@ -163,7 +198,9 @@ async def test_all_are_busy(served: tuple[ConnectionLimiter, int]) -> None:
 
 
 async def test_handshakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They count as connections from the beginning, and have a deadline; a complete one is served."""
+    """They count as connections from the beginning, and have a deadline; a complete one
+    is served.
+    """
     monkeypatch.setattr(sockets, "HANDSHAKE_SECONDS", 1.0)
     monkeypatch.setattr(module, "MAX_CONNECTIONS", 4)
     monkeypatch.setattr(module, "SHARE_OF_ONE_PEER", 1.0)
@@ -184,13 +221,17 @@ async def test_handshakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def test_reading_ahead_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A head over its limit in one read ends its connection; what is sent ahead of an answer waits."""
+    """A head over its limit in one read ends its connection; what is sent ahead of an
+    answer waits.
+    """
     monkeypatch.setattr(module, "MAX_HEAD", 100)
     limiter = ConnectionLimiter()
     runner = await limiter.set_up(web.Application())
     for size, is_asked in ((100, False), (101, False), (101, True)):
         connection = limiter.accept(Mock(spec=socket.socket), "192.0.2.7")
-        transport = Mock(spec=asyncio.Transport, **{"get_extra_info.return_value": None})
+        transport = Mock(
+            spec=asyncio.Transport, **{"get_extra_info.return_value": None}
+        )
         connection.connection_made(transport)
         # An answer counts as received when the client has it, not when it is buffered.
         transport.set_write_buffer_limits.assert_called_once_with(high=1, low=0)
@@ -208,7 +249,8 @@ async def test_reading_ahead_is_limited(monkeypatch: pytest.MonkeyPatch) -> None
 
 async def test_many_that_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit holds from the moment when a connection is accepted."""
-    monkeypatch.setattr(module, "MAX_CONNECTIONS", 25)  # a fifth of them for one address
+    # a fifth of them for one address
+    monkeypatch.setattr(module, "MAX_CONNECTIONS", 25)
     limiter = ConnectionLimiter()
     runner = await limiter.set_up(web.Application())
     accepted = [Mock(spec=socket.socket) for _ in range(40)]
@@ -232,7 +274,9 @@ def test_a_network_of_addresses_is_one_peer() -> None:
 
 
 async def test_the_wildcard_of_ipv6_is_both_families() -> None:
-    """As in Go programs: a Prometheus that scrapes the IPv4 address of a pod reaches it."""
+    """As in Go programs: a Prometheus that scrapes the IPv4 address of a pod reaches
+    it.
+    """
     listener = await Listener.open("::", free_port())
     hosts = sorted(address.rpartition(":")[0] for address in listener.addresses)
     listener.close()
@@ -252,13 +296,19 @@ class _OutOfDescriptors(socket.socket):
         return accepted
 
 
-async def test_those_that_wait_are_served_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_those_that_wait_are_served_without_descriptors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Accepted connections hold descriptors themselves: served, they give them back."""
     monkeypatch.setattr(sockets, "_PAUSE_SECONDS", 3600.0)
     listener = await Listener.open("127.0.0.1", 0)
-    listener._sockets = [_OutOfDescriptors(fileno=bound.detach()) for bound in listener._sockets]
+    listener._sockets = [
+        _OutOfDescriptors(fileno=bound.detach()) for bound in listener._sockets
+    ]
     served = asyncio.Event()
     listener.serve(lambda *_: served.set())
-    with socket.create_connection(("127.0.0.1", int(listener.addresses[0].rpartition(":")[2]))):
+    with socket.create_connection(
+        ("127.0.0.1", int(listener.addresses[0].rpartition(":")[2]))
+    ):
         await asyncio.wait_for(served.wait(), 10)
     listener.close()

@@ -10,12 +10,14 @@ import yaml
 from compare.sides import written
 from support.commands import Outcome, run, run_here, wrong_refusals
 from support.exporter import running_exporter
-from vllm_specdec_exporter.serve.option_table import OPTIONS
+from vllm_specdec_exporter.settings.option_table import OPTIONS
 
 PREFIX = "VLLM_SPECDEC_EXPORTER_"
 CLOSED = "http://127.0.0.1:1"
 #: Words behind each command, and what refuses them.
-USAGE: dict[str, list[list[str]]] = yaml.safe_load(Path(__file__).with_name("usage.yml").read_text("utf-8"))
+USAGE: dict[str, list[list[str]]] = yaml.safe_load(
+    Path(__file__).with_name("usage.yml").read_text("utf-8")
+)
 #: Files of `act` that cannot be used.
 UNUSABLE = {
     "empty": "",
@@ -27,7 +29,10 @@ VALID = Outcome(0, "the configuration is valid\n", "")
 
 
 def test_refusals_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It names flag, variable or setting, the value, and what is allowed. All values: tests/core."""
+    """It names flag, variable or setting, the value, and what is allowed.
+
+    All values: tests/core.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.yml").write_text("log: {level: loud}\n")
     level = '"loud": allowed: debug, info, warning, error'
@@ -61,7 +66,9 @@ def test_bad_usage_of_a_command_is_one_line(
     words |= written(tmp_path) if command == "compare" else {}
     monkeypatch.chdir(tmp_path)
     before = {path.name for path in tmp_path.iterdir()}
-    table = [(shlex.split(typed.format(**words)), told) for typed, told in USAGE[command]]
+    table = [
+        (shlex.split(typed.format(**words)), told) for typed, told in USAGE[command]
+    ]
     assert wrong_refusals(command, table) == []
     assert {path.name for path in tmp_path.iterdir()} - before <= {"state.lock"}
     assert "geheim" not in "".join(run_here(command, *typed).err for typed, _ in table)
@@ -73,7 +80,8 @@ def test_a_configuration_that_can_be_used_is_said_to_be_valid(tmp_path: Path) ->
     file.write_text(
         "poll: {interval: 10s}\n"
         "vllm:\n  url: [http://a:1, 'https://b/x']\n  header: {X-Tenant: blue}\n"
-        "spec: {config: {method: ngram, num_speculative_tokens: 4, prompt_lookup_max: 5}}\n"
+        "spec: {config: {method: ngram, num_speculative_tokens: 4, "
+        "prompt_lookup_max: 5}}\n"
         "web: {listen_address: ':1', disable-exporter-metrics: true}\n"
     )
     assert run("--config.check", "--config.file", str(file)) == VALID
@@ -81,39 +89,63 @@ def test_a_configuration_that_can_be_used_is_said_to_be_valid(tmp_path: Path) ->
 
 
 def test_unknown_variables_are_warned_about() -> None:
-    """A variable that means nothing is most likely misspelt; those of a Kubernetes Service are left alone."""
+    """A variable that means nothing is most likely misspelt; those of a Kubernetes
+    Service are left alone.
+    """
     names = (
-        *("POLL_INTERVALL", "LOG_LEVEL", "SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP_METRICS"),
-        *("PORT", "PORT_9850_TCP", "PORT_9850_TCP_ADDR"),
+        "POLL_INTERVALL",
+        "LOG_LEVEL",
+        "SERVICE_HOST",
+        "SERVICE_PORT",
+        "SERVICE_PORT_HTTP_METRICS",
+        "PORT",
+        "PORT_9850_TCP",
+        "PORT_9850_TCP_ADDR",
     )
-    given = {f"{PREFIX}{name}": "info" for name in names} | {"VLLM_SPECDEC_POLL_INTERVAL": "5s"}
-    with running_exporter("--vllm.url", CLOSED, env=given | {"VLLM_SPECDEC_URL": "http://x"}) as exporter:
+    given = {f"{PREFIX}{name}": "info" for name in names} | {
+        "VLLM_SPECDEC_POLL_INTERVAL": "5s"
+    }
+    with running_exporter(
+        "--vllm.url", CLOSED, env=given | {"VLLM_SPECDEC_URL": "http://x"}
+    ) as exporter:
         lines = exporter.log_lines("unknown environment variable")
 
     misspelt = [f"{PREFIX}POLL_INTERVALL", "VLLM_SPECDEC_POLL_INTERVAL"]
-    assert [(line["name"], line["level"]) for line in lines] == [(name, "warning") for name in misspelt]
+    assert [(line["name"], line["level"]) for line in lines] == [
+        (name, "warning") for name in misspelt
+    ]
     assert {line["did_you_mean"] for line in lines} == {f"{PREFIX}POLL_INTERVAL"}
 
 
 def test_help() -> None:
-    """It has every flag, and those that are no settings. Their texts: tests/core/test_options.py."""
+    """It has every flag, and those that are no settings.
+
+    Their texts: tests/core/test_options.py.
+    """
     outcome = run_here("serve", "--help")
     flags = {row.flag for row in OPTIONS} | {"--config.file", "--config.check"}
     assert (outcome.code, outcome.err) == (0, "")
     assert flags - set(outcome.out.split()) == set()
 
 
-#: Modules that a sidecar needs for a tap, pushes, passwords, TLS, files, pages or errors only.
+#: Modules that a sidecar needs for a tap, pushes, passwords, TLS, files, pages or
+#: errors only.
 LATE = (
-    *("bcrypt", "difflib", "httptools", "yaml"),
-    *("economics.architecture", "economics.baseline", "publish.status_page"),
-    *(
-        "per_request.aggregation",
-        "per_request.acceptance",
-        "per_request.openai_api",
-        "per_request.push_schema",
-    ),
-    *("serve.tap", "serve.web_config.document", "serve.web_config.fields", "serve.web_config.middleware"),
+    "bcrypt",
+    "difflib",
+    "httptools",
+    "yaml",
+    "economics.architecture",
+    "economics.baseline",
+    "publish.status_page",
+    "per_request.aggregation",
+    "per_request.acceptance",
+    "per_request.openai_api",
+    "per_request.push_schema",
+    "serve.tap.tap",
+    "listener.web_config.document",
+    "listener.web_config.fields",
+    "listener.web_config.middleware",
 )
 
 
@@ -121,8 +153,10 @@ def test_imports_of_a_plain_sidecar() -> None:
     """Nothing that takes memory without use."""
     script = (
         "import sys\nfrom vllm_specdec_exporter.cli import main\n"
-        "main(['--vllm.url', 'http://127.0.0.1:1', '--cost.hardware', 'h100', '--config.check'])\n"
-        "print(*(name.removeprefix('vllm_specdec_exporter.') for name in sys.modules))\n"
+        "main(['--vllm.url', 'http://127.0.0.1:1', '--cost.hardware', 'h100', "
+        "'--config.check'])\n"
+        "print(*(name.removeprefix('vllm_specdec_exporter.') for name in "
+        "sys.modules))\n"
     )
     _, names = run("-c", script, command=(sys.executable,)).out.splitlines()
 

@@ -1,4 +1,6 @@
-"""Whom the process contacts: the servers that it was told of, and nobody else, whatever they say."""
+"""Whom the process contacts: the servers that it was told of, and nobody else, whatever
+they say.
+"""
 
 import json
 from pathlib import Path
@@ -11,7 +13,8 @@ from support.faulty_server import FaultyServer, capture, status
 from support.faulty_server import answer as answered
 from support.programs import eventually
 
-#: Run by Python as it starts: every connection, every datagram, every name that is looked up, every process.
+#: Run by Python as it starts: every connection, every datagram, every name that is
+#: looked up, every process.
 WITNESS = """
 import json, os, sys
 
@@ -35,13 +38,17 @@ def seen(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     file = tmp_path / "witnessed"
     file.touch()
     proxy = "http://127.0.0.1:3"
-    proxies = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), proxy)
+    proxies = dict.fromkeys(
+        ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), proxy
+    )
     return file, {"PYTHONPATH": str(tmp_path), "WITNESS": str(file), **proxies}
 
 
 @pytest.mark.parametrize("how", ["fine", "redirect"])
 def test_the_server_alone(seen: tuple[Path, dict[str, str]], how: str) -> None:
-    """Its answers, a redirect, proxies of the environment and every endpoint make it contact nobody else."""
+    """Its answers, a redirect, proxies of the environment and every endpoint make it
+    contact nobody else.
+    """
     file, environment = seen
     redirect = status("302 Found", Location="http://127.0.0.1:4/metrics")
     with (
@@ -49,7 +56,15 @@ def test_the_server_alone(seen: tuple[Path, dict[str, str]], how: str) -> None:
         running_exporter("--vllm.url", server.url, env=environment) as exporter,
     ):
         eventually(lambda: len(server.requests) >= 3)
-        for path in ("/", "/metrics", "/api/v1/snapshot", "/config", "/-/healthy", "/-/ready", "/nothing"):
+        for path in (
+            "/",
+            "/metrics",
+            "/api/v1/snapshot",
+            "/config",
+            "/-/healthy",
+            "/-/ready",
+            "/nothing",
+        ):
             exporter.get(path)
         exporter.post("/-/reload")
         eventually(lambda: len(server.requests) >= 6)

@@ -1,4 +1,6 @@
-"""Discovery by DNS: names in --vllm.url, and what becomes of the answers of a name server."""
+"""Discovery by DNS: names in --vllm.url, and what becomes of the answers of a name
+server.
+"""
 
 import logging
 import socket
@@ -9,15 +11,18 @@ from support.exporter import running_exporter
 from support.faulty_server import FaultyServer, answer, capture
 from support.programs import eventually
 from vllm_specdec_exporter.config.values import parse_servers
-from vllm_specdec_exporter.serve.discovery import KEEP_SECONDS, Discovery
+from vllm_specdec_exporter.upstream.discovery import KEEP_SECONDS, Discovery
 
 NAME = "vllm.llm.svc"
-V4, V6 = socket.AF_INET, socket.AF_INET6
+V4 = socket.AF_INET
+V6 = socket.AF_INET6
 FAILS = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
 
 class Zone:
-    """A name server, and a name whose servers are discovered at the time that a test sets."""
+    """A name server, and a name whose servers are discovered at the time that a test
+    sets.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -27,14 +32,18 @@ class Zone:
         self.discovery.use([self.target])
         monkeypatch.setattr(socket, "getaddrinfo", self._answer)
 
-    def _answer(self, name: str, port: int, family: int, **_: object) -> list[tuple[object, ...]]:
+    def _answer(
+        self, name: str, port: int, family: int, **_: object
+    ) -> list[tuple[object, ...]]:
         assert name == NAME
         found = self.answers.get(family, [])
         if isinstance(found, Exception):
             raise found
         if not found:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        return [(family, socket.SOCK_STREAM, 6, "", (address, port)) for address in found]
+        return [
+            (family, socket.SOCK_STREAM, 6, "", (address, port)) for address in found
+        ]
 
     async def found(self) -> tuple[list[str], bool]:
         """Resolve the name; return its servers, and whether that has worked."""
@@ -51,7 +60,9 @@ def zone(monkeypatch: pytest.MonkeyPatch) -> Zone:
 
 
 def test_names_are_told_from_addresses() -> None:
-    """Prometheus' and Thanos' spelling; what cannot be a name is refused; the rest is as without."""
+    """Prometheus' and Thanos' spelling; what cannot be a name is refused; the rest is
+    as without.
+    """
     for text, discovery, url in (
         ("http://vllm:8000", False, "http://vllm:8000/metrics"),
         ("dns+http://vllm.llm.svc:8000", True, "http://vllm.llm.svc:8000/metrics"),
@@ -60,21 +71,36 @@ def test_names_are_told_from_addresses() -> None:
         target = parse_servers(text)
         assert (target.discovery, target.url) == (discovery, url)
         assert target.name.startswith("dns+") is discovery
-    for text in ("dns+unix:/tmp/x", "dnssrv+http://vllm", "dns+vllm:8000", "srv+http://vllm"):
+    for text in (
+        "dns+unix:/tmp/x",
+        "dnssrv+http://vllm",
+        "dns+vllm:8000",
+        "srv+http://vllm",
+    ):
         with pytest.raises(ValueError, match=r"name|address|allowed"):
             parse_servers(text)
 
 
-async def test_servers_come_and_go(zone: Zone, caplog: pytest.LogCaptureFixture) -> None:
-    """Each address is a server, once, in order; without an answer all stay for five minutes."""
+async def test_servers_come_and_go(
+    zone: Zone, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each address is a server, once, in order; without an answer all stay for five
+    minutes.
+    """
     caplog.set_level(logging.INFO)
     for addresses in (["10.0.0.1"], ["10.0.0.3", "10.0.0.1", "10.0.0.1"], ["10.0.0.2"]):
         zone.answers[V4] = addresses
         for _ in range(2):
-            assert await zone.found() == ([f"http://{each}:8000" for each in sorted(set(addresses))], True)
+            assert await zone.found() == (
+                [f"http://{each}:8000" for each in sorted(set(addresses))],
+                True,
+            )
     assert [record.getMessage() for record in caplog.records] == ["discovered"] * 3
     zone.answers.clear()
-    for seconds, kept in ((KEEP_SECONDS - 1, ["http://10.0.0.2:8000"]), (KEEP_SECONDS + 1, [])):
+    for seconds, kept in (
+        (KEEP_SECONDS - 1, ["http://10.0.0.2:8000"]),
+        (KEEP_SECONDS + 1, []),
+    ):
         zone.now = seconds
         assert await zone.found() == (kept, False)
     zone.answers[V4] = FAILS
@@ -83,9 +109,14 @@ async def test_servers_come_and_go(zone: Zone, caplog: pytest.LogCaptureFixture)
     assert await zone.found() == (["http://10.0.0.4:8000"], True)
 
 
-async def test_one_family_that_fails_does_not_end_the_servers_of_the_other(zone: Zone) -> None:
-    """Known servers by IPv4 stay, for a bounded time; where none are known, the other family serves."""
-    v4, v6 = ["10.0.0.1", "10.0.0.2"], ["fd00::1", "fd00::2"]
+async def test_one_family_that_fails_does_not_end_the_servers_of_the_other(
+    zone: Zone,
+) -> None:
+    """Known servers by IPv4 stay, for a bounded time; where none are known, the other
+    family serves.
+    """
+    v4 = ["10.0.0.1", "10.0.0.2"]
+    v6 = ["fd00::1", "fd00::2"]
     by_ipv4 = [f"http://{address}:8000" for address in v4]
     by_ipv6 = [f"http://[{address}]:8000" for address in v6]
     for answers, seconds, expected in (
@@ -107,7 +138,19 @@ def test_a_name_of_this_machine() -> None:
     """Its address is polled, with the label also as the only one."""
     with (
         FaultyServer(answer(capture())) as server,
-        running_exporter("--vllm.url", f"dns+http://localhost:{server.port}") as exporter,
+        running_exporter(
+            "--vllm.url", f"dns+http://localhost:{server.port}"
+        ) as exporter,
     ):
-        eventually(lambda: exporter.metrics().value("up", target=f"http://127.0.0.1:{server.port}") == 1.0)
-        assert exporter.metrics().value("discovery_up", dns_name=f"dns+http://localhost:{server.port}") == 1.0
+        eventually(
+            lambda: (
+                exporter.metrics().value("up", target=f"http://127.0.0.1:{server.port}")
+                == 1.0
+            )
+        )
+        assert (
+            exporter.metrics().value(
+                "discovery_up", dns_name=f"dns+http://localhost:{server.port}"
+            )
+            == 1.0
+        )

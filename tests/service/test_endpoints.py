@@ -33,7 +33,9 @@ from vllm_specdec_exporter.serve.endpoints import make_handler
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[FaultyServer]:
-    """Two engines of one server whose counters stand still, so that all publishers see the same values."""
+    """Two engines of one server whose counters stand still, so that all publishers see
+    the same values.
+    """
     with FaultyServer(answer(capture("dp2"))) as server:
         server.version = answer(b'{"version": "0.32.0"}')
         yield server
@@ -44,7 +46,14 @@ def exporter(server: FaultyServer) -> Iterator[RunningExporter]:
     """An exporter that has published all its windows, and then polls no more."""
     spec = json.dumps({"method": "ngram", "num_speculative_tokens": 3})
     with running_exporter(
-        "--vllm.url", server.url, "--spec.config", spec, "--poll.interval", "1s", "--poll.timeout", "900ms"
+        "--vllm.url",
+        server.url,
+        "--spec.config",
+        spec,
+        "--poll.interval",
+        "1s",
+        "--poll.timeout",
+        "900ms",
     ) as exporter:
         exporter.wait_for(lambda metrics: metrics.values("window_span_seconds"))
         yield exporter
@@ -52,9 +61,25 @@ def exporter(server: FaultyServer) -> Iterator[RunningExporter]:
 
 class TestMetrics:
     def test_gzip(self, exporter: RunningExporter) -> None:
-        """By RFC 9110 (12.5.3): a weight of 0 refuses it, and `*` stands for what is not named."""
-        takes = ("gzip", "GZIP", "gzip;q=0.5, identity;q=1", "br , gzip ;q=1.0", "identity;q=0, *;q=0.1")
-        refuses = ("gzip;q=0", "gzip; q=0.000", "identity", "*;q=0", "gzip;q=0, *", "xgzipx", ";;, ,=")
+        """By RFC 9110 (12.5.3): a weight of 0 refuses it, and `*` stands for what is
+        not named.
+        """
+        takes = (
+            "gzip",
+            "GZIP",
+            "gzip;q=0.5, identity;q=1",
+            "br , gzip ;q=1.0",
+            "identity;q=0, *;q=0.1",
+        )
+        refuses = (
+            "gzip;q=0",
+            "gzip; q=0.000",
+            "identity",
+            "*;q=0",
+            "gzip;q=0, *",
+            "xgzipx",
+            ";;, ,=",
+        )
         wrong = []
         for path in ("/metrics", "/api/v1/snapshot"):
             for accepts in (*takes, *refuses, "br, deflate", "gzip;q=often"):
@@ -76,8 +101,12 @@ class TestMetrics:
     def test_own_metrics(self, exporter: RunningExporter, server: FaultyServer) -> None:
         """The process's own metrics are there, unless they were switched off."""
         assert "process_resident_memory_bytes" in exporter.metrics().samples
-        with running_exporter("--vllm.url", server.url, "--web.disable-exporter-metrics", "true") as without:
-            names = {family.name for family in parse_classic(without.get("/metrics").text)}
+        with running_exporter(
+            "--vllm.url", server.url, "--web.disable-exporter-metrics", "true"
+        ) as without:
+            names = {
+                family.name for family in parse_classic(without.get("/metrics").text)
+            }
 
         assert {name for name in names if not name.startswith("vllm_specdec_")} == set()
 
@@ -88,7 +117,9 @@ class TestSnapshot:
         answer = exporter.get("/api/v1/snapshot")
         document = json.loads(answer.body)
         jsonschema.Draft202012Validator.check_schema(snapshot.schema())
-        jsonschema.validate(document, snapshot.schema(), cls=jsonschema.Draft202012Validator)
+        jsonschema.validate(
+            document, snapshot.schema(), cls=jsonschema.Draft202012Validator
+        )
 
         assert answer.headers["content-type"].partition(";")[0] == "application/json"
         assert answer.headers["cache-control"] == "no-store"
@@ -101,11 +132,14 @@ class TestSnapshot:
             metrics.values("accepted_tokens_per_position_total", engine="1").values()
         )
         assert [engine["activity"]["state"]] == metrics.one_hot("activity", engine="1")
-        assert engine["num_speculative_tokens"] == metrics.value("num_speculative_tokens", engine="1")
+        assert engine["num_speculative_tokens"] == metrics.value(
+            "num_speculative_tokens", engine="1"
+        )
 
     def test_filters(self, exporter: RunningExporter) -> None:
         """A filter keeps what it names; a label that does not exist is not an error."""
-        both, wrong = ["30s", "5m"], []
+        both = ["30s", "5m"]
+        wrong = []
         for query, expected in (
             ("", {"0": both, "1": both}),
             ("?engine=1", {"1": both}),
@@ -118,7 +152,10 @@ class TestSnapshot:
             ("?metric=drafts_total", {"0": [], "1": []}),
         ):
             [target] = exporter.snapshot(query)["targets"]
-            found = {e["engine"]: [window["window"] for window in e["windows"]] for e in target["engines"]}
+            found = {
+                e["engine"]: [window["window"] for window in e["windows"]]
+                for e in target["engines"]
+            }
             if found != expected:
                 wrong.append(f"{query}: {found} instead of {expected}")
         assert wrong == []
@@ -140,16 +177,22 @@ class TestSnapshot:
             ("?%0a=1", ("allowed",)),
         ):
             refused = exporter.get(f"/api/v1/snapshot{query}")
-            if refused.status != 400 or not all(word in json.loads(refused.body)["error"] for word in says):
+            if refused.status != 400 or not all(
+                word in json.loads(refused.body)["error"] for word in says
+            ):
                 wrong.append(f"{query}: {refused}")
         assert wrong == []
 
     def test_metrics_of_a_judgement(self) -> None:
-        """Only what was asked for: a judgement with its reasons, a field of an estimate, all of a speedup."""
+        """Only what was asked for: a judgement with its reasons, a field of an
+        estimate, all of a speedup.
+        """
         page = page_of(target(engine()))
 
         def engine_with(**query: str) -> dict[str, Any]:
-            body = snapshot.encode(page, snapshot.parse_filter(query.items(), ["30s", "5m"]))
+            body = snapshot.encode(
+                page, snapshot.parse_filter(query.items(), ["30s", "5m"])
+            )
             [found] = json.loads(body)["targets"][0]["engines"]
             return found
 
@@ -160,7 +203,11 @@ class TestSnapshot:
             ("recommended_num_speculative_tokens", "advice"),
         ):
             identity = {"model_name": whole["model_name"], "engine": whole["engine"]}
-            assert engine_with(metric=metric) == {**identity, "windows": [], name: whole[name]}, metric
+            assert engine_with(metric=metric) == {
+                **identity,
+                "windows": [],
+                name: whole[name],
+            }, metric
         [full] = engine_with(window="5m")["windows"]
         for metric in ("break_even_acceptance_length", "break_even_acceptance_ratio"):
             estimate = {metric: full["estimate"][metric]}
@@ -173,13 +220,21 @@ class TestSnapshot:
 
 
 class TestGetMetrics:
-    def test_get_metrics_returns_the_decoded_objects(self, exporter: RunningExporter) -> None:
+    def test_get_metrics_returns_the_decoded_objects(
+        self, exporter: RunningExporter
+    ) -> None:
         """`get_metrics()` returns the typed objects that the JSON decodes to."""
 
         def same() -> ExporterResult | None:  # unless the exporter polled in between
-            result = get_metrics(exporter.url, metric=["drafts_total", "activity", "acceptance_ratio"])
-            body = exporter.get("/api/v1/snapshot?metric=drafts_total,activity,acceptance_ratio").body
-            return result if snapshot.decode(body).targets == result.targets else None
+            result = get_metrics(
+                exporter.url, metric=["drafts_total", "activity", "acceptance_ratio"]
+            )
+            body = exporter.get(
+                "/api/v1/snapshot?metric=drafts_total,activity,acceptance_ratio"
+            ).body
+            if snapshot.decode(body).targets == result.targets:
+                return result
+            return None
 
         result = eventually(same)
         [target] = result.targets
@@ -188,9 +243,13 @@ class TestGetMetrics:
 
     def test_filters(self, exporter: RunningExporter) -> None:
         """Filters and headers are sent."""
-        with FaultyServer(answer(exporter.get("/api/v1/snapshot?engine=1&window=5m").body)) as proxy:
+        with FaultyServer(
+            answer(exporter.get("/api/v1/snapshot?engine=1&window=5m").body)
+        ) as proxy:
             filters = {"model_name": "tiny-llama", "engine": "1", "window": "5m"}
-            result = get_metrics(proxy.url + "/", headers={"Authorization": "Bearer x"}, **filters)
+            result = get_metrics(
+                proxy.url + "/", headers={"Authorization": "Bearer x"}, **filters
+            )
             assert proxy.requests[0].headers["authorization"] == "Bearer x"
             assert proxy.requests[0].path == f"/api/v1/snapshot?{urlencode(filters)}"
 
@@ -199,15 +258,26 @@ class TestGetMetrics:
         assert [window.window for window in engine.windows] == ["5m"]
 
     def test_not_running(self) -> None:
-        """An exporter that does not run is an error that says so; so is what is no address."""
-        with pytest.raises(SnapshotError, match=r"http://127\.0\.0\.1:1 cannot be reached: .*refused"):
+        """An exporter that does not run is an error that says so; so is what is no
+        address.
+        """
+        with pytest.raises(
+            SnapshotError, match=r"http://127\.0\.0\.1:1 cannot be reached: .*refused"
+        ):
             get_metrics("http://127.0.0.1:1")
-        for url in ("127.0.0.1:9850", "file:///etc", "http://127.0.0.1:port", "http://[::1"):
+        for url in (
+            "127.0.0.1:9850",
+            "file:///etc",
+            "http://127.0.0.1:port",
+            "http://[::1",
+        ):
             with pytest.raises(SnapshotError):
                 get_metrics(url)
 
     def test_no_exporter(self) -> None:
-        """Whatever else listens there, the error is a `SnapshotError` that names the address."""
+        """Whatever else listens there, the error is a `SnapshotError` that names the
+        address.
+        """
         with FaultyServer(hang()) as other:
             for other.behaviour in (
                 answer(b"[]"),
@@ -241,7 +311,9 @@ SETTINGS: dict[str, Any] = {
 
 
 def test_config_round_trip() -> None:
-    """The configuration in force is YAML without secrets, and valid as a file with the same meaning."""
+    """The configuration in force is YAML without secrets, and valid as a file with the
+    same meaning.
+    """
     with running_exporter(config=SETTINGS, fast=False) as exporter:
         shown = exporter.get("/config")
         threshold = exporter.metrics().values("threshold")
@@ -250,20 +322,36 @@ def test_config_round_trip() -> None:
     assert shown.headers["cache-control"] == "no-store"
     assert "hunter" not in shown.text
     document = yaml.safe_load(shown.text)
-    assert document["vllm"]["url"] == ["http://<secret>@127.0.0.1:1", "http://127.0.0.1:2"]
-    assert document["vllm"]["header"] == ["Authorization: <secret>", "X-Tenant: <secret>"]
+    assert document["vllm"]["url"] == [
+        "http://<secret>@127.0.0.1:1",
+        "http://127.0.0.1:2",
+    ]
+    assert document["vllm"]["header"] == [
+        "Authorization: <secret>",
+        "X-Tenant: <secret>",
+    ]
     assert document["window"] == ["1m", "10m"]
-    document["vllm"] |= {"url": SETTINGS["vllm"]["url"], "header": SETTINGS["vllm"]["header"]}
+    document["vllm"] |= {
+        "url": SETTINGS["vllm"]["url"],
+        "header": SETTINGS["vllm"]["header"],
+    }
     with running_exporter(config=document, fast=False) as again:
         assert again.get("/config").text == shown.text
         assert again.metrics().values("threshold") == threshold
 
 
 def test_paths_and_methods(exporter: RunningExporter) -> None:
-    """These paths exist, and no others; those to read take no other method. The page may load nothing."""
+    """These paths exist, and no others; those to read take no other method.
+
+    The page may load nothing.
+    """
     tells = ("/", "/metrics", "/-/healthy", "/-/ready", "/config", "/api/v1/snapshot")
     missing = ("/metrics/", "/favicon.ico", "/api/v1", "/../etc/passwd", "//")
-    expected = {**dict.fromkeys(tells, 200), "/-/reload": 405, **dict.fromkeys(missing, 404)}
+    expected = {
+        **dict.fromkeys(tells, 200),
+        "/-/reload": 405,
+        **dict.fromkeys(missing, 404),
+    }
 
     assert {path: exporter.get(path).status for path in expected} == expected
     for path in tells:
@@ -279,7 +367,10 @@ def test_paths_and_methods(exporter: RunningExporter) -> None:
 def test_no_web_page_reloads_it(exporter: RunningExporter) -> None:
     """A browser names the page that a request comes from."""
     refused = request(f"{exporter.url}/-/reload", "POST", Origin="http://evil.example")
-    assert (refused.status, refused.text) == (403, "requests from web pages are rejected\n")
+    assert (refused.status, refused.text) == (
+        403,
+        "requests from web pages are rejected\n",
+    )
 
 
 # --- /metrics in pieces: the same bytes as in one, and others have their turn meanwhile
@@ -309,23 +400,37 @@ async def scraped(
 
 @pytest.mark.parametrize("accept", ACCEPT.values(), ids=ACCEPT)
 async def test_the_pieces_of_a_scrape_are_the_whole_text(accept: str) -> None:
-    """The pieces are the text of the result and of the process, with all families or some, packed or not."""
+    """The pieces are the text of the result and of the process, with all families or
+    some, packed or not.
+    """
     _, content_type = choose_encoder(accept)
     open_metrics = "openmetrics" in content_type
     names = ["vllm_specdec_up", "vllm_specdec_accepted_tokens_per_draft_count"]
     end = b"# EOF\n" if open_metrics else b""
 
     headers, whole = await scraped(RESULT, accept)
-    assert whole.startswith("".join(metrics_text(RESULT, open_metrics=open_metrics)).encode())
+    assert whole.startswith(
+        "".join(metrics_text(RESULT, open_metrics=open_metrics)).encode()
+    )
     assert b"\nprocess_cpu_seconds_total " in whole
     assert whole.endswith(end)
     assert headers["Content-Type"] == content_type
     _, packed = await scraped(RESULT, accept, encoding="gzip, deflate")
     assert gzip.decompress(packed).startswith(whole.partition(b"# HELP process_")[0])
-    _, some = await scraped(RESULT, accept, "?" + "&".join(f"name[]={name}" for name in names))
-    lines = [line for line in whole.splitlines(True) if re.split(rb"[{ ]", line)[0].decode() in names]
+    _, some = await scraped(
+        RESULT, accept, "?" + "&".join(f"name[]={name}" for name in names)
+    )
+    lines = [
+        line
+        for line in whole.splitlines(True)
+        if re.split(rb"[{ ]", line)[0].decode() in names
+    ]
     assert len(lines) == 2
-    assert [line for line in some.removesuffix(end).splitlines(True) if not line.startswith(b"#")] == lines
+    assert [
+        line
+        for line in some.removesuffix(end).splitlines(True)
+        if not line.startswith(b"#")
+    ] == lines
 
 
 async def test_an_unknown_format_version_gets_the_usual_text() -> None:

@@ -1,4 +1,6 @@
-"""What is worth a log line: payoff and recommendation when they change, and in the aggregate."""
+"""What is worth a log line: payoff and recommendation when they change, and in the
+aggregate.
+"""
 
 import json
 import logging
@@ -25,24 +27,38 @@ from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
 from vllm_specdec_exporter.observe.result import EngineResult, PollFailure, TargetResult
 from vllm_specdec_exporter.publish.events import aggregate, changes
-from vllm_specdec_exporter.serve import logs
+from vllm_specdec_exporter.runtime import logs
 
-GOOD, BAD, BETTER = engine(), engine(POOR, running=40), engine(SHALLOW)
+GOOD = engine()
+BAD = engine(POOR, running=40)
+BETTER = engine(SHALLOW)
 
 
-def told(before: EngineResult | None, after: EngineResult, *messages: str) -> list[dict[str, object]]:
+def told(
+    before: EngineResult | None, after: EngineResult, *messages: str
+) -> list[dict[str, object]]:
     """Return the fields of the lines with these messages that a change leads to."""
     first = target() if before is None else target(before)
-    return [event.fields for event in changes(first, target(after)) if event.message in messages]
+    return [
+        event.fields
+        for event in changes(first, target(after))
+        if event.message in messages
+    ]
 
 
 def test_an_engine_that_is_new_has_its_verdict_and_its_recommendation_told() -> None:
     """With the speedup, where it comes from, and why."""
     payoff, recommendation = told(None, BAD, "payoff", "recommendation")
 
-    assert (payoff["payoff"], payoff["speedup"], payoff["speedup_basis"]) == ("harmful", 0.85, "calibrated")
+    assert (payoff["payoff"], payoff["speedup"], payoff["speedup_basis"]) == (
+        "harmful",
+        0.85,
+        "calibrated",
+    )
     assert payoff["why"] == "; ".join(BAD.payoff.reasons)
-    unsure = replace(BAD, payoff=Payoff(PayoffVerdict.UNKNOWN, likely=PayoffVerdict.HARMFUL))
+    unsure = replace(
+        BAD, payoff=Payoff(PayoffVerdict.UNKNOWN, likely=PayoffVerdict.HARMFUL)
+    )
     (payoff,) = told(None, unsure, "payoff")
     assert (payoff["payoff"], payoff["payoff_likely"]) == ("unknown", "harmful")
     assert recommendation["recommendation"] == "switch_method"
@@ -58,16 +74,29 @@ def test_counters_that_restart() -> None:
 
 def test_many_changes_are_one_line() -> None:
     """Up to 24 lines of one poll are written, of more only their number."""
-    idle = [engine(key=EngineKey("m", str(number)), drafts_per_second=0) for number in range(25)]
-    assert [line.message for line in changes(target(), target(*idle[:24]))] == ["activity"] * 24
+    idle = [
+        engine(key=EngineKey("m", str(number)), drafts_per_second=0)
+        for number in range(25)
+    ]
+    assert [line.message for line in changes(target(), target(*idle[:24]))] == [
+        "activity"
+    ] * 24
     [line] = changes(target(), target(*idle))
     assert (line.message, line.fields["changes"]) == ("many engines changed", 25)
 
 
 def test_a_change_is_told_once() -> None:
-    """What stays is not, however the numbers behind it move; another K is another recommendation."""
-    moved = replace(BAD, payoff=replace(BAD.payoff, speedup=0.7), advice=replace(BAD.advice, reason="else"))
-    measured = replace(GOOD, payoff=replace(GOOD.payoff, basis=Basis.MEASURED, speedup=1.3))
+    """What stays is not, however the numbers behind it move; another K is another
+    recommendation.
+    """
+    moved = replace(
+        BAD,
+        payoff=replace(BAD.payoff, speedup=0.7),
+        advice=replace(BAD.advice, reason="else"),
+    )
+    measured = replace(
+        GOOD, payoff=replace(GOOD.payoff, basis=Basis.MEASURED, speedup=1.3)
+    )
     other = replace(BETTER, advice=replace(BETTER.advice, num_speculative_tokens=1))
 
     assert len(told(GOOD, BAD, "payoff", "recommendation")) == 2
@@ -78,7 +107,9 @@ def test_a_change_is_told_once() -> None:
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    """No line has `None`: a verdict that is unknown has no speedup, and a first K none before it."""
+    """No line has `None`: a verdict that is unknown has no speedup, and a first K none
+    before it.
+    """
     unknown = replace(GOOD, payoff=Payoff(PayoffVerdict.UNKNOWN, basis=Basis.MODELLED))
     first_k = replace(GOOD, num_speculative_tokens=None)
 
@@ -88,10 +119,19 @@ def test_what_is_not_known_is_left_out() -> None:
     assert (k["now"], "before" in k) == (4, False)
 
 
-@pytest.mark.parametrize("after", [IDLE, old_engine(), replace(GOOD, payoff=Payoff(), advice=Advice())])
+@pytest.mark.parametrize(
+    "after", [IDLE, old_engine(), replace(GOOD, payoff=Payoff(), advice=Advice())]
+)
 def test_that_nothing_can_be_said_any_more_is_not_told(after: EngineResult) -> None:
     """The change of activity has a line of its own."""
-    assert told(replace(GOOD, model_name=after.model_name, engine=after.engine), after, "payoff") == []
+    assert (
+        told(
+            replace(GOOD, model_name=after.model_name, engine=after.engine),
+            after,
+            "payoff",
+        )
+        == []
+    )
     assert told(None, after, "payoff", "recommendation") == []
 
 
@@ -107,7 +147,10 @@ def test_a_port_that_refuses_is_told_in_every_interval() -> None:
     [event] = aggregate(page_of(TargetResult("http://vllm:8001", failure=failure)))
 
     assert (event.level, event.message) == (logging.INFO, "no metrics")
-    assert (event.fields["reason"], event.fields["error"]) == ("refused", failure.message)
+    assert (event.fields["reason"], event.fields["error"]) == (
+        "refused",
+        failure.message,
+    )
 
 
 def test_the_aggregate_tells_payoff_and_recommendation() -> None:
@@ -121,18 +164,25 @@ def test_the_aggregate_tells_payoff_and_recommendation() -> None:
         "speedup_basis": Basis.MEASURED,
     }
     assert fields["recommendation"] == measured.advice.action
-    assert fields["recommended_num_speculative_tokens"] == measured.advice.num_speculative_tokens
+    assert (
+        fields["recommended_num_speculative_tokens"]
+        == measured.advice.num_speculative_tokens
+    )
 
 
 def test_the_aggregate_says_what_there_is() -> None:
-    """An active engine without advice is told apart from one that is not judged; a K of 0 is a value."""
+    """An active engine without advice is told apart from one that is not judged; a K of
+    0 is a value.
+    """
     varying = aggregated(engine(draft_length=2.3))
     off = aggregated(replace(GOOD, advice=Advice(Action.DISABLE, 0, "no K pays")))
 
     assert varying["recommendation"] == Action.INSUFFICIENT_DATA
     assert "recommended_num_speculative_tokens" not in varying
     assert varying["payoff"] == PayoffVerdict.BENEFICIAL
-    assert not {"payoff", "speedup", "speedup_basis", "recommendation"} & set(aggregated(IDLE))
+    assert not {"payoff", "speedup", "speedup_basis", "recommendation"} & set(
+        aggregated(IDLE)
+    )
     assert off["recommended_num_speculative_tokens"] == 0
 
 
@@ -145,7 +195,9 @@ def of_requests(name: str) -> list[dict[str, object]]:
 
 
 def test_a_model_whose_requests_are_known_has_a_line_on_them() -> None:
-    """Who loses, in the words of the metrics; ratios are rounded, and what cannot be known is left out."""
+    """Who loses, in the words of the metrics; ratios are rounded, and what cannot be
+    known is left out.
+    """
     [mixed] = of_requests("mixed")
     assert mixed.pop("request_acceptance_ratio_p10") == pytest.approx(0.3375, abs=0.001)
     assert mixed == {
@@ -156,7 +208,10 @@ def test_a_model_whose_requests_are_known_has_a_line_on_them() -> None:
         "request_gaining_ratio": 0.597,
         "request_workload_mixed": 1,
     }
-    assert [fields["model_name"] for fields in of_requests("two-models")] == ["an-adapter", MODEL]
+    assert [fields["model_name"] for fields in of_requests("two-models")] == [
+        "an-adapter",
+        MODEL,
+    ]
     [few] = of_requests("few")
     assert few["window_requests"] == 16
     assert "request_workload_mixed" not in few
@@ -169,7 +224,7 @@ def test_a_model_whose_requests_are_known_has_a_line_on_them() -> None:
 
 _WRITES = """
 import logging, resource, sys
-from vllm_specdec_exporter.serve.logs import LineHandler
+from vllm_specdec_exporter.runtime.logs import LineHandler
 
 def limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
@@ -180,12 +235,21 @@ log.addHandler(LineHandler(2))
 
 
 def test_a_paused_terminal_does_not_block_logging() -> None:
-    """It takes a few kilobytes and then nothing; a thousand lines are logged all the same, at once."""
+    """It takes a few kilobytes and then nothing; a thousand lines are logged all the
+    same, at once.
+    """
     reads, writes = pty.openpty()
     try:
-        code = _WRITES + "for number in range(1000): log.error('%d ' % number + 'x' * 900)\nprint('done')"
+        code = _WRITES + (
+            "for number in range(1000): log.error('%d ' % number + 'x' * 900)\n"
+            "print('done')"
+        )
         done = subprocess.run(
-            (sys.executable, "-c", code), stdout=subprocess.PIPE, stderr=writes, timeout=240, check=True
+            (sys.executable, "-c", code),
+            stdout=subprocess.PIPE,
+            stderr=writes,
+            timeout=240,
+            check=True,
         )
         assert done.stdout == b"done\n"
         assert os.read(reads, 6) == b"0 xxxx"
@@ -197,23 +261,39 @@ def test_a_paused_terminal_does_not_block_logging() -> None:
 def test_a_disk_that_is_full(tmp_path: Path) -> None:
     """Lines are lost without an error; what comes once there is room is written."""
     file = tmp_path / "log"
-    code = _WRITES + "limit(0); log.error('lost'); log.handlers[0].flush(); limit(1000); log.error('another')"
+    code = _WRITES + (
+        "limit(0); log.error('lost'); log.handlers[0].flush(); limit(1000); "
+        "log.error('another')"
+    )
     with file.open("wb") as stream:
-        subprocess.run((sys.executable, "-c", code), stderr=stream, timeout=240, check=True)
+        subprocess.run(
+            (sys.executable, "-c", code), stderr=stream, timeout=240, check=True
+        )
     assert file.read_text().splitlines() == ["another"]
 
 
-def test_a_line_that_clients_cause_is_written_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever the clock on the wall is set; what was written longer ago takes no memory."""
-    limited, now = logs._ClientFilter(), 1000.0
+def test_a_line_that_clients_cause_is_written_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Wherever the clock on the wall is set; what was written longer ago takes no
+    memory.
+    """
+    limited = logs._ClientFilter()
+    now = 1000.0
     monkeypatch.setattr(logs, "time", SimpleNamespace(monotonic=lambda: now))
 
     def is_written(text: str, wall: float) -> bool:
-        record = logging.makeLogRecord({"name": logs.LOGGER.name, "msg": text, "is_seldom": True})
+        record = logging.makeLogRecord(
+            {"name": logs.LOGGER.name, "msg": text, "is_seldom": True}
+        )
         record.created = wall
         return limited.filter(record)
 
-    assert [is_written("a", wall) for wall in (50_000.0, 90_000.0, 10_000.0)] == [True, False, False]
+    assert [is_written("a", wall) for wall in (50_000.0, 90_000.0, 10_000.0)] == [
+        True,
+        False,
+        False,
+    ]
     now += 60.0
     assert is_written("a", 10_000.0)
     for number in range(1000):
@@ -226,7 +306,11 @@ def test_a_field_without_a_value() -> None:
     """It is left out."""
     record = logging.LogRecord("", logging.INFO, "", 0, "payoff", None, None)
     record.fields = {"speedup": None, "k": 0, "why": ""}
-    assert logs.LineFormatter("logfmt").format(record).endswith(' level=info msg=payoff k=0 why=""')
+    assert (
+        logs.LineFormatter("logfmt")
+        .format(record)
+        .endswith(' level=info msg=payoff k=0 why=""')
+    )
     assert "speedup" not in logs.LineFormatter("json").format(record)
 
 
@@ -238,7 +322,12 @@ class TestLines:
         with (
             FaultyServer(replay()) as server,
             running_exporter(
-                "--vllm.url", server.url, "--log.format", form, "--log.interval", "300ms"
+                "--vllm.url",
+                server.url,
+                "--log.format",
+                form,
+                "--log.interval",
+                "300ms",
             ) as exporter,
         ):
             exporter.wait_until_up()
@@ -257,12 +346,26 @@ class TestLines:
         assert all(record["time"].endswith("Z") for record in records)
         assert {"info", "warning"} == {record["level"] for record in records}
         messages = [record["msg"] for record in records]
-        for message in ("listening", "server is up", "activity", "server is down", "aggregate", "stopping"):
+        for message in (
+            "listening",
+            "server is up",
+            "activity",
+            "server is down",
+            "aggregate",
+            "stopping",
+        ):
             assert message in messages
 
     def test_level_and_no_aggregate(self) -> None:
-        """Lines below the level are left out; an interval of 0 s means no aggregate, at any level."""
-        quiet = ("--log.level", "warning", "--web.listen-address", f"127.0.0.1:{free_port()}")
+        """Lines below the level are left out; an interval of 0 s means no aggregate, at
+        any level.
+        """
+        quiet = (
+            "--log.level",
+            "warning",
+            "--web.listen-address",
+            f"127.0.0.1:{free_port()}",
+        )
         with FaultyServer(answer(capture())) as server:
             url = ("--vllm.url", server.url)
             with running_exporter(*url, *quiet) as exporter:

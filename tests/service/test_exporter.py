@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from vllm_specdec_exporter.config.options import ConfigError
-from vllm_specdec_exporter.serve.configuration import load
 from vllm_specdec_exporter.serve.exporter import Exporter
+from vllm_specdec_exporter.settings.configuration import load
 
 SERVERS = "vllm: {url: [http://127.0.0.1:1, http://127.0.0.1:2]}\n"
 
@@ -30,13 +30,19 @@ class Running:
         return [target.target for target in self.exporter.latest().targets]
 
 
-@pytest.mark.parametrize("flags", [{}, {"vllm_url": ["http://127.0.0.1:4"]}], ids=["servers", "others"])
+@pytest.mark.parametrize(
+    "flags", [{}, {"vllm_url": ["http://127.0.0.1:4"]}], ids=["servers", "others"]
+)
 async def test_a_file_that_was_emptied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: dict[str, list[str]]
 ) -> None:
-    """Or is half written: it is refused, and the servers stay; a good file is used again."""
+    """Or is half written: it is refused, and the servers stay; a good file is used
+    again.
+    """
     monkeypatch.setattr("vllm_specdec_exporter.serve.exporter.RELOAD_SECONDS", 0.0)
-    text, lost = ("poll: {interval: 9s}\n", "any setting") if flags else (SERVERS, "vllm.url")
+    text, lost = (
+        ("poll: {interval: 9s}\n", "any setting") if flags else (SERVERS, "vllm.url")
+    )
     running = Running(tmp_path, text, **flags)
     before = running.servers
     for emptied in ("", "# nothing\n", "---\n", "null\n", "{}\n", "vllm:\n"):
@@ -47,7 +53,8 @@ async def test_a_file_that_was_emptied(
     if not flags:
         with pytest.raises(ConfigError):
             await running.reload("poll: {interval: 1s}\n")
-        before, text = ["http://127.0.0.1:1", "http://127.0.0.1:3"], SERVERS.replace(":2]", ":3]")
+        before = ["http://127.0.0.1:1", "http://127.0.0.1:3"]
+        text = SERVERS.replace(":2]", ":3]")
     await running.reload(text)
     assert running.exporter.latest().reload.successful
     assert running.servers == before
@@ -55,12 +62,16 @@ async def test_a_file_that_was_emptied(
 
 
 async def test_health(tmp_path: Path) -> None:
-    """It is healthy before its start and after its stop; between them, while each loop runs."""
+    """It is healthy before its start and after its stop; between them, while each loop
+    runs.
+    """
     exporter = Running(tmp_path, SERVERS).exporter
     assert exporter.healthy()
     exporter.start()
     assert exporter.healthy()
-    task = next(each for each in asyncio.all_tasks() if each.get_name().startswith("poll "))
+    task = next(
+        each for each in asyncio.all_tasks() if each.get_name().startswith("poll ")
+    )
     task.cancel()
     await asyncio.wait({task})
     assert not exporter.healthy()

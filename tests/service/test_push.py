@@ -1,4 +1,6 @@
-"""`POST /api/v1/requests` of the real process: who may push, what is taken, and the metrics that follow."""
+"""`POST /api/v1/requests` of the real process: who may push, what is taken, and the
+metrics that follow.
+"""
 
 import json
 from collections.abc import Iterator
@@ -49,7 +51,9 @@ def token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shared(token_file: Path) -> Iterator[RunningExporter]:
-    with running_exporter(*NO_SERVER, "--push.bearer-token-file", str(token_file)) as exporter:
+    with running_exporter(
+        *NO_SERVER, "--push.bearer-token-file", str(token_file)
+    ) as exporter:
         yield exporter
 
 
@@ -60,11 +64,16 @@ def exporter(shared: RunningExporter, token_file: Path) -> RunningExporter:
     return shared
 
 
-def post(exporter: RunningExporter, body: object, token: str | None = TOKEN, **headers: str) -> Answer:
+def post(
+    exporter: RunningExporter, body: object, token: str | None = TOKEN, **headers: str
+) -> Answer:
     """Push something; what is no text is sent as JSON."""
     if token is not None:
         headers.setdefault("Authorization", f"Bearer {token}")
-    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    if isinstance(body, bytes):
+        content = body
+    else:
+        content = json.dumps(body).encode()
     return request(exporter.url + PATH, "POST", 20, body=content, **headers)
 
 
@@ -72,10 +81,14 @@ def of(*items: object) -> dict[str, Any]:
     return {"requests": list(items)}
 
 
-def grown(exporter: RunningExporter, before: Metrics, name: str, **labels: str) -> float:
+def grown(
+    exporter: RunningExporter, before: Metrics, name: str, **labels: str
+) -> float:
     """By how much a counter has grown."""
     after = exporter.metrics()
-    return sum(after.values(name, **labels).values()) - sum(before.values(name, **labels).values())
+    return sum(after.values(name, **labels).values()) - sum(
+        before.values(name, **labels).values()
+    )
 
 
 class TestTaken:
@@ -89,24 +102,38 @@ class TestTaken:
         assert json.loads(answer.body) == {"accepted": 2, **told}
         assert json.loads(post(exporter, of()).body) == {"accepted": 0, **told}
 
-    def test_nothing_of_what_is_not_known_is_kept(self, exporter: RunningExporter) -> None:
+    def test_nothing_of_what_is_not_known_is_kept(
+        self, exporter: RunningExporter
+    ) -> None:
         """What is no field of a push is nowhere afterwards."""
-        unknown = {"messages": "CANARY", "speculative_decoding": {**RECORD, "x": "CANARY"}}
+        unknown = {
+            "messages": "CANARY",
+            "speculative_decoding": {**RECORD, "x": "CANARY"},
+        }
         assert post(exporter, of({**ONE, **unknown})).status == 200
-        everything = [exporter.get(path).text for path in ("/metrics", "/", "/config", "/api/v1/snapshot")]
+        everything = [
+            exporter.get(path).text
+            for path in ("/metrics", "/", "/config", "/api/v1/snapshot")
+        ]
 
         assert not any("CANARY" in text for text in [*everything, exporter.log()])
 
 
 class TestRefused:
-    def test_the_token_is_exchanged(self, exporter: RunningExporter, token_file: Path) -> None:
-        """A new token is in force with the next push, the old one is not; the scheme is in any case."""
+    def test_the_token_is_exchanged(
+        self, exporter: RunningExporter, token_file: Path
+    ) -> None:
+        """A new token is in force with the next push, the old one is not; the scheme is
+        in any case.
+        """
         token_file.write_text("another")
 
         assert post(exporter, of(ONE)).status == 401
         assert post(exporter, of(ONE), Authorization="bearer  another ").status == 200
 
-    def test_the_valid_part_of_a_push_is_counted(self, exporter: RunningExporter) -> None:
+    def test_the_valid_part_of_a_push_is_counted(
+        self, exporter: RunningExporter
+    ) -> None:
         """What can be used of a push is; of the rest, place and reason are told."""
         before = exporter.metrics()
         bad: list[object] = [
@@ -125,27 +152,38 @@ class TestRefused:
 
         assert answer.status == 200
         assert (document["accepted"], document["rejected"]) == (2, len(bad))
-        assert document["errors"][0] == "requests[1]: Expected `float` >= 0.0 - at `$.temperature`"
+        assert (
+            document["errors"][0]
+            == "requests[1]: Expected `float` >= 0.0 - at `$.temperature`"
+        )
         assert [text.partition(":")[0] for text in document["errors"]] == [
             f"requests[{n + 1}]" for n in range(len(bad))
         ]
         assert grown(exporter, before, "push_rejected_total") == len(bad)
         assert grown(exporter, before, "request_observations_total") == 2
 
-        # A push of which nothing can be used is refused; the first errors stand for all.
+        # A push of which nothing can be used is refused; the first errors stand for
+        # all.
         refused = post(exporter, of(*[{"temperature": -1}] * 50))
         told = json.loads(refused.body)
         assert refused.status == 400
         assert (told["accepted"], told["rejected"], len(told["errors"])) == (0, 50, 10)
 
-    def test_compressed_and_truncated_bodies_are_refused(self, exporter: RunningExporter) -> None:
-        """A body that is compressed, or ends in its middle, is refused, and fills no log."""
+    def test_compressed_and_truncated_bodies_are_refused(
+        self, exporter: RunningExporter
+    ) -> None:
+        """A body that is compressed, or ends in its middle, is refused, and fills no
+        log.
+        """
         before = exporter.metrics()
         body = b'{"requests": []}'
 
         assert post(exporter, body, Content_Encoding="gzip").status == 415
         assert post(exporter, body, token="no", Content_Encoding="gzip").status == 401
-        head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 100"
+        head = (
+            f"POST {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
+            "Content-Length: 100"
+        )
         with connect(exporter.url) as connection:
             connection.sendall(f'{head}\r\n\r\n{{"requests": ['.encode())
         eventually(lambda: grown(exporter, before, "push_rejected_total") == 2)
@@ -156,14 +194,22 @@ class TestRefused:
         """Without a token file there is nothing to push to, and no metric of requests."""
         with running_exporter(*NO_SERVER) as exporter:
             assert post(exporter, of(ONE)).status == 404
-            assert not [name for name in exporter.metrics().samples if name.startswith(("request_", "push_"))]
+            assert not [
+                name
+                for name in exporter.metrics().samples
+                if name.startswith(("request_", "push_"))
+            ]
 
 
 def test_users_and_the_token(tmp_path: Path, token_file: Path) -> None:
-    """Users of the web configuration read; who pushes has the token, and it opens nothing else."""
+    """Users of the web configuration read; who pushes has the token, and it opens
+    nothing else.
+    """
     token_file.write_text(TOKEN)
     flags = ("--push.bearer-token-file", str(token_file))
-    with guarded(Pki(tmp_path), {"basic_auth_users": {"prometheus": hashed("example")}}, *flags) as exporter:
+    with guarded(
+        Pki(tmp_path), {"basic_auth_users": {"prometheus": hashed("example")}}, *flags
+    ) as exporter:
         right = basic("prometheus", "example")
 
         assert post(exporter, of(ONE)).status == 200
@@ -173,4 +219,9 @@ def test_users_and_the_token(tmp_path: Path, token_file: Path) -> None:
         assert exporter.get("/metrics", Authorization=f"Bearer {TOKEN}").status == 401
         assert exporter.get(PATH, Authorization=f"Bearer {TOKEN}").status in (401, 405)
         metrics = Metrics(exporter.get("/metrics", Authorization=right).text)
-        assert metrics.value("request_observations_total", source="push", record="detailed") == 1
+        assert (
+            metrics.value(
+                "request_observations_total", source="push", record="detailed"
+            )
+            == 1
+        )

@@ -1,4 +1,6 @@
-"""Reloads: whoever asks for many changes nothing in when and how often servers are polled."""
+"""Reloads: whoever asks for many changes nothing in when and how often servers are
+polled.
+"""
 
 import asyncio
 import contextlib
@@ -62,34 +64,53 @@ def test_every_server_is_polled_on_its_beat() -> None:
     """From the start on, and not more often than without reloads."""
     servers = Timed(), Timed(), Timed()
     flags = ("--poll.interval", "2s", "--poll.timeout", "1s")
-    with serving(*servers) as urls, running_exporter(*urls, *flags) as exporter, reloading(exporter):
+    with (
+        serving(*servers) as urls,
+        running_exporter(*urls, *flags) as exporter,
+        reloading(exporter),
+    ):
         eventually(lambda: all(len(server.times) >= 3 for server in servers))
         polls = [list(server.times) for server in servers]
     for times in polls:
-        assert all(after - before > 1.5 for before, after in itertools.pairwise(times)), times
+        assert all(
+            after - before > 1.5 for before, after in itertools.pairwise(times)
+        ), times
 
 
 def test_a_poll_under_way_goes_on() -> None:
-    """A server that takes longer to answer than it is until the next reload is up all the same."""
+    """A server that takes longer to answer than it is until the next reload is up all
+    the same.
+    """
     slow = ("--poll.interval", "3s", "--poll.timeout", "2900ms")
-    with serving(Timed(1.4)) as urls, running_exporter(*urls, *slow) as exporter, reloading(exporter):
+    with (
+        serving(Timed(1.4)) as urls,
+        running_exporter(*urls, *slow) as exporter,
+        reloading(exporter),
+    ):
         exporter.wait_until_up()
         assert exporter.metrics("poll_errors_total").errors() == {}
 
 
 def test_lines_in_the_log_go_on() -> None:
     """Those that tell of every interval come also where reloads are closer together."""
-    with serving(Timed()) as urls, running_exporter(*urls, "--log.interval", "2500ms") as exporter:
+    with (
+        serving(Timed()) as urls,
+        running_exporter(*urls, "--log.interval", "2500ms") as exporter,
+    ):
         said = {line["msg"] for line in exporter.log_lines()}
         with reloading(exporter):
             time.sleep(5)  # reloads come every second
         assert (
-            {line["msg"] for line in exporter.log_lines()} - said - {"configuration reloaded", "server is up"}
+            {line["msg"] for line in exporter.log_lines()}
+            - said
+            - {"configuration reloaded", "server is up"}
         )
 
 
 def test_beats_do_not_run_together() -> None:
-    """After another interval, and after the process stood still, servers are asked one after the other."""
+    """After another interval, and after the process stood still, servers are asked one
+    after the other.
+    """
     servers = Timed(), Timed(), Timed(), Timed()
     settings = {"poll": {"interval": "6s", "timeout": "900ms"}}
     with (
@@ -104,6 +125,10 @@ def test_beats_do_not_run_together() -> None:
         assert exporter.post("/-/reload").status == 200
         begun = time.monotonic() + 2.2
         eventually(lambda: all(server.times[-1] > begun for server in servers))
-        first = [min(when for when in server.times if when > begun) for server in servers]
+        first = [
+            min(when for when in server.times if when > begun) for server in servers
+        ]
     apart = sorted(first)
-    assert all(after - before > 0.2 for before, after in itertools.pairwise(apart)), apart
+    assert all(after - before > 0.2 for before, after in itertools.pairwise(apart)), (
+        apart
+    )

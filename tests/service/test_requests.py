@@ -1,4 +1,6 @@
-"""Single requests in a running exporter: what is known of them, what a reload changes, and their options."""
+"""Single requests in a running exporter: what is known of them, what a reload changes,
+and their options.
+"""
 
 import json
 import logging
@@ -22,17 +24,21 @@ from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.observe.result import TargetResult
 from vllm_specdec_exporter.per_request.grouping import RequestSettings, TypeRule
-from vllm_specdec_exporter.per_request.observation import RecordState, Source, read_record
+from vllm_specdec_exporter.per_request.observation import (
+    RecordState,
+    Source,
+    read_record,
+)
 from vllm_specdec_exporter.per_request.openai_api import RequestFields
 from vllm_specdec_exporter.per_request.summary import ModelRequests, RequestsResult
-from vllm_specdec_exporter.serve import configuration as config
-from vllm_specdec_exporter.serve.configuration import ServeConfig
 from vllm_specdec_exporter.serve.exporter import Exporter
-from vllm_specdec_exporter.serve.option_table import OPTIONS
 from vllm_specdec_exporter.serve.request_intake import RequestIntake, batch_costs
-from vllm_specdec_exporter.serve.request_options import MAX_TENANTS
 from vllm_specdec_exporter.serve.tap.observer import Observer
 from vllm_specdec_exporter.serve.tap.tap import Tap
+from vllm_specdec_exporter.settings import configuration as config
+from vllm_specdec_exporter.settings.configuration import ServeConfig
+from vllm_specdec_exporter.settings.option_table import OPTIONS
+from vllm_specdec_exporter.settings.request_options import MAX_TENANTS
 
 REFUSING = "http://127.0.0.1:1"
 TAP = {"tap.listen-address": "127.0.0.1:0"}
@@ -56,7 +62,9 @@ class Running:
     def __post_init__(self) -> None:
         self.flags = {"vllm.url": [REFUSING], **self.flags}
         self.exporter = Exporter(
-            lambda: config.load(self.flags, {}), clock=lambda: self.now, wall=lambda: 0.0
+            lambda: config.load(self.flags, {}),
+            clock=lambda: self.now,
+            wall=lambda: 0.0,
         )
 
     @property
@@ -82,7 +90,10 @@ class Running:
             self.exporter.requests.observe(Source.PUSH, request(each, **more))
 
     async def reload(self, **changes: Any) -> None:
-        self.flags |= {name.replace("__", ".").replace("_", "-"): value for name, value in changes.items()}
+        self.flags |= {
+            name.replace("__", ".").replace("_", "-"): value
+            for name, value in changes.items()
+        }
         try:
             await self.exporter.reload()
         finally:
@@ -100,23 +111,31 @@ class TestWhoTells:
     def test_each_source_begins_with_zeros(self, token: str) -> None:
         """Whoever may tell is there from the beginning, with zeros."""
         push = {"push.bearer-token-file": token}
-        for flags, sources in ((TAP, ["tap"]), (push, ["push"]), ({**TAP, **push}, ["push", "tap"])):
+        for flags, sources in (
+            (TAP, ["tap"]),
+            (push, ["push"]),
+            ({**TAP, **push}, ["push", "tap"]),
+        ):
             known = Running(flags).known
             assert [(o.source, o.record, o.requests) for o in known.observations] == [
-                (source, state, 0) for source in sources for state in sorted(RecordState)
+                (source, state, 0)
+                for source in sources
+                for state in sorted(RecordState)
             ]
             assert (known.groups, known.models, known.tap) == ((), (), None)
 
     def test_the_tap(self) -> None:
-        """Its own numbers are published once it is there, and what passes it is counted as its."""
+        """Its own numbers are published once it is there, and what passes it is counted
+        as its.
+        """
         running = Running(TAP)
         tap = running.begin_tap()
         passes(tap)
 
         assert running.known.tap == tap.result()
-        assert [(o.source, o.record) for o in running.known.observations if o.requests] == [
-            ("tap", "detailed")
-        ]
+        assert [
+            (o.source, o.record) for o in running.known.observations if o.requests
+        ] == [("tap", "detailed")]
 
 
 class TestReload:
@@ -132,7 +151,9 @@ class TestReload:
         assert [group.request_type for group in running.model.groups] == ["rag"]
 
     async def test_a_source_takes_a_restart(self, token: str) -> None:
-        """A token that comes with a reload is not taken, and nothing is said of pushes that cannot be."""
+        """A token that comes with a reload is not taken, and nothing is said of pushes
+        that cannot be.
+        """
         running = Running({})
         await running.reload(push__bearer_token_file=token)
         assert running.exporter.latest().requests is None
@@ -143,21 +164,31 @@ class TestReload:
 
 
 def test_load_of_each_model() -> None:
-    """The mean batch of the judged window, by the first engine that shows one, and the profile in force."""
+    """The mean batch of the judged window, by the first engine that shows one, and the
+    profile in force.
+    """
     settings = settings_for(for_method("eagle3"), "eagle3", 3)
     quiet, busy, busier = (
         judged(settings, (3_000.0, 2_000.0, 1_000.0), 4_000.0, batch=batch)  # type: ignore[arg-type]
         for batch in (None, 8.0, 64.0)
     )
-    targets = [TargetResult("a", engines=(quiet,)), TargetResult("b", engines=(busy, busier))]
+    targets = [
+        TargetResult("a", engines=(quiet,)),
+        TargetResult("b", engines=(busy, busier)),
+    ]
 
-    assert batch_costs(targets[:1], settings) == batch_costs([TargetResult("down")], settings) == {}
+    assert (
+        batch_costs(targets[:1], settings)
+        == batch_costs([TargetResult("down")], settings)
+        == {}
+    )
     found = batch_costs(targets, settings)
     assert {model: load.batch_size for model, load in found.items()} == {"m": 8.0}
     assert found["m"].profile == settings.costs.profile
 
 
-#: SGLang's records have the configured number of drafted tokens, whatever was drafted; the poll knows it.
+#: SGLang's records have the configured number of drafted tokens, whatever was drafted;
+#: the poll knows it.
 COUNTS: dict[str, object] = {
     "spec_verify_ct": 10,
     "spec_num_correct_drafts": 20,
@@ -170,7 +201,10 @@ def sglang(steps: int, tokens: int) -> bytes:
     return lines(
         *(
             f'sglang:{name}{{model_name="m",tp_rank="0",pp_rank="0"}} {value}'
-            for name, value in (("spec_num_steps", steps), ("spec_num_draft_tokens", tokens))
+            for name, value in (
+                ("spec_num_steps", steps),
+                ("spec_num_draft_tokens", tokens),
+            )
         ),
         'sglang:generation_tokens_total{model_name="m"} 31',
         'sglang:num_requests_total{model_name="m"} 1',
@@ -202,13 +236,21 @@ async def test_drafted_tokens_of_sglang_are_believed_if_the_poll_agrees(
         record = read_record(COUNTS)
         for name in ("m", "an adapter"):
             running.observe(0, record=record, model_name=name)
-        running.observe(0, record=replace(record, configured_k=False), model_name="of vLLM beside it")
+        running.observe(
+            0,
+            record=replace(record, configured_k=False),
+            model_name="of vLLM beside it",
+        )
         server.behaviour = answer(b"nothing")
         running.now += 5
         await poller.poll()  # what was known while the server answered still holds
         running.observe(0, record=read_record(COUNTS))
         await poller.close()
-    counted = {found.record: found.requests for found in running.known.observations if found.requests}
+    counted = {
+        found.record: found.requests
+        for found in running.known.observations
+        if found.requests
+    }
     assert counted == ({"detailed": 4} if believed else {"none": 3, "detailed": 1})
 
 
@@ -218,8 +260,12 @@ DRAFTS = (*[(1, 1)] * 700, *[(1, 0)] * 300, *[(4, 2)] * 900, *[(4, 0)] * 100)
 
 @pytest.mark.parametrize("observed", [20, 0])
 async def test_advice_comes_from_records(observed: int, token: str) -> None:
-    """They make advice possible where drafts vary; without them it is said what is missing."""
-    running = Running({"push.bearer-token-file": token, "cost.profile": "chinchilla-70b-draft-4b"})
+    """They make advice possible where drafts vary; without them it is said what is
+    missing.
+    """
+    running = Running(
+        {"push.bearer-token-file": token, "cost.profile": "chinchilla-70b-draft-4b"}
+    )
     load = 'vllm:num_requests_running{model_name="m",engine="0"} 8'
 
     def text(drafts: tuple[tuple[int, int], ...]) -> bytes:
@@ -237,23 +283,38 @@ async def test_advice_comes_from_records(observed: int, token: str) -> None:
         await poller.close()
     (engine,) = running.exporter.latest().targets[0].engines
     if observed:
-        assert (engine.advice.action, engine.advice.num_speculative_tokens) == (Action.DECREASE_K, 2)
+        assert (engine.advice.action, engine.advice.num_speculative_tokens) == (
+            Action.DECREASE_K,
+            2,
+        )
     else:
         assert engine.advice.action is Action.INSUFFICIENT_DATA
-        assert "detailed records of the requests would (docs/requests.md)" in engine.advice.reason
+        assert (
+            "detailed records of the requests would (docs/requests.md)"
+            in engine.advice.reason
+        )
 
 
 # --- options. Where values come from: tests/core/test_options.py
 
 
-OURS = [option for option in OPTIONS if option.name.startswith(("tap.", "push.", "requests."))]
+OURS = [
+    option
+    for option in OPTIONS
+    if option.name.startswith(("tap.", "push.", "requests."))
+]
 #: Every option with a value, where the configuration has it, and as what.
 FORMS: list[tuple[str, Any, str, Any]] = [
     ("tap.listen-address", "127.0.0.1:0", "tap.listen", ("127.0.0.1", 0)),
     ("tap.upstream", "https://b:2", "tap.upstream", Target("https://b:2/metrics")),
     ("tap.drain-timeout", "1m", "tap.drain_seconds", 60.0),
     ("requests.window", "1h", "requests.window_seconds", 3600.0),
-    ("requests.temperature-bound", ["0", "0.3"], "requests.temperatures.bounds", (0.0, 0.3)),
+    (
+        "requests.temperature-bound",
+        ["0", "0.3"],
+        "requests.temperatures.bounds",
+        (0.0, 0.3),
+    ),
     ("requests.default-temperature", "0.7", "requests.temperatures.default", 0.7),
     ("requests.type-header", "X-Kind", "requests.classification.type_header", "x-kind"),
     (
@@ -262,23 +323,49 @@ FORMS: list[tuple[str, Any, str, Any]] = [
         "requests.classification.rules",
         (TypeRule("code", "model", "*coder*"), TypeRule("a", "header.x-q", "b, c")),
     ),
-    ("requests.tenant-header", "X-Tenant", "requests.classification.tenant_header", "x-tenant"),
-    ("requests.tenant", ["a", " b "], "requests.classification.tenants", frozenset({"a", "b"})),
+    (
+        "requests.tenant-header",
+        "X-Tenant",
+        "requests.classification.tenant_header",
+        "x-tenant",
+    ),
+    (
+        "requests.tenant",
+        ["a", " b "],
+        "requests.classification.tenants",
+        frozenset({"a", "b"}),
+    ),
 ]
 #: Options that are looked at only with another one.
-WITH = {"tap.listen-address": ":0", "requests.tenant-header": "X-Tenant", "requests.tenant": ["acme"]}
+WITH = {
+    "tap.listen-address": ":0",
+    "requests.tenant-header": "X-Tenant",
+    "requests.tenant": ["acme"],
+}
 
 
 def test_options_reach_the_configuration(token: str, tmp_path: Path) -> None:
-    """Each one, the files included; without any there is no tap and no push, and groups are the package's."""
+    """Each one, the files included; without any there is no tap and no push, and groups
+    are the package's.
+    """
     nothing = load({})
-    assert (nothing.tap, nothing.push_token_file, nothing.requests) == (None, "", RequestSettings())
+    assert (nothing.tap, nothing.push_token_file, nothing.requests) == (
+        None,
+        "",
+        RequestSettings(),
+    )
     for name, given, where, expected in FORMS:
         assert attrgetter(where)(load({**WITH, name: given})) == expected, name
     certificate, key = Authority(tmp_path, "authority").issue("127.0.0.1")
-    files = {"tap.cert-file": certificate, "tap.key-file": key, "push.bearer-token-file": token}
+    files = {
+        "tap.cert-file": certificate,
+        "tap.key-file": key,
+        "push.bearer-token-file": token,
+    }
     found = load({**TAP, **files})
-    assert attrgetter("tap.cert_file", "tap.key_file", "push_token_file")(found) == (*files.values(),)
+    assert attrgetter("tap.cert_file", "tap.key_file", "push_token_file")(found) == (
+        *files.values(),
+    )
     assert {option.name for option in OURS} == {*(name for name, *_ in FORMS), *files}
 
 
@@ -288,7 +375,10 @@ TENANTS = [f"t{number}" for number in range(MAX_TENANTS)]
 BOUNDS = [str(number) for number in range(41)]
 #: One more than there may be of a list.
 TOO_MANY: list[tuple[dict[str, Any], str]] = [
-    ({"requests.temperature-bound": BOUNDS}, "--requests.temperature-bound: 41 bounds; allowed: up to 40"),
+    (
+        {"requests.temperature-bound": BOUNDS},
+        "--requests.temperature-bound: 41 bounds; allowed: up to 40",
+    ),
     (
         {"requests.tenant": [*TENANTS, "more"], "requests.tenant-header": "X-Tenant"},
         "--requests.tenant: 101 tenants; allowed: up to 100",
@@ -300,19 +390,29 @@ class TestErrors:
     def test_of_one_value(self) -> None:
         """Each names the option, the value, and what is allowed."""
         repeatable = {option.name for option in OURS if option.repeatable}
-        for name, text, why in ((name, text, why) for name, texts, why in TABLES["wrong"] for text in texts):
-            told = refusal(ConfigError, load, {name: [text] if name in repeatable else text})
+        for name, text, why in (
+            (name, text, why) for name, texts, why in TABLES["wrong"] for text in texts
+        ):
+            told = refusal(
+                ConfigError, load, {name: [text] if name in repeatable else text}
+            )
             assert told.startswith(f"--{name} {json.dumps(text)}: {why}"), told
 
     def test_of_values_that_do_not_go_together(self) -> None:
-        """Each names the options to change; a password is not repeated, and no list is no list of bounds."""
+        """Each names the options to change; a password is not repeated, and no list is
+        no list of bounds.
+        """
         for flags, message in (*TABLES["together"], *TOO_MANY):
             assert message in refusal(ConfigError, load, flags)
         none = {"VLLM_SPECDEC_EXPORTER_REQUESTS_TEMPERATURE_BOUND": ","}
-        assert "--requests.temperature-bound []: at least one bound" in refusal(ConfigError, load, {}, none)
+        assert "--requests.temperature-bound []: at least one bound" in refusal(
+            ConfigError, load, {}, none
+        )
 
     def test_what_is_just_allowed(self, token: str) -> None:
-        """A hundred tenants, one of them twice; forty bounds; several servers where the tap knows which."""
+        """A hundred tenants, one of them twice; forty bounds; several servers where the
+        tap knows which.
+        """
         for flags in TABLES["apart"]:
             assert load(flags).tap is not None, flags
         found = load(
@@ -337,7 +437,9 @@ CHATS = "/v1/chat/completions"
 
 
 def load(
-    flags: dict[str, Any] | None = None, environment: dict[str, str] | None = None, file: str = ""
+    flags: dict[str, Any] | None = None,
+    environment: dict[str, str] | None = None,
+    file: str = "",
 ) -> ServeConfig:
     return config.load(flags or {}, environment or {}, file)
 
@@ -349,13 +451,17 @@ def written(path: Path, document: object) -> str:
 
 
 def test_no_type_header(tmp_path: Path) -> None:
-    """An empty one, unlike other empty settings, says that clients name no types: the route is the type.
+    """An empty one, unlike other empty settings, says that clients name no types: the
+    route is the type.
 
-    A flag beats the environment, which beats the file. Rules go on, also where they look into that header.
+    A flag beats the environment, which beats the file. Rules go on, also where they
+    look into that header.
     """
 
     def kind(found: ServeConfig) -> str:
-        return found.requests.classification.type_of(CHATS, {"x-request-type": "ada"}, RequestFields())
+        return found.requests.classification.type_of(
+            CHATS, {"x-request-type": "ada"}, RequestFields()
+        )
 
     named = {"requests.type-header": "X-Request-Type"}
     assert kind(load()) == "ada"
@@ -367,17 +473,33 @@ def test_no_type_header(tmp_path: Path) -> None:
         file = written(tmp_path, {"requests": {"type_header": value, "window": None}})
         assert kind(load({}, {}, file)) == "chat"
         assert kind(load({}, {VARIABLE: "X-Request-Type"}, file)) == "ada"
-        assert load({}, {"VLLM_SPECDEC_EXPORTER_REQUESTS_WINDOW": ""}, file).requests.window_seconds == 1800
-    found = load({"requests.type-header": "", "requests.type": ["mine=header.x-request-type:a*"]})
+        assert (
+            load(
+                {}, {"VLLM_SPECDEC_EXPORTER_REQUESTS_WINDOW": ""}, file
+            ).requests.window_seconds
+            == 1800
+        )
+    found = load(
+        {"requests.type-header": "", "requests.type": ["mine=header.x-request-type:a*"]}
+    )
     assert (kind(found), found.shown["requests.type_header"]) == ("mine", "")
 
 
 class TestWithoutEffect:
     def test_of_a_tap_that_is_not_there(self, tmp_path: Path) -> None:
-        """Wherever it is said: somebody takes the tap for switched on, and is told what is missing."""
+        """Wherever it is said: somebody takes the tap for switched on, and is told what
+        is missing.
+        """
         values = {"upstream": "http://127.0.0.1:8001", "drain-timeout": "10s"}
-        for name, value in {**values, "cert-file": __file__, "key-file": __file__}.items():
-            told = f"--tap.{name} needs --tap.listen-address, such as :9852: without it there is no tap"
+        for name, value in {
+            **values,
+            "cert-file": __file__,
+            "key-file": __file__,
+        }.items():
+            told = (
+                f"--tap.{name} needs --tap.listen-address, such as :9852: without it "
+                "there is no tap"
+            )
             file = written(tmp_path, {"tap": {name.replace("-", "_"): value}})
             assert refusal(ConfigError, load, {f"tap.{name}": value}) == told
             assert refusal(ConfigError, load, {}, {}, file) == told
@@ -385,20 +507,35 @@ class TestWithoutEffect:
 
     def test_a_header_for_no_tenant(self) -> None:
         """All tenants would be one."""
-        told = "--requests.tenant-header needs --requests.tenant: the tenants with their own label value"
+        told = (
+            "--requests.tenant-header needs --requests.tenant: the tenants with their "
+            "own label value"
+        )
         assert refusal(ConfigError, load, {"requests.tenant-header": "X-Team"}) == told
-        assert load({"requests.tenant-header": "X-Team", "requests.tenant": ["a"]}).requests is not None
+        assert (
+            load(
+                {"requests.tenant-header": "X-Team", "requests.tenant": ["a"]}
+            ).requests
+            is not None
+        )
 
 
-def test_the_log_tells_once_of_each_kind_of_name(caplog: pytest.LogCaptureFixture) -> None:
-    """However many requests come with names for which there is no room, also after a reload."""
+def test_the_log_tells_once_of_each_kind_of_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """However many requests come with names for which there is no room, also after a
+    reload.
+    """
     found = RequestIntake(load({"push.bearer-token-file": __file__}), lambda: 0.0)
     with caplog.at_level(logging.WARNING):
         for number in range(50):
             found.observe(Source.PUSH, request(82, request_type=f"t{number}"))
         found.use(load({"push.bearer-token-file": __file__}))
         for number in range(50):
-            found.observe(Source.PUSH, request(82, request_type=f"t{number}", model_name=f"m{number}"))
+            found.observe(
+                Source.PUSH,
+                request(82, request_type=f"t{number}", model_name=f"m{number}"),
+            )
     lines = [(line.message, vars(line)["fields"]) for line in caplog.records]
 
     assert lines == [
@@ -412,23 +549,35 @@ class TestZones:
 
     def limit(self, *thresholds: tuple[str, float], **flags: str) -> float:
         """The limit of P10 in force, which is the one that is published."""
-        texts = {"threshold": [f"{name}={value}" for name, value in thresholds], **flags}
+        texts = {
+            "threshold": [f"{name}={value}" for name, value in thresholds],
+            **flags,
+        }
         return load(texts).settings.thresholds.poor_request_acceptance_ratio
 
     def test_it_follows_the_zone_of_losing(self) -> None:
-        """The published limit; that of the zone that the operator sets; its own where it is set too."""
+        """The published limit; that of the zone that the operator sets; its own where
+        it is set too.
+        """
         below = ("disable_acceptance_ratio", 0.3)
 
         assert self.limit() == 0.5
         assert self.limit(below) == 0.3
         assert self.limit(("break_even_acceptance_ratio", 0.8)) == 0.5
-        for own in (("poor_request_acceptance_ratio", 0.2), ("poor_request_acceptance_ratio", 0.5)):
+        for own in (
+            ("poor_request_acceptance_ratio", 0.2),
+            ("poor_request_acceptance_ratio", 0.5),
+        ):
             assert self.limit(below, own) == self.limit(own, below) == own[1]
 
     def test_of_a_cheap_drafter(self) -> None:
-        """There it comes from the break-even point, as the zone does, and follows that of the operator."""
+        """There it comes from the break-even point, as the zone does, and follows that
+        of the operator.
+        """
         cheap = load({"spec.config": self.NGRAM}).settings.thresholds
 
-        assert cheap.poor_request_acceptance_ratio == cheap.disable_acceptance_ratio < 0.3
+        assert (
+            cheap.poor_request_acceptance_ratio == cheap.disable_acceptance_ratio < 0.3
+        )
         spec = {"spec.config": self.NGRAM}
         assert self.limit(("disable_acceptance_ratio", 0.01), **spec) == 0.01

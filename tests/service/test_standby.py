@@ -1,4 +1,6 @@
-"""A sidecar whose settings are wrong must not end: it would make vLLM's pod not ready, or hold it back."""
+"""A sidecar whose settings are wrong must not end: it would make vLLM's pod not ready,
+or hold it back.
+"""
 
 import contextlib
 import re
@@ -15,7 +17,7 @@ from support.ports import free_port
 from support.programs import answers, eventually
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.serve import command as serve
-from vllm_specdec_exporter.serve import configuration as config
+from vllm_specdec_exporter.settings import configuration as config
 
 pytestmark = pytest.mark.full
 
@@ -26,7 +28,9 @@ WAIT = "--startup.on-error=wait"
 def sidecar(*flags: str, port: int = 0) -> Iterator[RunningExporter]:
     """The real process, asked to wait; at the end it has to end as it is told to."""
     address = f"127.0.0.1:{port or free_port()}"
-    with running_exporter("--web.listen-address", address, WAIT, *flags, fast=False) as running:
+    with running_exporter(
+        "--web.listen-address", address, WAIT, *flags, fast=False
+    ) as running:
         yield running
         assert running.terminate()[0] == 0
 
@@ -35,7 +39,10 @@ def sidecar(*flags: str, port: int = 0) -> Iterator[RunningExporter]:
     ("wrong", "told"),
     [
         (["--config.file=/nowhere.yml"], "/nowhere.yml"),
-        (["--vllm.url=https://127.0.0.1:1", "--vllm.ca-file=/nowhere.pem"], "/nowhere.pem"),
+        (
+            ["--vllm.url=https://127.0.0.1:1", "--vllm.ca-file=/nowhere.pem"],
+            "/nowhere.pem",
+        ),
         (["--web.config.file=/nowhere.yml"], "/nowhere.yml"),
         (["--no-such-flag"], "--no-such-flag"),
         (["--cost.file={deep}"], "deep.yml"),
@@ -44,8 +51,12 @@ def sidecar(*flags: str, port: int = 0) -> Iterator[RunningExporter]:
     ],
     ids=["file", "certificates", "web-config", "flag", "deep", "wait"],
 )
-def test_wrong_settings_do_not_end_it(tmp_path: Path, wrong: list[str], told: str) -> None:
-    """It lives, answers the probes, tells the metrics that its configuration is none, and the log why."""
+def test_wrong_settings_do_not_end_it(
+    tmp_path: Path, wrong: list[str], told: str
+) -> None:
+    """It lives, answers the probes, tells the metrics that its configuration is none,
+    and the log why.
+    """
     deep = tmp_path / "deep.yml"
     deep.write_text("[" * 2000)
     with sidecar(*(word.replace("{deep}", str(deep)) for word in wrong)) as running:
@@ -54,7 +65,9 @@ def test_wrong_settings_do_not_end_it(tmp_path: Path, wrong: list[str], told: st
         assert "\nvllm_specdec_config_last_reload_successful 0.0\n" in f"\n{metrics}"
         assert "vllm_specdec_up" not in metrics
         assert running.get("/metrics", Accept="text/plain;version=x").text == metrics
-        openmetrics = running.get("/metrics", Accept="application/openmetrics-text;version=1.0.0")
+        openmetrics = running.get(
+            "/metrics", Accept="application/openmetrics-text;version=1.0.0"
+        )
         assert openmetrics.text.endswith("# EOF\n")
         assert told in running.log()
         assert running.log().count("standing by") == 1
@@ -62,13 +75,19 @@ def test_wrong_settings_do_not_end_it(tmp_path: Path, wrong: list[str], told: st
 
 @pytest.mark.parametrize("part", ["web configuration", "tap"])
 def test_files_that_break_while_it_starts(tmp_path: Path, part: str) -> None:
-    """They are read twice; the second time, too, is one that waiting is for, and nothing listens yet."""
+    """They are read twice; the second time, too, is one that waiting is for, and
+    nothing listens yet.
+    """
     file = tmp_path / "file"
     flags = {"web.config.file": str(file)}
     if part == "tap":
         certificate, key = Authority(tmp_path, "authority").issue("127.0.0.1")
         file.write_bytes(Path(certificate).read_bytes())
-        flags = {"tap.listen-address": "127.0.0.1:0", "tap.cert-file": str(file), "tap.key-file": key}
+        flags = {
+            "tap.listen-address": "127.0.0.1:0",
+            "tap.cert-file": str(file),
+            "tap.key-file": key,
+        }
     else:
         file.write_text("{}")
 
@@ -87,13 +106,18 @@ def test_elsewhere_they_end_it() -> None:
     for outcome in (
         run(wrong),
         run(wrong, VLLM_SPECDEC_EXPORTER_STARTUP_ON_ERROR="exit"),
-        *(run(WAIT, each, "--config.check") for each in (wrong, "--no-such-flag", "--startup.on-error=Wiat")),
+        *(
+            run(WAIT, each, "--config.check")
+            for each in (wrong, "--no-such-flag", "--startup.on-error=Wiat")
+        ),
     ):
         assert (outcome.code, len(outcome.err.splitlines())) == (2, 1)
 
 
 def test_what_is_wrong_is_where_people_look() -> None:
-    """The page of the exporter says it, and so does the health check, which stays in order."""
+    """The page of the exporter says it, and so does the health check, which stays in
+    order.
+    """
     with sidecar("--spec.config={") as running:
         page = running.get("/")
         health = run("health", f"--web.listen-address={running.address}")
@@ -103,14 +127,18 @@ def test_what_is_wrong_is_where_people_look() -> None:
 
 
 def test_it_starts_once_the_file_is_mended(tmp_path: Path) -> None:
-    """A file of a ConfigMap that is mended counts without a restart; asked by the environment this time.
+    """A file of a ConfigMap that is mended counts without a restart; asked by the
+    environment this time.
 
-    Until then it answers where the file says that it listens, whatever else is wrong in it.
+    Until then it answers where the file says that it listens, whatever else is wrong in
+    it.
     """
     url = f"http://127.0.0.1:{free_port()}"
     file = tmp_path / "config.yml"
     file.write_text(f"web: {{listen_address: '{url[7:]}'}}\npoll: {{interval: soon}}\n")
-    with started(f"--config.file={file}", VLLM_SPECDEC_EXPORTER_STARTUP_ON_ERROR="wait") as process:
+    with started(
+        f"--config.file={file}", VLLM_SPECDEC_EXPORTER_STARTUP_ON_ERROR="wait"
+    ) as process:
         eventually(lambda: answers(f"{url}/-/healthy"))
         file.write_text(file.read_text().replace("soon", "1s"))
         process.send_signal(signal.SIGHUP)

@@ -34,20 +34,24 @@ from vllm_specdec_exporter.engines import MAX_SERVER_INFO
 from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.observe.result import TargetResult
 from vllm_specdec_exporter.serve.poller import Poller
-from vllm_specdec_exporter.serve.upstream import MAX_BODY, PollError, Upstream
-from vllm_specdec_exporter.serve.upstream_connection import UpstreamConfig, UpstreamTLS
+from vllm_specdec_exporter.upstream.client import MAX_BODY, PollError, Upstream
+from vllm_specdec_exporter.upstream.connection import UpstreamConfig, UpstreamTLS
 
 BODY = capture()
 CLOCKS: Any = {"patience": 60.0, "clock": time.monotonic, "wall": time.time}
 HEALTHY = answer(BODY)
 #: The same, with the connection left open.
-HEALTHY_KEPT = Behaviour(lambda peer: peer.send(head(Content_Type=CLASSIC, Content_Length=len(BODY)) + BODY))
+HEALTHY_KEPT = Behaviour(
+    lambda peer: peer.send(head(Content_Type=CLASSIC, Content_Length=len(BODY)) + BODY)
+)
 #: Of the server, which no log and no result may hold.
 KEY = "sk-0123456789abcdef"
 
 
 @contextlib.asynccontextmanager
-async def upstream(url: str, deadline: float = 10.0, **config: Any) -> AsyncIterator[Upstream]:
+async def upstream(
+    url: str, deadline: float = 10.0, **config: Any
+) -> AsyncIterator[Upstream]:
     client = Upstream(parse_target(url), UpstreamConfig(timeout=deadline, **config))
     try:
         yield client
@@ -74,10 +78,15 @@ async def poll_once(url: str, deadline: float = 10.0, **config: Any) -> TargetRe
         return poller.latest
 
 
-async def polled(server: FaultyServer, *behaviours: Behaviour, **settings: Any) -> list[TargetResult]:
-    """Poll while the server behaves like this, one after the other; return what is known after each poll."""
+async def polled(
+    server: FaultyServer, *behaviours: Behaviour, **settings: Any
+) -> list[TargetResult]:
+    """Poll while the server behaves like this, one after the other; return what is
+    known after each poll.
+    """
     async with upstream(server.url, 1.0) as client:
-        poller, found = Poller("t", client, Settings(**settings), 15.0, **CLOCKS), []
+        poller = Poller("t", client, Settings(**settings), 15.0, **CLOCKS)
+        found = []
         for server.behaviour in behaviours:
             await poller.poll()
             found.append(poller.latest)
@@ -92,23 +101,33 @@ def server() -> Iterator[FaultyServer]:
         yield server
 
 
-async def test_a_queue_that_every_request_empties_is_requested_once(server: FaultyServer) -> None:
-    """TensorRT-LLM's JSON list is; a JSON object may be the error of a proxy, so it is polled again."""
+async def test_a_queue_that_every_request_empties_is_requested_once(
+    server: FaultyServer,
+) -> None:
+    """TensorRT-LLM's JSON list is; a JSON object may be the error of a proxy, so it is
+    polled again.
+    """
     refused = answer(b'{"error": "starting"}', content_type="application/json")
     assert (await polled(server, refused, HEALTHY))[-1].up
     server.requests.clear()
-    queue = answer(b'[{"iter": 7, "iterLatencyMS": 12.5}]', content_type="application/json")
+    queue = answer(
+        b'[{"iter": 7, "iterLatencyMS": 12.5}]', content_type="application/json"
+    )
     for result in await polled(server, *[queue] * 3):
         assert result.failure.reason == "unrecognized"
         assert "/prometheus/metrics has the metrics" in result.failure.message
     assert len(server.requests) == 1
 
 
-async def test_a_changed_start_header_is_a_restart_though_no_counter_fell(server: FaultyServer) -> None:
+async def test_a_changed_start_header_is_a_restart_though_no_counter_fell(
+    server: FaultyServer,
+) -> None:
     """As llama.cpp sends it: its process may exceed all old values by the next poll."""
     body = recorded_answer("llamacpp-ngram.txt")
     behaviours = (answer(body, Process_Start_Time_Unix=start) for start in (17, 17, 18))
-    _, (before,), (after,) = [result.engines for result in await polled(server, *behaviours)]
+    _, (before,), (after,) = [
+        result.engines for result in await polled(server, *behaviours)
+    ]
     assert (before.engine_resets_total, len(before.windows)) == (0, 2)
     assert (after.engine_resets_total, after.windows) == (1, ())
 
@@ -117,7 +136,9 @@ class TestRequest:
     async def test_what_is_sent(
         self, server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A poll is one plain GET for the text format, uncompressed, without a password of .netrc."""
+        """A poll is one plain GET for the text format, uncompressed, without a password
+        of .netrc.
+        """
         netrc = tmp_path / "netrc"
         netrc.write_text("machine 127.0.0.1 login eve password secret\n")
         monkeypatch.setenv("NETRC", str(netrc))
@@ -138,54 +159,93 @@ class TestRequest:
             await fetch(server.url + address)
 
         asked = [request.path for request in server.requests]
-        routed = "/metrics?model=b&autoload=false"  # llama.cpp's router would load the model
-        assert asked == ["/metrics", "/metrics", "/metrics/", "/v1/stats", query, routed]
+        # llama.cpp's router would load the model
+        routed = "/metrics?model=b&autoload=false"
+        assert asked == [
+            "/metrics",
+            "/metrics",
+            "/metrics/",
+            "/v1/stats",
+            query,
+            routed,
+        ]
 
-    async def test_a_redirect_to_the_same_path_with_a_slash_is_followed(self, server: FaultyServer) -> None:
+    async def test_a_redirect_to_the_same_path_with_a_slash_is_followed(
+        self, server: FaultyServer
+    ) -> None:
         """As of applications that are mounted at /metrics; no other redirect is."""
         for location in ("/metrics/", f"{server.url}/metrics/"):
             moved = status("307 Temporary Redirect", Location=location)
             answers = {"/metrics": moved, "/metrics/": HEALTHY}
-            server.behaviour = Behaviour(lambda peer, to=answers: to[server.requests[-1].path].run(peer))
+            server.behaviour = Behaviour(
+                lambda peer, to=answers: to[server.requests[-1].path].run(peer)
+            )
             assert await fetch(server.url) == BODY
-        server.behaviour = status("307 Temporary Redirect", Location="https://127.0.0.1/metrics/")
-        assert "redirected to 'https://127.0.0.1/metrics/'" in str(await failure(server.url))
+        server.behaviour = status(
+            "307 Temporary Redirect", Location="https://127.0.0.1/metrics/"
+        )
+        assert "redirected to 'https://127.0.0.1/metrics/'" in str(
+            await failure(server.url)
+        )
 
     async def test_redirects_that_never_end(self, server: FaultyServer) -> None:
         """The slash is added once."""
 
         def further(peer: Peer) -> Awaitable[None]:
-            return status("307 Temporary Redirect", Location=f"{server.requests[-1].path}/").run(peer)
+            return status(
+                "307 Temporary Redirect", Location=f"{server.requests[-1].path}/"
+            ).run(peer)
 
         server.behaviour = Behaviour(further)
         assert (await failure(server.url)).reason == "redirect"
-        assert [request.path for request in server.requests] == ["/metrics", "/metrics/"]
+        assert [request.path for request in server.requests] == [
+            "/metrics",
+            "/metrics/",
+        ]
 
     async def test_a_wrong_path_or_port_is_named(self, server: FaultyServer) -> None:
         """The API's path, and a port with TLS or without."""
         server.behaviour = status("404 Not Found")
-        assert "at /v1: the metrics of most servers are at /metrics" in str(await failure(f"{server.url}/v1"))
+        assert "at /v1: the metrics of most servers are at /metrics" in str(
+            await failure(f"{server.url}/v1")
+        )
         told = await failure(server.url.replace("http:", "https:"), 1.0)
         assert told.reason in ("tls", "timeout")
         server.behaviour = raw(b"HTTP/1.1 400 Bad Request\r\n\r\n", reads_request=False)
         told = await failure(server.url.replace("http:", "https:"))
         assert str(told).endswith(
-            "the server does not speak TLS at this port: give http:// in place of https://"
+            "the server does not speak TLS at this port: give http:// in place of "
+            "https://"
         )
-        server.behaviour = answer(b"Client sent an HTTP request to an HTTPS server.\n", "400 Bad Request")
-        assert str(await failure(server.url)).endswith("give https:// in place of http://")
+        server.behaviour = answer(
+            b"Client sent an HTTP request to an HTTPS server.\n", "400 Bad Request"
+        )
+        assert str(await failure(server.url)).endswith(
+            "give https:// in place of http://"
+        )
 
     async def test_headers(self, server: FaultyServer) -> None:
-        """Headers of the configuration are sent, all of a name in order, and replace the client's own."""
+        """Headers of the configuration are sent, all of a name in order, and replace
+        the client's own.
+        """
         own = (("X-Tenant", "blue"), ("User-Agent", "curl"), ("Host", "vllm"))
-        await fetch(server.url, headers=(*own, ("accept", "a"), ("x-tenant", "green"), ("Accept", "b")))
+        await fetch(
+            server.url,
+            headers=(*own, ("accept", "a"), ("x-tenant", "green"), ("Accept", "b")),
+        )
 
         sent = server.requests[0].headers
-        assert (sent["x-tenant"], sent["user-agent"], sent["host"]) == ("blue, green", "curl", "vllm")
+        assert (sent["x-tenant"], sent["user-agent"], sent["host"]) == (
+            "blue, green",
+            "curl",
+            "vllm",
+        )
         assert sent["accept"] == "a, b"
 
     async def test_credentials_and_cookies(self, server: FaultyServer) -> None:
-        """User and password of the address become basic authentication; cookies are not sent back."""
+        """User and password of the address become basic authentication; cookies are not
+        sent back.
+        """
         server.behaviour = answer(BODY, Set_Cookie="session=1; Path=/")
         url = server.url.replace("//127.0.0.1", "//us%40er:pa%3Ass@localhost")
         async with upstream(url) as client:
@@ -197,8 +257,12 @@ class TestRequest:
             assert request.headers["authorization"] == "Basic dXNAZXI6cGE6c3M="
 
     @pytest.mark.parametrize("unix", [False, True])
-    async def test_the_connection_is_kept_for_the_next_poll(self, tmp_path: Path, unix: bool) -> None:
-        """Closed before an answer, it is replaced once; a second time that is a failure."""
+    async def test_the_connection_is_kept_for_the_next_poll(
+        self, tmp_path: Path, unix: bool
+    ) -> None:
+        """Closed before an answer, it is replaced once; a second time that is a
+        failure.
+        """
         closes: list[bool] = []
 
         async def run(peer: Peer) -> None:
@@ -213,7 +277,8 @@ class TestRequest:
                 for _ in range(3):
                     assert (await client.fetch()).body == BODY
                 assert server.connections == 1
-                closes += [True]  # the request on the kept connection; not that on the next one
+                # the request on the kept connection; not that on the next one
+                closes += [True]
                 assert (await client.fetch()).body == BODY
                 assert server.connections == 2
                 closes += [True, True]
@@ -238,10 +303,15 @@ async def test_a_body_over_16_mib_is_refused(server: FaultyServer) -> None:
 
 class TestDeadline:
     async def test_spans_the_handshake(self) -> None:
-        """A server that never answers the TLS handshake; tests/faults has all other silences."""
+        """A server that never answers the TLS handshake; tests/faults has all other
+        silences.
+        """
         with FaultyServer(hang(reads_request=False)) as server:
             error = await failure(server.url.replace("http:", "https:"), deadline=0.4)
-        assert (error.reason, str(error)) == ("timeout", "no complete response within 0.4 s")
+        assert (error.reason, str(error)) == (
+            "timeout",
+            "no complete response within 0.4 s",
+        )
 
     async def test_version(self, server: FaultyServer) -> None:
         """It spans the question for the version, which is part of the first poll."""
@@ -255,11 +325,16 @@ class TestDeadline:
 
 class TestVersion:
     async def test_whatever_the_server_answers(self, server: FaultyServer) -> None:
-        """The version is what the server says if it says something sensible; no poll fails for want of it."""
+        """The version is what the server says if it says something sensible; no poll
+        fails for want of it.
+        """
         wrong = []
         for behaviour, expected in (
             (answer(b'{"version": "0.32.0"}'), "0.32.0"),
-            (answer(b'{"version": "0.33.0", "rust_frontend_version": "0.1"}'), "0.33.0"),
+            (
+                answer(b'{"version": "0.33.0", "rust_frontend_version": "0.1"}'),
+                "0.33.0",
+            ),
             (answer(b'{"version": 7}'), ""),
             (answer(b'{"version": "a\\nb"}'), ""),
             (answer(b"[]"), ""),
@@ -278,18 +353,32 @@ class TestVersion:
         assert wrong == []
 
     async def test_is_asked_once(self, server: FaultyServer) -> None:
-        """The version is asked for with the first successful poll, and again after a failure."""
+        """The version is asked for with the first successful poll, and again after a
+        failure.
+        """
         server.version = answer(b'{"version": "0.32.0"}')
         await polled(server, HEALTHY, HEALTHY, status("500 Oh"), HEALTHY, HEALTHY)
         asked = [request.path for request in server.requests]
-        assert asked == ["/metrics", "/version", "/metrics", "/metrics", "/metrics", "/version", "/metrics"]
+        assert asked == [
+            "/metrics",
+            "/version",
+            "/metrics",
+            "/metrics",
+            "/metrics",
+            "/version",
+            "/metrics",
+        ]
 
     async def test_is_asked_once_after_a_restart(self, server: FaultyServer) -> None:
-        """A restart that counters tell of is one, however often the same server cannot be read later."""
+        """A restart that counters tell of is one, however often the same server cannot
+        be read later.
+        """
         server.version = answer(b'{"version": "0.32.0"}')
         unreadable = answer(b"<html>")
         restarted = answer(re.sub(rb"(_total{[^}]*}) .*", rb"\1 0.0", BODY))
-        *_, last = await polled(server, HEALTHY, restarted, restarted, *(unreadable, restarted) * 4)
+        *_, last = await polled(
+            server, HEALTHY, restarted, restarted, *(unreadable, restarted) * 4
+        )
 
         assert [engine.engine_resets_total for engine in last.engines] == [1]
         assert sum(request.path == "/version" for request in server.requests) == 2
@@ -299,10 +388,20 @@ class TestBearerToken:
     async def test_that_cannot_be_used(
         self, server: FaultyServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Without a usable token nothing is sent; the error names the file, not the token."""
+        """Without a usable token nothing is sent; the error names the file, not the
+        token.
+        """
         caplog.set_level(logging.DEBUG)
         file = tmp_path / "token"
-        for content in (None, b"", b" \n", b"se\xff\xfecret", b"sec\nret", b"sec\rret", b"sec\x00ret"):
+        for content in (
+            None,
+            b"",
+            b" \n",
+            b"se\xff\xfecret",
+            b"sec\nret",
+            b"sec\rret",
+            b"sec\x00ret",
+        ):
             if content is not None:
                 file.write_bytes(content)
             result = await poll_once(server.url, bearer_token_file=str(file))
@@ -322,21 +421,33 @@ class TestBearerToken:
     async def test_is_never_shown(
         self, server: FaultyServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Whatever goes wrong, neither errors nor log lines hold a token, password or header."""
+        """Whatever goes wrong, neither errors nor log lines hold a token, password or
+        header.
+        """
         caplog.set_level(logging.DEBUG)
         file = tmp_path / "token"
         file.write_text("hunter2")
         url = server.url.replace("//", "//user:hunter3@")
-        for behaviour in (status("401 Unauthorized"), raw(b"garbage\r\n\r\n"), raw(reset=True), answer(b"")):
+        for behaviour in (
+            status("401 Unauthorized"),
+            raw(b"garbage\r\n\r\n"),
+            raw(reset=True),
+            answer(b""),
+        ):
             server.behaviour = behaviour
-            for config in ({"bearer_token_file": str(file)}, {"headers": (("X-Key", "hunter4"),)}):
+            for config in (
+                {"bearer_token_file": str(file)},
+                {"headers": (("X-Key", "hunter4"),)},
+            ):
                 result = await poll_once(url, **config)
                 assert "hunter" not in result.failure.message + caplog.text
 
 
 class TestAddresses:
     async def test_refused_everywhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A name with several addresses, none of which listens, is refused like a single address."""
+        """A name with several addresses, none of which listens, is refused like a
+        single address.
+        """
         with FaultyServer(HEALTHY) as server:
             port = server.port
             # A name is reached at whichever of its addresses listens.
@@ -348,13 +459,18 @@ class TestAddresses:
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_more: known)
         error = await failure(f"http://vllm.internal:{port}")
 
-        assert (error.reason, str(error)) == ("refused", "nothing listens at the address")
+        assert (error.reason, str(error)) == (
+            "refused",
+            "nothing listens at the address",
+        )
 
     async def test_unreachable(self) -> None:
         """An unknown name, a label too long or empty, bad punycode, an unknown network."""
         names = ("no-such-host", "a" * 64, "a.", "xn--a")
         for host in (*(f"{name}.invalid" for name in names), "[fe80::1%25nowhere]"):
-            assert (await failure(f"http://{host}:1", deadline=30)).reason == "unreachable", host
+            assert (
+                await failure(f"http://{host}:1", deadline=30)
+            ).reason == "unreachable", host
 
     async def test_reset_at_once(self, server: FaultyServer) -> None:
         """A connection that is reset as soon as it stands was reset, not out of reach."""
@@ -375,9 +491,13 @@ def other_ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 class TestTls:
     async def test_whom_it_trusts(self, ca: Authority, other_ca: Authority) -> None:
-        """Certificates of the given authority for the name that is expected, or all if told so."""
+        """Certificates of the given authority for the name that is expected, or all if
+        told so.
+        """
         right = {"ca_file": str(ca.file), "server_name": "vllm.internal"}
-        with FaultyServer(HEALTHY, tls=server_side(ca.issue("vllm.internal"))) as server:
+        with FaultyServer(
+            HEALTHY, tls=server_side(ca.issue("vllm.internal"))
+        ) as server:
             for wrong, told in (
                 ({"ca_file": ""}, "certificate verify failed"),
                 ({"ca_file": str(other_ca.file)}, "certificate verify failed"),
@@ -392,41 +512,66 @@ class TestTls:
             assert await fetch(server.url, **right) == BODY
             assert await fetch(server.url, insecure_skip_verify=True) == BODY
             # Plain HTTP to a TLS server is no answer, or a reset one.
-            assert (await failure(server.url.replace("https:", "http:"))).reason in ("reset", "malformed")
+            assert (await failure(server.url.replace("https:", "http:"))).reason in (
+                "reset",
+                "malformed",
+            )
 
-    async def test_a_server_that_stalls_holds_no_connection(self, ca: Authority) -> None:
-        """A poll that is given up ends its connection at once, without the server's farewell."""
+    async def test_a_server_that_stalls_holds_no_connection(
+        self, ca: Authority
+    ) -> None:
+        """A poll that is given up ends its connection at once, without the server's
+        farewell.
+        """
 
         async def stall(_: Peer) -> None:
             time.sleep(2)  # noqa: ASYNC251 - nothing of the server's loop shall run
 
-        with FaultyServer(Behaviour(stall), tls=server_side(ca.issue("127.0.0.1"))) as server:
+        with FaultyServer(
+            Behaviour(stall), tls=server_side(ca.issue("127.0.0.1"))
+        ) as server:
             error = await failure(server.url, 1.0, ca_file=str(ca.file))
 
             assert error.reason == "timeout"
             assert len(server.requests) == 1
-            rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]  # noqa: ASYNC240
-            assert [f"0100007F:{server.port:04X}", "01"] not in [row[2:4] for row in rows]  # established
+            rows = [
+                line.split() for line in Path("/proc/net/tcp").read_text().splitlines()
+            ]
+            # established
+            assert [f"0100007F:{server.port:04X}", "01"] not in [
+                row[2:4] for row in rows
+            ]
 
     async def test_client_certificate(self, ca: Authority, other_ca: Authority) -> None:
-        """A server that asks for a certificate gets the one given, and answers nobody without it."""
+        """A server that asks for a certificate gets the one given, and answers nobody
+        without it.
+        """
         certificate, key = other_ca.issue("client")
-        with FaultyServer(HEALTHY, tls=server_side(ca.issue("127.0.0.1"), clients=other_ca)) as server:
+        with FaultyServer(
+            HEALTHY, tls=server_side(ca.issue("127.0.0.1"), clients=other_ca)
+        ) as server:
             given = {"ca_file": str(ca.file), "cert_file": certificate, "key_file": key}
             assert await fetch(server.url, **given) == BODY
 
             # Behind a handshake of TLS 1.3, a server may hang up without saying why.
-            assert (await failure(server.url, ca_file=str(ca.file))).reason in ("reset", "tls")
+            assert (await failure(server.url, ca_file=str(ca.file))).reason in (
+                "reset",
+                "tls",
+            )
             certificate, key = ca.issue("stranger")
             given |= {"cert_file": certificate, "key_file": key}
             assert (await failure(server.url, **given)).reason in ("reset", "tls")
             assert len(server.requests) == 1
 
-    async def test_replaced_client_certificate(self, tmp_path: Path, ca: Authority) -> None:
+    async def test_replaced_client_certificate(
+        self, tmp_path: Path, ca: Authority
+    ) -> None:
         """It is taken over through the links by which Kubernetes exchanges a Secret."""
         for folder, issued in (("first", "a"), ("second", "b")):
             (tmp_path / folder).mkdir()
-            for name, path in zip(("tls.crt", "tls.key"), ca.issue(issued), strict=True):
+            for name, path in zip(
+                ("tls.crt", "tls.key"), ca.issue(issued), strict=True
+            ):
                 shutil.copy(path, tmp_path / folder / name)
         link = tmp_path / "data"
         link.symlink_to("first")
@@ -441,9 +586,15 @@ class TestTls:
         assert second is await tls.context()
 
     async def test_a_replacement_that_cannot_be_used(
-        self, tmp_path: Path, ca: Authority, other_ca: Authority, caplog: pytest.LogCaptureFixture
+        self,
+        tmp_path: Path,
+        ca: Authority,
+        other_ca: Authority,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """Each version of the files that cannot be used is a warning, once; what was in force stays."""
+        """Each version of the files that cannot be used is a warning, once; what was in
+        force stays.
+        """
         trusted = tmp_path / "trusted.pem"
         trusted.write_bytes(ca.file.read_bytes())
         tls = UpstreamTLS(UpstreamConfig(ca_file=str(trusted)))
@@ -456,15 +607,21 @@ class TestTls:
             assert [await tls.context() for _ in range(3)] == [first] * 3
             [line] = caplog.records
             assert line.levelno == logging.WARNING
-            assert f'--vllm.ca-file "{trusted}": no certificates in it' in vars(line)["fields"]["error"]
+            assert (
+                f'--vllm.ca-file "{trusted}": no certificates in it'
+                in vars(line)["fields"]["error"]
+            )
         trusted.write_bytes(other_ca.file.read_bytes())
         assert await tls.context() is not first
 
     def test_files_that_cannot_be_used(self, tmp_path: Path, ca: Authority) -> None:
-        """Files that hold no certificates are refused before the first poll, by their flags' names."""
+        """Files that hold no certificates are refused before the first poll, by their
+        flags' names.
+        """
         empty = tmp_path / "empty.pem"
         empty.write_text("nothing\n")
-        certificate, key = ca.issue("a")[0], ca.issue("b")[1]
+        certificate = ca.issue("a")[0]
+        key = ca.issue("b")[1]
         for config, flag in (
             (UpstreamConfig(ca_file=str(empty)), "--vllm.ca-file"),
             (UpstreamConfig(cert_file=certificate, key_file=key), "--vllm.key-file"),
@@ -482,7 +639,10 @@ class TestServerInfo:
     @pytest.fixture
     def server(self) -> Iterator[FaultyServer]:
         with FaultyServer(answer(recorded_answer("sglang-k3.txt"))) as server:
-            picked = '"speculative_algorithm": "EAGLE3", "speculative_eagle_topk": 4, "version": "0.5.23"'
+            picked = (
+                '"speculative_algorithm": "EAGLE3", "speculative_eagle_topk": 4, '
+                '"version": "0.5.23"'
+            )
             server.version = answer(f'{{{LAUNCH}, {picked}, "key": "{KEY}"}}'.encode())
             yield server
 
@@ -492,12 +652,17 @@ class TestServerInfo:
         caplog.set_level(logging.DEBUG)
         *_, last = await polled(server, *[server.behaviour] * 3, server_info=True)
         (engine,) = last.engines
-        assert (engine.deployment.method, engine.deployment.upstream_version) == ("eagle3", "0.5.23")
+        assert (engine.deployment.method, engine.deployment.upstream_version) == (
+            "eagle3",
+            "0.5.23",
+        )
         assert [each.path for each in server.requests].count("/server_info") == 1
         assert engine.counters.draft_tokens is None  # of a tree
         assert KEY not in caplog.text + repr(last)
 
-    async def test_without_the_option_it_is_not_requested(self, server: FaultyServer) -> None:
+    async def test_without_the_option_it_is_not_requested(
+        self, server: FaultyServer
+    ) -> None:
         await poll_once(server.url)
         assert {each.path for each in server.requests} == {"/metrics"}
 
@@ -512,7 +677,11 @@ class TestServerInfo:
         ],
     )
     async def test_what_cannot_be_read_costs_neither_the_poll_nor_a_request_each_time(
-        self, server: FaultyServer, behaviour: Behaviour, reason: str, caplog: pytest.LogCaptureFixture
+        self,
+        server: FaultyServer,
+        behaviour: Behaviour,
+        reason: str,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
         """One line of the log has the reason."""
         server.version = behaviour
@@ -521,6 +690,10 @@ class TestServerInfo:
         (engine,) = results[-1].engines
         assert engine.deployment.method == ""
         assert [each.path for each in server.requests].count("/server_info") == 3
-        told = [vars(line)["fields"] for line in caplog.records if "server_info" in line.message]
+        told = [
+            vars(line)["fields"]
+            for line in caplog.records
+            if "server_info" in line.message
+        ]
         assert told == [{"target": "t", "reason": reason}]
         assert KEY not in caplog.text

@@ -1,4 +1,6 @@
-"""`simulate`: it serves until it is told to stop, and refuses what it cannot do in one line."""
+"""`simulate`: it serves until it is told to stop, and refuses what it cannot do in one
+line.
+"""
 
 import json
 import signal
@@ -18,7 +20,9 @@ def get(url: str, body: bytes | None = None) -> bytes:
         return bytes(answer.read())
 
 
-@pytest.mark.parametrize(("number", "closed"), [(signal.SIGINT, False), (signal.SIGTERM, True)])
+@pytest.mark.parametrize(
+    ("number", "closed"), [(signal.SIGINT, False), (signal.SIGTERM, True)]
+)
 def test_it_serves_quietly_and_stops_when_told_even_while_the_port_is_closed(
     number: signal.Signals, closed: bool, tmp_path: Path
 ) -> None:
@@ -27,13 +31,23 @@ def test_it_serves_quietly_and_stops_when_told_even_while_the_port_is_closed(
     address = f"127.0.0.1:{free_port()}"
     url = f"http://{address}"
     flags = "--engines 2 --model a --num-speculative-tokens 3 --seed 1 --speed 10"
-    words = ("--web.listen-address", address, "--scenario.file", str(scenario), *flags.split())
+    words = (
+        "--web.listen-address",
+        address,
+        "--scenario.file",
+        str(scenario),
+        *flags.split(),
+    )
     with started("simulate", *words) as process:
         eventually(lambda: answers(f"{url}/health"))
         eventually(lambda: json.loads(get(f"{url}/simulator"))["elapsed_seconds"] > 3)
-        status, body = json.loads(get(f"{url}/simulator")), get(f"{url}/metrics").decode()
+        status = json.loads(get(f"{url}/simulator"))
+        body = get(f"{url}/metrics").decode()
         if closed:
-            get(f"{url}/simulator/phase", b'{"phase": "restart", "downtime_seconds": 99999}')
+            get(
+                f"{url}/simulator/phase",
+                b'{"phase": "restart", "downtime_seconds": 99999}',
+            )
             eventually(lambda: not answers(f"{url}/health"))
         process.send_signal(number)
         output, errors = process.communicate(timeout=100)

@@ -1,4 +1,6 @@
-"""The simulated engine and its drafts: tokens, latencies, load and time agree; drafts count as in vLLM."""
+"""The simulated engine and its drafts: tokens, latencies, load and time agree; drafts
+count as in vLLM.
+"""
 
 import math
 from random import Random
@@ -22,7 +24,12 @@ from vllm_specdec_exporter.commands.simulate.speculation import (
 GOOD = (0.92, 0.85, 0.78, 0.72)
 
 
-def run(seconds: float, acceptance: tuple[float, ...] = GOOD, k: int | None = 4, **load: float) -> Engine:
+def run(
+    seconds: float,
+    acceptance: tuple[float, ...] = GOOD,
+    k: int | None = 4,
+    **load: float,
+) -> Engine:
     engine = Engine(EngineConfig(), k, Random(6))
     conditions = Conditions(DraftModel(acceptance), Traffic(**load))  # type: ignore[arg-type]
     for _ in range(round(seconds)):
@@ -41,23 +48,42 @@ def drain(engine: Engine) -> Engine:
 
 
 def test_requests_and_tokens_agree() -> None:
-    """Tokens are drafts with their bonus and first tokens, also before all requests are answered."""
+    """Tokens are drafts with their bonus and first tokens, also before all requests are
+    answered.
+    """
     engine = run(30)
-    counts, totals = engine.measurements, engine.totals
+    counts = engine.measurements
+    totals = engine.totals
     first_tokens = counts.histogram("time_to_first_token_seconds").count
-    assert counts.get("generation_tokens") == totals.drafts + totals.accepted_tokens + first_tokens
+    assert (
+        counts.get("generation_tokens")
+        == totals.drafts + totals.accepted_tokens + first_tokens
+    )
     drain(engine)
     finished = counts.histogram("e2e_request_latency_seconds").count
     assert finished == counts.get("http_requests") > 0
     reasons = ("stop", "length", "repetition", "abort", "error")
     assert sum(counts.get("request_success", reason) for reason in reasons) == finished
-    assert counts.histogram("request_generation_tokens").sum == counts.get("generation_tokens")
+    assert counts.histogram("request_generation_tokens").sum == counts.get(
+        "generation_tokens"
+    )
     assert counts.histogram("request_prompt_tokens").sum == counts.get("prompt_tokens")
     assert counts.get("num_requests_running") == counts.get("kv_cache_usage_perc") == 0
-    cached, computed = "local_cache_hit", "local_compute"
-    by_source = [counts.get("prompt_tokens_by_source", source) for source in (cached, computed)]
-    assert sum(by_source) == counts.get("prompt_tokens") == counts.get("prefix_cache_queries")
-    assert by_source[0] == counts.get("prefix_cache_hits") == counts.get("prompt_tokens_cached")
+    cached = "local_cache_hit"
+    computed = "local_compute"
+    by_source = [
+        counts.get("prompt_tokens_by_source", source) for source in (cached, computed)
+    ]
+    assert (
+        sum(by_source)
+        == counts.get("prompt_tokens")
+        == counts.get("prefix_cache_queries")
+    )
+    assert (
+        by_source[0]
+        == counts.get("prefix_cache_hits")
+        == counts.get("prompt_tokens_cached")
+    )
     iteration = counts.histogram("iteration_tokens_total")
     assert iteration.sum == counts.get("generation_tokens") + by_source[1]
     # Each output after the first of a request holds one draft here.
@@ -77,13 +103,19 @@ def test_latencies_add_up() -> None:
     assert prefill + decode == pytest.approx(inference)
 
 
-def test_time_per_output_token_depends_on_acceptance_but_inter_token_latency_does_not() -> None:
-    good, bad, none = run(60), run(60, (0.05,)), run(60, k=None)
-    tpot, itl = "request_time_per_output_token_seconds", "inter_token_latency_seconds"
+def test_time_per_output_token_depends_on_acceptance_but_inter_token_latency_does_not() -> (
+    None
+):
+    good = run(60)
+    bad = run(60, (0.05,))
+    none = run(60, k=None)
+    tpot = "request_time_per_output_token_seconds"
+    itl = "inter_token_latency_seconds"
     assert mean(good, tpot) < 0.6 * mean(none, tpot)
     assert mean(bad, tpot) > 1.1 * mean(none, tpot)
     assert mean(good, itl) == pytest.approx(mean(bad, itl), rel=0.2)
-    # An H100 reads the 16 GB of the weights in 4.8 ms; steps, some with prompts, take twice that.
+    # An H100 reads the 16 GB of the weights in 4.8 ms; steps, some with prompts, take
+    # twice that.
     assert 0.0048 < mean(none, itl) < 0.011 < mean(good, itl) < 0.019
 
 
@@ -95,11 +127,17 @@ def test_an_overloaded_engine_queues_and_preempts() -> None:
     assert counts.get("kv_cache_usage_perc") > 0.85
     assert counts.get("num_preemptions") > 0
     assert mean(engine, "request_queue_time_seconds") > 1
-    assert mean(engine, "time_to_first_token_seconds") > 10 * mean(run(60), "time_to_first_token_seconds")
+    assert mean(engine, "time_to_first_token_seconds") > 10 * mean(
+        run(60), "time_to_first_token_seconds"
+    )
     drain(engine).advance(600, Conditions(DraftModel(GOOD), Traffic(clients=0)))
-    assert counts.histogram("request_num_preemptions").sum == counts.get("num_preemptions")
+    assert counts.histogram("request_num_preemptions").sum == counts.get(
+        "num_preemptions"
+    )
     # A preempted request emits one more token when its prompt is computed again.
-    assert counts.histogram("request_generation_tokens").sum == counts.get("generation_tokens")
+    assert counts.histogram("request_generation_tokens").sum == counts.get(
+        "generation_tokens"
+    )
 
 
 def test_never_more_requests_than_seats() -> None:
@@ -123,7 +161,9 @@ def test_time_passes_in_any_portions() -> None:
         for _ in range(round(42 / step)):
             engine.advance(step, conditions)
         assert engine.now == pytest.approx(42, abs=0.3)
-        assert engine.measurements.get("generation_tokens") == pytest.approx(42 * 3450, rel=0.15)
+        assert engine.measurements.get("generation_tokens") == pytest.approx(
+            42 * 3450, rel=0.15
+        )
 
 
 # --- drafts
@@ -131,7 +171,10 @@ def test_time_passes_in_any_portions() -> None:
 
 def within(successes: int, trials: int, chance: float) -> bool:
     """Whether a number of successes is within five standard deviations of its mean."""
-    return abs(successes - trials * chance) <= 5 * math.sqrt(trials * chance * (1 - chance)) + 1
+    return (
+        abs(successes - trials * chance)
+        <= 5 * math.sqrt(trials * chance * (1 - chance)) + 1
+    )
 
 
 @given(
@@ -153,7 +196,9 @@ def test_counts_follow_vllm_semantics(
     model = DraftModel(tuple(acceptance), draft_probability, tuple(weights))
     totals = sample_drafts(Random(seed), request_steps, model, k)
     assert totals.drafts <= request_steps
-    assert totals.drafts <= totals.draft_tokens <= k * totals.drafts or totals.drafts == 0
+    assert (
+        totals.drafts <= totals.draft_tokens <= k * totals.drafts or totals.drafts == 0
+    )
     assert sum(totals.accepted_per_position) == totals.accepted_tokens
     assert totals.accepted_tokens <= totals.draft_tokens
     reached = [totals.drafts, *totals.accepted_per_position]
@@ -179,14 +224,30 @@ def test_weights_that_leave_no_length_mean_drafts_of_full_length() -> None:
 
 def test_draws_have_mean_and_variance_of_the_binomial_distribution() -> None:
     draws = 20_000
-    for trials, chance in ((1, 0.3), (4, 0.9), (30, 0.02), (64, 0.92), (100, 0.37), (500, 0.5), (5000, 0.01)):
-        rng, mean, variance = Random(f"{trials}/{chance}"), trials * chance, trials * chance * (1 - chance)
+    for trials, chance in (
+        (1, 0.3),
+        (4, 0.9),
+        (30, 0.02),
+        (64, 0.92),
+        (100, 0.37),
+        (500, 0.5),
+        (5000, 0.01),
+    ):
+        rng = Random(f"{trials}/{chance}")
+        mean = trials * chance
+        variance = trials * chance * (1 - chance)
         found = [binomial(rng, trials, chance) for _ in range(draws)]
         assert 0 <= min(found) <= max(found) <= trials
-        # Within five standard deviations, of which the kurtosis adds 1 / variance to those of a variance.
-        assert fmean(found) == pytest.approx(mean, abs=5 * math.sqrt(variance / draws)), (trials, chance)
+        # Within five standard deviations, of which the kurtosis adds 1 / variance to
+        # those of a variance.
+        assert fmean(found) == pytest.approx(
+            mean, abs=5 * math.sqrt(variance / draws)
+        ), (trials, chance)
         spread = 5 * variance * math.sqrt((2 + 1 / variance) / draws)
-        assert pvariance(found, mean) == pytest.approx(variance, abs=spread), (trials, chance)
+        assert pvariance(found, mean) == pytest.approx(variance, abs=spread), (
+            trials,
+            chance,
+        )
 
 
 def test_certain_outcomes_and_impossible_distributions() -> None:

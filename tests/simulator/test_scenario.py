@@ -9,7 +9,11 @@ import yaml
 from support.builders import refusal
 from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
 from vllm_specdec_exporter.commands.simulate.phases import PHASES, ScenarioError
-from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS, load_scenario, parse_scenario
+from vllm_specdec_exporter.commands.simulate.simulation import (
+    SCENARIOS,
+    load_scenario,
+    parse_scenario,
+)
 from vllm_specdec_exporter.config.options import ConfigError
 
 
@@ -28,11 +32,15 @@ def test_a_faulty_scenario_is_refused_with_one_clear_line() -> None:
             (document, message.replace("PHASES", ", ".join(PHASES)))
             for document, message in REFUSED["documents"]
         ),
-        *((phase(**entry), f"phase 1: phase healthy: {message}") for entry, message in REFUSED["entries"]),
+        *(
+            (phase(**entry), f"phase 1: phase healthy: {message}")
+            for entry, message in REFUSED["entries"]
+        ),
     ]
-    assert [refusal(ScenarioError, parse_scenario, document, "mine") for document, _ in cases] == [
-        message for _, message in cases
-    ]
+    assert [
+        refusal(ScenarioError, parse_scenario, document, "mine")
+        for document, _ in cases
+    ] == [message for _, message in cases]
 
 
 def test_a_scenario_file(tmp_path: Path) -> None:
@@ -50,7 +58,11 @@ def test_a_scenario_file(tmp_path: Path) -> None:
     )
     scenario = load_scenario(path)
     assert scenario.name == "mine"
-    assert [step.kind.name for step in scenario.phases] == ["healthy", "restart", "collapse"]
+    assert [step.kind.name for step in scenario.phases] == [
+        "healthy",
+        "restart",
+        "collapse",
+    ]
     assert scenario.phases[0].parameters.clients == 8
     assert scenario.phases[2].parameters.acceptance == (0.2, 0.1)
 
@@ -75,7 +87,9 @@ def test_every_phase_has_a_scenario_and_a_place_in_the_tour() -> None:
 
 def test_phases_follow_each_other_and_begin_again() -> None:
     phases = [{"phase": "idle", "seconds": 10}, {"phase": "bypass", "seconds": 5}]
-    simulation = Simulation(SimulationConfig(scenario=parse_scenario({"phases": phases}, "mine")), seed=1)
+    simulation = Simulation(
+        SimulationConfig(scenario=parse_scenario({"phases": phases}, "mine")), seed=1
+    )
     names = []
     for _ in range(4):
         simulation.advance(6)

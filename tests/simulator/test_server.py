@@ -10,7 +10,11 @@ import aiohttp
 import pytest
 import yaml
 
-from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig, SimulatorServer
+from vllm_specdec_exporter.commands.simulate import (
+    Simulation,
+    SimulationConfig,
+    SimulatorServer,
+)
 
 
 @contextlib.asynccontextmanager
@@ -75,7 +79,9 @@ async def test_a_restart_closes_the_port_and_opens_it_again() -> None:
         assert await status_of(client, "/metrics") == 200
 
 
-FAULTY = yaml.safe_load(Path(__file__).with_name("refused.yml").read_text("utf-8"))["bodies"]
+FAULTY = yaml.safe_load(Path(__file__).with_name("refused.yml").read_text("utf-8"))[
+    "bodies"
+]
 
 
 async def test_a_phase_is_set_over_http_and_a_faulty_one_refused() -> None:

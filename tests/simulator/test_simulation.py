@@ -1,11 +1,17 @@
-"""A simulation as a whole: its counters, its truth, its engines, its beginnings and its phases."""
+"""A simulation as a whole: its counters, its truth, its engines, its beginnings and its
+phases.
+"""
 
 import pytest
 
 from support.exporter import Metrics
 from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
 from vllm_specdec_exporter.commands.simulate.phases import PHASES
-from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS, ServerDownError, parse_scenario
+from vllm_specdec_exporter.commands.simulate.simulation import (
+    SCENARIOS,
+    ServerDownError,
+    parse_scenario,
+)
 from vllm_specdec_exporter.commands.simulate.speculation import Totals
 
 
@@ -30,13 +36,20 @@ def test_counters_only_grow_except_across_restarts() -> None:
             for labels, value in samples.items()
         }
         if simulation.restarts == restarts:
-            assert [key for key, value in previous.items() if counters[key] < value] == []
-        restarts, previous = simulation.restarts, counters
+            assert [
+                key for key, value in previous.items() if counters[key] < value
+            ] == []
+        restarts = simulation.restarts
+        previous = counters
         spec = "vllm:spec_decode_num_"
         for owner, drafts in metrics.samples.get(f"{spec}drafts_total", {}).items():
             accepted = metrics.value(f"{spec}accepted_tokens_total", **dict(owner))
             draft_tokens = metrics.value(f"{spec}draft_tokens_total", **dict(owner))
-            positions = list(metrics.values(f"{spec}accepted_tokens_per_pos_total", **dict(owner)).values())
+            positions = list(
+                metrics.values(
+                    f"{spec}accepted_tokens_per_pos_total", **dict(owner)
+                ).values()
+            )
             assert sum(positions) == accepted <= draft_tokens <= drafts * len(positions)  # type: ignore[operator]
             assert positions == sorted(positions, reverse=True)
     assert restarts == 4
@@ -49,7 +62,8 @@ def test_truth_counts_across_restarts() -> None:
     simulation.set_phase("k_change", num_speculative_tokens=6, downtime_seconds=1)
     assert simulation.truth.drafts == first.drafts
     simulation.advance(20)
-    total, metrics = simulation.truth, published(simulation)
+    total = simulation.truth
+    metrics = published(simulation)
 
     def since(name: str, **labels: str) -> float:
         """What the server counted since it started anew."""
@@ -57,7 +71,9 @@ def test_truth_counts_across_restarts() -> None:
 
     assert since("spec_decode_num_drafts") > 0
     assert total.drafts == first.drafts + since("spec_decode_num_drafts")
-    assert total.generation_tokens == first.generation_tokens + since("generation_tokens")
+    assert total.generation_tokens == first.generation_tokens + since(
+        "generation_tokens"
+    )
     assert len(total.accepted_per_position) == 6
     at_0 = since("spec_decode_num_accepted_tokens_per_pos", position="0")
     assert total.accepted_per_position[0] == first.accepted_per_position[0] + at_0
@@ -65,7 +81,9 @@ def test_truth_counts_across_restarts() -> None:
 
 def test_a_scenario_can_begin_with_a_restart_or_without_speculation() -> None:
     phase = {"phase": "k_change", "seconds": 9, "num_speculative_tokens": 3}
-    simulation = Simulation(SimulationConfig(scenario=parse_scenario({"phases": [phase]}, "x")))
+    simulation = Simulation(
+        SimulationConfig(scenario=parse_scenario({"phases": [phase]}, "x"))
+    )
     assert simulation.serving
     assert simulation.num_speculative_tokens == 3
     off = Simulation(SimulationConfig(scenario=SCENARIOS["off"]))
@@ -99,7 +117,14 @@ def change(simulation: Simulation, seconds: float) -> Totals:
     before = vars(simulation.truth)
     simulation.advance(seconds)
     moved = simulation.truth
-    moved.add(Totals(**{k: [-n for n in v] if isinstance(v, list) else -v for k, v in before.items()}))
+    moved.add(
+        Totals(
+            **{
+                k: [-n for n in v] if isinstance(v, list) else -v
+                for k, v in before.items()
+            }
+        )
+    )
     return moved
 
 
@@ -166,7 +191,9 @@ def test_repetition(simulation: Simulation) -> None:
     moved = change(simulation, 60)
     assert moved.accepted_tokens / moved.draft_tokens > 0.97
     ended = published(simulation).values("vllm:request_success_total")
-    by_reason = {dict(labels)["finished_reason"]: value for labels, value in ended.items()}
+    by_reason = {
+        dict(labels)["finished_reason"]: value for labels, value in ended.items()
+    }
     assert by_reason["repetition"] > by_reason["stop"] * 0.3
 
 
@@ -174,13 +201,18 @@ def test_saturation(simulation: Simulation) -> None:
     simulation.set_phase("saturation")
     simulation.advance(60)
     metrics = published(simulation)
-    least = {"num_requests_running": 50, "num_requests_waiting": 20, "kv_cache_usage_perc": 0.9}
+    least = {
+        "num_requests_running": 50,
+        "num_requests_waiting": 20,
+        "kv_cache_usage_perc": 0.9,
+    }
     for name, value in {**least, "num_preemptions_total": 0}.items():
         assert (metrics.value(f"vllm:{name}") or 0) > value, name
 
 
 def test_restart(simulation: Simulation) -> None:
-    before, truth = published(simulation), simulation.truth
+    before = published(simulation)
+    truth = simulation.truth
     simulation.set_phase("restart", downtime_seconds=6)
     assert not simulation.serving
     simulation.advance(5.9)
@@ -190,7 +222,9 @@ def test_restart(simulation: Simulation) -> None:
     simulation.advance(0.1)
     assert simulation.serving
     after = published(simulation)
-    counter, created = (f"vllm:spec_decode_num_drafts_{end}" for end in ("total", "created"))
+    counter, created = (
+        f"vllm:spec_decode_num_drafts_{end}" for end in ("total", "created")
+    )
     assert (before.value(counter) or 0) > after.value(counter) == 0  # type: ignore[operator]
     assert after.value(created) == pytest.approx((before.value(created) or 0) + 26)
     started = "process_start_time_seconds"
@@ -202,8 +236,12 @@ def test_k_change(simulation: Simulation) -> None:
     simulation.set_phase("k_change", num_speculative_tokens=7, downtime_seconds=2)
     simulation.advance(20)
     assert simulation.num_speculative_tokens == 7
-    positions = published(simulation).labels("vllm:spec_decode_num_accepted_tokens_per_pos_total")
-    assert {labels["position"] for labels in positions} == {str(position) for position in range(7)}
+    positions = published(simulation).labels(
+        "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+    )
+    assert {labels["position"] for labels in positions} == {
+        str(position) for position in range(7)
+    }
     # The next phase keeps K, without another restart.
     simulation.set_phase("healthy")
     assert (simulation.num_speculative_tokens, simulation.restarts) == (7, 1)

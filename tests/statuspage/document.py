@@ -21,11 +21,15 @@ class Element:
 
     @property
     def text(self) -> str:
-        """All text within, with spaces collapsed, without what is there for screen readers alone."""
+        """All text within, with spaces collapsed, without what is there for screen
+        readers alone.
+        """
         return re.sub(r"\s+", " ", " ".join(self._texts())).strip()
 
     def all(self, tag: str = "", **attributes: str) -> list[Element]:
-        """Return the elements within that have this tag and these attributes; `class_` is one class."""
+        """Return the elements within that have this tag and these attributes; `class_`
+        is one class.
+        """
         found = []
         for child in self.content:
             if isinstance(child, Element):
@@ -51,7 +55,11 @@ class Element:
     def _texts(self) -> list[str]:
         if self.tag in _UNSEEN or "hidden" in self.attributes.get("class", "").split():
             return []
-        return [t for c in self.content for t in (c._texts() if isinstance(c, Element) else [c])]
+        return [
+            t
+            for c in self.content
+            for t in (c._texts() if isinstance(c, Element) else [c])
+        ]
 
 
 class _Reader(HTMLParser):
@@ -86,23 +94,39 @@ def read(page: str) -> Element:
     reader = _Reader()
     reader.feed(page)
     reader.close()
-    assert reader.open == [reader.root], f"not closed: {[e.tag for e in reader.open[1:]]}"
+    assert reader.open == [reader.root], (
+        f"not closed: {[e.tag for e in reader.open[1:]]}"
+    )
     return reader.root
 
 
 #: What stands before the text of an element on its line.
-_MARKS = {"title": "title: ", "h1": "# ", "h2": "## ", "h3": "### ", "h4": "#### ", "summary": "", "tr": ""}
+_MARKS = {
+    "title": "title: ",
+    "h1": "# ",
+    "h2": "## ",
+    "h3": "### ",
+    "h4": "#### ",
+    "summary": "",
+    "tr": "",
+}
 
 
 def lines(root: Element) -> Iterator[str]:
-    """Yield the text of a page, a line for each heading, paragraph, tile and row of a table."""
+    """Yield the text of a page, a line for each heading, paragraph, tile and row of a
+    table.
+    """
     for child in root.content:
         if isinstance(child, str):
             if child.strip() and root.tag != "style":
                 yield child.strip()
         elif child.tag == "tr":
-            yield " | ".join(cell.text for cell in child.content if isinstance(cell, Element))
-        elif child.tag in (*_MARKS, "p", "li") or [c for c in child.content if getattr(c, "tag", "") == "dt"]:
+            yield " | ".join(
+                cell.text for cell in child.content if isinstance(cell, Element)
+            )
+        elif child.tag in (*_MARKS, "p", "li") or [
+            c for c in child.content if getattr(c, "tag", "") == "dt"
+        ]:
             yield _MARKS.get(child.tag, "  ") + (child.text or str(child.content[0]))
         else:
             yield from lines(child)

@@ -1,4 +1,6 @@
-"""Results in every state that the status page has to show, made by the real pipeline where it can."""
+"""Results in every state that the status page has to show, made by the real pipeline
+where it can.
+"""
 
 import json
 
@@ -21,14 +23,23 @@ from vllm_specdec_exporter.engines.reading import (
 )
 from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
-from vllm_specdec_exporter.observe.result import EngineResult, ExporterResult, PollFailure, TargetResult
+from vllm_specdec_exporter.observe.result import (
+    EngineResult,
+    ExporterResult,
+    PollFailure,
+    TargetResult,
+)
 
 NOW = 1_790_000_000.0
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 KEY = EngineKey(MODEL, "0")
 SPECULATION = parse_speculation(
     json.dumps(
-        {"method": "eagle3", "model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "num_speculative_tokens": 4}
+        {
+            "method": "eagle3",
+            "model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B",
+            "num_speculative_tokens": 4,
+        }
     )
 )
 #: Share of drafts in which each position is accepted, by level.
@@ -40,10 +51,16 @@ POOR = (0.431, 0.182, 0.071, 0.024)
 HOPELESS = (0.101, 0.012, 0.003, 0.001)
 MARGINAL = (0.551, 0.302, 0.151, 0.101)
 SHALLOW = (0.951, 0.652, 0.051, 0.011)
-#: Upper bounds of the buckets of latencies, in seconds: so fine that none holds half of the requests.
-#: As `calibrate` would have measured it.
+#: Upper bounds of the buckets of latencies, in seconds: so fine that none holds half of
+#: the requests. As `calibrate` would have measured it.
 CALIBRATED = CostSettings(
-    replace(BUILTIN["unknown"], basis=Basis.CALIBRATED, uncertainty=0.12, size_ratio=1 / 9, name="calibrated")
+    replace(
+        BUILTIN["unknown"],
+        basis=Basis.CALIBRATED,
+        uncertainty=0.12,
+        size_ratio=1 / 9,
+        name="calibrated",
+    )
 )
 _BOUNDS = tuple(0.005 * 1.04**step for step in range(240))
 LOAD = Load(requests_running=14, requests_waiting=2, kv_cache_usage_ratio=0.4312)
@@ -59,16 +76,22 @@ def engine(
     polls: int = 62,
     draft_length: float | None = None,  # K if not given
     counts: bool = True,  # whether the server has speculative counters
-    running: float | None = 14,  # requests in the batch; None where the server does not tell
-    measured: float | None = None,  # times as fast as its baseline; without one there is none
-    memory_ratio: float | None = None,  # share of the GPUs' memory that the draft model takes
+    #: Requests in the batch; None where the server does not tell.
+    running: float | None = 14,
+    #: Times as fast as its baseline; without one there is none.
+    measured: float | None = None,
+    #: Share of the GPUs' memory that the draft model takes.
+    memory_ratio: float | None = None,
     costs: CostSettings = CALIBRATED,
 ) -> EngineResult:
-    """Return what the pipeline says of an engine that was polled every 5 s while it drafted steadily."""
+    """Return what the pipeline says of an engine that was polled every 5 s while it
+    drafted steadily.
+    """
     settings = Settings(
         speculation=speculation,
         costs=costs,
-        # The published rubric, so that every level comes up, and what is usual of the method.
+        # The published rubric, so that every level comes up, and what is usual of the
+        # method.
         thresholds=thresholds_for(for_method(""), method=speculation.method),
         memory_ratio=memory_ratio,
         baseline=None if measured is None else baseline_at(running or 1.0),
@@ -77,7 +100,9 @@ def engine(
     for poll in range(polls):
         # Earlier polls see a little less acceptance, so that the windows differ.
         drafts = round(poll * 5 * drafts_per_second)
-        positions = tuple(round(drafts * share * (0.97 + 0.03 * poll / polls)) for share in shares)
+        positions = tuple(
+            round(drafts * share * (0.97 + 0.03 * poll / polls)) for share in shares
+        )
         accepted = sum(positions)
         counters = Counters(
             drafts=drafts if counts else None,
@@ -86,36 +111,58 @@ def engine(
             accepted_tokens_per_position=positions if counts else (),
             generation_tokens=accepted + drafts + round(poll * 5 * plain),
         )
-        latencies = None if measured is None else latencies_of(poll * 20, measured)
+        if measured is None:
+            latencies = None
+        else:
+            latencies = latencies_of(poll * 20, measured)
         load = replace(LOAD, requests_running=running)
-        reading = Reading("vllm-v1", (EngineReading(key, counters, load, latencies=latencies),))
+        reading = Reading(
+            "vllm-v1", (EngineReading(key, counters, load, latencies=latencies),)
+        )
         readings.append((NOW - 1.3 - (polls - 1 - poll) * 5, reading))
     return processed(readings, settings, "0.11.0")[-1][0]
 
 
 def latencies_of(requests: int, speedup: float = 1.0) -> Latencies:
-    """Return how long requests took that are decoded so many times as fast as the baseline's."""
+    """Return how long requests took that are decoded so many times as fast as the
+    baseline's.
+    """
 
     def histogram(seconds: float) -> Histogram:
         # Evenly spread over half to one and a half times the mean.
-        below = tuple(requests * min(1.0, max(0.0, bound / seconds - 0.5)) for bound in _BOUNDS)
+        below = tuple(
+            requests * min(1.0, max(0.0, bound / seconds - 0.5)) for bound in _BOUNDS
+        )
         return Histogram(_BOUNDS, below, requests, requests * seconds)
 
-    return Latencies(histogram(0.09), histogram(0.0301 / speedup), histogram(0.09 + 6.02 / speedup))
+    return Latencies(
+        histogram(0.09), histogram(0.0301 / speedup), histogram(0.09 + 6.02 / speedup)
+    )
 
 
 def baseline_at(running: float) -> Baseline:
     """Return a baseline that was recorded at one load."""
     bucket = LoadBucket(running, 600.0, 280_000.0, 1400, latencies_of(1400))
-    return Baseline(FORMAT, MODEL, "0.11.0", "vllm-v1", "2026-09-20T12:00:00Z", (bucket,))
+    return Baseline(
+        FORMAT, MODEL, "0.11.0", "vllm-v1", "2026-09-20T12:00:00Z", (bucket,)
+    )
 
 
 def old_engine() -> EngineResult:
-    """Return what the pipeline says of a vLLM V0, which generates but tells only lifetime means."""
+    """Return what the pipeline says of a vLLM V0, which generates but tells only
+    lifetime means.
+    """
     lifetime = Lifetime(lifetime_acceptance_ratio=0.617, lifetime_efficiency=0.583)
-    key, settings = EngineKey("facebook/opt-6.7b"), replace(SPECULATION, num_speculative_tokens=5)
-    engines = (EngineReading(key, Counters(generation_tokens=100.0 * n), LOAD, lifetime) for n in range(3))
-    readings = [(NOW - 11.3 + 5 * n, Reading("vllm-v0", (one,))) for n, one in enumerate(engines)]
+    key = EngineKey("facebook/opt-6.7b")
+    settings = replace(SPECULATION, num_speculative_tokens=5)
+    engines = (
+        EngineReading(key, Counters(generation_tokens=100.0 * n), LOAD, lifetime)
+        for n in range(3)
+    )
+    readings = [
+        (NOW - 11.3 + 5 * n, Reading("vllm-v0", (one,)))
+        for n, one in enumerate(engines)
+    ]
     return processed(readings, Settings(speculation=settings), "0.8.4")[-1][0]
 
 
@@ -132,7 +179,9 @@ def target(*engines: EngineResult, address: str = "http://vllm:8000") -> TargetR
 
 
 def down(
-    last_success: float | None = NOW - 200, reason: str = "refused", address: str = "http://vllm:8000"
+    last_success: float | None = NOW - 200,
+    reason: str = "refused",
+    address: str = "http://vllm:8000",
 ) -> TargetResult:
     """Return a server that does not answer."""
     return TargetResult(
@@ -157,7 +206,9 @@ def page_of(*targets: TargetResult) -> ExporterResult:
 #: JSON of an operator that holds whatever JSON may hold.
 HOSTILE_TEXT = '</code><script>alert(1)</script>\' $(reboot) \u202e \x1b[31m & "quoted"'
 HOSTILE = parse_speculation(
-    json.dumps({"method": HOSTILE_TEXT, "x" * 300: HOSTILE_TEXT, "num_speculative_tokens": 4})
+    json.dumps(
+        {"method": HOSTILE_TEXT, "x" * 300: HOSTILE_TEXT, "num_speculative_tokens": 4}
+    )
 )
 IDLE = engine(drafts_per_second=0.0, plain=0.0)
 BYPASSED = engine(drafts_per_second=0.0, plain=55.0)
@@ -222,8 +273,16 @@ PAGES: dict[str, ExporterResult] = {
     **{
         f"requests_{name}": replace(page_of(_PAYING), requests=RESULTS[name])
         for name in (
-            *("mixed", "gaining", "few", "quiet", "varying", "summary", "unrecorded", "nothing"),
-            *("two-models", "hostile"),
+            "mixed",
+            "gaining",
+            "few",
+            "quiet",
+            "varying",
+            "summary",
+            "unrecorded",
+            "nothing",
+            "two-models",
+            "hostile",
         )
     },
     "fleet": FLEET,

@@ -21,18 +21,27 @@ _HEIGHT = 1180
 _SECONDS = 45
 _COLOURS = 128
 _SERVER = {"clients": 10, "acceptance": [0.86, 0.61, 0.2, 0.28, 0.19]}
-_SPECULATION = {"method": "eagle3", "model": "some/EAGLE3-head", "num_speculative_tokens": 5}
+_SPECULATION = {
+    "method": "eagle3",
+    "model": "some/EAGLE3-head",
+    "num_speculative_tokens": 5,
+}
 
 
 async def draw(url: str, folder: Path) -> None:
     """Write the page at `url` in both colour schemes."""
     await asyncio.sleep(_SECONDS)
     for name in ("light", "dark"):
-        async with Browser() as browser, browser.page(_WIDTH, _HEIGHT, dark=name == "dark") as page:
+        async with (
+            Browser() as browser,
+            browser.page(_WIDTH, _HEIGHT, dark=name == "dark") as page,
+        ):
             await page.open(url)
             await page.screenshot(folder / f"status-{name}.png", full=False)
         with Image.open(folder / f"status-{name}.png") as picture:
-            reduced = picture.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
+            reduced = picture.convert("RGB").quantize(
+                _COLOURS, dither=Image.Dither.NONE
+            )
         reduced.save(folder / f"status-{name}.png", optimize=True)
 
 
@@ -42,11 +51,23 @@ def main(folder: Path) -> None:
         scenario = Path(scratch, "scenario.yaml")
         phases = [{"phase": "healthy", "seconds": 86400, **_SERVER}]
         scenario.write_text(yaml.safe_dump({"phases": phases}))
-        flags = ("--scenario.file", str(scenario), "--num-speculative-tokens", "5", "--speed", "5")
+        flags = (
+            "--scenario.file",
+            str(scenario),
+            "--num-speculative-tokens",
+            "5",
+            "--speed",
+            "5",
+        )
         with (
             simulator(*flags) as url,
             running_exporter(
-                *("--vllm.url", url, "--spec.config", json.dumps(_SPECULATION), "--cost.hardware", "H100"),
+                "--vllm.url",
+                url,
+                "--spec.config",
+                json.dumps(_SPECULATION),
+                "--cost.hardware",
+                "H100",
                 fast=False,
             ) as exporter,
         ):

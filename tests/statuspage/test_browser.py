@@ -1,4 +1,6 @@
-"""The status page in a real browser: what it looks like, and that it keeps itself up to date."""
+"""The status page in a real browser: what it looks like, and that it keeps itself up to
+date.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,11 +15,16 @@ from support.browser import Browser, BrowserError
 from support.closing import clean_up
 from support.copies import replace
 from vllm_specdec_exporter.observe.result import ExporterResult
-from vllm_specdec_exporter.publish.status_page import CONTENT_SECURITY_POLICY, parse_query, render
+from vllm_specdec_exporter.publish.status_page import (
+    CONTENT_SECURITY_POLICY,
+    parse_query,
+    render,
+)
 
 pytestmark = [pytest.mark.full, pytest.mark.asyncio(loop_scope="module")]
 
-#: Of the window, and whether colours are dark: a narrow one, and a wide one in both schemes.
+#: Of the window, and whether colours are dark: a narrow one, and a wide one in both
+#: schemes.
 LOOKS = ((320, False), (1920, False), (1920, True))
 #: Names longer than any screen is wide, as the server may have them.
 LONG = replace(
@@ -27,10 +34,14 @@ LONG = replace(
 )
 SHOWN = {
     **PAGES,
-    "long": page_of(replace(target(LONG), target="http://" + "long-host." * 30 + "svc:8000"), target(LONG)),
+    "long": page_of(
+        replace(target(LONG), target="http://" + "long-host." * 30 + "svc:8000"),
+        target(LONG),
+    ),
 }
 
-#: How much each visible text contrasts with what is painted behind it, by WCAG 2; and the page's colour.
+#: How much each visible text contrasts with what is painted behind it, by WCAG 2; and
+#: the page's colour.
 CONTRASTS = Path(__file__).with_name("contrasts.js").read_text("utf-8").strip()
 
 #: By how much the page is wider than its window, and which elements are.
@@ -55,7 +66,10 @@ class Site:
     async def serve(self, request: web.Request) -> web.Response:
         self.times_served += 1
         page = render(self.result, NOW, parse_query(request.query, self.refresh))
-        headers = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "X-Content-Type-Options": "nosniff"}
+        headers = {
+            "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+            "X-Content-Type-Options": "nosniff",
+        }
         return web.Response(text=page, content_type="text/html", headers=headers)
 
 
@@ -75,7 +89,9 @@ async def serving(result: ExporterResult, refresh: float = 0.0) -> AsyncIterator
         await clean_up(runner)
 
 
-async def test_every_state_looks_right_at_every_width_in_both_schemes(browser: Browser) -> None:
+async def test_every_state_looks_right_at_every_width_in_both_schemes(
+    browser: Browser,
+) -> None:
     """Nothing is wider than the page, and all text can be read."""
     found = []
     async with serving(PAGES["healthy"]) as site, browser.page() as page:
@@ -84,10 +100,14 @@ async def test_every_state_looks_right_at_every_width_in_both_schemes(browser: B
             backgrounds = set()
             for width, dark in LOOKS:
                 await page.emulate(width, dark=dark)
-                (excess, wide), contrasts, background = await page.evaluate(f"[{OVERFLOW}, {CONTRASTS}]")
+                (excess, wide), contrasts, background = await page.evaluate(
+                    f"[{OVERFLOW}, {CONTRASTS}]"
+                )
                 found += [(name, width, excess, wide)] if excess or wide else []
                 assert len(contrasts) > 10, name
-                found += [(name, width, dark, *text) for text in contrasts if text[1] < 4.5]
+                found += [
+                    (name, width, dark, *text) for text in contrasts if text[1] < 4.5
+                ]
                 backgrounds.add(background)
             assert len(backgrounds) == 2, "dark and light must differ"
         assert found == []
@@ -95,29 +115,44 @@ async def test_every_state_looks_right_at_every_width_in_both_schemes(browser: B
         assert page.errors == []
 
 
-async def test_the_page_reloads_itself_in_its_place_until_it_is_paused(browser: Browser) -> None:
-    async with serving(PAGES["healthy"], refresh=1) as site, browser.page(height=500) as page:
+async def test_the_page_reloads_itself_in_its_place_until_it_is_paused(
+    browser: Browser,
+) -> None:
+    async with (
+        serving(PAGES["healthy"], refresh=1) as site,
+        browser.page(height=500) as page,
+    ):
 
         async def click(words: str) -> None:
-            await page.evaluate(f"[...document.links].find((a) => a.textContent === '{words}').click()")
+            await page.evaluate(
+                f"[...document.links].find((a) => a.textContent === '{words}').click()"
+            )
 
         await page.open(site.address)
         await click("Rubric, applied")
         await page.wait_for(
-            "document.querySelector('[aria-expanded=true]') && document.readyState === 'complete'"
+            "document.querySelector('[aria-expanded=true]') && document.readyState "
+            "=== 'complete'"
         )
         # What was read stays where it was, whatever the height of what is above.
-        await page.evaluate("document.querySelector('#open-rubric').scrollIntoView(), scrollBy(0, -200)")
+        await page.evaluate(
+            "document.querySelector('#open-rubric').scrollIntoView(), scrollBy(0, -200)"
+        )
         site.result = PAGES["measured_harmful"]
         await page.wait_for("document.title === 'harmful – vllm-specdec-exporter'")
         await page.wait_for(
             "Math.abs(document.querySelector('#open-rubric').getBoundingClientRect().top - 200) < 50"
         )
-        assert await page.evaluate("document.querySelector('[aria-expanded=true]') !== null"), "still open"
+        assert await page.evaluate(
+            "document.querySelector('[aria-expanded=true]') !== null"
+        ), "still open"
         assert set(page.requests) == {site.address, f"{site.address}?open=rubric"}
 
         await click("pause")
-        await page.wait_for("location.search.startsWith('?refresh=0') && document.readyState === 'complete'")
+        await page.wait_for(
+            "location.search.startsWith('?refresh=0') && document.readyState === "
+            "'complete'"
+        )
         served = site.times_served
         site.result = PAGES["healthy"]
         # It would reload every second.
@@ -129,34 +164,52 @@ async def test_the_page_reloads_itself_in_its_place_until_it_is_paused(browser: 
         assert page.errors == []
 
 
-async def test_selected_text_stays_selected_until_it_is_released(browser: Browser) -> None:
+async def test_selected_text_stays_selected_until_it_is_released(
+    browser: Browser,
+) -> None:
     """Somebody copies the configuration; it reloads every second."""
-    async with serving(PAGES["healthy"], refresh=1) as site, browser.page(width=390) as page:
+    async with (
+        serving(PAGES["healthy"], refresh=1) as site,
+        browser.page(width=390) as page,
+    ):
         await page.open(site.address)
-        await page.evaluate("getSelection().selectAllChildren(document.querySelector('h1'))")
+        await page.evaluate(
+            "getSelection().selectAllChildren(document.querySelector('h1'))"
+        )
         site.result = PAGES["measured_harmful"]
         with pytest.raises(BrowserError, match="not true"):
             await page.wait_for("document.title.startsWith('harmful')", seconds=2.5)
-        assert "Speculative decoding" in await page.evaluate("getSelection().toString()")
+        assert "Speculative decoding" in await page.evaluate(
+            "getSelection().toString()"
+        )
         await page.evaluate("getSelection().removeAllRanges()")
         await page.wait_for("document.title.startsWith('harmful')")
         assert page.errors == []
 
 
-async def test_links_stay_behind_the_path_prefix_and_anchors_lead_to_the_engines(browser: Browser) -> None:
+async def test_links_stay_behind_the_path_prefix_and_anchors_lead_to_the_engines(
+    browser: Browser,
+) -> None:
     async with serving(PAGES["fleet"]) as site, browser.page() as page:
         await page.open(site.address)
         links = await page.evaluate("[...document.links].map((a) => a.href)")
         await page.evaluate("document.querySelectorAll('.overview a')[3].click()")
-        await page.wait_for("document.querySelector(':target') && document.readyState === 'complete'")
-        top = await page.evaluate("document.querySelector(':target').getBoundingClientRect().top")
+        await page.wait_for(
+            "document.querySelector(':target') && document.readyState === 'complete'"
+        )
+        top = await page.evaluate(
+            "document.querySelector(':target').getBoundingClientRect().top"
+        )
         await page.call("Accessibility.enable")
         tree = (await page.call("Accessibility.getFullAXTree"))["nodes"]
     assert 0 <= top < 100
     assert all(link.startswith(site.address) for link in links)
-    # What a screen reader says: everything has a name, and bars repeat the text beside them.
+    # What a screen reader says: everything has a name, and bars repeat the text beside
+    # them.
     said = [
-        (one["role"]["value"], one.get("name", {}).get("value", "")) for one in tree if not one.get("ignored")
+        (one["role"]["value"], one.get("name", {}).get("value", ""))
+        for one in tree
+        if not one.get("ignored")
     ]
     for expected in (
         ("navigation", "Other pages"),

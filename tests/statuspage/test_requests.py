@@ -37,7 +37,8 @@ def test_the_state_of_the_tap_and_requests_to_send_elsewhere_are_shown() -> None
     assert "Requests at temperature 1+" in show(by_heat).text
     quiet = replace(TAP, unobserved_total={}, upstream_errors_total={})
     assert (
-        "Not observed 0 Failed connections to the server 0" in panel(show(known((), tap=quiet)), "Tap").text
+        "Not observed 0 Failed connections to the server 0"
+        in panel(show(known((), tap=quiet)), "Tap").text
     )
     assert "Tap" not in show(RESULTS["gaining"]).text
     rejected = panel(show(RESULTS["rejected"]), "Records of speculation")
@@ -58,6 +59,11 @@ def test_a_problem_is_told_at_the_top_of_a_long_page() -> None:
 def test_a_request_without_a_name_is_a_dash() -> None:
     requests = RESULTS["mixed"]
     (model,) = requests.models
-    unnamed = replace(model, worst=(replace(model.worst[0], request_id="", completion_tokens=None),))
-    page = panel(show(replace(requests, models=(unnamed,))), "Requests with the lowest acceptance")
+    unnamed = replace(
+        model, worst=(replace(model.worst[0], request_id="", completion_tokens=None),)
+    )
+    page = panel(
+        show(replace(requests, models=(unnamed,))),
+        "Requests with the lowest acceptance",
+    )
     assert [cell[0] for cell in rows(page)] == ["–"]

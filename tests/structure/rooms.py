@@ -1,4 +1,6 @@
-"""The rooms of the package, from the bottom up, and who imports whom, type-checking imports included."""
+"""The rooms of the package, from the bottom up, and who imports whom, type-checking
+imports included.
+"""
 
 import ast
 import sys
@@ -12,49 +14,143 @@ ROOT = Path(__file__).parents[2] / "exporter" / "vllm_specdec_exporter"
 
 #: A room imports only rooms to the left of it, and the package's version.
 ROOMS = (
-    *("exposition", "config", "engines", "economics", "measures", "judgement", "per_request", "observe"),
-    *("publish", "serve", "client", "commands"),
+    "exposition",
+    "config",
+    "engines",
+    "economics",
+    "measures",
+    "judgement",
+    "per_request",
+    "observe",
+    "publish",
+    "runtime",
+    "upstream",
+    "listener",
+    "settings",
+    "serve",
+    "client",
+    "commands",
 )
 
-#: Rooms that do no I/O and read no clock. Elsewhere that holds for modules whose first line ends in "Pure."
-PURE = frozenset(ROOMS) - {"config", "serve", "client", "commands"}
+#: Rooms that do no I/O and read no clock. Elsewhere that holds for modules whose first
+#: line ends in "Pure."
+PURE = frozenset(ROOMS) - {
+    "config",
+    "runtime",
+    "upstream",
+    "listener",
+    "settings",
+    "serve",
+    "client",
+    "commands",
+}
 
 #: What pure modules may import or call of `IMPURE` and `IMPURE_CALLS`, and why.
 ALLOWED = {
     **{
         (module, what): "its own table, which is data of the package"
         for module in (
-            *("economics.architecture", "economics.known_problems", "economics.profiles"),
-            *("economics.sizes", "economics.speculative_config", "engines.dialects"),
-            *("judgement.findings", "publish.metrics"),
+            "economics.architecture",
+            "economics.known_problems",
+            "economics.profiles",
+            "economics.sizes",
+            "economics.speculative_config",
+            "engines.dialects",
+            "judgement.findings",
+            "publish.metrics",
         )
         for what in ("pathlib", "read_text")
     },
     ("publish.events", "logging"): "the numbers of the levels",
     ("publish.markup", "pathlib"): "the style sheet of reports",
     ("publish.markup", "read_text"): "the same",
-    ("publish.metrics", "platform"): "the version of Python, which is that of the process",
-    ("publish.status_page", "pathlib"): "the style sheet, read when the module is imported",
+    (
+        "publish.metrics",
+        "platform",
+    ): "the version of Python, which is that of the process",
+    (
+        "publish.status_page",
+        "pathlib",
+    ): "the style sheet, read when the module is imported",
     ("publish.status_page", "read_text"): "the same",
 }
 
 IMPURE = frozenset(
     {
-        *("aiohttp", "asyncio", "concurrent", "ctypes", "fcntl", "fileinput", "getpass", "glob", "http"),
-        *("httptools", "importlib", "linecache", "locale", "logging", "mmap", "multiprocessing"),
-        *("os", "pathlib", "pkgutil", "platform", "queue", "resource", "runpy", "sched", "secrets"),
-        *("select", "selectors", "shutil", "signal", "socket", "socketserver", "sqlite3", "ssl"),
-        *("subprocess", "sys", "tempfile", "threading", "time", "urllib.request", "uuid", "webbrowser"),
+        "aiohttp",
+        "asyncio",
+        "concurrent",
+        "ctypes",
+        "fcntl",
+        "fileinput",
+        "getpass",
+        "glob",
+        "http",
+        "httptools",
+        "importlib",
+        "linecache",
+        "locale",
+        "logging",
+        "mmap",
+        "multiprocessing",
+        "os",
+        "pathlib",
+        "pkgutil",
+        "platform",
+        "queue",
+        "resource",
+        "runpy",
+        "sched",
+        "secrets",
+        "select",
+        "selectors",
+        "shutil",
+        "signal",
+        "socket",
+        "socketserver",
+        "sqlite3",
+        "ssl",
+        "subprocess",
+        "sys",
+        "tempfile",
+        "threading",
+        "time",
+        "urllib.request",
+        "uuid",
+        "webbrowser",
     }
 )
 
 #: Functions, and methods of whatever object.
 IMPURE_CALLS = frozenset(
     {
-        *("open", "input", "print", "breakpoint", "__import__", "eval", "exec"),
-        *("read_text", "read_bytes", "write_text", "write_bytes", "glob", "rglob", "iterdir"),
-        *("exists", "is_file", "is_dir", "is_symlink", "stat", "mkdir", "touch", "unlink", "rmdir"),
-        *("now", "utcnow", "today", "sleep"),
+        "open",
+        "input",
+        "print",
+        "breakpoint",
+        "__import__",
+        "eval",
+        "exec",
+        "read_text",
+        "read_bytes",
+        "write_text",
+        "write_bytes",
+        "glob",
+        "rglob",
+        "iterdir",
+        "exists",
+        "is_file",
+        "is_dir",
+        "is_symlink",
+        "stat",
+        "mkdir",
+        "touch",
+        "unlink",
+        "rmdir",
+        "now",
+        "utcnow",
+        "today",
+        "sleep",
     }
 )
 
@@ -64,44 +160,70 @@ class Module:
     """A module of the package."""
 
     lines: int
-    summary: str  # the first line of its docstring
-    own: frozenset[str]  # modules of the package that it imports, also in functions and for type checking
+    summary: str  # the first paragraph of its docstring
+    #: Modules of the package that it imports, also in functions and for type checking.
+    own: frozenset[str]
     impure: frozenset[str]  # what it imports and calls that reaches outside the process
 
 
 @cache
 def modules() -> dict[str, Module]:
-    """Return every module of the package by its name, which is empty for the package itself."""
-    return parse({_name(path): path.read_text("utf-8") for path in sorted(ROOT.rglob("*.py"))})
+    """Return every module of the package by its name, which is empty for the package
+    itself.
+    """
+    return parse(
+        {_name(path): path.read_text("utf-8") for path in sorted(ROOT.rglob("*.py"))}
+    )
 
 
 def _name(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix("__init__").rstrip(".")
+    return (
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        .removesuffix("__init__")
+        .rstrip(".")
+    )
 
 
 def parse(sources: Mapping[str, str]) -> dict[str, Module]:
-    """Return modules by name from their texts. A module with another one within it is a package."""
+    """Return modules by name from their texts.
+
+    A module with another one within it is a package.
+    """
     packages = {name.rpartition(".")[0] for name in sources}
-    return {name: _parse(name, text, sources, name in packages) for name, text in sources.items()}
+    return {
+        name: _parse(name, text, sources, name in packages)
+        for name, text in sources.items()
+    }
 
 
 def _parse(name: str, text: str, known: Mapping[str, str], is_package: bool) -> Module:
     tree = ast.parse(text)
     package = (name if is_package else name.rpartition(".")[0]).split(".")
-    own, impure = set(), set()
+    own = set()
+    impure = set()
     for node, typing in _walk(tree, typing=False):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = [part for part in package if part][: len(package) - node.level + 1]
             base = ".".join(base + ([node.module] if node.module else [])).lstrip(".")
             for alias in node.names:
                 inner = f"{base}.{alias.name}".lstrip(".")
-                own.add(inner if inner in known else base if alias.name != "__version__" else name)
+                own.add(
+                    inner
+                    if inner in known
+                    else base
+                    if alias.name != "__version__"
+                    else name
+                )
         elif isinstance(node, ast.Import | ast.ImportFrom) and not typing:
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            else:
+                names = [a.name for a in node.names]
             impure |= {n for n in names if {n, n.partition(".")[0]} & IMPURE}
         elif isinstance(node, ast.Call):
             impure |= {ast.unparse(node.func).rpartition(".")[2]} & IMPURE_CALLS
-    summary = (ast.get_docstring(tree) or "").partition("\n")[0]
+    first = (ast.get_docstring(tree) or "").partition("\n\n")[0]
+    summary = " ".join(first.split())
     return Module(text.count("\n"), summary, frozenset(own - {name}), frozenset(impure))
 
 
@@ -114,7 +236,9 @@ def _walk(node: ast.AST, *, typing: bool) -> Iterator[tuple[ast.AST, bool]]:
 
 
 def upward(found: Mapping[str, Module]) -> list[str]:
-    """Return imports of a room by one below it, and imports of the package itself by a room."""
+    """Return imports of a room by one below it, and imports of the package itself by a
+    room.
+    """
     return [
         f"{name} -> {own or 'the package itself'}"
         for name, module in found.items()
@@ -127,7 +251,8 @@ def upward(found: Mapping[str, Module]) -> list[str]:
 def circle(found: Mapping[str, Module]) -> str:
     """Return a circle of modules that import each other, empty where there is none.
 
-    A module within a package does not depend on the package's `__init__`, which names what is in it.
+    A module within a package does not depend on the package's `__init__`, which names
+    what is in it.
     """
     graph = {
         name: {own for own in module.own if own and not name.startswith(f"{own}.")}
@@ -142,7 +267,9 @@ def circle(found: Mapping[str, Module]) -> str:
 
 
 def impure(found: Mapping[str, Module]) -> list[str]:
-    """Return what pure modules import and call that is not allowed, and allowances that nothing uses."""
+    """Return what pure modules import and call that is not allowed, and allowances that
+    nothing uses.
+    """
     pure = {
         name: module
         for name, module in found.items()
@@ -153,20 +280,26 @@ def impure(found: Mapping[str, Module]) -> list[str]:
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
-_BEGIN, _END = "<!-- rooms: written by `make generate` -->", "<!-- end of rooms -->"
+_BEGIN = "<!-- rooms: written by `make generate` -->"
+_END = "<!-- end of rooms -->"
 
 
 def drawn(found: Mapping[str, Module]) -> str:
     """Return the rooms as a table and as a picture, without arrows that others imply."""
     rows = [
-        f"| `{room}/` | {found[room].summary} | {sum(n.partition('.')[0] == room for n in found)} |"
+        (
+            f"| `{room}/` | {found[room].summary} | "
+            f"{sum(n.partition('.')[0] == room for n in found)} |"
+        )
         for room in reversed(ROOMS)
     ]
     below: dict[str, set[str]] = {room: set() for room in ROOMS}
     for name, module in found.items():
         room = name.partition(".")[0]
         if room in below:
-            below[room] |= {own.partition(".")[0] for own in module.own} & set(ROOMS) - {room}
+            below[room] |= {own.partition(".")[0] for own in module.own} & set(
+                ROOMS
+            ) - {room}
     reach: dict[str, set[str]] = {}
     for room in ROOMS:  # those below come first
         reach[room] = below[room].union(*(reach[other] for other in below[room]))
@@ -174,14 +307,27 @@ def drawn(found: Mapping[str, Module]) -> str:
         f"  {room} --> {other}"
         for room in reversed(ROOMS)
         for other in ROOMS
-        if other in below[room] and not any(other in reach[between] for between in below[room])
+        if other in below[room]
+        and not any(other in reach[between] for between in below[room])
     ]
     table = ["| room | what lives there | modules |", "|---|---|---|", *rows]
-    return "\n".join([*table, "", "<!-- not run: a drawing -->", "```mermaid", "graph TD", *arrows, "```"])
+    return "\n".join(
+        [
+            *table,
+            "",
+            "<!-- not run: a drawing -->",
+            "```mermaid",
+            "graph TD",
+            *arrows,
+            "```",
+        ]
+    )
 
 
 def main() -> int:
-    """Write the rooms into the page about the architecture, or with --check compare them with it."""
+    """Write the rooms into the page about the architecture, or with --check compare
+    them with it.
+    """
     page = PAGE.read_text("utf-8")
     before, rest = page.split(f"{_BEGIN}\n")
     after = rest.split(f"\n{_END}")[1]

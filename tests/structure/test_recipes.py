@@ -12,11 +12,13 @@ import pytest
 pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).parents[2]
-#: What a copy does without: the history, environments, caches and what tests have built.
+#: What a copy does without: the history, environments, caches and what tests have
+#: built.
 LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv*", ".*_cache", "__pycache__", "node_modules", "dist", "build"
 )
-PACKAGE, MEASURES = "exporter/vllm_specdec_exporter", "measures/measures.py"
+PACKAGE = "exporter/vllm_specdec_exporter"
+MEASURES = "measures/measures.py"
 
 #: A new gauge: by file, the text before which something is put, and what.
 GAUGE = {
@@ -29,8 +31,12 @@ help = "Rejected draft tokens per second, over the real span of the window."
 """
     },
     f"{PACKAGE}/{MEASURES}": {
-        "        generation_tokens_per_second: ": "        rejected_tokens_per_second: not accepted.\n",
-        "    generation_tokens_per_second: float": "    rejected_tokens_per_second: float | None = None\n",
+        "        generation_tokens_per_second: ": (
+            "        rejected_tokens_per_second: not accepted.\n"
+        ),
+        "    generation_tokens_per_second: float": (
+            "    rejected_tokens_per_second: float | None = None\n"
+        ),
         "        generation_tokens_per_second=_rate(": (
             "        rejected_tokens_per_second=None\n"
             "        if draft_tokens is None or accepted is None\n"
@@ -38,10 +44,14 @@ help = "Rejected draft tokens per second, over the real span of the window."
         ),
     },
     "tests/core/test_measures.py": {
-        "            generation_tokens_per_second=40.0,": "            rejected_tokens_per_second=20.0,\n",
+        "            generation_tokens_per_second=40.0,": (
+            "            rejected_tokens_per_second=20.0,\n"
+        ),
     },
     "docs/concepts.md": {
-        "| rates per second |": "| `vllm_specdec_rejected_tokens_per_second` | tokens | wasted work |\n"
+        "| rates per second |": (
+            "| `vllm_specdec_rejected_tokens_per_second` | tokens | wasted work |\n"
+        )
     },
     "CHANGELOG.md": {"## [Unreleased]": ""},
 }
@@ -66,10 +76,15 @@ def commands(text: str) -> list[str]:
     lines: list[str] = []
     for code in re.findall(r"`([^`]+)`", text):
         if code == "make generate":
-            lines += re.findall(r"\t(.+)", makefile.partition("\ngenerate:")[2].partition("\n\n")[0])
+            lines += re.findall(
+                r"\t(.+)", makefile.partition("\ngenerate:")[2].partition("\n\n")[0]
+            )
         elif " -m pytest " in code:
             lines.append(code)
-    return [re.sub(r"\$\(BIN\)/python|\.venv/bin/python", sys.executable, line) for line in lines]
+    return [
+        re.sub(r"\$\(BIN\)/python|\.venv/bin/python", sys.executable, line)
+        for line in lines
+    ]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -83,7 +98,9 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_gauge_changes_the_files_that_its_recipe_names_and_no_others(tmp_path: Path) -> None:
+def test_a_gauge_changes_the_files_that_its_recipe_names_and_no_others(
+    tmp_path: Path,
+) -> None:
     """Five by hand; all others are written by the commands, which succeed."""
     copy = tmp_path / "copy"
     shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
@@ -98,7 +115,10 @@ def test_a_gauge_changes_the_files_that_its_recipe_names_and_no_others(tmp_path:
             whole = whole.replace(place, added + place)
         page.write_text(whole, "utf-8")
 
-    environment = {**os.environ, "PYTHONPATH": f"{copy / 'exporter'}{os.pathsep}{copy / 'tests'}"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{copy / 'exporter'}{os.pathsep}{copy / 'tests'}",
+    }
     for command in commands(text):
         done = subprocess.run(
             command.replace("PYTHONPATH=tests ", ""),
@@ -108,8 +128,18 @@ def test_a_gauge_changes_the_files_that_its_recipe_names_and_no_others(tmp_path:
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+        assert done.returncode == 0, (
+            f"{command}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+        )
 
     after = contents(copy)
-    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-    assert changed == {name for name, additions in GAUGE.items() if any(additions.values())} | GENERATED
+    changed = {
+        name
+        for name in before.keys() | after.keys()
+        if before.get(name) != after.get(name)
+    }
+    assert (
+        changed
+        == {name for name, additions in GAUGE.items() if any(additions.values())}
+        | GENERATED
+    )

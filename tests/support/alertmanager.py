@@ -1,4 +1,6 @@
-"""A real Alertmanager for tests: on a free port, with a configuration and a storage of its own."""
+"""A real Alertmanager for tests: on a free port, with a configuration and a storage of
+its own.
+"""
 
 import json
 import subprocess
@@ -19,7 +21,9 @@ _ANSWER_SECONDS = 30.0
 
 def amtool(*arguments: str) -> str:
     """Run amtool, and return what it prints."""
-    done = subprocess.run([find_program("amtool", PACKAGE), *arguments], capture_output=True, text=True)
+    done = subprocess.run(
+        [find_program("amtool", PACKAGE), *arguments], capture_output=True, text=True
+    )
     if done.returncode != 0:
         msg = f"amtool {' '.join(arguments)}: {done.stdout}{done.stderr}"
         raise ProgramError(msg)
@@ -30,7 +34,10 @@ class AlertmanagerServer(Program):
     """An Alertmanager that runs from entering to leaving the context."""
 
     def __init__(
-        self, config: Mapping[str, Any], *, external_url: str = "https://alertmanager.example.com"
+        self,
+        config: Mapping[str, Any],
+        *,
+        external_url: str = "https://alertmanager.example.com",
     ) -> None:
         super().__init__(
             [
@@ -52,18 +59,28 @@ class AlertmanagerServer(Program):
         self._ask("/api/v2/alerts", json.dumps(alerts).encode())
 
     def alerts(self, *matchers: str, **parameters: str) -> list[dict[str, Any]]:
-        """Return the alerts that it has, such as `alerts('severity="critical"', inhibited="false")`."""
-        query = urllib.parse.urlencode([*(("filter", one) for one in matchers), *parameters.items()])
+        """Return the alerts that it has, such as `alerts('severity="critical"',
+        inhibited="false")`.
+        """
+        query = urllib.parse.urlencode(
+            [*(("filter", one) for one in matchers), *parameters.items()]
+        )
         return list(json.loads(self._ask(f"/api/v2/alerts?{query}")))
 
     def failures(self) -> float:
         """Return how many notifications could not be delivered."""
         lines = self._ask("/metrics").splitlines()
-        found = [line for line in lines if line.startswith("alertmanager_notifications_failed_total{")]
+        found = [
+            line
+            for line in lines
+            if line.startswith("alertmanager_notifications_failed_total{")
+        ]
         return sum(float(line.rpartition(" ")[2]) for line in found)
 
     def _ask(self, path: str, body: bytes | None = None) -> str:
-        request = urllib.request.Request(self.url + path, body, {"Content-Type": "application/json"})
+        request = urllib.request.Request(
+            self.url + path, body, {"Content-Type": "application/json"}
+        )
         try:
             with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:
                 return str(answer.read().decode())

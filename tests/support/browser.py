@@ -1,4 +1,6 @@
-"""A real browser for tests: headless Chromium, driven by its DevTools protocol over one websocket."""
+"""A real browser for tests: headless Chromium, driven by its DevTools protocol over one
+websocket.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def find_browser() -> str:
     for name in _NAMES:
         if path := shutil.which(name):
             return path
-    msg = f"no browser ({', '.join(_NAMES)}) found: install the Debian package 'chromium'"
+    msg = (
+        f"no browser ({', '.join(_NAMES)}) found: install the Debian package 'chromium'"
+    )
     raise BrowserError(msg)
 
 
@@ -66,7 +70,9 @@ class Browser:
             profile = Path(
                 stack.enter_context(
                     # The browser's last helpers may still write while it goes away.
-                    tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True)
+                    tempfile.TemporaryDirectory(
+                        prefix="browser-", ignore_cleanup_errors=True
+                    )
                 )
             )
             address = await self._start(stack, profile)
@@ -83,11 +89,17 @@ class Browser:
         await self._stack.aclose()
 
     @contextlib.asynccontextmanager
-    async def page(self, width: int = 1280, height: int = 900, *, dark: bool = False) -> AsyncIterator[Page]:
+    async def page(
+        self, width: int = 1280, height: int = 900, *, dark: bool = False
+    ) -> AsyncIterator[Page]:
         """Open an empty page of this size; its cookies and cache are its own."""
         context = (await self.call("Target.createBrowserContext"))["browserContextId"]
-        target = await self.call("Target.createTarget", url="about:blank", browserContextId=context)
-        attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        target = await self.call(
+            "Target.createTarget", url="about:blank", browserContextId=context
+        )
+        attached = await self.call(
+            "Target.attachToTarget", targetId=target["targetId"], flatten=True
+        )
         page = Page(self, attached["sessionId"])
         self._pages[attached["sessionId"]] = page
         try:
@@ -99,18 +111,25 @@ class Browser:
             del self._pages[attached["sessionId"]]
             await self.call("Target.disposeBrowserContext", browserContextId=context)
 
-    async def call(self, method: str, session: str = "", **parameters: object) -> dict[str, Any]:
+    async def call(
+        self, method: str, session: str = "", **parameters: object
+    ) -> dict[str, Any]:
         """Call a method of the protocol and return its result."""
         if self._gone:
             raise BrowserError(f"{method}: the browser went away")
         number = next(self._ids)
-        message: dict[str, object] = {"id": number, "method": method, "params": parameters}
+        message: dict[str, object] = {
+            "id": number,
+            "method": method,
+            "params": parameters,
+        }
         if session:
             message["sessionId"] = session
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json(message)
         try:
-            # Not asyncio.wait_for(): before Python 3.12 it loses a cancellation that comes with the answer.
+            # Not asyncio.wait_for(): before Python 3.12 it loses a cancellation that
+            # comes with the answer.
             async with asyncio.timeout(_CALL_SECONDS):
                 result = await answer
         except TimeoutError as error:
@@ -154,7 +173,8 @@ class Browser:
             async for message in self._socket:
                 self._dispatch(message.json())
         finally:
-            # Nothing will be heard any more: whoever still waits must not wait for the timeout.
+            # Nothing will be heard any more: whoever still waits must not wait for the
+            # timeout.
             self._gone = True
             for answer in self._answers.values():
                 if not answer.done():
@@ -175,7 +195,8 @@ class Page:
     """One page of a browser.
 
     Attributes:
-        errors: what the page or the browser complained about: exceptions, console errors, refused content.
+        errors: what the page or the browser complained about: exceptions, console
+            errors, refused content.
         requests: the address of everything that the page asked for, but for ``data:``.
     """
 
@@ -200,9 +221,13 @@ class Page:
             async with asyncio.timeout(_CALL_SECONDS):
                 await self._loaded.wait()
         except TimeoutError as error:
-            raise BrowserError(f"{url}: not loaded within {_CALL_SECONDS:g} s") from error
+            raise BrowserError(
+                f"{url}: not loaded within {_CALL_SECONDS:g} s"
+            ) from error
 
-    async def emulate(self, width: int, height: int = 900, *, dark: bool = False) -> None:
+    async def emulate(
+        self, width: int, height: int = 900, *, dark: bool = False
+    ) -> None:
         """Set the size of the window and the preferred colour scheme."""
         await self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -217,11 +242,16 @@ class Page:
     async def evaluate(self, expression: str) -> Any:
         """Return the JSON value of a JavaScript expression; promises are awaited."""
         result = await self.call(
-            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+            "Runtime.evaluate",
+            expression=expression,
+            returnByValue=True,
+            awaitPromise=True,
         )
         if "exceptionDetails" in result:
             details = result["exceptionDetails"]
-            raise BrowserError(details.get("exception", {}).get("description", details["text"]))
+            raise BrowserError(
+                details.get("exception", {}).get("description", details["text"])
+            )
         return result["result"].get("value")
 
     async def wait_for(self, expression: str, seconds: float = 15.0) -> None:
@@ -235,14 +265,24 @@ class Page:
                             return
                     await asyncio.sleep(0.05)
         except TimeoutError as error:
-            raise BrowserError(f"not true within {seconds:g} s: {expression}") from error
+            raise BrowserError(
+                f"not true within {seconds:g} s: {expression}"
+            ) from error
 
     async def screenshot(self, path: Path, *, full: bool = True) -> None:
-        """Save a picture as PNG, by default of the whole page rather than of what the window shows."""
+        """Save a picture as PNG, by default of the whole page rather than of what the
+        window shows.
+        """
         more: dict[str, object] = {}
         if full:
             size = (await self.call("Page.getLayoutMetrics"))["cssContentSize"]
-            clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+            clip = {
+                "x": 0,
+                "y": 0,
+                "width": size["width"],
+                "height": size["height"],
+                "scale": 1,
+            }
             more = {"captureBeyondViewport": True, "clip": clip}
         result = await self.call("Page.captureScreenshot", format="png", **more)
         await asyncio.to_thread(path.write_bytes, base64.b64decode(result["data"]))
@@ -252,12 +292,20 @@ class Page:
         match method:
             case "Page.loadEventFired":
                 self._loaded.set()
-            case "Network.requestWillBeSent" if not event["request"]["url"].startswith("data:"):
+            case "Network.requestWillBeSent" if not event["request"]["url"].startswith(
+                "data:"
+            ):
                 self.requests.append(event["request"]["url"])
             case "Runtime.exceptionThrown":
                 self.errors.append(event["exceptionDetails"]["text"])
-            case "Runtime.consoleAPICalled" if event["type"] in ("error", "assert", "warning"):
-                self.errors.append(" ".join(str(a.get("value", a)) for a in event["args"]))
+            case "Runtime.consoleAPICalled" if event["type"] in (
+                "error",
+                "assert",
+                "warning",
+            ):
+                self.errors.append(
+                    " ".join(str(a.get("value", a)) for a in event["args"])
+                )
             case "Log.entryAdded" if event["entry"]["level"] in ("error", "warning"):
                 self.errors.append(event["entry"]["text"])
 

@@ -1,4 +1,6 @@
-"""Small builders for the tests of the core: drafts, counters, samples, exposition text, recorded answers."""
+"""Small builders for the tests of the core: drafts, counters, samples, exposition text,
+recorded answers.
+"""
 
 import gzip
 import json
@@ -13,14 +15,19 @@ from hypothesis import strategies as st
 
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey, Reading
 from vllm_specdec_exporter.measures.history import Delta, Sample
-from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, process_reading
+from vllm_specdec_exporter.observe.pipeline import (
+    EngineState,
+    Settings,
+    process_reading,
+)
 from vllm_specdec_exporter.observe.result import EngineResult
 
 DATA = Path(__file__).parents[1] / "data"
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
-#: One draft as vLLM verifies it: how many tokens were drafted, and how many of them were accepted.
+#: One draft as vLLM verifies it: how many tokens were drafted, and how many of them
+#: were accepted.
 Draft = tuple[int, int]
 
 
@@ -36,7 +43,9 @@ def counters(
     generation: float | None = None,
     created: float | None = None,
 ) -> Counters:
-    """Counters that agree with each other: every draft is full, all tokens came out of drafts."""
+    """Counters that agree with each other: every draft is full, all tokens came out of
+    drafts.
+    """
     if drafts is None:
         return Counters(generation_tokens=generation, created=created)
     accepted = sum(positions) if accepted is None else accepted
@@ -50,13 +59,22 @@ def counters(
     )
 
 
-def sample(time: float, drafts: float | None = None, positions: Sequence[float] = (), **more: Any) -> Sample:
+def sample(
+    time: float,
+    drafts: float | None = None,
+    positions: Sequence[float] = (),
+    **more: Any,
+) -> Sample:
     """A sample with `counters` at `time`."""
     return Sample(time, counters(drafts, positions, **more))
 
 
 def increase(
-    drafts: float | None = None, positions: Sequence[float] = (), *, span: float = 10.0, **more: Any
+    drafts: float | None = None,
+    positions: Sequence[float] = (),
+    *,
+    span: float = 10.0,
+    **more: Any,
 ) -> Delta:
     """The increases over `span` seconds from nothing to `counters`."""
     after = counters(drafts, positions, **more)
@@ -71,7 +89,9 @@ def increase(
 
 
 def count(drafts: Iterable[Draft], k: int, *, plain_tokens: int = 0) -> Counters:
-    """Count drafts the way vLLM does, one by one; `plain_tokens` were generated without a draft."""
+    """Count drafts the way vLLM does, one by one; `plain_tokens` were generated without
+    a draft.
+    """
     rounds = draft_tokens = accepted_tokens = 0
     positions = [0] * k
     for length, accepted in drafts:
@@ -90,13 +110,18 @@ def count(drafts: Iterable[Draft], k: int, *, plain_tokens: int = 0) -> Counters
 
 
 def processed(
-    readings: Iterable[tuple[float, Reading]], settings: Settings, *version: str, **more: Any
+    readings: Iterable[tuple[float, Reading]],
+    settings: Settings,
+    *version: str,
+    **more: Any,
 ) -> list[tuple[EngineResult, ...]]:
     """The results after each reading of one server, with its time."""
     states: dict[EngineKey, EngineState] = {}
     found = []
     for time, reading in readings:
-        states, results = process_reading(states, reading, time, settings, *version, **more)
+        states, results = process_reading(
+            states, reading, time, settings, *version, **more
+        )
         found.append(results)
     return found
 
@@ -104,9 +129,13 @@ def processed(
 # --- strategies
 
 
-def drafts_of(k: int, *, least: int = 0, most: int = 60) -> st.SearchStrategy[list[Draft]]:
+def drafts_of(
+    k: int, *, least: int = 0, most: int = 60
+) -> st.SearchStrategy[list[Draft]]:
     """Lists of drafts of at most `k` tokens, of which some first ones were accepted."""
-    draft = st.integers(1, k).flatmap(lambda length: st.tuples(st.just(length), st.integers(0, length)))
+    draft = st.integers(1, k).flatmap(
+        lambda length: st.tuples(st.just(length), st.integers(0, length))
+    )
     return st.lists(draft, min_size=least, max_size=most)
 
 
@@ -121,14 +150,23 @@ def lives(k: int) -> st.SearchStrategy[list[Counters]]:
 
 @st.composite
 def torn_lives(draw: st.DrawFn) -> list[Counters]:
-    """The counters of one life where each counter rises as it likes: any tearing at all, and more."""
+    """The counters of one life where each counter rises as it likes: any tearing at
+    all, and more.
+    """
     k = draw(st.integers(0, 5))
     polls = draw(st.integers(1, 8))
 
     def rising() -> list[int]:
-        return list(accumulate(draw(st.lists(st.integers(0, 50), min_size=polls, max_size=polls))))
+        return list(
+            accumulate(
+                draw(st.lists(st.integers(0, 50), min_size=polls, max_size=polls))
+            )
+        )
 
-    positions = zip(*[rising() for _ in range(k)], strict=True) if k else [()] * polls
+    if k:
+        positions = zip(*[rising() for _ in range(k)], strict=True)
+    else:
+        positions = [()] * polls
     rows = zip(rising(), rising(), rising(), positions, rising(), strict=True)
     return [Counters(*row) for row in rows]
 
@@ -148,10 +186,18 @@ def escape(value: str) -> str:
 
 def labels(pairs: Mapping[str, str]) -> str:
     """A label block, empty for no labels."""
-    return "{" + ",".join(f'{name}="{escape(value)}"' for name, value in pairs.items()) + "}" if pairs else ""
+    if pairs:
+        return (
+            "{"
+            + ",".join(f'{name}="{escape(value)}"' for name, value in pairs.items())
+            + "}"
+        )
+    return ""
 
 
-def vllm_lines(values: Counters, *, prefix: str = "vllm:", **identity: str) -> list[str]:
+def vllm_lines(
+    values: Counters, *, prefix: str = "vllm:", **identity: str
+) -> list[str]:
     """The sample lines that vLLM prints for one engine with these counters."""
     spec = prefix + "spec_decode_num_"
     rows = [
@@ -166,13 +212,17 @@ def vllm_lines(values: Counters, *, prefix: str = "vllm:", **identity: str) -> l
         (f"{spec}drafts_created", {}, values.created),
     ]
     return [
-        f"{name}{labels({**identity, **more})} {value!r}" for name, more, value in rows if value is not None
+        f"{name}{labels({**identity, **more})} {value!r}"
+        for name, more, value in rows
+        if value is not None
     ]
 
 
 def vllm_text(values: Counters, **identity: str) -> bytes:
     """What a vLLM with one engine answers; by default model `m`, engine `0`."""
-    return lines(*vllm_lines(values, **(identity or {"model_name": "m", "engine": "0"})))
+    return lines(
+        *vllm_lines(values, **(identity or {"model_name": "m", "engine": "0"}))
+    )
 
 
 # --- recorded answers
@@ -184,8 +234,12 @@ def upstream(name: str) -> bytes:
 
 
 def tensorrt(drafted: Sequence[float], accepted: Sequence[float], k: int = 3) -> bytes:
-    """The composed answer of TensorRT-LLM with these counts by position, of which those of 0 are missing."""
-    text = re.sub(r"(?m)^.*token_position=.*\n", "", upstream("trtllm-k3.composed.txt").decode())
+    """The composed answer of TensorRT-LLM with these counts by position, of which those
+    of 0 are missing.
+    """
+    text = re.sub(
+        r"(?m)^.*token_position=.*\n", "", upstream("trtllm-k3.composed.txt").decode()
+    )
     own = 'engine_type="trtllm",model_name="llama"'
     rows = [
         f'trtllm_spec_decode_{kind}_tokens_total{{{own},token_position="{position}"}} {value}'
@@ -195,7 +249,9 @@ def tensorrt(drafted: Sequence[float], accepted: Sequence[float], k: int = 3) ->
     ]
     rows.append(f"trtllm_generation_tokens_total{{{own}}} {drafted[0] + sum(accepted)}")
     text = re.sub(r"(?m)^trtllm_generation_tokens_total.*\n", "", text)
-    return text.replace('spec_num_tokens="3"', f'spec_num_tokens="{k}"').encode() + lines(*rows)
+    return text.replace(
+        'spec_num_tokens="3"', f'spec_num_tokens="{k}"'
+    ).encode() + lines(*rows)
 
 
 def rendered(name: str) -> bytes:
@@ -211,7 +267,9 @@ def final_answer(scenario: str = "ngram-phases") -> bytes:
 @cache
 def series(scenario: str) -> tuple[tuple[float, bytes], ...]:
     """The recorded answers of a scenario with their times, one a second."""
-    return tuple((row["t"], row["text"].encode()) for row in _rows(scenario, "metrics-series"))
+    return tuple(
+        (row["t"], row["text"].encode()) for row in _rows(scenario, "metrics-series")
+    )
 
 
 @cache
@@ -233,7 +291,9 @@ def _rows(scenario: str, name: str) -> list[dict[str, Any]]:
 # --- what is refused
 
 
-def refusal(error: type[Exception], call: Callable[..., object], *arguments: object) -> str:
+def refusal(
+    error: type[Exception], call: Callable[..., object], *arguments: object
+) -> str:
     """The message with which a call refuses its arguments; empty where it takes them."""
     try:
         call(*arguments)

@@ -21,7 +21,10 @@ class Authority:
         certificate = (
             _builder(self._name, self._name, self._key)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()),
+                critical=False,
+            )
             .add_extension(_usage(signs_certificates=True), critical=True)
             .sign(self._key, hashes.SHA256())
         )
@@ -29,13 +32,20 @@ class Authority:
         self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def issue(self, *names: str, expired: bool = False) -> tuple[str, str]:
-        """Return the files of a new certificate for these host names and addresses, and of its key."""
+        """Return the files of a new certificate for these host names and addresses, and
+        of its key.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
-        identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(
+            self._key.public_key()
+        )
         certificate = (
             _builder(subject, self._name, key, expired=expired)
-            .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), critical=False)
+            .add_extension(
+                x509.SubjectAlternativeName([_general(name) for name in names]),
+                critical=False,
+            )
             .add_extension(identifier, critical=False)
             .add_extension(_usage(signs_certificates=False), critical=True)
             .sign(self._key, hashes.SHA256())
@@ -45,12 +55,17 @@ class Authority:
 
 
 def self_signed(folder: Path, name: str, *hosts: str) -> tuple[str, str]:
-    """Return the files of a server's certificate that signs itself and is no authority, and of its key."""
+    """Return the files of a server's certificate that signs itself and is no authority,
+    and of its key.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, name)])
     certificate = (
         _builder(subject, subject, key)
-        .add_extension(x509.SubjectAlternativeName([_general(host) for host in hosts]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([_general(host) for host in hosts]),
+            critical=False,
+        )
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .sign(key, hashes.SHA256())
@@ -58,19 +73,27 @@ def self_signed(folder: Path, name: str, *hosts: str) -> tuple[str, str]:
     return _written(folder / name, certificate, key)
 
 
-def _written(stem: Path, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> tuple[str, str]:
+def _written(
+    stem: Path, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey
+) -> tuple[str, str]:
     files = f"{stem}.pem", f"{stem}.key"
     Path(files[0]).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     Path(files[1]).write_bytes(
         key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
         )
     )
     return files
 
 
-def server_side(files: tuple[str, str], clients: Authority | None = None) -> ssl.SSLContext:
-    """Return a server's TLS settings; with `clients`, it asks for certificates that these issued."""
+def server_side(
+    files: tuple[str, str], clients: Authority | None = None
+) -> ssl.SSLContext:
+    """Return a server's TLS settings; with `clients`, it asks for certificates that
+    these issued.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*files)
     if clients is not None:
@@ -80,7 +103,11 @@ def server_side(files: tuple[str, str], clients: Authority | None = None) -> ssl
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, *, expired: bool = False
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    *,
+    expired: bool = False,
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     end = now - timedelta(days=1) if expired else now + timedelta(days=1)
@@ -113,11 +140,10 @@ def _general(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ip_address(name))
     except ValueError:
-        kind = (
-            x509.UniformResourceIdentifier
-            if "://" in name
-            else x509.RFC822Name
-            if "@" in name
-            else x509.DNSName
-        )
+        if "://" in name:
+            kind = x509.UniformResourceIdentifier
+        elif "@" in name:
+            kind = x509.RFC822Name
+        else:
+            kind = x509.DNSName
         return kind(name)

@@ -1,4 +1,6 @@
-"""How servers of tests end: with nothing left for the garbage collector to find in a later test."""
+"""How servers of tests end: with nothing left for the garbage collector to find in a
+later test.
+"""
 
 import asyncio
 import contextlib
@@ -12,7 +14,9 @@ from aiohttp import web
 
 @contextlib.contextmanager
 def loop_in_a_thread() -> Iterator[Callable[[Coroutine[Any, Any, Any]], None]]:
-    """Run an event loop in a thread of its own; yield what has it run a coroutine to its end."""
+    """Run an event loop in a thread of its own; yield what has it run a coroutine to
+    its end.
+    """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -31,10 +35,12 @@ async def turns(count: int) -> None:
 
 
 async def stop_accepting(listening: Iterable[socket.socket]) -> None:
-    """Accept no more connections, and let those that were accepted begin, or end where the client has gone.
+    """Accept no more connections, and let those that were accepted begin, or end where
+    the client has gone.
 
-    Closing alone is not enough: asyncio forgets a connection that it accepted in the very turn of the loop in
-    which its server was closed, without closing it. One within a TLS handshake is nobody's yet.
+    Closing alone is not enough: asyncio forgets a connection that it accepted in the
+    very turn of the loop in which its server was closed, without closing it. One within
+    a TLS handshake is nobody's yet.
     """
     loop = asyncio.get_running_loop()
     for one in listening:
@@ -44,7 +50,10 @@ async def stop_accepting(listening: Iterable[socket.socket]) -> None:
 
 async def clean_up(runner: web.AppRunner) -> None:
     """End an application of aiohttp and its connections."""
-    servers = [getattr(site, "_server", None) for site in runner.sites]  # aiohttp has no other way to them
-    await stop_accepting(one for server in servers if server is not None for one in server.sockets)
+    # aiohttp has no other way to them
+    servers = [getattr(site, "_server", None) for site in runner.sites]
+    await stop_accepting(
+        one for server in servers if server is not None for one in server.sockets
+    )
     await runner.cleanup()
     await turns(10)

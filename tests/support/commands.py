@@ -29,9 +29,14 @@ class Outcome:
 
 
 def run(
-    *words: str, command: Sequence[str] = (COMMAND,), within: float = _SECONDS, **environment: str
+    *words: str,
+    command: Sequence[str] = (COMMAND,),
+    within: float = _SECONDS,
+    **environment: str,
 ) -> Outcome:
-    """Run a command to its end, with pipes for its output; `within` so many seconds, or it hangs."""
+    """Run a command to its end, with pipes for its output; `within` so many seconds, or
+    it hangs.
+    """
     done = subprocess.run(
         [*command, *words],
         capture_output=True,
@@ -44,9 +49,17 @@ def run(
 
 @contextlib.contextmanager
 def started(*words: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """Run the command with pipes for its output; at the end it is killed where it still runs."""
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen([COMMAND, *words], **pipes, text=True, env=clean_environment(**environment))
+    """Run the command with pipes for its output; at the end it is killed where it still
+    runs.
+    """
+    pipes = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+    }
+    process = subprocess.Popen(
+        [COMMAND, *words], **pipes, text=True, env=clean_environment(**environment)
+    )
     with process:
         try:
             yield process
@@ -83,8 +96,13 @@ def run_in_terminal(*words: str, **environment: str) -> Outcome:
 
 
 def run_here(*words: str, **environment: str) -> Outcome:
-    """Run the command within this process: much faster, for what needs no process of its own."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    """Run the command within this process: much faster, for what needs no process of
+    its own.
+    """
+    out, err = (
+        io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+        for _ in range(2)
+    )
     with (
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
@@ -114,14 +132,23 @@ def without_waiting(module: ModuleType) -> Iterator[None]:
 
 
 def wrong_refusals(
-    command: str, table: Iterable[tuple[Sequence[str], str]], code: int = 2, **environment: str
+    command: str,
+    table: Iterable[tuple[Sequence[str], str]],
+    code: int = 2,
+    **environment: str,
 ) -> list[str]:
-    """Return what is wrong with how a command refuses words: without output, in one line that says why."""
+    """Return what is wrong with how a command refuses words: without output, in one
+    line that says why.
+    """
     wrong = []
     for words, why in table:
         outcome = run_here(command, *words, **environment)
         one_line = outcome.err.startswith(f"vllm-specdec-exporter {command}: error: ")
         one_line &= outcome.err.count("\n") == 1 and outcome.err.endswith("\n")
-        if (outcome.code, outcome.out) != (code, "") or not one_line or why not in outcome.err:
+        if (
+            (outcome.code, outcome.out) != (code, "")
+            or not one_line
+            or why not in outcome.err
+        ):
             wrong.append(f"{' '.join(words)[:200]}: wanted {why!r}, got {outcome}")
     return wrong

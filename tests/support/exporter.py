@@ -1,4 +1,6 @@
-"""The real exporter as a process, a client for it, and servers to point it at that misbehave on demand."""
+"""The real exporter as a process, a client for it, and servers to point it at that
+misbehave on demand.
+"""
 
 import contextlib
 import http.client
@@ -62,16 +64,17 @@ def request(
     tls: ssl.SSLContext | None = None,
     **headers: str,
 ) -> Answer:
-    """Ask for `url` over a connection of its own, from `source`; underscores in header names mean dashes."""
+    """Ask for `url` over a connection of its own, from `source`; underscores in header
+    names mean dashes.
+    """
     parts = urlsplit(url)
     assert parts.hostname is not None
     address = (parts.hostname, parts.port)
     given: Any = {"timeout": timeout, "source_address": (source, 0) if source else None}
-    connection = (
-        http.client.HTTPSConnection(*address, context=tls, **given)
-        if tls
-        else http.client.HTTPConnection(*address, **given)
-    )
+    if tls:
+        connection = http.client.HTTPSConnection(*address, context=tls, **given)
+    else:
+        connection = http.client.HTTPConnection(*address, **given)
     begin = time.monotonic()
     try:
         path = parts.path + (f"?{parts.query}" if parts.query else "")
@@ -102,7 +105,9 @@ class Metrics:
                 found[key] = sample.value
 
     def value(self, name: str, /, **labels: str) -> float | None:
-        """The value of the one series of this name that has these labels, `None` where there is none."""
+        """The value of the one series of this name that has these labels, `None` where
+        there is none.
+        """
         found = self.values(name, **labels)
         assert len(found) < 2, f"several series: {found}"
         return next(iter(found.values()), None)
@@ -110,7 +115,11 @@ class Metrics:
     def values(self, name: str, /, **labels: str) -> dict[Labels, float]:
         """Every series of this name that has these labels."""
         wanted = set(labels.items())
-        return {key: value for key, value in self.samples.get(name, {}).items() if wanted <= set(key)}
+        return {
+            key: value
+            for key, value in self.samples.get(name, {}).items()
+            if wanted <= set(key)
+        }
 
     def labels(self, name: str) -> list[dict[str, str]]:
         """The labels of every series of this name."""
@@ -119,7 +128,11 @@ class Metrics:
     def one_hot(self, name: str, /, **labels: str) -> list[str]:
         """Which states of this one-hot metric are 1."""
         own = next(row.labels[0] for row in METRICS if row.name == name)
-        return [dict(key)[own] for key, value in self.values(name, **labels).items() if value == 1]
+        return [
+            dict(key)[own]
+            for key, value in self.values(name, **labels).items()
+            if value == 1
+        ]
 
     def errors(self, **labels: str) -> dict[str, float]:
         """The poll errors that occurred, by reason."""
@@ -128,7 +141,11 @@ class Metrics:
 
     def of_engines(self, **labels: str) -> set[str]:
         """The names of samples with these labels that say something of an engine."""
-        return {name for name in self.samples if name in ENGINE_SAMPLES and self.values(name, **labels)}
+        return {
+            name
+            for name in self.samples
+            if name in ENGINE_SAMPLES and self.values(name, **labels)
+        }
 
 
 def _sample_names() -> Iterator[str]:
@@ -140,7 +157,8 @@ def _sample_names() -> Iterator[str]:
                 yield row.name
 
 
-#: Samples that hang on an engine or on one of its windows: none of them may outlive a failed poll.
+#: Samples that hang on an engine or on one of its windows: none of them may outlive a
+#: failed poll.
 ENGINE_SAMPLES = frozenset(_sample_names())
 
 
@@ -158,7 +176,9 @@ def parse_logfmt(line: str) -> dict[str, str]:
         match = _LOGFMT.match(line, position)
         assert match is not None, f"not logfmt from character {position} on: {line!r}"
         assert match[1] not in fields, f"{match[1]} occurs twice: {line!r}"
-        fields[match[1]] = json.loads(match[2]) if match[2].startswith('"') else match[2]
+        fields[match[1]] = (
+            json.loads(match[2]) if match[2].startswith('"') else match[2]
+        )
         position = match.end()
     return fields
 
@@ -188,7 +208,9 @@ class RunningExporter:
         return request(self.url + path, "POST")
 
     def metrics(self, *names: str) -> Metrics:
-        """Return what /metrics says, of all series or of those with these names (without the prefix)."""
+        """Return what /metrics says, of all series or of those with these names
+        (without the prefix).
+        """
         query = "&".join(f"name[]=vllm_specdec_{name}" for name in names)
         return Metrics(self.get(f"/metrics?{query}").text)
 
@@ -199,9 +221,13 @@ class RunningExporter:
 
     def configure(self, config: object) -> None:
         """Write the configuration file: text as it is, everything else as YAML."""
-        self.config_file.write_text(config if isinstance(config, str) else yaml.safe_dump(config))
+        self.config_file.write_text(
+            config if isinstance(config, str) else yaml.safe_dump(config)
+        )
 
-    def wait_for(self, condition: Callable[[Metrics], T], *names: str, within: float = 180.0) -> T:
+    def wait_for(
+        self, condition: Callable[[Metrics], T], *names: str, within: float = 180.0
+    ) -> T:
         """Return what `condition` returns of /metrics once that is true."""
         return eventually(lambda: condition(self.metrics(*names)), within)
 
@@ -212,7 +238,9 @@ class RunningExporter:
         return self.log_file.read_text()
 
     def log_lines(self, message: str = "") -> list[dict[str, str]]:
-        """The fields of the whole log lines so far, of those with this message if one is given."""
+        """The fields of the whole log lines so far, of those with this message if one
+        is given.
+        """
         lines = [parse_logfmt(line) for line in self.log().split("\n")[:-1]]
         return [line for line in lines if message in ("", line["msg"])]
 
@@ -226,8 +254,12 @@ class RunningExporter:
         code = self.process.wait(timeout=20)
         return code, time.monotonic() - begin
 
-    def assert_ends(self, within: float, number: signal.Signals = signal.SIGTERM) -> None:
-        """Send a signal, and see that the process ends in so many seconds as its log says, without error."""
+    def assert_ends(
+        self, within: float, number: signal.Signals = signal.SIGTERM
+    ) -> None:
+        """Send a signal, and see that the process ends in so many seconds as its log
+        says, without error.
+        """
         code, seconds = self.terminate(number)
         assert code == 0
         assert seconds < within
@@ -243,12 +275,15 @@ def running_exporter(
     fast: bool = True,
     command: tuple[str, ...] = (COMMAND,),
 ) -> Iterator[RunningExporter]:
-    """Run the real command with `args` on a free port until it listens, and end it afterwards.
+    """Run the real command with `args` on a free port until it listens, and end it
+    afterwards.
 
-    A `config` is text, or an object to write as YAML; `fast` adds the flags of `FAST` that are not given.
+    A `config` is text, or an object to write as YAML; `fast` adds the flags of `FAST`
+    that are not given.
     """
     with tempfile.TemporaryDirectory() as directory:
-        log_file, config_file = Path(directory, "log"), Path(directory, "config.yml")
+        log_file = Path(directory, "log")
+        config_file = Path(directory, "config.yml")
         words = [*command, *args]
         for flag, value in FAST.items() if fast else [LISTEN] if config is None else ():
             if flag not in args:
@@ -257,10 +292,18 @@ def running_exporter(
             words += ["--config.file", str(config_file)]
         with log_file.open("wb") as log:
             config_file.write_text(
-                "" if config is None else config if isinstance(config, str) else yaml.safe_dump(config)
+                ""
+                if config is None
+                else config
+                if isinstance(config, str)
+                else yaml.safe_dump(config)
             )
             process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=clean_environment(**(env or {}))
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=clean_environment(**(env or {})),
             )
         exporter = RunningExporter(process, log_file, config_file)
         try:
@@ -274,14 +317,24 @@ def running_exporter(
 
 
 def _listens(exporter: RunningExporter) -> str:
-    """Return where the exporter listens once it does: as its log says, or else as its flag does."""
+    """Return where the exporter listens once it does: as its log says, or else as its
+    flag does.
+    """
     log, words = exporter.log(), list(map(str, exporter.process.args))  # type: ignore[arg-type]
     assert exporter.process.poll() is None, f"it ended: {log}"
-    given = words[words.index("--web.listen-address") + 1] if "--web.listen-address" in words else ":0"
+    if "--web.listen-address" in words:
+        given = words[words.index("--web.listen-address") + 1]
+    else:
+        given = ":0"
     if not given.endswith(":0"):
         host, port = given.split(":")
-        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection((host, int(port)), timeout=1),
+        ):
             return f"http://{given}"
         return ""
     found = re.search(r'msg(?:=|": ?")listening.*address(?:=|": ?")([^\s"]+).*\n', log)
-    return f"http://{found[1]}" if found else ""
+    if found:
+        return f"http://{found[1]}"
+    return ""

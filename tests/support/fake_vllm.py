@@ -1,4 +1,6 @@
-"""A server with the form of vLLM's OpenAI API that answers as it is told, and remembers what it was asked."""
+"""A server with the form of vLLM's OpenAI API that answers as it is told, and remembers
+what it was asked.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from support.closing import clean_up, loop_in_a_thread
 from tap import streams
 
 MODEL = "tiny-llama"
-#: What no push may ever hold: they stand in every request, in every answer, and in headers.
+#: What no push may ever hold: they stand in every request, in every answer, and in
+#: headers.
 CANARIES = ("CANARY-PROMPT", "CANARY-ANSWER", "CANARY-KEY", "CANARY-USER")
 
 #: As vLLM 0.32 writes it with `detailed`.
@@ -67,20 +70,27 @@ class FakeVLLM:
         self.url = f"http://{host}:{port}"
 
     async def _models(self, _request: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+        return web.json_response(
+            {"object": "list", "data": [{"id": MODEL, "object": "model"}]}
+        )
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        asked, script = await request.json(), self.script
+        asked = await request.json()
+        script = self.script
         self.asked.append(asked)
         if script.status != 200:
-            return web.json_response({"error": {"message": "CANARY-ANSWER no"}}, status=script.status)
+            return web.json_response(
+                {"error": {"message": "CANARY-ANSWER no"}}, status=script.status
+            )
         if asked.get("stream"):
             return await self._stream(request, script)
         chat = request.path.endswith("/chat/completions")
         return web.json_response(whole(chat=chat, record=script.record))
 
     async def _stream(self, request: web.Request, script: Script) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream; charset=utf-8"}
+        )
         await response.prepare(request)
         for event in stream(script.record):
             await response.write(event)
@@ -88,7 +98,9 @@ class FakeVLLM:
         return response
 
 
-def whole(*, chat: bool = True, record: dict[str, Any] | None = RECORD) -> dict[str, Any]:
+def whole(
+    *, chat: bool = True, record: dict[str, Any] | None = RECORD
+) -> dict[str, Any]:
     """An answer that does not stream."""
     message = {"role": "assistant", "content": "CANARY-ANSWER"}
     words = {"message": message} if chat else {"text": message["content"]}
@@ -104,4 +116,6 @@ def whole(*, chat: bool = True, record: dict[str, Any] | None = RECORD) -> dict[
 def stream(record: dict[str, Any] | None = RECORD) -> list[bytes]:
     """The events of a chat that streams."""
     chat = streams.chat_documents(("CANARY-ANSWER one ", "two ", "three "))
-    return streams.events([*chat, streams.usage_chunk(COMPLETION_TOKENS, record), streams.DONE])
+    return streams.events(
+        [*chat, streams.usage_chunk(COMPLETION_TOKENS, record), streams.DONE]
+    )

@@ -36,7 +36,9 @@ def series(scenario: str) -> tuple[bytes, ...]:
 
 @dataclass(frozen=True)
 class Request:
-    """What a server was asked; values of a header that came more than once are joined as HTTP has it."""
+    """What a server was asked; values of a header that came more than once are joined
+    as HTTP has it.
+    """
 
     method: str
     path: str
@@ -46,7 +48,9 @@ class Request:
 class Peer:
     """The other end of one connection, as a behaviour sees it."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self._reader = reader
         self._writer = writer
 
@@ -57,7 +61,9 @@ class Peer:
         headers: dict[str, str] = {}
         for name, _, value in (line.partition(":") for line in lines if line):
             before = headers.get(name.lower())
-            headers[name.lower()] = value.strip() if before is None else f"{before}, {value.strip()}"
+            headers[name.lower()] = (
+                value.strip() if before is None else f"{before}, {value.strip()}"
+            )
         return Request(method, path, headers)
 
     async def read(self, count: int) -> bytes:
@@ -78,7 +84,9 @@ class Peer:
         """End the connection with a reset instead of a farewell."""
         connection = self._writer.get_extra_info("socket")
         if connection.family != socket.AF_UNIX:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
         self._writer.transport.abort()
 
 
@@ -90,14 +98,24 @@ class Behaviour:
     reads_request: bool = True
 
 
-def head(status: str = "200 OK", version: str = "1.1", **headers: str | int | None) -> bytes:
-    """The head of an answer; underscores in header names mean dashes, `None` leaves a header out."""
+def head(
+    status: str = "200 OK", version: str = "1.1", **headers: str | int | None
+) -> bytes:
+    """The head of an answer; underscores in header names mean dashes, `None` leaves a
+    header out.
+    """
     lines = [f"HTTP/{version} {status}"]
-    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items() if value is not None]
+    lines += [
+        f"{name.replace('_', '-')}: {value}"
+        for name, value in headers.items()
+        if value is not None
+    ]
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def raw(*parts: bytes | float, reads_request: bool = True, reset: bool = False) -> Behaviour:
+def raw(
+    *parts: bytes | float, reads_request: bool = True, reset: bool = False
+) -> Behaviour:
     """Send bytes, pause for seconds where a number stands, then close or reset."""
 
     async def run(peer: Peer) -> None:
@@ -152,7 +170,9 @@ def flood(before: bytes, block: bytes) -> Behaviour:
     return drip(before, block, 0)
 
 
-def chunked(*chunks: bytes, end: bytes = b"0\r\n\r\n", **headers: str | int | None) -> Behaviour:
+def chunked(
+    *chunks: bytes, end: bytes = b"0\r\n\r\n", **headers: str | int | None
+) -> Behaviour:
     """Answer in chunks."""
     blocks = [b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks]
     fields = {"Content_Type": CLASSIC, "Transfer_Encoding": "chunked", **headers}
@@ -160,7 +180,9 @@ def chunked(*chunks: bytes, end: bytes = b"0\r\n\r\n", **headers: str | int | No
 
 
 def sequence(bodies: Iterable[bytes]) -> Behaviour:
-    """Answer one request after the other with these bodies, and from then on with the last."""
+    """Answer one request after the other with these bodies, and from then on with the
+    last.
+    """
     left = list(bodies)
 
     async def run(peer: Peer) -> None:
@@ -176,7 +198,9 @@ def replay(start: int = 5) -> Behaviour:
 
 
 class FaultyServer:
-    """A server in a thread of its own that does with each connection what its behaviour says."""
+    """A server in a thread of its own that does with each connection what its behaviour
+    says.
+    """
 
     def __init__(
         self,
@@ -188,7 +212,8 @@ class FaultyServer:
     ) -> None:
         self.behaviour = behaviour  # may be assigned anew at any time
         self.version = status("404 Not Found")  # of /version and /server_info
-        self.requests: list[Request] = []  # in order, without those that a behaviour did not read
+        # in order, without those that a behaviour did not read
+        self.requests: list[Request] = []
         self.connections = 0  # accepted so far
         self.port = 0
         self._host = host
@@ -208,7 +233,11 @@ class FaultyServer:
 
     def polls(self) -> list[Request]:
         """The requests so far, without those for the version."""
-        return [request for request in list(self.requests) if not request.path.endswith("/version")]
+        return [
+            request
+            for request in list(self.requests)
+            if not request.path.endswith("/version")
+        ]
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -242,7 +271,9 @@ class FaultyServer:
             self._listener.listen()
         else:
             family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-            self._listener = socket.create_server((self._host, self.port), family=family)
+            self._listener = socket.create_server(
+                (self._host, self.port), family=family
+            )
             self.port = self._listener.getsockname()[1]
         self._listener.setblocking(False)
         self._loop.add_reader(self._listener, self._accept, self._listener)
@@ -259,7 +290,8 @@ class FaultyServer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        # Transports close one turn of the loop after they were told to, TLS ones a few turns.
+        # Transports close one turn of the loop after they were told to, TLS ones a few
+        # turns.
         await turns(10)
 
     def _accept(self, listener: socket.socket) -> None:
@@ -276,7 +308,8 @@ class FaultyServer:
     async def _serve(self, connection: socket.socket) -> None:
         reader = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(reader)
-        # The other side may go away at any time, also within the handshake: that is its right.
+        # The other side may go away at any time, also within the handshake: that is its
+        # right.
         gone = contextlib.suppress(OSError, asyncio.IncompleteReadError)
         with contextlib.closing(connection), gone:
             transport, _ = await self._loop.connect_accepted_socket(

@@ -5,7 +5,9 @@ from pathlib import Path
 
 
 def golden_text(path: Path, now: str) -> str:
-    """Return the text of a golden file, which is `now` where golden files are written anew."""
+    """Return the text of a golden file, which is `now` where golden files are written
+    anew.
+    """
     if os.environ.get("UPDATE_GOLDEN"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(now, encoding="utf-8", newline="")

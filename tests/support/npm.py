@@ -1,4 +1,6 @@
-"""npm packages that tests need, from the lock file of their folder: installed on first use."""
+"""npm packages that tests need, from the lock file of their folder: installed on first
+use.
+"""
 
 import fcntl
 import hashlib
@@ -16,14 +18,17 @@ class NpmError(RuntimeError):
 
 
 def install(folder: Path, then: Callable[[], None] | None = None) -> Path:
-    """Install what the folder's lock file names, if it is not there yet; return node_modules.
+    """Install what the folder's lock file names, if it is not there yet; return
+    node_modules.
 
-    Once for all processes that ask at the same time; `then` is called whenever the packages are new.
+    Once for all processes that ask at the same time; `then` is called whenever the
+    packages are new.
     """
     modules = folder / "node_modules"
     stamp = modules / ".stamp"
     wanted = hashlib.sha256((folder / "package-lock.json").read_bytes()).hexdigest()
-    # Locked on package.json: npm replaces node_modules, and a file of its own would be one more to ignore.
+    # Locked on package.json: npm replaces node_modules, and a file of its own would be
+    # one more to ignore.
     with (folder / "package.json").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not stamp.exists() or stamp.read_text() != wanted:

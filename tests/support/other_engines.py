@@ -1,7 +1,8 @@
-"""The metrics of SGLang and llama.cpp for the traffic of a simulated vLLM with one engine.
+"""The metrics of SGLang and llama.cpp for the traffic of a simulated vLLM with one
+engine.
 
-Only what the exporter and the dashboards read of them; whole answers of these servers are in
-`tests/data/upstream`.
+Only what the exporter and the dashboards read of them; whole answers of these servers
+are in `tests/data/upstream`.
 """
 
 import re
@@ -28,7 +29,9 @@ _NAMES = {
         "generation_tokens_total": "tokens_predicted_total",
         "spec_decode_num_drafts_total": "spec_decode_num_drafts_total",
         "spec_decode_num_draft_tokens_total": "spec_decode_num_draft_tokens_total",
-        "spec_decode_num_accepted_tokens_total": "spec_decode_num_accepted_tokens_total",
+        "spec_decode_num_accepted_tokens_total": (
+            "spec_decode_num_accepted_tokens_total"
+        ),
         _POSITION: _POSITION,
     },
 }
@@ -38,10 +41,15 @@ _SGLANG_HISTOGRAM = re.compile(
 
 
 def written_by(engine: str, text: str) -> str:
-    """Return what `engine` (`vllm`, `sglang` or `llamacpp`) would print, from vLLM's answer."""
+    """Return what `engine` (`vllm`, `sglang` or `llamacpp`) would print, from vLLM's
+    answer.
+    """
     if engine == "vllm":
         return text
-    names, lines, k, owner = _NAMES[engine], [], 0, ""
+    names = _NAMES[engine]
+    lines = []
+    k = 0
+    owner = ""
 
     def own(name: str) -> str:
         kept = engine == "sglang" and _SGLANG_HISTOGRAM.fullmatch(name)
@@ -51,16 +59,27 @@ def written_by(engine: str, text: str) -> str:
         if own(name):
             lines.append(f"# TYPE {engine}:{own(name)} {kind}")
     for name, labels, value in _SAMPLE.findall(text):
-        shown = labels if engine == "sglang" else "".join(re.findall(r'position="\d+"', labels))
+        if engine == "sglang":
+            shown = labels
+        else:
+            shown = "".join(re.findall(r'position="\d+"', labels))
         k += name == _POSITION
         if own(name):
             lines.append(f"{engine}:{own(name)}{{{shown}}} {value}")
         if own(name) == "time_to_first_token_seconds_count":
-            owner, requests = shown, value
+            owner = shown
+            requests = value
     if engine == "sglang":
         # One token of each request comes from its prefill.
-        own_values = {"num_requests_total": requests, "spec_num_steps": k, "spec_num_draft_tokens": k + 1}
+        own_values = {
+            "num_requests_total": requests,
+            "spec_num_steps": k,
+            "spec_num_draft_tokens": k + 1,
+        }
         for name, value in own_values.items():
-            lines.append(f"# TYPE sglang:{name} {'counter' if name.endswith('_total') else 'gauge'}")
+            lines.append(
+                f"# TYPE sglang:{name} "
+                f"{'counter' if name.endswith('_total') else 'gauge'}"
+            )
             lines.append(f"sglang:{name}{{{owner}}} {value}")
     return "\n".join(lines) + "\n"

@@ -1,4 +1,6 @@
-"""Programs that tests start: found or refused with a name to install, on a free port, awaited, ended."""
+"""Programs that tests start: found or refused with a name to install, on a free port,
+awaited, ended.
+"""
 
 import contextlib
 import os
@@ -20,7 +22,8 @@ T = TypeVar("T")
 #: The console script, as installed beside the Python that runs the tests.
 COMMAND = str(Path(sys.executable).with_name("vllm-specdec-exporter"))
 
-#: How long a program may take to start and to end: far more than it needs on a busy machine.
+#: How long a program may take to start and to end: far more than it needs on a busy
+#: machine.
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 
@@ -33,7 +36,10 @@ def find_program(name: str, package: str) -> str:
     """Return the path of a program."""
     path = shutil.which(name)
     if path is None:
-        msg = f"{name} is missing: install the Debian package {package} (apt-get install {package})"
+        msg = (
+            f"{name} is missing: install the Debian package {package} (apt-get install "
+            f"{package})"
+        )
         raise ProgramError(msg)
     return path
 
@@ -43,7 +49,8 @@ def clean_environment(**more: str) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("VLLM_SPECDEC_EXPORTER_") and name not in ("NO_COLOR", "FORCE_COLOR")
+        if not name.startswith("VLLM_SPECDEC_EXPORTER_")
+        and name not in ("NO_COLOR", "FORCE_COLOR")
     }
     return {**kept, "PYTHONUNBUFFERED": "1", **more}
 
@@ -58,21 +65,27 @@ def answers(url: str) -> bool:
 
 
 def eventually(condition: Callable[[], T], within: float = 180.0) -> T:
-    """Return what `condition` returns once that is true; fail when it takes longer than `within` seconds."""
+    """Return what `condition` returns once that is true; fail when it takes longer than
+    `within` seconds.
+    """
     deadline = time.monotonic() + within
     while True:
         found = condition()
         if found:
             return found
-        assert time.monotonic() < deadline, f"did not happen within {within:g} s: {condition}"
+        assert time.monotonic() < deadline, (
+            f"did not happen within {within:g} s: {condition}"
+        )
         time.sleep(0.03)
 
 
 class Program:
-    """A program that answers over HTTP, on a free port, from entering to leaving the context.
+    """A program that answers over HTTP, on a free port, from entering to leaving the
+    context.
 
-    In a word of the command `{address}` is host and port, `{port}` the port alone, `{folder}` a folder of its
-    own with the `files`; `ready` is a path that answers with success once it is ready.
+    In a word of the command `{address}` is host and port, `{port}` the port alone,
+    `{folder}` a folder of its own with the `files`; `ready` is a path that answers with
+    success once it is ready.
     """
 
     def __init__(
@@ -102,7 +115,11 @@ class Program:
 
     def start(self) -> None:
         """Start it, and wait until it is ready."""
-        self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="test-program-")))
+        self.folder = Path(
+            self._stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="test-program-")
+            )
+        )
         for name, text in self._files.items():
             (self.folder / name).write_text(text, encoding="utf-8")
         self.address = f"127.0.0.1:{free_port()}"
@@ -135,7 +152,8 @@ class Program:
 
     def stop(self) -> None:
         """Stop it and remove what it stored."""
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         if process is not None and process.poll() is None:
             process.send_signal(signal.SIGTERM)
             try:
@@ -146,7 +164,10 @@ class Program:
         self._stack.close()
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Send it a signal that ends it; return its exit code. What it stored and logged stays."""
+        """Send it a signal that ends it; return its exit code.
+
+        What it stored and logged stays.
+        """
         assert self._process is not None
         self._process.send_signal(number)
         return self._process.wait(STOP_SECONDS)
@@ -158,7 +179,9 @@ class Program:
 
 @contextlib.contextmanager
 def process(program: str, *flags: str, package: str, ready: str) -> Iterator[str]:
-    """Run an installed program, and yield its URL once `ready` answers; flags as words of `Program`."""
+    """Run an installed program, and yield its URL once `ready` answers; flags as words
+    of `Program`.
+    """
     with Program([find_program(program, package), *flags], ready=ready) as running:
         yield running.url
 

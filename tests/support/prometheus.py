@@ -1,4 +1,6 @@
-"""A real Prometheus for tests: on a free port, with a configuration and a storage of its own."""
+"""A real Prometheus for tests: on a free port, with a configuration and a storage of
+its own.
+"""
 
 import json
 import time
@@ -23,7 +25,9 @@ class PrometheusError(ProgramError):
 
 
 class PrometheusServer(Program):
-    """A Prometheus that runs from entering to leaving the context; `config` is put over `scrape`."""
+    """A Prometheus that runs from entering to leaving the context; `config` is put over
+    `scrape`.
+    """
 
     def __init__(
         self,
@@ -76,7 +80,9 @@ class PrometheusServer(Program):
         found = self._query(expression, at)
         if found["resultType"] == "scalar":
             return {(): float(found["result"][1])}
-        return {_series(item["metric"]): float(item["value"][1]) for item in found["result"]}
+        return {
+            _series(item["metric"]): float(item["value"][1]) for item in found["result"]
+        }
 
     def value(self, expression: str, at: float | None = None) -> float | None:
         """Return the value of an expression that yields one series, or none at all."""
@@ -84,11 +90,15 @@ class PrometheusServer(Program):
         assert len(found) <= 1, f"{expression} yields {len(found)} series"
         return next(iter(found.values()), None)
 
-    def samples(self, selector: str, over: str, at: float | None = None) -> dict[Series, dict[float, float]]:
+    def samples(
+        self, selector: str, over: str, at: float | None = None
+    ) -> dict[Series, dict[float, float]]:
         """Return the raw samples of a selector as stored, by series and Unix time."""
         found = self._query(f"{selector}[{over}]", at)
         return {
-            _series(item["metric"]): {time: float(value) for time, value in item["values"]}
+            _series(item["metric"]): {
+                time: float(value) for time, value in item["values"]
+            }
             for item in found["result"]
         }
 

@@ -3,7 +3,9 @@
 import tomllib
 from pathlib import Path
 
-_PUBLISH = tomllib.loads((Path(__file__).parents[2] / "release" / "publish.toml").read_text("utf-8"))
+_PUBLISH = tomllib.loads(
+    (Path(__file__).parents[2] / "release" / "publish.toml").read_text("utf-8")
+)
 
 REPOSITORY: str = _PUBLISH["repository"]
 REGISTRY: str = _PUBLISH["registry"]

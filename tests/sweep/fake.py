@@ -1,7 +1,9 @@
-"""A small OpenAI endpoint with vLLM's counters, for what a real one does rarely: fail, restart, be disturbed.
+"""A small OpenAI endpoint with vLLM's counters, for what a real one does rarely: fail,
+restart, be disturbed.
 
-It answers at once. A request of n tokens has n / 2 drafts of K = 4 tokens; which share of them is accepted
-depends on the temperature alone, in whole drafts, so the expected numbers can be worked out by hand.
+It answers at once. A request of n tokens has n / 2 drafts of K = 4 tokens; which share
+of them is accepted depends on the temperature alone, in whole drafts, so the expected
+numbers can be worked out by hand.
 """
 
 import asyncio
@@ -19,7 +21,8 @@ from tap.streams import events as streamed_events
 
 K = 4
 NO_TEMPLATE = (
-    "As of transformers v4.44, default chat template is no longer allowed, so you must provide a chat "
+    "As of transformers v4.44, default chat template is no longer allowed, so you "
+    "must provide a chat "
     "template if the tokenizer does not define one."
 )
 
@@ -42,12 +45,16 @@ class Engine:
             f"vllm:generation_tokens_total{label} {self.generated}",
         ]
         if speculating:
-            name, drafts = "vllm:spec_decode_num", self.histogram.total()
+            name = "vllm:spec_decode_num"
+            drafts = self.histogram.total()
             lines += [
                 f"{name}_drafts_total{label} {drafts}",
                 f"{name}_drafts_created{label} {self.created}",
                 f"{name}_draft_tokens_total{label} {drafts * K}",
-                f"{name}_accepted_tokens_total{label} {sum(j * n for j, n in self.histogram.items())}",
+                (
+                    f"{name}_accepted_tokens_total{label} "
+                    f"{sum(j * n for j, n in self.histogram.items())}"
+                ),
             ]
             lines += [
                 f'{name}_accepted_tokens_per_pos_total{label[:-1]},position="{i}"}} '
@@ -68,7 +75,9 @@ class FakeServer:
         self.api_key = ""
         self.metrics_path = "/metrics"
         self.other_tokens_per_request = 0
-        self.on_request: Callable[[int, dict[str, Any]], Awaitable[web.StreamResponse | None]] | None = None
+        self.on_request: (
+            Callable[[int, dict[str, Any]], Awaitable[web.StreamResponse | None]] | None
+        ) = None
         self.engine = Engine()
         self.bodies: list[dict[str, Any]] = []
         self.paths: list[str] = []
@@ -104,12 +113,15 @@ class FakeServer:
         if self.socket:
             await web.UnixSite(runner, self.socket).start()
         else:
-            await web.TCPSite(runner, "127.0.0.1", self.port, ssl_context=self.tls).start()
+            await web.TCPSite(
+                runner, "127.0.0.1", self.port, ssl_context=self.tls
+            ).start()
             self.port = runner.addresses[0][1]
         self._runner = runner
 
     async def close(self) -> None:
-        runner, self._runner = self._runner, None
+        runner = self._runner
+        self._runner = None
         if runner is not None:
             await clean_up(runner)
 
@@ -121,18 +133,30 @@ class FakeServer:
         path = request.path
         self.paths.append(path)
         if path == self.metrics_path:
-            engines = (self.engine.render(name, speculating=self.speculating) for name in self.models)
+            engines = (
+                self.engine.render(name, speculating=self.speculating)
+                for name in self.models
+            )
             return web.Response(text="".join(engines))
         if path == "/version":
             return web.json_response({"version": "0.32.0"})
-        wanted = f"Bearer {self.api_key}" if self.api_key else request.headers.get("Authorization")
+        if self.api_key:
+            wanted = f"Bearer {self.api_key}"
+        else:
+            wanted = request.headers.get("Authorization")
         if path.startswith("/v1/") and request.headers.get("Authorization") != wanted:
             return web.json_response({"error": "Unauthorized"}, status=401)
-        if self.api and request.method == "POST" and path in ("/v1/chat/completions", "/v1/completions"):
+        if (
+            self.api
+            and request.method == "POST"
+            and path in ("/v1/chat/completions", "/v1/completions")
+        ):
             return await self._complete(request, chat="chat" in path)
         return web.Response(status=404, text="nothing here")
 
-    async def _complete(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
+    async def _complete(
+        self, request: web.Request, *, chat: bool
+    ) -> web.StreamResponse:
         body = await request.json()
         if body["model"] not in self.models:
             return refusal(f"The model `{body['model']}` does not exist.", 404)
@@ -151,7 +175,9 @@ class FakeServer:
             if self.delay:
                 await asyncio.sleep(self.delay)
             histogram = drafts_of(body["max_tokens"], body["temperature"])
-            for event in events(body["max_tokens"], histogram if self.records else None, chat=chat):
+            for event in events(
+                body["max_tokens"], histogram if self.records else None, chat=chat
+            ):
                 await response.write(event)
             engine.generated += body["max_tokens"] + self.other_tokens_per_request
             engine.histogram += histogram
@@ -161,12 +187,19 @@ class FakeServer:
 
 
 def refusal(words: str, status: int = 400) -> web.Response:
-    return web.json_response({"error": {"message": words, "type": "BadRequestError"}}, status=status)
+    return web.json_response(
+        {"error": {"message": words, "type": "BadRequestError"}}, status=status
+    )
 
 
 def drafts_of(tokens: int, temperature: float) -> Counter[int]:
     """Return the drafts of a request: all of 3, 2 or 1 accepted tokens, by temperature."""
-    accepted = 3 if temperature < 0.5 else 2 if temperature < 0.9 else 1
+    if temperature < 0.5:
+        accepted = 3
+    elif temperature < 0.9:
+        accepted = 2
+    else:
+        accepted = 1
     return Counter({accepted: tokens // 2})
 
 

@@ -43,7 +43,11 @@ def result(
             accepted_tokens=round(1800 * ratio),
             acceptance_ratio=ratio,
             mean_acceptance_length=1 + 3 * ratio,
-            position_acceptance_ratio=(min(1.0, ratio + 0.1), ratio, max(0.0, ratio - 0.1)),
+            position_acceptance_ratio=(
+                min(1.0, ratio + 0.1),
+                ratio,
+                max(0.0, ratio - 0.1),
+            ),
             mean_draft_length=3.0,
         )
     slow = 0.011 / (1 + 3 * (ratio or 0.0)) * concurrency
@@ -95,4 +99,6 @@ def names_in(directory: Path) -> set[str]:
 
 
 def published() -> SweepRecord:
-    return record(*(result(temperature, ratio) for temperature, ratio in PUBLISHED.items()))
+    return record(
+        *(result(temperature, ratio) for temperature, ratio in PUBLISHED.items())
+    )

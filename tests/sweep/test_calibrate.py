@@ -1,4 +1,7 @@
-"""`calibrate`: what it sends and refuses. Its numbers are held against a real vLLM in tests/vllm."""
+"""`calibrate`: what it sends and refuses.
+
+Its numbers are held against a real vLLM in tests/vllm.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -32,9 +35,13 @@ from vllm_specdec_exporter.economics.profiles import parse_profiles
 from vllm_specdec_exporter.economics.statistics import TimeSummary
 
 
-def answer(seconds: float | None, *, events: int = 20, tokens: int = 41) -> StreamedAnswer:
+def answer(
+    seconds: float | None, *, events: int = 20, tokens: int = 41
+) -> StreamedAnswer:
     """An answer in 20 steps."""
-    return StreamedAnswer(*(0, 0, "", 100, tokens), events=events + 1, event_seconds=seconds, seconds=5.0)
+    return StreamedAnswer(
+        0, 0, "", 100, tokens, events=events + 1, event_seconds=seconds, seconds=5.0
+    )
 
 
 def cell(*answers: StreamedAnswer) -> CellResult:
@@ -47,7 +54,9 @@ def cell(*answers: StreamedAnswer) -> CellResult:
         requests=requests,
         generated_tokens=41.0 * requests,
         counters=CellAcceptance(
-            drafts=20.0 * requests, draft_tokens=60.0 * requests, accepted_tokens=20.0 * requests
+            drafts=20.0 * requests,
+            draft_tokens=60.0 * requests,
+            accepted_tokens=20.0 * requests,
         ),
         tpot=TimeSummary(requests, 0.012, 0.012, 0.012, 0.012),
     )
@@ -56,35 +65,47 @@ def cell(*answers: StreamedAnswer) -> CellResult:
 def test_step_time_is_the_median_time_between_events() -> None:
     """One of three answers was delayed by prefill of the others."""
     measured = cell(answer(0.010), answer(0.011), answer(0.050))
-    assert step_time(measured) == StepTime(2.0, 3.0, 0.011, context=120.5, cell=measured.cell.name)
+    assert step_time(measured) == StepTime(
+        2.0, 3.0, 0.011, context=120.5, cell=measured.cell.name
+    )
 
 
 def test_step_time_without_an_event_for_each_step_follows_from_time_per_token() -> None:
-    """40 tokens of 12 ms in 20 steps: the server sends other events, or the client saw no time between."""
+    """40 tokens of 12 ms in 20 steps: the server sends other events, or the client saw
+    no time between.
+    """
     for unusable in (answer(0.010, events=40), answer(0.010, events=10), answer(None)):
         assert step_time(cell(unusable, unusable)).seconds == pytest.approx(0.024)
 
 
 def test_step_time_of_a_cell_that_was_not_measured_is_refused() -> None:
-    failed = replace(cell(answer(0.010)), status=Status.DISTURBED, reasons=("others use the server",))
+    failed = replace(
+        cell(answer(0.010)), status=Status.DISTURBED, reasons=("others use the server",)
+    )
     with pytest.raises(CalibrationError, match="others use the server"):
         step_time(failed)
 
 
 def scheduled(batch: int, seconds: float, *, drafting: bool) -> CellResult:
-    """A cell of a server with a K schedule: as many requests at a time, with drafts or without."""
+    """A cell of a server with a K schedule: as many requests at a time, with drafts or
+    without.
+    """
     answers = [answer(seconds, tokens=41 if drafting else 21)] * (2 * batch)
     found = replace(cell(*answers), seconds=10.0)
     if drafting:
         return found
-    return replace(found, generated_tokens=21.0 * len(answers), counters=CellAcceptance())
+    return replace(
+        found, generated_tokens=21.0 * len(answers), counters=CellAcceptance()
+    )
 
 
 def test_a_cell_of_which_few_steps_draft_is_a_plain_one() -> None:
     """At its end fewer requests run, so that a K schedule drafts once or twice."""
     one = replace(cell(*[answer(0.010, tokens=21)] * 2), generated_tokens=42.0)
     for drafts, k in ((1.0, 0.0), (4.0, 0.3)):
-        drafted = CellAcceptance(drafts=drafts, draft_tokens=3 * drafts, accepted_tokens=0.0)
+        drafted = CellAcceptance(
+            drafts=drafts, draft_tokens=3 * drafts, accepted_tokens=0.0
+        )
         assert step_time(replace(one, counters=drafted)).k == pytest.approx(k)
 
 
@@ -92,15 +113,27 @@ def test_profile_of_a_k_schedule_says_what_is_extrapolated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the file, which `--cost.file` takes, and on standard error."""
-    drafting = [scheduled(batch, 0.012 + 0.001 * batch, drafting=True) for batch in (1, 2)]
-    plain = [scheduled(batch, 0.008 + 0.0005 * batch, drafting=False) for batch in (8, 16)]
+    drafting = [
+        scheduled(batch, 0.012 + 0.001 * batch, drafting=True) for batch in (1, 2)
+    ]
+    plain = [
+        scheduled(batch, 0.008 + 0.0005 * batch, drafting=False) for batch in (8, 16)
+    ]
 
     async def measure(*_: object) -> tuple[ServerIdentity, list[CellResult]]:
         return SERVER, [*drafting, *plain] * 3
 
     monkeypatch.setattr(command, "_measure", measure)
     file = tmp_path / "cost.yaml"
-    words = ("http://127.0.0.1:9", "--method", "ngram", "--concurrency", "1,2,8,16", "--out", str(file))
+    words = (
+        "http://127.0.0.1:9",
+        "--method",
+        "ngram",
+        "--concurrency",
+        "1,2,8,16",
+        "--out",
+        str(file),
+    )
     outcome = run_here("calibrate", *words)
     assert outcome.code == 0, outcome.err
     (profile,) = parse_profiles(yaml.safe_load(file.read_text("utf-8"))).values()
@@ -112,7 +145,9 @@ def test_profile_of_a_k_schedule_says_what_is_extrapolated(
     assert profile.uncertainty == pytest.approx(0.012 / 0.0085 - 1, rel=0.01)
 
 
-def test_a_profile_that_says_nothing_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_that_says_nothing_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Repeats that differ by three times: the error is printed, and the exit code is 1."""
 
     async def measure(*_: object) -> tuple[ServerIdentity, list[CellResult]]:
@@ -126,11 +161,19 @@ def test_a_profile_that_says_nothing_is_not_written(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(command, "_measure", measure)
     file = tmp_path / "cost.yaml"
     outcome = run_here(
-        "calibrate", "http://127.0.0.1:9", "--plain-url", "http://127.0.0.1:8", "--out", str(file)
+        "calibrate",
+        "http://127.0.0.1:9",
+        "--plain-url",
+        "http://127.0.0.1:8",
+        "--out",
+        str(file),
     )
     assert outcome.code == 1
     assert "largest error" in outcome.out
-    assert "% only; 50% at most is of use, so nothing is written: measure more batch sizes" in outcome.err
+    assert (
+        "% only; 50% at most is of use, so nothing is written: measure more batch sizes"
+        in outcome.err
+    )
     assert not file.exists()
 
 
@@ -145,7 +188,11 @@ async def test_each_cell_is_repeated_and_each_server_goes_first_in_turn(
 
     monkeypatch.setattr(command, "run_sweep", sweep)
     outcome = await calibrate(
-        "http://127.0.0.1:1", "--plain-url", "http://127.0.0.1:2", "--concurrency", "1,4"
+        "http://127.0.0.1:1",
+        "--plain-url",
+        "http://127.0.0.1:2",
+        "--concurrency",
+        "1,4",
     )
     assert outcome.code == 1
     with_first = [("1", 1), ("2", 1), ("1", 4), ("2", 4)]
@@ -158,29 +205,45 @@ async def calibrate(*words: str) -> Outcome:
     return await asyncio.to_thread(run_here, "calibrate", *words, "--quiet")
 
 
-async def test_a_dry_run_says_how_much_would_be_sent_and_sends_nothing(server: FakeServer) -> None:
-    """Two requests per worker, at least four, of code, chat, and code behind 2,000 tokens, three times."""
-    outcome = await calibrate(server.url, "--plain-url", server.url, "--concurrency", "1,4", "--dry-run")
+async def test_a_dry_run_says_how_much_would_be_sent_and_sends_nothing(
+    server: FakeServer,
+) -> None:
+    """Two requests per worker, at least four, of code, chat, and code behind 2,000
+    tokens, three times.
+    """
+    outcome = await calibrate(
+        server.url, "--plain-url", server.url, "--concurrency", "1,4", "--dry-run"
+    )
     assert outcome.code == 0
     assert outcome.out.startswith("108 requests of 128 tokens to each of ")
     assert server.paths == []
 
 
-async def test_a_method_that_no_server_has_is_refused_before_anything_is_sent(server: FakeServer) -> None:
+async def test_a_method_that_no_server_has_is_refused_before_anything_is_sent(
+    server: FakeServer,
+) -> None:
     for method, code in (("foo", 2), ("deepseek_mtp", 0)):
-        outcome = await calibrate(server.url, "--plain-url", server.url, "--method", method, "--dry-run")
+        outcome = await calibrate(
+            server.url, "--plain-url", server.url, "--method", method, "--dry-run"
+        )
         assert outcome.code == code
     assert (
         '--method "foo": allowed: dflash, draft_model, '
-        in (await calibrate(server.url, "--plain-url", server.url, "--method", "foo")).err
+        in (
+            await calibrate(server.url, "--plain-url", server.url, "--method", "foo")
+        ).err
     )
     assert server.paths == []
 
 
-async def test_a_context_that_the_server_does_not_take_ends_it_at_once(server: FakeServer) -> None:
+async def test_a_context_that_the_server_does_not_take_ends_it_at_once(
+    server: FakeServer,
+) -> None:
     async def long(_number: int, body: dict[str, Any]) -> web.Response | None:
         words = len(str(body["messages"]).split())
-        return refusal("This model's maximum context length is 1024 tokens") if words > 1024 else None
+        if words > 1024:
+            return refusal("This model's maximum context length is 1024 tokens")
+        return None
 
     server.on_request = long
     outcome = await calibrate(server.url, "--plain-url", server.url)

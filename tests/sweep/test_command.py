@@ -44,24 +44,43 @@ async def refusal(*words: str) -> tuple[int, str]:
     assert outcome.err.startswith("vllm-specdec-exporter sweep: error: ")
     assert outcome.err.count("\n") == 1
     assert "\x1b" not in outcome.err
-    return outcome.code, outcome.err.removeprefix("vllm-specdec-exporter sweep: error: ").removesuffix("\n")
+    return outcome.code, outcome.err.removeprefix(
+        "vllm-specdec-exporter sweep: error: "
+    ).removesuffix("\n")
 
 
 def test_one_server_is_measured() -> None:
     several = {"VLLM_SPECDEC_EXPORTER_VLLM_URL": "http://a:1,http://b:1"}
-    assert wrong_refusals("sweep", [([], "sweep measures one server; give one URL")], **several) == []
+    assert (
+        wrong_refusals(
+            "sweep", [([], "sweep measures one server; give one URL")], **several
+        )
+        == []
+    )
 
 
-async def test_a_server_that_cannot_be_measured_is_one_line(server: FakeServer, tmp_path: Path) -> None:
+async def test_a_server_that_cannot_be_measured_is_one_line(
+    server: FakeServer, tmp_path: Path
+) -> None:
     code, told = await refusal(NOWHERE, "--out", str(tmp_path / "o"))
-    assert (code, told) == (4, f"{NOWHERE} cannot be measured: nothing listens at the address")
+    assert (code, told) == (
+        4,
+        f"{NOWHERE} cannot be measured: nothing listens at the address",
+    )
     assert not (tmp_path / "o").exists()
     server.engine.running = 2
     code, told = await refusal(server.url)
-    assert (code, told.endswith("--allow-other-traffic measures all the same")) == (1, True)
-    server.engine.running, server.api = 0, False
+    assert (code, told.endswith("--allow-other-traffic measures all the same")) == (
+        1,
+        True,
+    )
+    server.engine.running = 0
+    server.api = False
     code, told = await refusal(server.url)
-    assert (code, told) == (4, "the server does not answer requests: HTTP 404 Not Found")
+    assert (code, told) == (
+        4,
+        "the server does not answer requests: HTTP 404 Not Found",
+    )
     server.metrics_path = "/elsewhere"
     code, told = await refusal(server.url)
     assert (code, told) == (4, f"{server.url} cannot be measured: HTTP 404 Not Found")
@@ -79,11 +98,25 @@ async def test_model_names_can_neither_break_a_line_nor_steer_the_terminal(
     assert "[31m-model" in outcome.out
 
 
-async def test_a_sweep_prints_a_table_and_writes_two_files(server: FakeServer, tmp_path: Path) -> None:
+async def test_a_sweep_prints_a_table_and_writes_two_files(
+    server: FakeServer, tmp_path: Path
+) -> None:
     out = tmp_path / "o"
-    words = ("--out", str(out), "--prompts", "code,chat", *QUICK, "--temperature", "0.8,0,0.0")
+    words = (
+        "--out",
+        str(out),
+        "--prompts",
+        "code,chat",
+        *QUICK,
+        "--temperature",
+        "0.8,0,0.0",
+    )
     outcome = await sweep(server.url, *words)
-    rows = [line.split() for line in outcome.out.splitlines() if line.startswith(("code ", "chat "))]
+    rows = [
+        line.split()
+        for line in outcome.out.splitlines()
+        if line.startswith(("code ", "chat "))
+    ]
     assert outcome.code == 0
     assert [row[:4] for row in rows] == [
         ["code", "1", "0.8", "0.50"],
@@ -102,15 +135,33 @@ async def test_a_sweep_prints_a_table_and_writes_two_files(server: FakeServer, t
 async def test_json_is_all_that_is_printed_and_a_second_sweep_needs_a_new_directory(
     server: FakeServer, tmp_path: Path
 ) -> None:
-    words = [server.url, "--out", str(tmp_path), *QUICK, "--json", "--quiet", "--no-html"]
+    words = [
+        server.url,
+        "--out",
+        str(tmp_path),
+        *QUICK,
+        "--json",
+        "--quiet",
+        "--no-html",
+    ]
     outcome = await sweep(*words)
     assert (outcome.code, outcome.err) == (0, "")
-    assert [cell["acceptance_ratio"] for cell in json.loads(outcome.out)["cells"]] == [0.75, 0.5]
+    assert [cell["acceptance_ratio"] for cell in json.loads(outcome.out)["cells"]] == [
+        0.75,
+        0.5,
+    ]
     assert names_in(tmp_path) == {"sweep.json"}
-    before, sent = (tmp_path / "sweep.json").read_bytes(), len(server.measured)
+    before = (tmp_path / "sweep.json").read_bytes()
+    sent = len(server.measured)
     code, told = await refusal(*words)  # once more
-    assert (code, "has a sweep.json already; choose another directory" in told) == (2, True)
-    assert ((tmp_path / "sweep.json").read_bytes(), len(server.measured)) == (before, sent)
+    assert (code, "has a sweep.json already; choose another directory" in told) == (
+        2,
+        True,
+    )
+    assert ((tmp_path / "sweep.json").read_bytes(), len(server.measured)) == (
+        before,
+        sent,
+    )
 
 
 async def test_without_out_a_new_directory_says_when(
@@ -130,24 +181,39 @@ async def test_disturbed_cells_are_1(server: FakeServer, tmp_path: Path) -> None
     assert "  disturbed\n" in outcome.out
     last = outcome.err.splitlines()[-1]
     assert last.startswith(
-        "stopped: other traffic disturbed chat, temperature 0, concurrency 1: the counters"
+        "stopped: other traffic disturbed chat, temperature 0, concurrency 1: the "
+        "counters"
     )
     assert last.endswith(f"; 1 of 2 cells are in {tmp_path}")
 
 
-async def test_headers_and_the_key_reach_the_server_and_no_file(server: FakeServer, tmp_path: Path) -> None:
+async def test_headers_and_the_key_reach_the_server_and_no_file(
+    server: FakeServer, tmp_path: Path
+) -> None:
     server.api_key = "s3cret"
-    key, out = tmp_path / "key", tmp_path / "o"
+    key = tmp_path / "key"
+    out = tmp_path / "o"
     key.write_text("s3cret")
-    words = ("--api-key-file", str(key), "--vllm.header", "X-Team: hush", "--quiet", "--no-html")
+    words = (
+        "--api-key-file",
+        str(key),
+        "--vllm.header",
+        "X-Team: hush",
+        "--quiet",
+        "--no-html",
+    )
     outcome = await sweep(server.url, "--out", str(out), *QUICK, *words)
-    told = outcome.out + outcome.err + "".join(path.read_text() for path in out.iterdir())
+    told = (
+        outcome.out + outcome.err + "".join(path.read_text() for path in out.iterdir())
+    )
     assert outcome.code == 0
     assert "s3cret" not in told
     assert "hush" not in told
 
 
-async def test_https_takes_a_certificate_of_ones_own_and_a_unix_socket_will_do(tmp_path: Path) -> None:
+async def test_https_takes_a_certificate_of_ones_own_and_a_unix_socket_will_do(
+    tmp_path: Path,
+) -> None:
     authority = Authority(tmp_path, "ours")
     fake = FakeServer()
     fake.tls = server_side(authority.issue("127.0.0.1"))
@@ -155,11 +221,15 @@ async def test_https_takes_a_certificate_of_ones_own_and_a_unix_socket_will_do(t
         words = ("--out", str(tmp_path / "o"), "--no-html", *QUICK)
         code, told = await refusal(fake.url, *words)
         assert (code, "no trusted TLS connection" in told) == (4, True)
-        assert (await sweep(fake.url, *words, "--vllm.ca-file", str(authority.file))).code == 0
+        assert (
+            await sweep(fake.url, *words, "--vllm.ca-file", str(authority.file))
+        ).code == 0
     fake = FakeServer()
     fake.socket = str(tmp_path / "s")
     async with fake:
-        assert (await sweep(fake.url, "--out", str(tmp_path / "o2"), "--no-html", *QUICK)).code == 0
+        assert (
+            await sweep(fake.url, "--out", str(tmp_path / "o2"), "--no-html", *QUICK)
+        ).code == 0
     assert fake.measured
 
 
@@ -170,11 +240,16 @@ async def test_a_missing_matplotlib_is_told_before_anything_is_measured(
         raise ConfigError("plots need matplotlib")
 
     monkeypatch.setattr(plots, "require", missing)
-    assert await refusal(server.url, *QUICK) == (2, "plots need matplotlib (or give --no-html)")
+    assert await refusal(server.url, *QUICK) == (
+        2,
+        "plots need matplotlib (or give --no-html)",
+    )
     assert server.paths == []
 
 
-async def test_ctrl_c_reports_what_is_measured(server: FakeServer, tmp_path: Path) -> None:
+async def test_ctrl_c_reports_what_is_measured(
+    server: FakeServer, tmp_path: Path
+) -> None:
     out = tmp_path / "o"
     hanging = asyncio.Event()
 
@@ -185,7 +260,13 @@ async def test_ctrl_c_reports_what_is_measured(server: FakeServer, tmp_path: Pat
 
     server.on_request = hang
     process = await asyncio.create_subprocess_exec(
-        *(COMMAND, "sweep", server.url, "--out", str(out), "--no-html", *QUICK),
+        COMMAND,
+        "sweep",
+        server.url,
+        "--out",
+        str(out),
+        "--no-html",
+        *QUICK,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=clean_environment(),
@@ -194,7 +275,10 @@ async def test_ctrl_c_reports_what_is_measured(server: FakeServer, tmp_path: Pat
     process.send_signal(signal.SIGINT)
     shown, err = await asyncio.wait_for(process.communicate(), 120)
     assert process.returncode == 130
-    assert err.decode().splitlines()[-1] == f"stopped: interrupted; 1 of 2 cells are in {out}"
+    assert (
+        err.decode().splitlines()[-1]
+        == f"stopped: interrupted; 1 of 2 cells are in {out}"
+    )
     assert b"Traceback" not in err
     assert b"acceptance is 0.75 at 0.0" in shown
     assert len(json.loads((out / "sweep.json").read_text())["cells"]) == 1

@@ -1,4 +1,6 @@
-"""What is made of a record of a sweep: the table, the conclusions, the JSON, the page; and its progress."""
+"""What is made of a record of a sweep: the table, the conclusions, the JSON, the page;
+and its progress.
+"""
 
 import builtins
 import html
@@ -14,13 +16,22 @@ import pytest
 from support.browser import Browser
 from sweep.records import PUBLISHED, published, record, result
 from vllm_specdec_exporter.commands.sweep import report
-from vllm_specdec_exporter.commands.sweep.record import CellResult, ServerIdentity, Status
+from vllm_specdec_exporter.commands.sweep.record import (
+    CellResult,
+    ServerIdentity,
+    Status,
+)
 from vllm_specdec_exporter.commands.sweep.report import conclusions
 from vllm_specdec_exporter.commands.sweep.runner import SweepProgress, outcome
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.economics.statistics import Interval
 from vllm_specdec_exporter.publish.markup import Html, Section, bullets, page
-from vllm_specdec_exporter.publish.plots import Point, Series, bars_with_intervals, lines
+from vllm_specdec_exporter.publish.plots import (
+    Point,
+    Series,
+    bars_with_intervals,
+    lines,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -36,9 +47,21 @@ def test_the_published_sweep_as_a_table() -> None:
 def test_trouble_of_every_kind_as_a_table() -> None:
     found = record(
         result(0.0, 0.66, unit="draft", reach=0.02),
-        result(0.8, 0.4, status=Status.DISTURBED, reasons=("the counters say 9 drafts, the records 8",)),
+        result(
+            0.8,
+            0.4,
+            status=Status.DISTURBED,
+            reasons=("the counters say 9 drafts, the records 8",),
+        ),
         result(0.0, None, prompts="own", concurrency=8),
-        result(0.8, None, prompts="own", concurrency=8, status=Status.FAILED, reasons=("16 of 16: no",)),
+        result(
+            0.8,
+            None,
+            prompts="own",
+            concurrency=8,
+            status=Status.FAILED,
+            reasons=("16 of 16: no",),
+        ),
     )
     check_golden("trouble.txt", report.render(found) + "\n")
 
@@ -51,7 +74,9 @@ def test_an_empty_record_says_so() -> None:
 CONCLUSIONS: dict[tuple[float | None, ...], str] = {
     tuple(PUBLISHED.values()): "acceptance falls from 0.81 at 0.0 to 0.38 at 1.0",
     (0.3, 0.35, 0.5, 0.7): "acceptance rises from 0.30 at 0.0 to 0.70 at 1.0",
-    (0.6, 0.62, 0.58, 0.61): ("acceptance does not differ beyond chance: it is 0.60 at 0.0 and 0.61 at 1.0"),
+    (0.6, 0.62, 0.58, 0.61): (
+        "acceptance does not differ beyond chance: it is 0.60 at 0.0 and 0.61 at 1.0"
+    ),
     # Cells without acceptance take no part.
     (1.0, None, None, None): "acceptance is 1.00 at 0.0",
     (None, None, None, None): "nothing was drafted, so there is no acceptance",
@@ -82,7 +107,9 @@ def test_each_set_and_load_has_a_conclusion_of_its_own() -> None:
 
 def test_the_json_has_the_conclusions_beside_the_record() -> None:
     found = report.document(published())
-    assert [cell["acceptance_ratio"] for cell in found["cells"]] == list(PUBLISHED.values())
+    assert [cell["acceptance_ratio"] for cell in found["cells"]] == list(
+        PUBLISHED.values()
+    )
     assert found["conclusions"] == list(conclusions(published()))
 
 
@@ -98,7 +125,8 @@ class Clock:
 
 
 def test_lines_tell_each_cell_and_what_is_left_of_each_sweep() -> None:
-    stream, clock = io.StringIO(), Clock()
+    stream = io.StringIO()
+    clock = Clock()
     progress = SweepProgress(stream, clock)
     for _ in range(2):  # `calibrate` measures several sweeps
         progress.begin(3)
@@ -108,7 +136,10 @@ def test_lines_tell_each_cell_and_what_is_left_of_each_sweep() -> None:
         stream.getvalue().splitlines()
         == [
             "3 cells",
-            "[1/3] code, temperature 0.4, concurrency 4: acceptance 0.71, 163.8 tokens/s; about 1m20s left",
+            (
+                "[1/3] code, temperature 0.4, concurrency 4: acceptance 0.71, 163.8 "
+                "tokens/s; about 1m20s left"
+            ),
         ]
         * 2
     )
@@ -123,7 +154,10 @@ def test_lines_tell_each_cell_and_what_is_left_of_each_sweep() -> None:
             result(0.4, 0.7, status=Status.DISTURBED, reasons=("others",)),
             "acceptance 0.70, 163.8 tokens/s; disturbed: others",
         ),
-        (result(0.4, 0.7, reasons=("1 error",)), "acceptance 0.70, 163.8 tokens/s; 1 error"),
+        (
+            result(0.4, 0.7, reasons=("1 error",)),
+            "acceptance 0.70, 163.8 tokens/s; 1 error",
+        ),
     ],
 )
 def test_a_cell_is_told_with_its_trouble(cell: CellResult, words: str) -> None:
@@ -136,7 +170,9 @@ def test_a_cell_is_told_with_its_trouble(cell: CellResult, words: str) -> None:
 EVIL = "<script>alert(1)</script>\"'&\x1b\u202e"
 
 
-def test_a_page_holds_everything_forbids_the_rest_and_escapes_names_from_outside() -> None:
+def test_a_page_holds_everything_forbids_the_rest_and_escapes_names_from_outside() -> (
+    None
+):
     server = ServerIdentity(EVIL, EVIL, EVIL, "vllm-v1", 3)
     cells = (
         result(0.0, 0.5, prompts=EVIL, reasons=(EVIL,), status=Status.DISTURBED),
@@ -146,32 +182,53 @@ def test_a_page_holds_everything_forbids_the_rest_and_escapes_names_from_outside
     assert "\x1b" not in document
     assert document.count("&lt;script&gt;") >= 5
     assert not set(re.findall(r"<(\w+)", document)) & {
-        *("script", "link", "img", "iframe", "object", "base", "form")
+        "script",
+        "link",
+        "img",
+        "iframe",
+        "object",
+        "base",
+        "form",
     }
-    assert not re.search(r'\shref="(?!#)|\ssrc=|<[^>]*\son\w+=|@import|url\((?!#)', document)
-    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', document)
-    assert html.unescape(policy).startswith("default-src 'none'; style-src 'unsafe-inline';")
+    assert not re.search(
+        r'\shref="(?!#)|\ssrc=|<[^>]*\son\w+=|@import|url\((?!#)', document
+    )
+    (policy,) = re.findall(
+        r'http-equiv="Content-Security-Policy" content="([^"]*)"', document
+    )
+    assert html.unescape(policy).startswith(
+        "default-src 'none'; style-src 'unsafe-inline';"
+    )
     ids = re.findall(r'\sid="([^"]*)"', document)
     assert len(ids) == len(set(ids)) > 0
 
 
 def test_a_page_has_the_conclusion_every_cell_and_what_went_wrong() -> None:
     cells = [result(t, r) for t, r in PUBLISHED.items()]
-    cells[1] = result(0.4, None, status=Status.FAILED, reasons=("16 of 16 requests: HTTP 500",))
+    cells[1] = result(
+        0.4, None, status=Status.FAILED, reasons=("16 of 16 requests: HTTP 500",)
+    )
     document = report.render_page(record(*cells))
     assert "Acceptance falls from 0.81 at 0.0 to 0.38 at 1.0." in document
     assert document.count('<th scope="row">code</th>') == len(cells)
     for cell in cells:
-        assert document.count(f'<th scope="row">{cell.cell.name}</th>') == 1  # its positions
+        # its positions
+        assert document.count(f'<th scope="row">{cell.cell.name}</th>') == 1
     assert "What went wrong" in document
-    assert "code, temperature 0.4, concurrency 1: failed: 16 of 16 requests: HTTP 500" in document
+    assert (
+        "code, temperature 0.4, concurrency 1: failed: 16 of 16 requests: HTTP 500"
+        in document
+    )
 
 
 def test_load_is_the_axis_where_only_load_was_varied() -> None:
     found = record(*(result(0.0, 0.8 - c / 100, concurrency=c) for c in (1, 4, 16)))
     document = report.render_page(found)
     assert "Acceptance ratio against concurrency" in document
-    assert "code: 0.79 at concurrency 1, 0.76 at concurrency 4, 0.64 at concurrency 16" in document
+    assert (
+        "code: 0.79 at concurrency 1, 0.76 at concurrency 4, 0.64 at concurrency 16"
+        in document
+    )
 
 
 def test_a_page_of_a_record_without_cells_says_so() -> None:
@@ -179,13 +236,20 @@ def test_a_page_of_a_record_without_cells_says_so() -> None:
 
 
 def test_content_that_is_no_html_is_escaped() -> None:
-    document = page("<t>", [Section("<h>", ("<p>", bullets(["<li>"])))], subtitle="<s>", lead=["<l>"])
+    document = page(
+        "<t>",
+        [Section("<h>", ("<p>", bullets(["<li>"])))],
+        subtitle="<s>",
+        lead=["<l>"],
+    )
     for words in ("t", "h", "p", "li", "s", "l"):
         assert f"&lt;{words}&gt;" in document
 
 
 @pytest.mark.full
-async def test_a_browser_shows_the_plots_in_both_schemes_without_complaint(tmp_path: Path) -> None:
+async def test_a_browser_shows_the_plots_in_both_schemes_without_complaint(
+    tmp_path: Path,
+) -> None:
     cells = [
         result(t, r - 0.1 * (p == "chat"), prompts=p, concurrency=c)
         for p in ("code", "chat")
@@ -200,13 +264,21 @@ async def test_a_browser_shows_the_plots_in_both_schemes_without_complaint(tmp_p
         for dark in (False, True):
             async with browser.page(width=900, dark=dark) as tab:
                 await tab.open(file.as_uri())
-                assert await tab.evaluate("document.querySelectorAll('svg.plot').length") == 6
-                # Nothing is wider than the page, but for tables, which scroll by themselves.
+                assert (
+                    await tab.evaluate("document.querySelectorAll('svg.plot').length")
+                    == 6
+                )
+                # Nothing is wider than the page, but for tables, which scroll by
+                # themselves.
                 assert await tab.evaluate("document.documentElement.scrollWidth") <= 900
-                width = "document.querySelector('svg.plot').getBoundingClientRect().width"
+                width = (
+                    "document.querySelector('svg.plot').getBoundingClientRect().width"
+                )
                 assert await tab.evaluate(width) > 300
                 colours.append(await tab.evaluate(ink))
-                assert colours[-1] == await tab.evaluate("getComputedStyle(document.body).color")
+                assert colours[-1] == await tab.evaluate(
+                    "getComputedStyle(document.body).color"
+                )
     assert colours[0] != colours[1]
 
 
@@ -231,7 +303,9 @@ def texts(svg: str) -> list[str]:
 
 def test_the_same_data_give_the_same_bytes_whatever_the_settings() -> None:
     before = draw()
-    with mpl.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "path"}):
+    with mpl.rc_context(
+        {"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "path"}
+    ):
         assert draw() == before
         assert mpl.rcParams["font.size"] == 30  # and the program's own settings stay
     assert draw() == before
@@ -240,7 +314,8 @@ def test_the_same_data_give_the_same_bytes_whatever_the_settings() -> None:
 def test_a_plot_is_described_and_its_text_takes_the_colour_of_the_page() -> None:
     svg = draw(description="falls <fast>")
     root = ET.fromstring(svg)
-    title, desc = root[0], root[1]
+    title = root[0]
+    desc = root[1]
     assert root.get("role") == "img"
     assert root.get("aria-labelledby") == f"{title.get('id')} {desc.get('id')}"
     assert (title.text, desc.text) == ("a title", "falls <fast>")
@@ -252,17 +327,23 @@ def test_a_plot_is_described_and_its_text_takes_the_colour_of_the_page() -> None
 def test_names_from_outside_are_text_and_a_line_may_have_no_points() -> None:
     name = "<b>$x_{1$ & \x07 \u4e2d"
     series = [Series(name, SERIES[0].points), SERIES[1], Series("none", ())]
-    assert "<b>$x_{1$ & \ufffd \u4e2d" in texts(lines("t", series, x_label="$", y_label="\\alpha"))
+    assert "<b>$x_{1$ & \ufffd \u4e2d" in texts(
+        lines("t", series, x_label="$", y_label="\\alpha")
+    )
     assert "x" in texts(lines("t", [], x_label="x", y_label="y"))
     assert "x" in texts(bars_with_intervals("t", {}, x_label="x"))
 
 
 def test_bars_say_their_values_and_which_have_none() -> None:
-    found = texts(bars_with_intervals("t", BARS, x_label="speedup", reference=1.0, form="{:.1f}x"))
+    found = texts(
+        bars_with_intervals("t", BARS, x_label="speedup", reference=1.0, form="{:.1f}x")
+    )
     assert {"1.3x", "none", "0.9x", "with", "without"} <= set(found)
 
 
-def test_a_missing_matplotlib_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_matplotlib_is_named_with_the_way_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     real = builtins.__import__
 
     def without(name: str, *args: Any, **more: Any) -> Any:

@@ -1,4 +1,6 @@
-"""`run_sweep` against a fake endpoint: what it measures, and what it does when the server misbehaves."""
+"""`run_sweep` against a fake endpoint: what it measures, and what it does when the
+server misbehaves.
+"""
 
 import asyncio
 import json
@@ -14,16 +16,37 @@ from aiohttp import web
 from support.builders import refusal as refused
 from sweep.fake import FakeServer, refusal
 from sweep.records import names_in
-from vllm_specdec_exporter.commands.sweep import SweepPlan, endpoint, load_prompts, run_sweep
+from vllm_specdec_exporter.commands.sweep import (
+    SweepPlan,
+    endpoint,
+    load_prompts,
+    run_sweep,
+)
 from vllm_specdec_exporter.commands.sweep.client import Unreachable
-from vllm_specdec_exporter.commands.sweep.grid import BUILTIN, Message, Prompt, PromptSet
+from vllm_specdec_exporter.commands.sweep.grid import (
+    BUILTIN,
+    Message,
+    Prompt,
+    PromptSet,
+)
 from vllm_specdec_exporter.commands.sweep.record import Status
-from vllm_specdec_exporter.commands.sweep.runner import OtherTraffic, SweepOutcome, SweepProgress
+from vllm_specdec_exporter.commands.sweep.runner import (
+    OtherTraffic,
+    SweepOutcome,
+    SweepProgress,
+)
 from vllm_specdec_exporter.config.options import ConfigError
 
-PROMPTS = PromptSet("own", tuple(Prompt((Message("user", f"prompt {i}"),)) for i in range(6)))
+PROMPTS = PromptSet(
+    "own", tuple(Prompt((Message("user", f"prompt {i}"),)) for i in range(6))
+)
 PLAN = SweepPlan(
-    prompts=(PROMPTS,), temperatures=(0.0, 0.8), requests=4, max_tokens=20, watch=0.1, request_timeout=5
+    prompts=(PROMPTS,),
+    temperatures=(0.0, 0.8),
+    requests=4,
+    max_tokens=20,
+    watch=0.1,
+    request_timeout=5,
 )
 
 
@@ -39,11 +62,16 @@ class Said(SweepProgress):
 
 
 async def sweep(
-    server: FakeServer, directory: Path | None = None, progress: SweepProgress | None = None, **changes: Any
+    server: FakeServer,
+    directory: Path | None = None,
+    progress: SweepProgress | None = None,
+    **changes: Any,
 ) -> SweepOutcome:
     """Run the usual plan, with changes, against a server."""
     more = {} if progress is None else {"progress": progress}
-    return await run_sweep(replace(PLAN, **changes), endpoint(server.url), directory=directory, **more)
+    return await run_sweep(
+        replace(PLAN, **changes), endpoint(server.url), directory=directory, **more
+    )
 
 
 def nth(number: int, what: Any) -> Any:
@@ -52,13 +80,17 @@ def nth(number: int, what: Any) -> Any:
     async def hook(count: int, body: dict[str, Any]) -> web.StreamResponse | None:
         if count == number and body["max_tokens"] > 8:
             found = what()
-            return await found if asyncio.iscoroutine(found) else found
+            if asyncio.iscoroutine(found):
+                return await found
+            return found
         return None
 
     return hook
 
 
-async def test_acceptance_comes_from_counters_and_records_alike(server: FakeServer) -> None:
+async def test_acceptance_comes_from_counters_and_records_alike(
+    server: FakeServer,
+) -> None:
     outcome = await sweep(server)
     assert outcome.clean
     cold, hot = outcome.record.cells
@@ -68,11 +100,16 @@ async def test_acceptance_comes_from_counters_and_records_alike(server: FakeServ
     assert cold.counters.position_acceptance_ratio == (1.0, 1.0, 1.0, 0.0)
     assert cold.counters.drafts == 4 * 10
     assert (cold.completion_tokens, cold.generated_tokens) == (80, 80.0)
-    assert (cold.acceptance_interval.unit, cold.acceptance_interval.units) == ("request", 4)
+    assert (cold.acceptance_interval.unit, cold.acceptance_interval.units) == (
+        "request",
+        4,
+    )
     assert cold.tokens_per_second == pytest.approx(80 / cold.seconds)
 
 
-async def test_without_records_the_counters_alone_tell_and_the_interval_says_so(server: FakeServer) -> None:
+async def test_without_records_the_counters_alone_tell_and_the_interval_says_so(
+    server: FakeServer,
+) -> None:
     server.records = False
     outcome = await sweep(server)
     assert outcome.clean
@@ -103,11 +140,15 @@ async def test_requests_say_what_the_plan_says(server: FakeServer) -> None:
     assert all(not {"top_p", "ignore_eos"} & set(body) for body in server.measured)
     probe, *warm = [body for body in server.bodies if body["max_tokens"] <= 8]
     assert probe["max_tokens"] == 1
-    assert [body["messages"][0]["content"] for body in warm] == [f"prompt {i}" for i in range(4)]
+    assert [body["messages"][0]["content"] for body in warm] == [
+        f"prompt {i}" for i in range(4)
+    ]
     assert server.bodies[: 1 + len(warm)] == [probe, *warm]
 
 
-async def test_as_many_requests_run_at_once_as_there_are_workers(server: FakeServer) -> None:
+async def test_as_many_requests_run_at_once_as_there_are_workers(
+    server: FakeServer,
+) -> None:
     most = 0
 
     async def look(_count: int, body: dict[str, Any]) -> None:
@@ -115,22 +156,30 @@ async def test_as_many_requests_run_at_once_as_there_are_workers(server: FakeSer
         if body["max_tokens"] > 8:
             most = max(most, server.engine.running + 1)
 
-    server.on_request, server.delay = look, 0.2
+    server.on_request = look
+    server.delay = 0.2
     await sweep(server, concurrencies=(3,), requests=9, temperatures=(0.0,))
     assert most == 3
 
 
 async def test_an_address_may_end_in_v1_or_metrics(server: FakeServer) -> None:
-    (plain, *others) = (endpoint(server.url + suffix) for suffix in ("", "/", "/v1", "/v1/", "/metrics"))
-    assert [(one.target, one.base) for one in others] == [(plain.target, plain.base)] * 4
+    (plain, *others) = (
+        endpoint(server.url + suffix) for suffix in ("", "/", "/v1", "/v1/", "/metrics")
+    )
+    assert [(one.target, one.base) for one in others] == [
+        (plain.target, plain.base)
+    ] * 4
     assert (await sweep(server)).record.server.target == server.url
     assert set(server.paths) == {"/metrics", "/version", "/v1/chat/completions"}
 
 
-async def test_a_server_without_chat_template_has_the_completions_api(server: FakeServer) -> None:
+async def test_a_server_without_chat_template_has_the_completions_api(
+    server: FakeServer,
+) -> None:
     server.chat_template = False
     with pytest.raises(
-        ConfigError, match=r"refuses such requests: HTTP 400 .*; --api completions needs none"
+        ConfigError,
+        match=r"refuses such requests: HTTP 400 .*; --api completions needs none",
     ):
         await sweep(server)
     outcome = await sweep(server, api="completions")
@@ -146,15 +195,22 @@ async def test_one_of_several_models_has_to_be_chosen(server: FakeServer) -> Non
     server.models = ["one", "two"]
     with pytest.raises(ConfigError, match="--model is needed: the server has one, two"):
         await sweep(server)
-    with pytest.raises(Unreachable, match=r"does not answer requests: HTTP 404 .*The model `x` does not"):
+    with pytest.raises(
+        Unreachable,
+        match=r"does not answer requests: HTTP 404 .*The model `x` does not",
+    ):
         await sweep(server, model="x")
     assert (await sweep(server, model="two")).record.server.model == "two"
     assert {body["model"] for body in server.bodies} == {"two"}
 
 
-async def test_an_api_key_is_sent_and_its_absence_explained(server: FakeServer, tmp_path: Path) -> None:
+async def test_an_api_key_is_sent_and_its_absence_explained(
+    server: FakeServer, tmp_path: Path
+) -> None:
     server.api_key = "secret"
-    with pytest.raises(Unreachable, match=r"HTTP 401 Unauthorized: Unauthorized; see --api-key-file"):
+    with pytest.raises(
+        Unreachable, match=r"HTTP 401 Unauthorized: Unauthorized; see --api-key-file"
+    ):
         await sweep(server)
     file = tmp_path / "key"
     file.write_text("secret\n")
@@ -164,7 +220,9 @@ async def test_an_api_key_is_sent_and_its_absence_explained(server: FakeServer, 
         await run_sweep(PLAN, endpoint(server.url, api_key_file=str(file)))
 
 
-async def test_a_server_that_drafts_nothing_is_measured_without_acceptance(server: FakeServer) -> None:
+async def test_a_server_that_drafts_nothing_is_measured_without_acceptance(
+    server: FakeServer,
+) -> None:
     server.speculating = server.records = False
     said = Said()
     outcome = await sweep(server, progress=said)
@@ -178,30 +236,40 @@ async def test_a_server_that_drafts_nothing_is_measured_without_acceptance(serve
 # --- other traffic ---
 
 
-async def test_others_before_the_sweep_refuse_it(server: FakeServer, tmp_path: Path) -> None:
+async def test_others_before_the_sweep_refuse_it(
+    server: FakeServer, tmp_path: Path
+) -> None:
     async def generate() -> None:
         while True:
             server.engine.generated += 5
             await asyncio.sleep(0.02)
 
     server.engine.running = 3
-    with pytest.raises(OtherTraffic, match=r"others use .*: 3 requests running or waiting, 0 tokens"):
+    with pytest.raises(
+        OtherTraffic, match=r"others use .*: 3 requests running or waiting, 0 tokens"
+    ):
         await sweep(server, tmp_path / "out")
     assert server.bodies == []
     assert not (tmp_path / "out").exists()
     server.engine.running = 0
     task = asyncio.create_task(generate())
-    with pytest.raises(OtherTraffic, match=r"[1-9]\d* tokens generated within \d+\.\d s"):
+    with pytest.raises(
+        OtherTraffic, match=r"[1-9]\d* tokens generated within \d+\.\d s"
+    ):
         await sweep(server)
     task.cancel()
 
 
-#: The measured request at which something happens, what happens, and why the sweep stops in which cell.
+#: The measured request at which something happens, what happens, and why the sweep
+#: stops in which cell.
 STOPS: dict[str, tuple[int, Callable[[FakeServer], object], str, list[Status]]] = {
     "requests of others that stay": (
         4,
         lambda server: setattr(server.engine, "running", server.engine.running + 2),
-        "other traffic disturbed own, temperature 0, concurrency 1: the counters did not come to rest",
+        (
+            "other traffic disturbed own, temperature 0, concurrency 1: the counters "
+            "did not come to rest"
+        ),
         [Status.DISTURBED],
     ),
     "tokens of others": (
@@ -241,7 +309,9 @@ async def test_a_disturbance_stops_the_sweep_and_keeps_what_is_measured(
     assert outcome.record.cells[0].acceptance_ratio == 0.75
 
 
-async def test_requests_of_others_that_come_before_a_cell_stop_the_sweep(server: FakeServer) -> None:
+async def test_requests_of_others_that_come_before_a_cell_stop_the_sweep(
+    server: FakeServer,
+) -> None:
     async def stay(_count: int, body: dict[str, Any]) -> None:
         server.engine.running += 1 if body["max_tokens"] == 8 else 0
 
@@ -253,7 +323,9 @@ async def test_requests_of_others_that_come_before_a_cell_stop_the_sweep(server:
 
 
 async def test_two_percent_of_other_tokens_are_let_pass(server: FakeServer) -> None:
-    server.on_request = nth(1, lambda: setattr(server.engine, "generated", server.engine.generated + 1))
+    server.on_request = nth(
+        1, lambda: setattr(server.engine, "generated", server.engine.generated + 1)
+    )
     outcome = await sweep(server)  # 1 of 80
     assert outcome.clean
     assert outcome.record.cells[0].generated_tokens == 81
@@ -264,7 +336,9 @@ async def test_other_traffic_may_be_allowed(server: FakeServer, tmp_path: Path) 
     server.other_tokens_per_request = 10
     plan = replace(PLAN, allow_other_traffic=True, temperatures=(0.0,))
     said = Said()
-    outcome = await run_sweep(plan, endpoint(server.url), directory=tmp_path, progress=said)
+    outcome = await run_sweep(
+        plan, endpoint(server.url), directory=tmp_path, progress=said
+    )
     assert "others use the server: 1 requests running or waiting" in said.words[0]
     (cell,) = outcome.record.cells
     assert cell.status is Status.DISTURBED
@@ -286,12 +360,20 @@ BROKEN = b'data: {"error": {"message": "engine\\u0007 died"}}\n\n'
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (lambda: refusal("out of luck", 503), "HTTP 503 Service Unavailable: out of luck"),
-        (lambda: web.Response(body=BROKEN, content_type="text/event-stream"), "engine died"),
+        (
+            lambda: refusal("out of luck", 503),
+            "HTTP 503 Service Unavailable: out of luck",
+        ),
+        (
+            lambda: web.Response(body=BROKEN, content_type="text/event-stream"),
+            "engine died",
+        ),
         pytest.param(hang, "no complete response within 4 s", marks=pytest.mark.full),
     ],
 )
-async def test_failed_requests_are_counted_and_named(server: FakeServer, answer: Any, reason: str) -> None:
+async def test_failed_requests_are_counted_and_named(
+    server: FakeServer, answer: Any, reason: str
+) -> None:
     server.on_request = nth(2, answer)
     cell = (await sweep(server, request_timeout=4)).record.cells[0]
     assert (cell.status, cell.requests, cell.errors) == (Status.OK, 4, 1)
@@ -300,9 +382,13 @@ async def test_failed_requests_are_counted_and_named(server: FakeServer, answer:
     assert (cell.ttft.count, cell.completion_tokens) == (3, 60)
 
 
-async def test_a_cell_without_any_answer_has_failed_and_the_next_goes_on(server: FakeServer) -> None:
+async def test_a_cell_without_any_answer_has_failed_and_the_next_goes_on(
+    server: FakeServer,
+) -> None:
     async def refuse(_count: int, body: dict[str, Any]) -> web.Response | None:
-        return refusal("no", 500) if body["temperature"] == 0.0 and body["max_tokens"] > 8 else None
+        if body["temperature"] == 0.0 and body["max_tokens"] > 8:
+            return refusal("no", 500)
+        return None
 
     server.on_request = refuse
     outcome = await sweep(server)
@@ -324,8 +410,15 @@ async def test_a_server_that_goes_away_ends_the_sweep_with_what_is_measured(
     tasks: list[asyncio.Task[None]] = []
     server.on_request = nth(6, away)
     outcome = await sweep(server, tmp_path)
-    assert "the server's counters cannot be read any more: nothing listens at" in outcome.stopped
-    assert len(outcome.record.cells) == len(json.loads((tmp_path / "sweep.json").read_text())["cells"]) == 1
+    assert (
+        "the server's counters cannot be read any more: nothing listens at"
+        in outcome.stopped
+    )
+    assert (
+        len(outcome.record.cells)
+        == len(json.loads((tmp_path / "sweep.json").read_text())["cells"])
+        == 1
+    )
 
 
 async def test_a_directory_that_cannot_be_created_ends_the_sweep_before_it_measures(
@@ -345,7 +438,9 @@ async def test_the_record_says_its_format_and_is_whole_after_each_cell(
         PLAN,
         endpoint(server.url),
         directory=tmp_path / "new",
-        recorded=lambda _: seen.append(len(json.loads((tmp_path / "new/sweep.json").read_text())["cells"])),
+        recorded=lambda _: seen.append(
+            len(json.loads((tmp_path / "new/sweep.json").read_text())["cells"])
+        ),
     )
     assert seen == [0, 1, 2]
     document = json.loads((tmp_path / "new/sweep.json").read_text())
@@ -362,7 +457,9 @@ def user(text: str) -> Prompt:
     return Prompt((Message("user", text),))
 
 
-def test_the_built_in_sets_have_as_many_different_prompts_as_a_cell_has_requests() -> None:
+def test_the_built_in_sets_have_as_many_different_prompts_as_a_cell_has_requests() -> (
+    None
+):
     sets = load_prompts(["all"])
     assert [one.name for one in sets] == list(BUILTIN)
     every = [prompt for one in sets for prompt in one.prompts]
@@ -382,10 +479,14 @@ def test_json_lines_have_prompts_or_conversations(tmp_path: Path) -> None:
     file = tmp_path / "talk.jsonl"
     file.write_text(
         '{"prompt": "one"}\n'
-        '{"messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "two"}]}\n'
+        '{"messages": [{"role": "system", "content": "be brief"}, {"role": "user", '
+        '"content": "two"}]}\n'
     )
     (found,) = found_sets = load_prompts([str(file)])
-    assert found.prompts == (user("one"), Prompt((Message("system", "be brief"), Message("user", "two"))))
+    assert found.prompts == (
+        user("one"),
+        Prompt((Message("system", "be brief"), Message("user", "two"))),
+    )
     completion = SweepPlan(found_sets, api="completions").request(1, found.prompts[1])
     assert completion.body["prompt"] == "be brief\ntwo"
 

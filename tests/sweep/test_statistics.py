@@ -7,16 +7,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import counters
-from vllm_specdec_exporter.commands.sweep.cell import acceptance, acceptance_interval, draft_interval, pooled
+from vllm_specdec_exporter.commands.sweep.cell import (
+    acceptance,
+    acceptance_interval,
+    draft_interval,
+    pooled,
+)
 from vllm_specdec_exporter.commands.sweep.client import CounterSample, between
 from vllm_specdec_exporter.commands.sweep.stream import StreamedAnswer
-from vllm_specdec_exporter.economics.statistics import TimeSummary, cluster_interval, distribution, t_quantile
+from vllm_specdec_exporter.economics.statistics import (
+    TimeSummary,
+    cluster_interval,
+    distribution,
+    t_quantile,
+)
 from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Reading
 from vllm_specdec_exporter.measures.history import Delta
 from vllm_specdec_exporter.per_request.observation import DraftRecord
 
 CLUSTERS = st.lists(
-    st.integers(1, 500).flatmap(lambda d: st.tuples(st.integers(0, d), st.just(d))), min_size=2, max_size=40
+    st.integers(1, 500).flatmap(lambda d: st.tuples(st.integers(0, d), st.just(d))),
+    min_size=2,
+    max_size=40,
 )
 
 
@@ -28,12 +40,21 @@ def test_percentiles_are_interpolated() -> None:
 
 def test_the_t_quantile_is_that_of_the_tables() -> None:
     # Abramowitz and Stegun, table 26.10.
-    for freedom, value in {1: 12.706, 5: 2.571, 30: 2.042, 40: 2.021, 60: 2.000, 120: 1.980}.items():
+    for freedom, value in {
+        1: 12.706,
+        5: 2.571,
+        30: 2.042,
+        40: 2.021,
+        60: 2.000,
+        120: 1.980,
+    }.items():
         assert t_quantile(freedom) == pytest.approx(value, abs=0.0006)
 
 
 @given(CLUSTERS)
-def test_an_interval_holds_the_ratio_and_stays_within_its_range(clusters: list[tuple[int, int]]) -> None:
+def test_an_interval_holds_the_ratio_and_stays_within_its_range(
+    clusters: list[tuple[int, int]],
+) -> None:
     found = cluster_interval(clusters, "request")
     ratio = sum(a for a, _ in clusters) / sum(d for _, d in clusters)
     assert 0 <= found.low <= ratio + 1e-12
@@ -45,7 +66,9 @@ def test_an_interval_holds_the_ratio_and_stays_within_its_range(clusters: list[t
 def test_longer_answers_alone_make_an_interval_no_narrower(
     clusters: list[tuple[int, int]], times: int
 ) -> None:
-    """What an interval by drafts would get wrong: the same requests with more drafts each."""
+    """What an interval by drafts would get wrong: the same requests with more drafts
+    each.
+    """
     one = cluster_interval(clusters, "request")
     many = cluster_interval([(a * times, d * times) for a, d in clusters], "request")
     assert (many.low, many.high) == pytest.approx((one.low, one.high), abs=1e-9)
@@ -56,15 +79,21 @@ def test_one_request_has_no_interval() -> None:
     assert cluster_interval([(0, 0), (0, 0)], "request") is None
 
 
-def answers_of(requests: int, spread: float, random_: random.Random) -> list[StreamedAnswer]:
-    """Return answers of 50 drafts each, whose requests have acceptances of their own around 0.6."""
+def answers_of(
+    requests: int, spread: float, random_: random.Random
+) -> list[StreamedAnswer]:
+    """Return answers of 50 drafts each, whose requests have acceptances of their own
+    around 0.6.
+    """
     found = []
     for number in range(requests):
         own = min(1.0, max(0.0, random_.gauss(0.6, spread)))
         accepted = [sum(random_.random() < own for _ in range(4)) for _ in range(50)]
         histogram = tuple(accepted.count(j) for j in range(5))
         record = DraftRecord(50, 200, sum(accepted), histogram)
-        found.append(StreamedAnswer(number, number, completion_tokens=250, drafts=record))
+        found.append(
+            StreamedAnswer(number, number, completion_tokens=250, drafts=record)
+        )
     return found
 
 
@@ -80,15 +109,19 @@ def test_the_interval_by_request_covers_and_the_one_by_draft_covers_less() -> No
         by_request += request.low <= 0.6 <= request.high
         by_draft += draft.low <= 0.6 <= draft.high
     assert 0.92 <= by_request / 400 <= 0.98
-    # It is widened as usual traffic needs; taken for independent, drafts would cover less than 0.75.
+    # It is widened as usual traffic needs; taken for independent, drafts would cover
+    # less than 0.75.
     assert 0.75 < by_draft / 400 < 0.9
 
 
 def test_answers_to_one_prompt_belong_together_where_prompts_recur() -> None:
     records = [DraftRecord(10, 40, accepted) for accepted in (10, 20, 30, 10, 20, 30)]
-    recur = [StreamedAnswer(i, i % 3, drafts=record) for i, record in enumerate(records)]
+    recur = [
+        StreamedAnswer(i, i % 3, drafts=record) for i, record in enumerate(records)
+    ]
     apart = [StreamedAnswer(i, i, drafts=record) for i, record in enumerate(records)]
-    together, single = acceptance_interval(recur), acceptance_interval(apart)
+    together = acceptance_interval(recur)
+    single = acceptance_interval(apart)
     assert (together.unit, together.units) == ("prompt", 3)
     assert (single.unit, single.units) == ("request", 6)
     # Every answer was given twice, which tells nothing new.
@@ -96,7 +129,9 @@ def test_answers_to_one_prompt_belong_together_where_prompts_recur() -> None:
 
 
 def test_a_single_prompt_leaves_the_requests_as_units() -> None:
-    answers = [StreamedAnswer(i, 0, drafts=DraftRecord(10, 40, 10 + i)) for i in range(4)]
+    answers = [
+        StreamedAnswer(i, 0, drafts=DraftRecord(10, 40, 10 + i)) for i in range(4)
+    ]
     found = acceptance_interval(answers)
     assert (found.unit, found.units) == ("request", 4)
 
@@ -109,9 +144,14 @@ def test_nothing_or_everything_accepted_is_no_certainty(
     accepted: int, ends: tuple[float, float], by_draft_ends: tuple[float, float]
 ) -> None:
     histogram = (25, 0) if accepted == 0 else (0, 25)
-    answers = [StreamedAnswer(i, i, drafts=DraftRecord(25, 40, accepted, histogram)) for i in range(4)]
+    answers = [
+        StreamedAnswer(i, i, drafts=DraftRecord(25, 40, accepted, histogram))
+        for i in range(4)
+    ]
     by_request = acceptance_interval(answers)
-    by_draft = draft_interval(acceptance(Delta(1.0, 100, 100, accepted * 2.5, (accepted * 2.5,), 200)))
+    by_draft = draft_interval(
+        acceptance(Delta(1.0, 100, 100, accepted * 2.5, (accepted * 2.5,), 200))
+    )
     # Wilson (1927): z^2 / (n + z^2) for 0 of n.
     assert (by_request.low, by_request.high) == pytest.approx(ends, abs=2e-4)
     # Drafts of a request resemble each other: 100 of them count as 100 / 4.3.
@@ -138,6 +178,7 @@ def test_the_engines_of_a_server_are_added_up_position_by_position() -> None:
         return CounterSample(time, Reading("vllm-v1", tuple(readings)))
 
     found = between(
-        sample(0.0, (0.0, (0.0, 0.0)), (0.0, (0.0,))), sample(5.0, (10.0, (8.0, 4.0)), (6.0, (3.0,)))
+        sample(0.0, (0.0, (0.0, 0.0)), (0.0, (0.0,))),
+        sample(5.0, (10.0, (8.0, 4.0)), (6.0, (3.0,))),
     )
     assert (found.drafts, found.accepted_tokens_per_position) == (16.0, (11.0, 4.0))

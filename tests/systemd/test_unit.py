@@ -1,4 +1,6 @@
-"""The systemd unit: what systemd says of it, what it starts, and how docs/deployment.md installs it."""
+"""The systemd unit: what systemd says of it, what it starts, and how docs/deployment.md
+installs it.
+"""
 
 import json
 import re
@@ -15,7 +17,7 @@ from support.commands import run, run_here
 from support.exporter import running_exporter
 from support.programs import COMMAND, find_program, simulator
 from systemd.unit import ENVIRONMENT, UNIT, environment, offered, only
-from vllm_specdec_exporter.serve.option_table import OPTIONS
+from vllm_specdec_exporter.settings.option_table import OPTIONS
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
@@ -28,24 +30,37 @@ MOST_EXPOSED = 15
 def unit(tmp_path: Path) -> Path:
     """The unit with the program of this environment in the place of that in /opt."""
     path = tmp_path / UNIT.name
-    path.write_text(UNIT.read_text("utf-8").replace(only("ExecStart"), COMMAND), encoding="utf-8")
+    path.write_text(
+        UNIT.read_text("utf-8").replace(only("ExecStart"), COMMAND), encoding="utf-8"
+    )
     return path
 
 
 def test_systemd_finds_little_to_attack(unit: Path) -> None:
     """What remains is what an exporter needs: the network, and its own program."""
     analyze = find_program("systemd-analyze", "systemd")
-    command = [analyze, "security", "--offline=yes", "--no-pager", f"--threshold={MOST_EXPOSED}", unit]
+    command = [
+        analyze,
+        "security",
+        "--offline=yes",
+        "--no-pager",
+        f"--threshold={MOST_EXPOSED}",
+        unit,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
     assert "Overall exposure level" in done.stdout
 
 
 def test_every_variable_is_a_setting_that_the_exporter_takes() -> None:
-    """As systemd reads it, also those that are offered in comments; files are put in where they name one."""
+    """As systemd reads it, also those that are offered in comments; files are put in
+    where they name one.
+    """
     for text in (ENVIRONMENT.read_text("utf-8"), offered()):
         found = environment(text)
-        assert json.loads(found["VLLM_SPECDEC_EXPORTER_SPEC_CONFIG"])["method"] == "eagle3"
+        assert (
+            json.loads(found["VLLM_SPECDEC_EXPORTER_SPEC_CONFIG"])["method"] == "eagle3"
+        )
         assert set(found) <= {option.variable for option in OPTIONS}
         assert "$" not in "".join(found.values())
         del found[LISTEN]
@@ -64,12 +79,16 @@ def test_it_serves_reloads_and_ends() -> None:
     with simulator("--scenario", "healthy") as server:
         found["VLLM_SPECDEC_EXPORTER_VLLM_URL"] = server
         with running_exporter(*argv[1:], env=found, fast=False) as exporter:
-            exporter.wait_for(lambda metrics: metrics.value("info", method="eagle3"), "info")
+            exporter.wait_for(
+                lambda metrics: metrics.value("info", method="eagle3"), "info"
+            )
             reloaded = "config_last_reload_success_timestamp_seconds"
             before = exporter.metrics(reloaded).value(reloaded)
             signalled = re.fullmatch(r"/bin/kill -(\w+) \$MAINPID", only("ExecReload"))
             exporter.send(getattr(signal, f"SIG{signalled[1]}"))
-            exporter.wait_for(lambda metrics: metrics.value(reloaded) > before, reloaded)
+            exporter.wait_for(
+                lambda metrics: metrics.value(reloaded) > before, reloaded
+            )
             assert exporter.terminate()[0] == 0
 
 
@@ -84,19 +103,24 @@ def test_a_wrong_configuration_ends_with_the_code_that_is_not_restarted() -> Non
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "deployment.md").read_text("utf-8")
-#: What makes the wheel, without its own set-up of a virtual environment: `make wheel` in Makefile.
+#: What makes the wheel, without its own set-up of a virtual environment: `make wheel`
+#: in Makefile.
 MAKE_WHEEL = "python3 -m hatchling build -t wheel -d dist"
 
 
 def lines(section: str) -> list[str]:
     """Return the commands of a section's first block."""
-    found = re.search(rf"^## {section}\n.*?^```sh\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    found = re.search(
+        rf"^## {section}\n.*?^```sh\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL
+    )
     return found[1].splitlines()
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that stands for the root of a machine on which the commands of the page were run."""
+    """A folder that stands for the root of a machine on which the commands of the page
+    were run.
+    """
     folder = tmp_path_factory.mktemp("machine")
     for name in ("etc/systemd/system", "etc/default", "dist"):
         (folder / name).mkdir(parents=True)
@@ -104,10 +128,20 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *lines("Install with pip"),
         *(one for one in lines("As a service") if "systemctl" not in one),
     ]:
-        command = re.sub(r"(?<![\w.])/(opt|etc)/", rf"{folder}/\1/", line.removeprefix("sudo "))
-        command = re.sub(r"(?<= )dist\b", f"{folder}/dist", command.replace("make wheel", MAKE_WHEEL))
-        command = re.sub(r"^python3 -m hatchling", f"{shlex.quote(sys.executable)} -m hatchling", command)
-        done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=240)
+        command = re.sub(
+            r"(?<![\w.])/(opt|etc)/", rf"{folder}/\1/", line.removeprefix("sudo ")
+        )
+        command = re.sub(
+            r"(?<= )dist\b", f"{folder}/dist", command.replace("make wheel", MAKE_WHEEL)
+        )
+        command = re.sub(
+            r"^python3 -m hatchling",
+            f"{shlex.quote(sys.executable)} -m hatchling",
+            command,
+        )
+        done = subprocess.run(
+            command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=240
+        )
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
     return folder
 
@@ -117,7 +151,9 @@ def test_what_was_installed_is_what_the_unit_starts(root: Path) -> None:
     program = Path(f"{root}{only('ExecStart')}")
     with (
         simulator("--scenario", "healthy") as server,
-        running_exporter("--vllm.url", server, command=(str(program),), fast=False) as exporter,
+        running_exporter(
+            "--vllm.url", server, command=(str(program),), fast=False
+        ) as exporter,
     ):
         exporter.wait_until_up()
         listening = {"VLLM_SPECDEC_EXPORTER_WEB_LISTEN_ADDRESS": exporter.address}
@@ -126,7 +162,9 @@ def test_what_was_installed_is_what_the_unit_starts(root: Path) -> None:
 
 
 def test_the_files_are_where_systemd_looks(root: Path) -> None:
-    """The unit, and the file that it reads settings from; that may hold what not everybody should read."""
+    """The unit, and the file that it reads settings from; that may hold what not
+    everybody should read.
+    """
     assert (root / "etc/systemd/system" / UNIT.name).read_bytes() == UNIT.read_bytes()
     settings = Path(f"{root}{only('EnvironmentFile').removeprefix('-')}")
     assert settings.read_bytes() == ENVIRONMENT.read_bytes()
@@ -135,12 +173,17 @@ def test_the_files_are_where_systemd_looks(root: Path) -> None:
 
 def test_the_prometheus_job_is_the_one_of_the_rules() -> None:
     """And the address the one that the environment file has."""
-    (block,) = re.findall(r"^```yaml\n# prometheus.yml\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(
+        r"^```yaml\n# prometheus.yml\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL
+    )
     jobs = {
         job["job_name"]: job["static_configs"][0]["targets"]
         for job in yaml.safe_load(block)["scrape_configs"]
     }
-    assert jobs == {"vllm-specdec-exporter": ["127.0.0.1:9850"], "vllm": ["127.0.0.1:8000"]}
+    assert jobs == {
+        "vllm-specdec-exporter": ["127.0.0.1:9850"],
+        "vllm": ["127.0.0.1:8000"],
+    }
     assert "LISTEN_ADDRESS=127.0.0.1:9850" in ENVIRONMENT.read_text("utf-8")
 
 

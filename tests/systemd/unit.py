@@ -17,12 +17,22 @@ def only(name: str) -> str:
 
 
 def environment(text: str) -> dict[str, str]:
-    """Return what an environment file sets: quotes as in a shell, but nothing is expanded."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(("#", ";"))]
+    """Return what an environment file sets: quotes as in a shell, but nothing is
+    expanded.
+    """
+    lines = [
+        line
+        for line in text.splitlines()
+        if line.strip() and not line.startswith(("#", ";"))
+    ]
     pairs = [line.partition("=") for line in lines]
     return {name: "".join(shlex.split(value)) for name, _, value in pairs}
 
 
 def offered() -> str:
-    """Return the environment file with the settings that it offers in comments put in force."""
-    return re.sub(r"^#(?=[A-Z_]+=)", "", ENVIRONMENT.read_text("utf-8"), flags=re.MULTILINE)
+    """Return the environment file with the settings that it offers in comments put in
+    force.
+    """
+    return re.sub(
+        r"^#(?=[A-Z_]+=)", "", ENVIRONMENT.read_text("utf-8"), flags=re.MULTILINE
+    )

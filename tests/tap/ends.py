@@ -1,6 +1,7 @@
 """Clients and servers at both ends of a tap; tests determine every byte.
 
-Helpers wait for bytes or for the end of a connection, never for time to pass, and fail after `PATIENCE`.
+Helpers wait for bytes or for the end of a connection, never for time to pass, and fail
+after `PATIENCE`.
 """
 
 import asyncio
@@ -17,13 +18,13 @@ import pytest
 
 from support.closing import stop_accepting
 from vllm_specdec_exporter.config.values import parse_target
+from vllm_specdec_exporter.listener.sockets import Listener
 from vllm_specdec_exporter.per_request.grouping import Classification
 from vllm_specdec_exporter.per_request.observation import Observation
 from vllm_specdec_exporter.per_request.summary import TapResult
-from vllm_specdec_exporter.serve.request_options import TapConfig
-from vllm_specdec_exporter.serve.sockets import Listener
 from vllm_specdec_exporter.serve.tap import tap as tap_module
 from vllm_specdec_exporter.serve.tap.tap import Tap
+from vllm_specdec_exporter.settings.request_options import TapConfig
 
 #: Longer than anything here takes on a busy machine.
 PATIENCE = 100.0
@@ -41,8 +42,11 @@ async def eventually(condition: Callable[[], bool]) -> None:
 class End:
     """One end of a connection."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.reader = reader
+        self.writer = writer
 
     async def send(self, data: bytes) -> None:
         """Send."""
@@ -64,7 +68,10 @@ class End:
             return await self.reader.readuntil(b"\r\n\r\n")
 
     async def rest(self) -> tuple[bytes, str]:
-        """Read to the end; return the bytes and how the connection ended: ``end`` or ``reset``."""
+        """Read to the end; return the bytes and how the connection ended:
+
+        ``end`` or ``reset``.
+        """
         found = b""
         async with asyncio.timeout(PATIENCE):
             try:
@@ -89,7 +96,9 @@ class End:
         """Close with a TCP reset."""
         connection = self.writer.get_extra_info("socket")
         with contextlib.suppress(OSError):
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
         self.writer.transport.abort()
 
 
@@ -132,7 +141,8 @@ async def serving(
         await stop_accepting(listening.sockets)
         listening.close()
         for end in server.ends:
-            if not end.writer.transport.is_closing():  # Python 3.11.2 cannot abort what is closed, with TLS
+            # Python 3.11.2 cannot abort what is closed, with TLS
+            if not end.writer.transport.is_closing():
                 end.writer.transport.abort()
             await end.close()
         with contextlib.suppress(TimeoutError):
@@ -160,12 +170,20 @@ class Relay:
     @property
     def unobserved(self) -> dict[str, int]:
         """What it did not observe, by reason."""
-        return {reason: count for reason, count in self.result.unobserved_total.items() if count}
+        return {
+            reason: count
+            for reason, count in self.result.unobserved_total.items()
+            if count
+        }
 
     @property
     def errors(self) -> dict[str, int]:
         """Failed connections to the server, by reason."""
-        return {reason: count for reason, count in self.result.upstream_errors_total.items() if count}
+        return {
+            reason: count
+            for reason, count in self.result.upstream_errors_total.items()
+            if count
+        }
 
     @property
     def held(self) -> int:
@@ -186,7 +204,9 @@ async def tapping(
     listen: ssl.SSLContext | None = None,
     trust: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Relay]:
-    """Run a tap before the server at `url`, with TLS towards clients and server; nothing of it is left."""
+    """Run a tap before the server at `url`, with TLS towards clients and server;
+    nothing of it is left.
+    """
     listener = await Listener.open(HOST, 0)
     port = int(listener.addresses[0].rpartition(":")[2])
     config = TapConfig((HOST, port), parse_target(url), "", drain)
@@ -208,7 +228,11 @@ async def tapping(
         await tap.drain()
         assert not tap.result().connections
         assert relay.held == 0
-        left = [task for task in asyncio.all_tasks() - tasks if task.get_name() == "tap connects"]
+        left = [
+            task
+            for task in asyncio.all_tasks() - tasks
+            if task.get_name() == "tap connects"
+        ]
         assert not left
 
 
@@ -246,7 +270,9 @@ class Road:
         return self.relay.port
 
     async def both(self, first: bytes) -> tuple[End, End]:
-        """Return both ends of a new connection, after the client sent `first` and the server read it."""
+        """Return both ends of a new connection, after the client sent `first` and the
+        server read it.
+        """
         client = await connect(self.port)
         await client.send(first)
         server = await self.server.connection()
@@ -256,7 +282,9 @@ class Road:
 
 @asynccontextmanager
 async def road(**more: Any) -> AsyncIterator[Road]:
-    """Run a server and a tap, with `PATIENCE` for connections; at the end there are no connections."""
+    """Run a server and a tap, with `PATIENCE` for connections; at the end there are no
+    connections.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tap_module, "CONNECT_SECONDS", PATIENCE)
         async with serving() as server, tapping(server.url, **more) as relay:
@@ -268,13 +296,15 @@ async def road(**more: Any) -> AsyncIterator[Road]:
 class Late:
     """Connections to servers that are made later."""
 
-    begun: asyncio.Event = field(default_factory=asyncio.Event)  # set once one is being made
+    #: Set once one is being made.
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
     go: asyncio.Event = field(default_factory=asyncio.Event)  # lets them be made
 
 
 def late(monkeypatch: pytest.MonkeyPatch) -> Late:
     """Let new connections of this loop be made only once `go` is set."""
-    late, loop = Late(), asyncio.get_running_loop()
+    late = Late()
+    loop = asyncio.get_running_loop()
     made = loop.create_connection
 
     async def create(*args: Any, **more: Any) -> object:

@@ -1,4 +1,6 @@
-"""The real exporter with a tap, as a process, between clients and servers that live here."""
+"""The real exporter with a tap, as a process, between clients and servers that live
+here.
+"""
 
 import asyncio
 import contextlib
@@ -25,7 +27,9 @@ class Process:
         """Return what /metrics says."""
         return await asyncio.to_thread(self.exporter.metrics, *names)
 
-    async def becomes(self, condition: Callable[[Metrics], object], *names: str) -> None:
+    async def becomes(
+        self, condition: Callable[[Metrics], object], *names: str
+    ) -> None:
         """Wait until /metrics says so."""
         async with asyncio.timeout(PATIENCE):
             while not condition(await self.metrics(*names)):  # noqa: ASYNC110 - it is another process
@@ -63,17 +67,29 @@ class Process:
         """Wait for its end."""
         return await asyncio.to_thread(self.exporter.process.wait, PATIENCE)
 
-    async def ask(self, client: End, server: End, request: bytes, answer: bytes) -> None:
+    async def ask(
+        self, client: End, server: End, request: bytes, answer: bytes
+    ) -> None:
         """Ask and answer on an open connection, byte for byte."""
         await passes(client, server, request)
         await passes(server, client, answer)
 
 
 @asynccontextmanager
-async def process(*flags: str, upstream: str, listens: bool = True, **more: Any) -> AsyncIterator[Process]:
-    """Run the exporter until it answers, and its tap too if it `listens`; the loop goes on meanwhile."""
-    port, web = free_port(), free_port()
-    words = ["--web.listen-address", f"{HOST}:{web}", "--tap.listen-address", f"{HOST}:{port}"]
+async def process(
+    *flags: str, upstream: str, listens: bool = True, **more: Any
+) -> AsyncIterator[Process]:
+    """Run the exporter until it answers, and its tap too if it `listens`; the loop goes
+    on meanwhile.
+    """
+    port = free_port()
+    web = free_port()
+    words = [
+        "--web.listen-address",
+        f"{HOST}:{web}",
+        "--tap.listen-address",
+        f"{HOST}:{port}",
+    ]
     if not any(flag.startswith("--vllm.url") for flag in flags):
         words += ["--vllm.url", f"http://{HOST}:1"]
     if upstream:
@@ -87,13 +103,16 @@ async def process(*flags: str, upstream: str, listens: bool = True, **more: Any)
 
 
 async def both(running: Process, upstream: Any, first: bytes) -> tuple[End, End]:
-    """Return both ends of a new connection, after the client sent `first` and the server read it."""
+    """Return both ends of a new connection, after the client sent `first` and the
+    server read it.
+    """
     async with asyncio.timeout(PATIENCE):
         while True:
             try:
                 client = await connect(running.port)
                 break
-            except ConnectionRefusedError:  # until it listens again, where another takes its place
+            # until it listens again, where another takes its place
+            except ConnectionRefusedError:
                 await asyncio.sleep(0.05)
     await client.send(first)
     server: End = await upstream.connection()
@@ -109,7 +128,9 @@ async def answered(running: Process, upstream: Any) -> tuple[End, End]:
 
 
 async def begun(running: Process, upstream: Any) -> tuple[End, End]:
-    """Return both ends of a new connection with a stream whose first events have arrived."""
+    """Return both ends of a new connection with a stream whose first events have
+    arrived.
+    """
     client, server = await both(running, upstream, ASKED)
     await passes(server, client, BEGUN)
     return client, server

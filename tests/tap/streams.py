@@ -1,4 +1,6 @@
-"""Requests and answers as clients and vLLM write them, as bytes; and ways to cut bytes into pieces."""
+"""Requests and answers as clients and vLLM write them, as bytes; and ways to cut bytes
+into pieces.
+"""
 
 import json
 import re
@@ -32,21 +34,43 @@ def dump(document: object) -> str:
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
-def chunk(delta: Mapping[str, Any] | None, finish: str | None = None, **more: Any) -> dict[str, Any]:
+def chunk(
+    delta: Mapping[str, Any] | None, finish: str | None = None, **more: Any
+) -> dict[str, Any]:
     """One event of a streamed chat; without a delta, one that has no choices."""
-    choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish}]
-    document = {"id": ID, "object": "chat.completion.chunk", "created": 1, "model": MODEL, "choices": choices}
+    if delta is None:
+        choices = []
+    else:
+        choices = [{"index": 0, "delta": delta, "finish_reason": finish}]
+    document = {
+        "id": ID,
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": MODEL,
+        "choices": choices,
+    }
     return {**document, **more}
 
 
-def usage_chunk(tokens: int = 9, record: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def usage_chunk(
+    tokens: int = 9, record: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """The event that ``include_usage`` asks for, with the record if one is given."""
-    usage = {"prompt_tokens": 4, "completion_tokens": tokens, "total_tokens": 4 + tokens}
-    metrics = {} if record is None else {"metrics": {"speculative_decoding": record}}
+    usage = {
+        "prompt_tokens": 4,
+        "completion_tokens": tokens,
+        "total_tokens": 4 + tokens,
+    }
+    if record is None:
+        metrics = {}
+    else:
+        metrics = {"metrics": {"speculative_decoding": record}}
     return chunk(None, usage=usage, **metrics)
 
 
-def chat_documents(words: Sequence[str] = ("Hi", " you", ", \u00e9t\u00e9 \U0001f600")) -> list[Any]:
+def chat_documents(
+    words: Sequence[str] = ("Hi", " you", ", \u00e9t\u00e9 \U0001f600"),
+) -> list[Any]:
     """The events of a streamed chat, before the one with usage and ``[DONE]``."""
     return [
         chunk({"role": "assistant", "content": ""}),
@@ -72,7 +96,13 @@ def chat_answer(record: Mapping[str, Any] | None = RECORD) -> dict[str, Any]:
         "id": ID,
         "object": "chat.completion",
         "model": MODEL,
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}],
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "Hi"},
+                "finish_reason": "stop",
+            }
+        ],
         "usage": {"prompt_tokens": 4, "completion_tokens": 9, "total_tokens": 13},
         "metrics": {"speculative_decoding": record} if record is not None else None,
     }
@@ -82,14 +112,21 @@ def chat_request(**fields: Any) -> dict[str, Any]:
     """The body of a request for a chat."""
     return {
         "model": MODEL,
-        "messages": [{"role": "user", "content": 'Say "hi", \u00fc {"stream_options": 1}'}],
+        "messages": [
+            {"role": "user", "content": 'Say "hi", \u00fc {"stream_options": 1}'}
+        ],
         "temperature": 0.3,
         **fields,
     }
 
 
 def request(
-    body: object = b"", path: str = CHAT, method: str = "POST", *, version: str = "1.1", **headers: str | None
+    body: object = b"",
+    path: str = CHAT,
+    method: str = "POST",
+    *,
+    version: str = "1.1",
+    **headers: str | None,
 ) -> bytes:
     """A request; underscores in header names mean dashes, ``None`` leaves a header out."""
     data = body if isinstance(body, bytes) else dump(body).encode()
@@ -100,7 +137,11 @@ def request(
 
 
 def answer(
-    body: object = b"", status: str = "200 OK", *, version: str = "1.1", **headers: str | None
+    body: object = b"",
+    status: str = "200 OK",
+    *,
+    version: str = "1.1",
+    **headers: str | None,
 ) -> bytes:
     """An answer whose length is told."""
     data = body if isinstance(body, bytes) else dump(body).encode()
@@ -120,11 +161,19 @@ def stream_head(**headers: str | None) -> bytes:
 
 
 def chunks(
-    parts: Iterable[bytes], *, extension: bytes = b"", trailers: bytes = b"", upper: bool = False
+    parts: Iterable[bytes],
+    *,
+    extension: bytes = b"",
+    trailers: bytes = b"",
+    upper: bool = False,
 ) -> bytes:
     """Parts in the chunked encoding."""
     size = b"%X" if upper else b"%x"
-    blocks = [size % len(part) + extension + b"\r\n" + part + b"\r\n" for part in parts if part]
+    blocks = [
+        size % len(part) + extension + b"\r\n" + part + b"\r\n"
+        for part in parts
+        if part
+    ]
     return b"".join(blocks) + b"0" + extension + b"\r\n" + trailers + b"\r\n"
 
 
@@ -157,17 +206,24 @@ def cut_at(data: bytes, places: Iterable[int]) -> list[bytes]:
 def _head(first: str, headers: Mapping[str, str | None]) -> bytes:
     lines = [
         first,
-        *(f"{name.replace('_', '-')}: {value}" for name, value in headers.items() if value is not None),
+        *(
+            f"{name.replace('_', '-')}: {value}"
+            for name, value in headers.items()
+            if value is not None
+        ),
     ]
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
-#: A stream that asks for its usage; the events of its answer; that answer, its first two events and the rest.
+#: A stream that asks for its usage; the events of its answer; that answer, its first
+#: two events and the rest.
 ASKED = request(chat_request(stream=True, stream_options={"include_usage": True}))
 EVENTS = events([*chat_documents(), usage_chunk(record=RECORD), DONE])
-BEGUN, REST = stream_head() + chunks(EVENTS[:2])[:-5], chunks(EVENTS[2:])
+BEGUN = stream_head() + chunks(EVENTS[:2])[:-5]
+REST = chunks(EVENTS[2:])
 STREAMED = BEGUN + REST
 #: A chat that does not stream, and its answer.
-ASKED_PLAIN, ANSWERED_PLAIN = request(chat_request()), answer(chat_answer())
+ASKED_PLAIN = request(chat_request())
+ANSWERED_PLAIN = answer(chat_answer())
 #: Bytes: more than all buffers between two ends hold.
 UPLOAD = 50 * 1024 * 1024

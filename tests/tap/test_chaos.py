@@ -1,4 +1,6 @@
-"""Thousands of requests that end in every way: responses stay complete, counts add up, memory is freed."""
+"""Thousands of requests that end in every way: responses stay complete, counts add up,
+memory is freed.
+"""
 
 import asyncio
 import gc
@@ -35,29 +37,50 @@ pytestmark = pytest.mark.full
 _CLIENTS = 100
 _REQUESTS = 4000
 
-#: Outcome, request and response. The outcome is the state of the record, the reason why a request is not
-#: observed, or empty for other routes. The first ones may also end in the middle.
+#: Outcome, request and response. The outcome is the state of the record, the reason why
+#: a request is not observed, or empty for other routes. The first ones may also end in
+#: the middle.
 _KINDS = [
     ("detailed", ASKED_PLAIN, ANSWERED_PLAIN),
     ("detailed", ASKED, STREAMED),
-    ("none", request(chat_request(stream=True)), streamed(events([*chat_documents(), DONE]))),
-    ("", request({"input": "x" * 20_000}, "/v1/embeddings"), answer({"data": [0.1] * 3000})),
-    ("malformed record", ASKED_PLAIN, answer(chat_answer({**RECORD, "num_draft_tokens": 1}))),
+    (
+        "none",
+        request(chat_request(stream=True)),
+        streamed(events([*chat_documents(), DONE])),
+    ),
+    (
+        "",
+        request({"input": "x" * 20_000}, "/v1/embeddings"),
+        answer({"data": [0.1] * 3000}),
+    ),
+    (
+        "malformed record",
+        ASKED_PLAIN,
+        answer(chat_answer({**RECORD, "num_draft_tokens": 1})),
+    ),
     ("malformed", request(b'{"model": '), answer(chat_answer())),
     ("encoded", ASKED_PLAIN, answer(b"\x1f\x8b\x00\xff", Content_Encoding="gzip")),
     ("refused", ASKED_PLAIN, answer({"error": {}}, "429 Too Many Requests")),
-    ("", request(method="HEAD", path="/v1/models"), split(answer(b"", Content_Length="99"))[0]),
+    (
+        "",
+        request(method="HEAD", path="/v1/models"),
+        split(answer(b"", Content_Length="99"))[0],
+    ),
 ]
 _MAY_BREAK = 4
 
 
 async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer requests as their header says: kind, how the answer ends, and after how many bytes."""
+    """Answer requests as their header says: kind, how the answer ends, and after how
+    many bytes.
+    """
     end = End(reader, writer)
     try:
         while True:
             head = (await end.reader.readuntil(b"\r\n\r\n")).lower()
-            kind, fate, place = head.partition(b"x-plan: ")[2].partition(b"\r\n")[0].split()
+            kind, fate, place = (
+                head.partition(b"x-plan: ")[2].partition(b"\r\n")[0].split()
+            )
             length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
             await end.reader.readexactly(int(length or b"0"))
             whole = _KINDS[int(kind)][2]
@@ -84,13 +107,18 @@ async def _run(port: int, random: Random, count: int, outcomes: Counter[str]) ->
         client = client or await connect(port)
         kind = random.randrange(len(_KINDS))
         outcome, asked, answered = _KINDS[kind]
-        fate, place = "whole", random.randrange(len(answered))
+        fate = "whole"
+        place = random.randrange(len(answered))
         if kind < _MAY_BREAK and random.random() < 0.15:
             fate = random.choice(["leaves", "closed", "reset"])
-            place = random.randrange(answered.find(b"[DONE]") if b"[DONE]" in answered else len(answered))
+            place = random.randrange(
+                answered.find(b"[DONE]") if b"[DONE]" in answered else len(answered)
+            )
             outcome = outcome and "aborted"
         outcomes[outcome] += 1
-        sent = asked.replace(b"\r\n", f"\r\nX-Plan: {kind} {fate} {place}\r\n".encode(), 1)
+        sent = asked.replace(
+            b"\r\n", f"\r\nX-Plan: {kind} {fate} {place}\r\n".encode(), 1
+        )
         for part in cut_at(sent, [random.randrange(len(sent))]):
             await client.send(part)
         if fate in ("whole", "leaves"):
@@ -99,7 +127,9 @@ async def _run(port: int, random: Random, count: int, outcomes: Counter[str]) ->
         else:
             got, how = await client.rest()
             assert how == ("end" if fate == "closed" else "reset")
-            assert got == answered[:place] or (fate == "reset" and answered.startswith(got))
+            assert got == answered[:place] or (
+                fate == "reset" and answered.startswith(got)
+            )
         if fate != "whole":
             if random.random() < 0.5:
                 client.reset()
@@ -110,25 +140,40 @@ async def _run(port: int, random: Random, count: int, outcomes: Counter[str]) ->
 
 
 def _name(observation: Observation) -> str:
-    return "malformed record" if observation.state is RecordState.MALFORMED else observation.state.value
+    if observation.state is RecordState.MALFORMED:
+        return "malformed record"
+    return observation.state.value
 
 
 async def test_chaos() -> None:
-    """Clients get what the server sent, each request has its outcome, and memory does not grow."""
-    random, seen, outcomes = Random(20), Counter[str](), Counter[str]()
+    """Clients get what the server sent, each request has its outcome, and memory does
+    not grow.
+    """
+    random = Random(20)
+    seen = Counter[str]()
+    outcomes = Counter[str]()
     listening = await asyncio.start_server(_serve, HOST, 0, backlog=1024)
     left: list[tuple[int, int]] = []
-    async with tapping(f"http://{HOST}:{listening.sockets[0].getsockname()[1]}") as relay:
-        relay.tap.use(Classification(), lambda observation: seen.update([_name(observation)]))
+    async with tapping(
+        f"http://{HOST}:{listening.sockets[0].getsockname()[1]}"
+    ) as relay:
+        relay.tap.use(
+            Classification(), lambda observation: seen.update([_name(observation)])
+        )
         for _ in range(4):
             share = _REQUESTS // 4 // _CLIENTS
-            await asyncio.gather(*(_run(relay.port, random, share, outcomes) for _ in range(_CLIENTS)))
+            await asyncio.gather(
+                *(_run(relay.port, random, share, outcomes) for _ in range(_CLIENTS))
+            )
             await relay.becomes_quiet()
-            await eventually(lambda: len(asyncio.all_tasks()) == 2)  # this one, and the one that accepts
+            # this one, and the one that accepts
+            await eventually(lambda: len(asyncio.all_tasks()) == 2)
             gc.collect()
             left.append((len(gc.get_objects()), sys.getallocatedblocks()))
         assert relay.result.requests_total == outcomes.total() == _REQUESTS
-        assert seen + Counter(relay.unobserved) == outcomes - Counter({"": outcomes[""]})
+        assert seen + Counter(relay.unobserved) == outcomes - Counter(
+            {"": outcomes[""]}
+        )
         assert relay.errors == {}
     await stop_accepting(listening.sockets)
     listening.close()

@@ -1,4 +1,6 @@
-"""Connections through the tap: how they end, what passes, and how ends that do not read stop the others."""
+"""Connections through the tap: how they end, what passes, and how ends that do not read
+stop the others.
+"""
 
 import asyncio
 import hashlib
@@ -65,13 +67,20 @@ async def _observed(built: Road) -> None:
 @pytest.mark.parametrize("how", ["end", "reset"])
 @pytest.mark.parametrize(
     ("begun", "unobserved"),
-    [(b"", {"aborted": 1}), (BEGUN, {"aborted": 1}), (STREAMED.removesuffix(b"0\r\n\r\n"), {})],
+    [
+        (b"", {"aborted": 1}),
+        (BEGUN, {"aborted": 1}),
+        (STREAMED.removesuffix(b"0\r\n\r\n"), {}),
+    ],
     ids=["before its answer", "within a stream", "after the last word"],
 )
 async def test_a_client_that_leaves_is_a_server_connection_that_ends(
     begun: bytes, unobserved: dict[str, int], how: str
 ) -> None:
-    """The server's connection is closed at once. A stream is observed if its [DONE] was read."""
+    """The server's connection is closed at once.
+
+    A stream is observed if its [DONE] was read.
+    """
     async with road() as built:
         client, server = await built.both(ASKED)
         await passes(server, client, begun)
@@ -90,7 +99,10 @@ async def test_a_client_that_leaves_is_a_server_connection_that_ends(
 async def test_an_answer_until_the_end_of_the_connection(stream: bool) -> None:
     """It arrives as it is, and is observed."""
     plain = answer(chat_answer(), Content_Length=None, Connection="close")
-    sent = stream_head(**_UNTIL_THE_END) + b"".join(EVENTS) if stream else plain
+    if stream:
+        sent = stream_head(**_UNTIL_THE_END) + b"".join(EVENTS)
+    else:
+        sent = plain
     async with road() as built:
         client, server = await built.both(ASKED if stream else ASKED_PLAIN)
         for place in range(0, len(sent), 100):
@@ -104,7 +116,13 @@ async def test_an_answer_until_the_end_of_the_connection(stream: bool) -> None:
 @pytest.mark.parametrize("how", ["end", "reset"])
 @pytest.mark.parametrize(
     "begun",
-    [BEGUN, stream_head(**_UNTIL_THE_END) + b"".join(EVENTS[:-1]), ANSWERED_PLAIN[:-9], b"HTTP/1.1 2", b""],
+    [
+        BEGUN,
+        stream_head(**_UNTIL_THE_END) + b"".join(EVENTS[:-1]),
+        ANSWERED_PLAIN[:-9],
+        b"HTTP/1.1 2",
+        b"",
+    ],
     ids=["stream", "stream until the end", "known length", "head", "nothing"],
 )
 async def test_a_server_that_breaks_off_is_seen_as_such(begun: bytes, how: str) -> None:
@@ -149,7 +167,11 @@ async def test_half_a_request_and_its_end(sent: bytes) -> None:
 async def test_a_server_may_refuse_an_upload_and_still_read() -> None:
     """A client that sends all before it reads gets the answer, and no reset."""
     async with road() as built:
-        head, body = split(request(b"x" * 3_000_000, "/v1/audio/transcriptions", Content_Type="audio/wav"))
+        head, body = split(
+            request(
+                b"x" * 3_000_000, "/v1/audio/transcriptions", Content_Type="audio/wav"
+            )
+        )
         refusal = answer({"error": {}}, "413 Payload Too Large", Connection="close")
         client, server = await built.both(head)
         await server.send(refusal)
@@ -172,7 +194,9 @@ async def test_a_server_that_closes_an_idle_connection() -> None:
         await client.close()
 
 
-async def test_a_client_that_does_not_see_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_does_not_see_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its connection is closed after a time."""
     monkeypatch.setattr(module, "LINGER_SECONDS", 0.05)
     async with road() as built:
@@ -218,11 +242,15 @@ async def test_a_probe_that_only_connects_does_not_reach_the_server() -> None:
 # --- the shutdown of the tap
 
 
-async def test_the_end_of_the_tap_waits_for_who_is_being_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_end_of_the_tap_waits_for_who_is_being_connected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its request is under way."""
     async with road(drain=PATIENCE) as built:
-        relay, upstream = built.relay, built.server
-        client, idle = await connect(relay.port), await connect(relay.port)
+        relay = built.relay
+        upstream = built.server
+        client = await connect(relay.port)
+        idle = await connect(relay.port)
         connecting = late(monkeypatch)
         await client.send(request(method="GET"))
         await connecting.begun.wait()
@@ -238,7 +266,9 @@ async def test_the_end_of_the_tap_waits_for_who_is_being_connected(monkeypatch: 
         await idle.close()
 
 
-async def test_the_end_of_the_tap_leaves_no_attempt_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_end_of_the_tap_leaves_no_attempt_to_connect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with road() as built:
         relay = built.relay
         client = await connect(relay.port)
@@ -273,7 +303,15 @@ _CONVERSATIONS: dict[str, Conversation] = {
         ("<", answer(chat_answer())),
     ],
     "chunks and trailers": [
-        (">", request(b"", "/v1/audio/transcriptions", Transfer_Encoding="chunked", Trailer="X-Sum")),
+        (
+            ">",
+            request(
+                b"",
+                "/v1/audio/transcriptions",
+                Transfer_Encoding="chunked",
+                Trailer="X-Sum",
+            ),
+        ),
         (">", b"5;name=value\r\nhello\r\n"),
         (">", b"00\r\nX-Sum: 5\r\n\r\n"),
         ("<", stream_head(Trailer="X-T")),
@@ -289,7 +327,9 @@ _CONVERSATIONS: dict[str, Conversation] = {
     "keep-alive": [
         part
         for number in range(20)
-        for part in _one(request(chat_request(n=number)), answer(chat_answer(), X_Number=str(number)))
+        for part in _one(
+            request(chat_request(n=number)), answer(chat_answer(), X_Number=str(number))
+        )
     ],
     "pipelined": [
         (">", request(chat_request()) + _GET + ASKED),
@@ -299,17 +339,33 @@ _CONVERSATIONS: dict[str, Conversation] = {
         ("<", chunks(EVENTS)),
         ("<", _OK),
     ],
-    "pipelined streams": [(">", ASKED + ASKED), ("<", STREAMED * 2), *_one(ASKED, STREAMED)],
-    "no length": _one(b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n" + bytes(range(256)) * 20),
-    "HTTP/1.0": _one(request(chat_request(), version="1.0"), answer(chat_answer(), version="1.0")),
-    "lines ended by LF": _one(b"GET / HTTP/1.1\nHost: x\n\n", b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok"),
+    "pipelined streams": [
+        (">", ASKED + ASKED),
+        ("<", STREAMED * 2),
+        *_one(ASKED, STREAMED),
+    ],
+    "no length": _one(
+        b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n" + bytes(range(256)) * 20
+    ),
+    "HTTP/1.0": _one(
+        request(chat_request(), version="1.0"), answer(chat_answer(), version="1.0")
+    ),
+    "lines ended by LF": _one(
+        b"GET / HTTP/1.1\nHost: x\n\n", b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok"
+    ),
     "headers as they may be": _one(
-        b"GET / HTTP/1.1\r\nhOsT:x\r\nX-2: 1\r\nX-2: 2\r\nX-\xe9: \xff\xfe \r\nX-Folded: a\r\n b\r\n\r\n",
+        (
+            b"GET / HTTP/1.1\r\nhOsT:x\r\nX-2: 1\r\nX-2: 2\r\nX-\xe9: \xff\xfe \r\n"
+            b"X-Folded: a\r\n b\r\n\r\n"
+        ),
         b"HTTP/1.1 299 \r\nSet-Cookie: a\r\nSet-Cookie: b\r\ncontent-length:0\r\n\r\n",
     ),
-    "a large head": _one(request(method="GET", X_Large="x" * 200_000), answer(b"", X_Large="y" * 200_000)),
+    "a large head": _one(
+        request(method="GET", X_Large="x" * 200_000), answer(b"", X_Large="y" * 200_000)
+    ),
     "a large body": _one(
-        request(b"\x00\xff" * 300_000, "/x", Content_Type="a/b"), answer(b"\xff\x00" * 300_000)
+        request(b"\x00\xff" * 300_000, "/x", Content_Type="a/b"),
+        answer(b"\xff\x00" * 300_000),
     ),
     "an answer before a request's end": [
         (">", split(request({"input": "x"}, "/v1/embeddings"))[0]),
@@ -318,8 +374,22 @@ _CONVERSATIONS: dict[str, Conversation] = {
         *_one(_GET, _OK),
     ],
     "another protocol": [
-        (">", request(method="GET", path="/realtime", Connection="Upgrade", Upgrade="websocket")),
-        ("<", b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"),
+        (
+            ">",
+            request(
+                method="GET",
+                path="/realtime",
+                Connection="Upgrade",
+                Upgrade="websocket",
+            ),
+        ),
+        (
+            "<",
+            (
+                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n"
+                b"Connection: Upgrade\r\n\r\n"
+            ),
+        ),
         (">", b"\x81\x85\x00\x00\x00\x00hello"),
         ("<", b"\x81\x05hello"),
         (">", bytes(range(256))),
@@ -347,7 +417,9 @@ async def test_each_part_arrives_before_the_next() -> None:
                 server = await built.server.connection()
                 assert await server.read(len(conversation[0][1])) == conversation[0][1]
                 for who, data in conversation[1:]:
-                    await passes(*((client, server) if who == ">" else (server, client)), data)
+                    await passes(
+                        *((client, server) if who == ">" else (server, client)), data
+                    )
                 await leaves(client, server)
             except (AssertionError, TimeoutError, OSError) as error:
                 wrong.append(f"{name}: {error!r}")
@@ -359,7 +431,8 @@ async def test_each_part_arrives_before_the_next() -> None:
 # --- back-pressure: an end that does not read stops the other one; nothing is lost
 
 
-#: Bytes that the tap and the buffers of the system may hold between two ends; most of `UPLOAD` has to wait.
+#: Bytes that the tap and the buffers of the system may hold between two ends; most of
+#: `UPLOAD` has to wait.
 _BETWEEN = UPLOAD // 2
 _BLOCK = 1 << 16
 
@@ -406,17 +479,23 @@ def tls(tmp_path: Path) -> dict[str, ssl.SSLContext]:
 async def test_an_end_that_does_not_read_makes_the_other_wait(
     over_tls: bool, tls: dict[str, ssl.SSLContext]
 ) -> None:
-    """The tap takes in only what can go on: an upload waits at its client, an answer at its server."""
+    """The tap takes in only what can go on: an upload waits at its client, an answer at
+    its server.
+    """
     secure: dict[str, Any] = tls if over_tls else {}
     async with (
         serving(tls=secure.get("listen")) as upstream,
         tapping(upstream.url, **secure) as relay,
     ):
         client = await connect(relay.port, secure.get("trust"))
-        await client.send(request(b"", Content_Length=str(UPLOAD), Content_Type="audio/wav"))
+        await client.send(
+            request(b"", Content_Length=str(UPLOAD), Content_Type="audio/wav")
+        )
         server = await upstream.connection()
         await server.read_head()
-        await _waits_then_arrives(client, server, hashlib.shake_128(b"upload").digest(UPLOAD))
+        await _waits_then_arrives(
+            client, server, hashlib.shake_128(b"upload").digest(UPLOAD)
+        )
         assert relay.held < _BETWEEN
 
         await client.send(request(chat_request(stream=True)))
@@ -424,7 +503,9 @@ async def test_an_end_that_does_not_read_makes_the_other_wait(
         await server.send(stream_head())
         assert await client.read_head() == stream_head()
         event = events([{"choices": [{"delta": {"content": "x" * 60_000}}]}])[0]
-        await _waits_then_arrives(server, client, chunks([event] * (UPLOAD // len(event))))
+        await _waits_then_arrives(
+            server, client, chunks([event] * (UPLOAD // len(event)))
+        )
         await client.close()
         await server.close()
 
@@ -436,7 +517,8 @@ async def test_a_server_that_is_being_connected_to_makes_its_client_wait(
     async with road() as built:
         client = await connect(built.port)
         connecting = late(monkeypatch)
-        data, sent = request(bytes(UPLOAD), Content_Type="audio/wav"), [0]
+        data = request(bytes(UPLOAD), Content_Type="audio/wav")
+        sent = [0]
         sending = asyncio.create_task(_send(client, data, sent))
         assert await _stalls(sent) < _BETWEEN
         connecting.go.set()
@@ -451,7 +533,9 @@ async def test_a_client_that_breaks_off_while_its_server_does_not_read() -> None
     """The server's connection breaks too."""
     async with road() as built:
         client = await connect(built.port)
-        await client.send(request(b"", Content_Length=str(UPLOAD), Content_Type="audio/wav"))
+        await client.send(
+            request(b"", Content_Length=str(UPLOAD), Content_Type="audio/wav")
+        )
         server = await built.server.connection()
         transport: Any = server.writer.transport
         transport.pause_reading()
@@ -474,8 +558,11 @@ class _Lost(asyncio.Transport):
 
 
 def test_a_connection_that_is_lost_already_is_reset_without_an_error() -> None:
-    """An error here would leave the client's request under way until the end of the drain."""
-    end, transport = module.RelayEnd(), _Lost()
+    """An error here would leave the client's request under way until the end of the
+    drain.
+    """
+    end = module.RelayEnd()
+    transport = _Lost()
     end.connection_made(transport)
     end.end(ConnectionResetError())
     assert transport.aborted

@@ -43,15 +43,22 @@ _PLACES: dict[str, list[tuple[Any, str, Any]]] = {
     "the client's bytes": [(Observer, "from_client", _fails)],
     "the server's bytes": [(Observer, "from_server", _fails)],
     "the end": [(Observer, "closed", _fails)],
-    "taking note of defects": [(exchange, "read_request", _fails), (traceback, "extract_tb", _fails)],
+    "taking note of defects": [
+        (exchange, "read_request", _fails),
+        (traceback, "extract_tb", _fails),
+    ],
 }
 #: Those that are met where no request for text is being looked at.
 _UNCOUNTED = {"an exchange", "the client's bytes", "the end"}
 
 
 @pytest.mark.parametrize("place", _PLACES)
-async def test_traffic_passes_whatever_fails(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streams and other requests, on one connection and the next; connections end as usual."""
+async def test_traffic_passes_whatever_fails(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Streams and other requests, on one connection and the next; connections end as
+    usual.
+    """
     for target, name, value in _PLACES[place]:
         monkeypatch.setattr(target, name, value)
     async with road() as built:
@@ -71,7 +78,9 @@ async def test_traffic_passes_whatever_fails(place: str, monkeypatch: pytest.Mon
             assert set(unobserved) <= {"internal"}
 
 
-async def test_a_defect_of_the_receiver_of_observations(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_defect_of_the_receiver_of_observations(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A defect in the receiver of observations does not affect clients."""
     async with road() as built:
         built.relay.tap.use(Classification(), _fails)

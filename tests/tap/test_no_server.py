@@ -26,7 +26,9 @@ async def _answered(port: int, sent: bytes) -> bytes:
     return found
 
 
-async def _refused(port: int, sent: bytes) -> tuple[int, dict[str, str], dict[str, object]]:
+async def _refused(
+    port: int, sent: bytes
+) -> tuple[int, dict[str, str], dict[str, object]]:
     head, body = split(await _answered(port, sent))
     lines = head.decode().split("\r\n")
     headers = dict(line.split(": ", 1) for line in lines[1:] if line)
@@ -43,16 +45,30 @@ def _unused() -> int:
 
 
 async def test_no_server_is_a_502_in_the_format_of_the_api() -> None:
-    """To a whole request or a part of one. The answer to a HEAD has the same head, and no body."""
+    """To a whole request or a part of one.
+
+    The answer to a HEAD has the same head, and no body.
+    """
     async with tapping(f"http://{HOST}:{_unused()}") as relay:
         for sent in (ASKED, _GET, ASKED[:30]):
             status, headers, document = await _refused(relay.port, sent)
             assert (status, headers["Content-Type"]) == (502, "application/json")
             assert headers["Connection"] == "close"
-            what = {"message": f"the server cannot be reached: {ERRORS['refused']}", "type": "bad_gateway"}
+            what = {
+                "message": f"the server cannot be reached: {ERRORS['refused']}",
+                "type": "bad_gateway",
+            }
             assert document == {"error": {**what, "code": 502}}
-        for begun in (b"HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n", b"HEAD /", b"H", b"\r\nHEAD /"):
-            assert await _answered(relay.port, begun) == split(await _answered(relay.port, _GET))[0]
+        for begun in (
+            b"HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n",
+            b"HEAD /",
+            b"H",
+            b"\r\nHEAD /",
+        ):
+            assert (
+                await _answered(relay.port, begun)
+                == split(await _answered(relay.port, _GET))[0]
+            )
         assert relay.errors == {"refused": 11}
         assert relay.result.requests_total == 0
         await relay.becomes_quiet()
@@ -61,11 +77,15 @@ async def test_no_server_is_a_502_in_the_format_of_the_api() -> None:
 async def test_a_large_request_to_no_server_gets_its_502() -> None:
     """A client that sends all before it reads is not reset while it does."""
     async with tapping(f"http://{HOST}:{_unused()}") as relay:
-        assert (await _refused(relay.port, request(b"x" * UPLOAD, Content_Type="audio/wav")))[0] == 502
+        assert (
+            await _refused(relay.port, request(b"x" * UPLOAD, Content_Type="audio/wav"))
+        )[0] == 502
         await relay.becomes_quiet()
 
 
-async def test_a_client_that_goes_on_sending_to_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_goes_on_sending_to_no_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its connection ends all the same."""
     monkeypatch.setattr(module, "LINGER_SECONDS", 0.1)
     async with tapping(f"http://{HOST}:{_unused()}") as relay:
@@ -81,7 +101,9 @@ async def test_a_client_that_goes_on_sending_to_no_server(monkeypatch: pytest.Mo
 
 
 async def test_a_server_that_comes_later(caplog: pytest.LogCaptureFixture) -> None:
-    """As while a model loads: the next connection reaches it, and the log tells once of each time without."""
+    """As while a model loads: the next connection reaches it, and the log tells once of
+    each time without.
+    """
     port = _unused()
     async with tapping(f"http://{HOST}:{port}") as relay:
         assert relay.result.upstream_errors_total == dict.fromkeys(ERRORS, 0)
@@ -98,12 +120,20 @@ async def test_a_server_that_comes_later(caplog: pytest.LogCaptureFixture) -> No
             await server.close()
         assert (await _refused(relay.port, _GET))[0] == 502
         assert relay.errors == {"refused": 4}
-        assert [record.getMessage() for record in caplog.records] == ["tap cannot reach the server"] * 2
+        assert [record.getMessage() for record in caplog.records] == [
+            "tap cannot reach the server"
+        ] * 2
 
 
 _RAISED: list[tuple[Exception, str]] = [
     (ConnectionRefusedError(), "refused"),
-    (OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 1), [Errno 101] x"), "refused"),
+    (
+        OSError(
+            "Multiple exceptions: [Errno 111] Connect call failed ('::1', 1), "
+            "[Errno 101] x"
+        ),
+        "refused",
+    ),
     (FileNotFoundError(), "refused"),
     (OSError(errno.EMFILE, "too many open files"), "unreachable"),
     (socket.gaierror(-2, "name"), "unreachable"),
@@ -132,7 +162,9 @@ async def test_a_server_that_does_not_accept(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(tap_module, "CONNECT_SECONDS", 0.05)
     async with tapping(f"http://{HOST}:{_unused()}") as relay:
         client = await connect(relay.port)
-        monkeypatch.setattr(tap_module, "start_connection", lambda *_, **__: asyncio.Event().wait())
+        monkeypatch.setattr(
+            tap_module, "start_connection", lambda *_, **__: asyncio.Event().wait()
+        )
         await client.send(_GET)
         assert b"no connection within" in (await client.rest())[0]
         await client.close()
@@ -180,4 +212,6 @@ async def test_a_unix_socket(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
         assert relay.errors == {"refused": 2}
         assert len(relay.told) == 1
         assert relay.result.upstream == f"unix:{path}"
-        assert [record.getMessage() for record in caplog.records] == ["tap cannot reach the server"] * 2
+        assert [record.getMessage() for record in caplog.records] == [
+            "tap cannot reach the server"
+        ] * 2

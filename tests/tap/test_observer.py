@@ -1,4 +1,6 @@
-"""The observer: from the bytes of a connection to observations, the same whatever the pieces."""
+"""The observer: from the bytes of a connection to observations, the same whatever the
+pieces.
+"""
 
 from collections import Counter
 from typing import Any
@@ -45,11 +47,15 @@ EXCHANGES = {
     "stream": (ASKED, STREAMED),
     "stream in CRLF and odd chunks": (
         ASKED,
-        stream_head() + chunks(cut_at(chat_stream(end="\r\n"), range(0, 5000, 311)), upper=True),
+        stream_head()
+        + chunks(cut_at(chat_stream(end="\r\n"), range(0, 5000, 311)), upper=True),
     ),
     "extensions and trailers": (
         ASKED,
-        stream_head() + chunks(events([*chat_documents(), DONE]), extension=b";a=b", trailers=b"X-T: 1\r\n"),
+        stream_head()
+        + chunks(
+            events([*chat_documents(), DONE]), extension=b";a=b", trailers=b"X-T: 1\r\n"
+        ),
     ),
     "plain": (ASKED_PLAIN, ANSWERED_PLAIN),
     "plain in chunks": (
@@ -57,20 +63,32 @@ EXCHANGES = {
             : -len(dump(chat_request()).encode())
         ]
         + chunks(cut_at(dump(chat_request()).encode(), range(0, 500, 11))),
-        answer(b"", Content_Length=None, Transfer_Encoding="chunked", Content_Type="application/json")
+        answer(
+            b"",
+            Content_Length=None,
+            Transfer_Encoding="chunked",
+            Content_Type="application/json",
+        )
         + chunks(cut_at(dump(chat_answer()).encode(), range(0, 900, 101))),
     ),
     "continued": (
         request(chat_request(), Expect="100-continue"),
-        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + ANSWERED_PLAIN,
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
+        + ANSWERED_PLAIN,
     ),
-    "usage with the last token": (ASKED, streamed(events([*_TOKENS[:-1], {**_TOKENS[-1], **_LAST}, DONE]))),
+    "usage with the last token": (
+        ASKED,
+        streamed(events([*_TOKENS[:-1], {**_TOKENS[-1], **_LAST}, DONE])),
+    ),
     "usage with each token": (
         ASKED,
         streamed(
             events(
                 [
-                    *({**token, "usage": {"completion_tokens": 1}} for token in _TOKENS),
+                    *(
+                        {**token, "usage": {"completion_tokens": 1}}
+                        for token in _TOKENS
+                    ),
                     usage_chunk(record=RECORD),
                     DONE,
                 ]
@@ -86,10 +104,14 @@ def _result(watched: Watched) -> tuple[tuple[Observation, ...], dict[str, int], 
 
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_the_same_observation_whatever_the_pieces(name: str) -> None:
-    """Request and answer cut in two, also within line ends, byte by byte, and all at once."""
+    """Request and answer cut in two, also within line ends, byte by byte, and all at
+    once.
+    """
     asked, answered = EXCHANGES[name]
     twice = observe(([asked], [answered]), ([asked], [answered]))
-    assert [seen.completion_tokens for seen in twice.told] == ([None] if "trailers" in name else [9]) * 2
+    assert [seen.completion_tokens for seen in twice.told] == (
+        [None] if "trailers" in name else [9]
+    ) * 2
     whole = _result(observe(([asked], [answered])))
     for parts in cuts(asked):
         assert _result(observe((parts, [answered]))) == whole, parts[0]
@@ -99,26 +121,42 @@ def test_the_same_observation_whatever_the_pieces(name: str) -> None:
 
 def test_what_is_observed_of_a_stream() -> None:
     (seen,) = observe(([ASKED], [STREAMED])).told
-    assert (seen.model_name, seen.temperature, seen.request_type) == (MODEL, 0.3, "chat")
+    assert (seen.model_name, seen.temperature, seen.request_type) == (
+        MODEL,
+        0.3,
+        "chat",
+    )
     assert (seen.stream, seen.request_id, seen.completion_tokens) == (True, ID, 9)
     assert seen.state is RecordState.DETAILED
-    assert (seen.record.drafts, seen.record.draft_tokens, seen.record.accepted_tokens) == (4, 11, 5)
+    assert (
+        seen.record.drafts,
+        seen.record.draft_tokens,
+        seen.record.accepted_tokens,
+    ) == (4, 11, 5)
     assert seen.record.steps == {(3, 2): 2, (3, 0): 1, (2, 1): 1}
     assert seen.time == 1e9 + 100
 
 
 def test_what_is_observed_without_a_stream() -> None:
     """It has no times: its tokens arrive together."""
-    document = chat_answer({key: value for key, value in RECORD.items() if not key.startswith("per_")})
+    document = chat_answer(
+        {key: value for key, value in RECORD.items() if not key.startswith("per_")}
+    )
     body = {"model": "m", "prompt": "p"}
     (seen,) = observe(([request(body, COMPLETIONS)], [answer(document)])).told
-    assert (seen.stream, seen.temperature, seen.request_type) == (False, None, "completions")
+    assert (seen.stream, seen.temperature, seen.request_type) == (
+        False,
+        None,
+        "completions",
+    )
     assert seen.state is RecordState.SUMMARY
     assert (seen.ttft_seconds, seen.tpot_seconds) == (None, None)
 
 
 def test_times_of_a_stream() -> None:
-    """From the request's last byte to the first token, which the event with the role is not, and between."""
+    """From the request's last byte to the first token, which the event with the role is
+    not, and between.
+    """
     watched = Watched()
     watched.client(ASKED[:-1])
     watched.now = 101.0
@@ -137,7 +175,12 @@ def test_times_of_a_stream() -> None:
 def test_types_and_tenants() -> None:
     """By header, by rules, by route; a tenant only where the operator knows it."""
     watched = Watched(
-        Classification("x-type", (parse_rule("tools=field:tools"),), "x-tenant", frozenset({"blue"}))
+        Classification(
+            "x-type",
+            (parse_rule("tools=field:tools"),),
+            "x-tenant",
+            frozenset({"blue"}),
+        )
     )
     asked = [
         request(chat_request(), X_Type="batch", X_Tenant="blue"),
@@ -154,11 +197,23 @@ def test_types_and_tenants() -> None:
 _PASSING = {
     "another method": (request(method="GET"), answer({"data": []})),
     "another route": (request({"input": "x"}, "/v1/embeddings"), answer({"data": []})),
-    "a form": (request(b"a=b", Content_Type="application/x-www-form-urlencoded"), answer({})),
-    "a compressed request": (request(b"\x1f\x8b", Content_Encoding="gzip"), ANSWERED_PLAIN),
-    "HEAD": (request(method="HEAD"), ANSWERED_PLAIN.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"),
+    "a form": (
+        request(b"a=b", Content_Type="application/x-www-form-urlencoded"),
+        answer({}),
+    ),
+    "a compressed request": (
+        request(b"\x1f\x8b", Content_Encoding="gzip"),
+        ANSWERED_PLAIN,
+    ),
+    "HEAD": (
+        request(method="HEAD"),
+        ANSWERED_PLAIN.partition(b"\r\n\r\n")[0] + b"\r\n\r\n",
+    ),
     "204": (request(method="DELETE", path="/x"), b"HTTP/1.1 204 No Content\r\n\r\n"),
-    "304": (request(method="GET", path="/x"), b"HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n"),
+    "304": (
+        request(method="GET", path="/x"),
+        b"HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n",
+    ),
 }
 
 
@@ -175,13 +230,25 @@ def test_others_are_counted_only_and_hide_nothing(name: str) -> None:
 def test_text_of_an_api_without_records_is_unobserved(path: str) -> None:
     """Clients of these APIs do not look like no traffic."""
     watched = observe(([request({"input": "x"}, path)], [answer({"output": []})]))
-    assert (watched.watch.requests, watched.told, watched.unobserved) == (1, [], {"route": 1})
+    assert (watched.watch.requests, watched.told, watched.unobserved) == (
+        1,
+        [],
+        {"route": 1},
+    )
 
 
 _UNOBSERVED: dict[str, tuple[bytes, bytes, str]] = {
     "400": (ASKED_PLAIN, answer({"error": {}}, "400 Bad Request"), "refused"),
-    "500": (ASKED_PLAIN, answer(b"Internal Server Error", "500 Internal Server Error"), "refused"),
-    "an error instead of an answer": (ASKED_PLAIN, answer({"error": {"message": "gone"}}), "refused"),
+    "500": (
+        ASKED_PLAIN,
+        answer(b"Internal Server Error", "500 Internal Server Error"),
+        "refused",
+    ),
+    "an error instead of an answer": (
+        ASKED_PLAIN,
+        answer({"error": {"message": "gone"}}),
+        "refused",
+    ),
     "no content": (
         ASKED_PLAIN,
         b"HTTP/1.1 204 No Content\r\nContent-Type: application/json\r\n\r\n",
@@ -189,7 +256,11 @@ _UNOBSERVED: dict[str, tuple[bytes, bytes, str]] = {
     ),
     "an error with a token": (
         ASKED,
-        streamed(events([*chat_documents(), {**_TOKENS[-1], "error": {"message": "gone"}}, DONE])),
+        streamed(
+            events(
+                [*chat_documents(), {**_TOKENS[-1], "error": {"message": "gone"}}, DONE]
+            )
+        ),
         "refused",
     ),
     "an error in a stream": (
@@ -199,15 +270,35 @@ _UNOBSERVED: dict[str, tuple[bytes, bytes, str]] = {
     ),
     "a request that is no JSON": (request(b"{"), ANSWERED_PLAIN, "malformed"),
     "an answer that is no JSON": (ASKED_PLAIN, answer(b"{"), "malformed"),
-    "an answer of another kind": (ASKED_PLAIN, answer(b"x", Content_Type="text/plain"), "malformed"),
-    "a compressed answer": (ASKED_PLAIN, answer(b"x", Content_Encoding="br"), "encoded"),
-    "an answer whose end nobody tells": (ASKED_PLAIN, answer(chat_answer(), Content_Length=None), "aborted"),
+    "an answer of another kind": (
+        ASKED_PLAIN,
+        answer(b"x", Content_Type="text/plain"),
+        "malformed",
+    ),
+    "a compressed answer": (
+        ASKED_PLAIN,
+        answer(b"x", Content_Encoding="br"),
+        "encoded",
+    ),
+    "an answer whose end nobody tells": (
+        ASKED_PLAIN,
+        answer(chat_answer(), Content_Length=None),
+        "aborted",
+    ),
     "no answer": (ASKED_PLAIN, b"", "aborted"),
     "half an answer": (ASKED_PLAIN, ANSWERED_PLAIN[:-1], "aborted"),
     "half a stream": (ASKED, STREAMED[: STREAMED.index(b"]\n\n\r\n0")], "aborted"),
-    "the last word before the end of the request": (ASKED[:-1], STREAMED[:-5], "aborted"),
+    "the last word before the end of the request": (
+        ASKED[:-1],
+        STREAMED[:-5],
+        "aborted",
+    ),
     "half a request": (ASKED_PLAIN[:-1], b"", "aborted"),
-    "an answer before the end of the request": (ASKED_PLAIN[:-1], ANSWERED_PLAIN, "malformed"),
+    "an answer before the end of the request": (
+        ASKED_PLAIN[:-1],
+        ANSWERED_PLAIN,
+        "malformed",
+    ),
     "no HTTP in the answer": (ASKED_PLAIN, b"SSH-2.0-OpenSSH\r\n", "connection"),
     "no HTTP in the chunks": (ASKED, stream_head() + b"zz\r\n", "connection"),
     "another protocol": (
@@ -229,12 +320,27 @@ def test_what_is_not_observed_is_counted_once_and_says_why(name: str) -> None:
 
 def test_the_state_of_the_record() -> None:
     """None, nothing drafted, and one that contradicts itself or is none."""
-    nothing: Any = {**RECORD, "num_spec_steps": 0, "num_draft_tokens": 0, "num_accepted_draft_tokens": 0}
-    nothing |= {"acceptance_histogram": [0, 0, 0, 0], "per_step_accepted": [], "per_step_drafted": []}
+    nothing: Any = {
+        **RECORD,
+        "num_spec_steps": 0,
+        "num_draft_tokens": 0,
+        "num_accepted_draft_tokens": 0,
+    }
+    nothing |= {
+        "acceptance_histogram": [0, 0, 0, 0],
+        "per_step_accepted": [],
+        "per_step_drafted": [],
+    }
     records = [None, nothing, {**RECORD, "num_draft_tokens": 1}, "text"]
-    watched = observe(*(([ASKED_PLAIN], [answer(chat_answer(record))]) for record in records))
+    watched = observe(
+        *(([ASKED_PLAIN], [answer(chat_answer(record))]) for record in records)
+    )
     states = [seen.state for seen in watched.told]
-    assert states == [RecordState.NONE, RecordState.NOT_DRAFTED, *[RecordState.MALFORMED] * 2]
+    assert states == [
+        RecordState.NONE,
+        RecordState.NOT_DRAFTED,
+        *[RecordState.MALFORMED] * 2,
+    ]
 
 
 _ODD = [
@@ -256,7 +362,8 @@ _ODD = [
     b'{"choices":[{"delta":[]}]}',
     b'{"choices":[{"delta":{"role":"a","content":{}}}],"metrics":{"speculative_decoding":{"\xff":0}}}',
     b'{"choices":[],"metrics":{"speculative_decoding":{"num_spec_steps":"\xff"}}}',
-    b'{"choices":[],"metrics":{"speculative_decoding":%s}}' % (b"[" * 3000 + b"]" * 3000),
+    b'{"choices":[],"metrics":{"speculative_decoding":%s}}'
+    % (b"[" * 3000 + b"]" * 3000),
     b'{"choices":[],"usage":{"completion_tokens":123456789012345678901234567890}}',
     b'{"choices":[],"usage":{"completion_tokens":1e999}}',
 ]
@@ -272,13 +379,23 @@ def test_no_bytes_are_a_defect(odd: bytes) -> None:
         ([ASKED], [stream]),
     )
     counted = Counter(watched.unobserved)
-    assert len(watched.told) + counted["malformed"] + counted["refused"] == watched.watch.requests == 3
+    assert (
+        len(watched.told) + counted["malformed"] + counted["refused"]
+        == watched.watch.requests
+        == 3
+    )
 
 
 def test_pipelined_requests_are_not_observed_and_the_text_ones_are_counted() -> None:
     """Up to where the connection cannot be followed any more, whatever the pieces."""
-    sent = b"".join([ASKED_PLAIN, ASKED_PLAIN, ASKED_PLAIN, request(method="GET"), ASKED])
-    for parts in ([sent], [bytes((byte,)) for byte in sent], cut_at(sent, range(0, 5000, 100))):
+    sent = b"".join(
+        [ASKED_PLAIN, ASKED_PLAIN, ASKED_PLAIN, request(method="GET"), ASKED]
+    )
+    for parts in (
+        [sent],
+        [bytes((byte,)) for byte in sent],
+        cut_at(sent, range(0, 5000, 100)),
+    ):
         watched = Watched()
         watched.client(*parts)
         watched.server(ANSWERED_PLAIN * 2)
@@ -297,8 +414,21 @@ def test_too_large_requests_and_answers(monkeypatch: pytest.MonkeyPatch) -> None
     cases = [
         ([request(chat_request(padding="x" * 2000))], [ANSWERED_PLAIN]),
         ([ASKED_PLAIN], [answer(large)]),
-        ([ASKED], [streamed(events([chunk({"content": "x" * 2000}), *chat_documents(), DONE]))]),
-        ([ASKED], [bytes((byte,)) for byte in streamed(events([chunk({"content": "x" * 2000}), DONE]))]),
+        (
+            [ASKED],
+            [
+                streamed(
+                    events([chunk({"content": "x" * 2000}), *chat_documents(), DONE])
+                )
+            ],
+        ),
+        (
+            [ASKED],
+            [
+                bytes((byte,))
+                for byte in streamed(events([chunk({"content": "x" * 2000}), DONE]))
+            ],
+        ),
         ([ASKED_PLAIN], [ANSWERED_PLAIN]),
     ]
     for asked, answered in cases:
@@ -310,7 +440,9 @@ def test_too_large_requests_and_answers(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_what_is_held_is_counted_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all connections together; who would hold too much is not observed, and holds nothing."""
+    """Of all connections together; who would hold too much is not observed, and holds
+    nothing.
+    """
     asked = request(chat_request())
     most = 5 * len(split(asked)[1]) // 2
     monkeypatch.setattr(observer, "MAX_HELD", most)
@@ -326,7 +458,11 @@ def test_what_is_held_is_counted_and_bounded(monkeypatch: pytest.MonkeyPatch) ->
     for one in (first, *others):
         one.client(asked[-1:])
         one.server(ANSWERED_PLAIN)
-    assert (len(first.told), first.watch.unobserved["busy"], first.watch.held) == (2, 2, 0)
+    assert (len(first.told), first.watch.unobserved["busy"], first.watch.held) == (
+        2,
+        2,
+        0,
+    )
 
 
 # --- when a response is complete: with [DONE], or with the end of its connection
@@ -335,9 +471,13 @@ def test_what_is_held_is_counted_and_bounded(monkeypatch: pytest.MonkeyPatch) ->
 _NO_CHUNKS = {"transfer-encoding": None, "connection": "close"}
 
 
-@pytest.mark.parametrize("body", [cut_at(chat_stream(), range(0, 3000, 7)), [chat_stream(end="\r\n")]])
+@pytest.mark.parametrize(
+    "body", [cut_at(chat_stream(), range(0, 3000, 7)), [chat_stream(end="\r\n")]]
+)
 def test_a_stream_is_whole_with_its_last_word(body: list[bytes]) -> None:
-    """A client that has read it leaves, and the last chunk need not have come; before it, none is whole."""
+    """A client that has read it leaves, and the last chunk need not have come; before
+    it, none is whole.
+    """
     answered = stream_head() + chunks(body)
     (whole,) = observe(([ASKED], [answered])).told
     done = answered.rindex(b"]") + 1
@@ -349,7 +489,8 @@ def test_a_stream_is_whole_with_its_last_word(body: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["data: [DONE]", "\ndata: [DONE]", "\r\ndata:[DONE] ", '"}]}\n\ndata: [DONE]\n\n']
+    "text",
+    ["data: [DONE]", "\ndata: [DONE]", "\r\ndata:[DONE] ", '"}]}\n\ndata: [DONE]\n\n'],
 )
 def test_a_text_that_looks_like_the_last_word(text: str) -> None:
     """Whoever leaves behind it leaves in the middle."""
@@ -360,8 +501,15 @@ def test_a_text_that_looks_like_the_last_word(text: str) -> None:
 
 
 def test_the_last_word_of_another_answer() -> None:
-    """It counts for its own only: neither for one that has not begun, nor for one that does not stream."""
-    for begun in (b"", stream_head(), stream_head() + b"5\r\nda", answer(chat_answer())[:-1]):
+    """It counts for its own only: neither for one that has not begun, nor for one that
+    does not stream.
+    """
+    for begun in (
+        b"",
+        stream_head(),
+        stream_head() + b"5\r\nda",
+        answer(chat_answer())[:-1],
+    ):
         watched = observe(([ASKED], [STREAMED]), ([ASKED], [begun]))
         assert len(watched.told) == 1
         assert watched.unobserved == {"aborted": 1}
@@ -379,7 +527,10 @@ def test_a_request_between_the_last_word_and_the_last_chunk() -> None:
 _UNTIL_THE_END = {
     "a stream": (ASKED, stream_head(**_NO_CHUNKS) + chat_stream()),
     "a stream in CRLF": (ASKED, stream_head(**_NO_CHUNKS) + chat_stream(end="\r\n")),
-    "a chat in HTTP/1.0": (ASKED_PLAIN, answer(chat_answer(), version="1.0", Content_Length=None)),
+    "a chat in HTTP/1.0": (
+        ASKED_PLAIN,
+        answer(chat_answer(), version="1.0", Content_Length=None),
+    ),
 }
 
 
@@ -401,13 +552,18 @@ def test_an_answer_that_ends_with_its_connection(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", _UNTIL_THE_END)
-@pytest.mark.parametrize(("ends", "reasons"), [(True, ("aborted", "malformed")), (False, ("aborted",))])
+@pytest.mark.parametrize(
+    ("ends", "reasons"), [(True, ("aborted", "malformed")), (False, ("aborted",))]
+)
 def test_half_an_answer_that_would_end_with_its_connection(
     name: str, ends: bool, reasons: tuple[str, ...]
 ) -> None:
     """It is not observed, whether the server ends its connection or not."""
     asked, answered = _UNTIL_THE_END[name]
-    done = answered.index(b"[DONE]") + 6 if b"[DONE]" in answered else len(answered)
+    if b"[DONE]" in answered:
+        done = answered.index(b"[DONE]") + 6
+    else:
+        done = len(answered)
     for place in (*range(0, done - 50, 7), *range(done - 50, done)):
         watched = Watched()
         watched.client(asked)
@@ -435,7 +591,9 @@ def test_what_else_ends_with_its_connection() -> None:
     assert watched.unobserved == {"aborted": 1}
 
 
-@pytest.mark.parametrize("begun", [answer(chat_answer())[:-1], STREAMED[: STREAMED.index(b"[DONE]")], b""])
+@pytest.mark.parametrize(
+    "begun", [answer(chat_answer())[:-1], STREAMED[: STREAMED.index(b"[DONE]")], b""]
+)
 def test_the_servers_end_is_none_of_an_answer_that_tells_its_own(begun: bytes) -> None:
     """Also behind an answer without a body, which does not tell it."""
     watched = Watched()

@@ -30,15 +30,20 @@ _COUNT = iter(range(10_000))
 
 
 def _secret() -> str:
-    """A text that stands nowhere else; what it consists of could be a name, a label or a header."""
+    """A text that stands nowhere else; what it consists of could be a name, a label or
+    a header.
+    """
     return f"canary{next(_COUNT):04d}x"
 
 
 def _headers() -> dict[str, str | None]:
     names = (
-        "Authorization X_Request_Id X_Tenant User_Agent Cookie X_Forwarded_For Baggage Traceparent X_Api_Key"
+        "Authorization X_Request_Id X_Tenant User_Agent Cookie X_Forwarded_For Baggage "
+        "Traceparent X_Api_Key"
     )
-    return {name: _secret() for name in names.split()} | {"X_Type": f"{_secret()} of {_secret()}"}
+    return {name: _secret() for name in names.split()} | {
+        "X_Type": f"{_secret()} of {_secret()}"
+    }
 
 
 def _asked(**more: Any) -> dict[str, Any]:
@@ -47,7 +52,12 @@ def _asked(**more: Any) -> dict[str, Any]:
             {"role": "system", "content": _secret(), "name": _secret()},
             {"role": "user", "content": [{"type": "text", "text": _secret()}]},
         ],
-        tools=[{"type": "function", "function": {"name": _secret(), "description": _secret()}}],
+        tools=[
+            {
+                "type": "function",
+                "function": {"name": _secret(), "description": _secret()},
+            }
+        ],
         user=_secret(),
         metadata={_secret(): _secret()},
         stop=[_secret()],
@@ -60,19 +70,35 @@ def _answered(**more: Any) -> dict[str, Any]:
     document = chat_answer()
     document["choices"][0]["message"] |= {"content": _secret(), "reasoning": _secret()}
     # Servers make identifiers of what clients sent.
-    return {**document, "id": f"chatcmpl-{_secret()}", "system_fingerprint": _secret(), **more}
+    return {
+        **document,
+        "id": f"chatcmpl-{_secret()}",
+        "system_fingerprint": _secret(),
+        **more,
+    }
 
 
 def _streamed() -> bytes:
     documents = [
         *chat_documents((_secret(), _secret())),
-        chunk({"tool_calls": [{"index": 0, "function": {"name": _secret(), "arguments": _secret()}}]}),
+        chunk(
+            {
+                "tool_calls": [
+                    {
+                        "index": 0,
+                        "function": {"name": _secret(), "arguments": _secret()},
+                    }
+                ]
+            }
+        ),
         usage_chunk(record=RECORD),
     ]
     for document in documents:
         document["id"] = f"chatcmpl-{_secret()}"
     found = events([*documents, DONE])
-    return stream_head(X_Secret=_secret()) + chunks([f": {_secret()}\n\n".encode(), *found])
+    return stream_head(X_Secret=_secret()) + chunks(
+        [f": {_secret()}\n\n".encode(), *found]
+    )
 
 
 def _exchanges() -> list[tuple[bytes, bytes]]:
@@ -82,23 +108,54 @@ def _exchanges() -> list[tuple[bytes, bytes]]:
     wrong = {**RECORD, "num_draft_tokens": _secret(), _secret(): 1}
     failed = events([*chat_documents()[:2], {"error": {"message": _secret()}}])
     return [
-        (request(_asked(), path, **_headers()), answer(_answered(), X_Secret=_secret())),
+        (
+            request(_asked(), path, **_headers()),
+            answer(_answered(), X_Secret=_secret()),
+        ),
         (request(_asked(**own), path, **_headers()), _streamed()),
         (request(_asked(stream=True), **_headers()), _streamed()),
-        (request({"prompt": _secret()}, COMPLETIONS, **_headers()), answer(_answered())),
-        (request(_asked(), **_headers()), answer(_answered(metrics={"speculative_decoding": wrong}))),
-        (request(_asked(), **_headers()), answer(_answered(metrics={_secret(): _secret()}))),
-        (request(_asked(model=_secret())), answer({"error": {"message": _secret()}}, "404 Not Found")),
+        (
+            request({"prompt": _secret()}, COMPLETIONS, **_headers()),
+            answer(_answered()),
+        ),
+        (
+            request(_asked(), **_headers()),
+            answer(_answered(metrics={"speculative_decoding": wrong})),
+        ),
+        (
+            request(_asked(), **_headers()),
+            answer(_answered(metrics={_secret(): _secret()})),
+        ),
+        (
+            request(_asked(model=_secret())),
+            answer({"error": {"message": _secret()}}, "404 Not Found"),
+        ),
         (request(_asked(**own)), stream_head() + chunks(failed)),
-        (request(f'{{"model": "{_secret()}'.encode()), answer({"error": _secret()}, "400 Bad Request")),
-        (request(_asked(temperature=_secret())), answer({"error": _secret()}, f"400 {_secret()}")),
+        (
+            request(f'{{"model": "{_secret()}'.encode()),
+            answer({"error": _secret()}, "400 Bad Request"),
+        ),
+        (
+            request(_asked(temperature=_secret())),
+            answer({"error": _secret()}, f"400 {_secret()}"),
+        ),
         (request(_asked(n=_secret())), answer(_answered())),
         (request(_asked()), answer(f'{{"id": "{_secret()}'.encode())),
-        (request(_asked()), answer(_secret().encode(), Content_Type=f"text/{_secret()}")),
-        (request(_asked()), answer(_secret().encode(), Content_Encoding=_secret())),
-        (request(method="GET", path=f"/{_secret()}?{_secret()}", **_headers()), answer({_secret(): 1})),
         (
-            request(_secret().encode(), f"/{_secret()}/v1/chat/completions", Content_Type=_secret()),
+            request(_asked()),
+            answer(_secret().encode(), Content_Type=f"text/{_secret()}"),
+        ),
+        (request(_asked()), answer(_secret().encode(), Content_Encoding=_secret())),
+        (
+            request(method="GET", path=f"/{_secret()}?{_secret()}", **_headers()),
+            answer({_secret(): 1}),
+        ),
+        (
+            request(
+                _secret().encode(),
+                f"/{_secret()}/v1/chat/completions",
+                Content_Type=_secret(),
+            ),
             answer({}),
         ),
     ]
@@ -117,7 +174,9 @@ async def _hold(running: Process, upstream: Server, sent: bytes, back: bytes) ->
     await client.send(sent)
     server: End = await upstream.connection()
     head = await server.read_head()
-    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+    length = int(
+        head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0
+    )
     await server.read(length)
     await server.send(back)
     assert await client.read(len(split(back)[0])) == split(back)[0]
@@ -129,10 +188,23 @@ async def _hold(running: Process, upstream: Server, sent: bytes, back: bytes) ->
 
 async def _told(running: Process) -> dict[str, str]:
     """All that it tells, by where."""
-    places = ("/metrics", "/api/v1/snapshot", "/config", "/", "/-/healthy", "/-/ready", "/nothing")
-    found = {place: (await asyncio.to_thread(running.exporter.get, place)).text for place in places}
+    places = (
+        "/metrics",
+        "/api/v1/snapshot",
+        "/config",
+        "/",
+        "/-/healthy",
+        "/-/ready",
+        "/nothing",
+    )
+    found = {
+        place: (await asyncio.to_thread(running.exporter.get, place)).text
+        for place in places
+    }
     accept = {"Accept": "application/openmetrics-text"}
-    found["openmetrics"] = (await asyncio.to_thread(running.exporter.get, "/metrics", **accept)).text
+    found["openmetrics"] = (
+        await asyncio.to_thread(running.exporter.get, "/metrics", **accept)
+    ).text
     return {**found, "log": running.exporter.log()}
 
 
@@ -156,10 +228,14 @@ async def test_no_content_is_published() -> None:
                 await server.close()
                 await client.rest()
                 await client.close()
-        await running.becomes(lambda found: found.value("tap_open_connections") == 0, "tap_open_connections")
+        await running.becomes(
+            lambda found: found.value("tap_open_connections") == 0,
+            "tap_open_connections",
+        )
         client = await connect(running.port)
         await client.send(_exchanges()[0][0])
-        refused, _ = await client.rest()  # the tap's own answer: there is no server any more
+        # the tap's own answer: there is no server any more
+        refused, _ = await client.rest()
         await client.close()
 
         metrics = await running.metrics()
@@ -168,11 +244,15 @@ async def test_no_content_is_published() -> None:
         reasons = set(numbers(metrics, "tap_unobserved_total"))
         assert {"connection", "encoded", "malformed", "refused"} <= reasons
         assert metrics.values("tenant_requests_total", tenant="other")
-        assert metrics.values("request_drafts_total", request_type="other", model_name=MODEL)
+        assert metrics.values(
+            "request_drafts_total", request_type="other", model_name=MODEL
+        )
         found = {**await _told(running), "the answer of the tap": refused.decode()}
 
     assert len(found) == 10
     for place, text in found.items():
-        assert "vllm" in text or place.startswith(("/-/", "/nothing")) or "error" in text, place
+        assert (
+            "vllm" in text or place.startswith(("/-/", "/nothing")) or "error" in text
+        ), place
         assert not re.search(r"canary|Q0FOQ", text, re.IGNORECASE), place
     json.loads(found["/api/v1/snapshot"])

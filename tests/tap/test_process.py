@@ -36,7 +36,9 @@ async def test_a_connection_survives_that_the_configuration_is_mended() -> None:
     """A stream continues, and requests are observed from then on."""
     async with (
         serving() as upstream,
-        process(_WAIT, upstream=upstream.url, config="requests: {window: soon}\n") as running,
+        process(
+            _WAIT, upstream=upstream.url, config="requests: {window: soon}\n"
+        ) as running,
     ):
         client, server = await answered(running, upstream)
         await passes(client, server, ASKED)
@@ -56,30 +58,41 @@ async def test_a_file_of_which_nothing_can_be_used() -> None:
     """The flags alone configure the tap. Once the file is mended, flags and file do."""
     async with serving() as polled, serving() as upstream:
         flags = (_WAIT, f"--vllm.url={polled.url}")
-        async with process(*flags, upstream="", config="tap: {upstream: 'ftp://x'}\n") as running:
+        async with process(
+            *flags, upstream="", config="tap: {upstream: 'ftp://x'}\n"
+        ) as running:
             client, _ = await answered(running, polled)
-            await running.starts(f"tap: {{upstream: '{upstream.url}', listen_address: '{HOST}:1'}}\n")
+            await running.starts(
+                f"tap: {{upstream: '{upstream.url}', listen_address: '{HOST}:1'}}\n"
+            )
             assert (await client.rest())[0] == b""
             await client.close()
-            client, _ = await answered(running, upstream)  # a flag has priority over the file
+            # a flag has priority over the file
+            client, _ = await answered(running, upstream)
             await client.close()
 
 
 async def test_certificates_that_cannot_be_used_do_not_end_it(tmp_path: Path) -> None:
     """The process stands by, and relays over TLS once they can be used."""
     authority = Authority(tmp_path, "authority")
-    cert, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    cert = tmp_path / "tls.crt"
+    key = tmp_path / "tls.key"
     cert.write_text("nothing")
     key.write_text("nothing")
     flags = (_WAIT, f"--tap.cert-file={cert}", f"--tap.key-file={key}")
-    async with serving() as upstream, process(*flags, upstream=upstream.url, listens=False) as running:
+    async with (
+        serving() as upstream,
+        process(*flags, upstream=upstream.url, listens=False) as running,
+    ):
         await running.says("standing by")
         assert "--tap.cert-file" in running.exporter.log()
         for source, target in zip(authority.issue(HOST), (cert, key), strict=True):
             shutil.copy(source, target)
         running.exporter.send(signal.SIGHUP)
         await running.says("tap listening")
-        client = await connect(running.port, ssl.create_default_context(cafile=str(authority.file)))
+        client = await connect(
+            running.port, ssl.create_default_context(cafile=str(authority.file))
+        )
         await client.send(request(chat_request(stream=True)))
         server = await upstream.connection()
         await server.read_head()
@@ -87,7 +100,9 @@ async def test_certificates_that_cannot_be_used_do_not_end_it(tmp_path: Path) ->
         await client.close()
 
 
-def test_a_check_finds_files_of_the_tap_that_hold_nothing_usable(tmp_path: Path) -> None:
+def test_a_check_finds_files_of_the_tap_that_hold_nothing_usable(
+    tmp_path: Path,
+) -> None:
     """Before the sidecar is rolled out, not after."""
     file = tmp_path / "file.pem"
     file.write_text("nothing")
@@ -103,11 +118,17 @@ def test_a_check_finds_files_of_the_tap_that_hold_nothing_usable(tmp_path: Path)
 # --- its end
 
 
-@pytest.mark.parametrize("flags", [(), (_WAIT, "--no-such-flag")], ids=["serving", "standing by"])
-async def test_sigterm_waits_for_streams_and_for_nothing_else(flags: tuple[str, ...]) -> None:
-    """Idle connections end at once, new ones are refused, and the process ends with its last stream.
+@pytest.mark.parametrize(
+    "flags", [(), (_WAIT, "--no-such-flag")], ids=["serving", "standing by"]
+)
+async def test_sigterm_waits_for_streams_and_for_nothing_else(
+    flags: tuple[str, ...],
+) -> None:
+    """Idle connections end at once, new ones are refused, and the process ends with its
+    last stream.
 
-    Metrics are served until then. A process that stands by relays and ends in the same way.
+    Metrics are served until then. A process that stands by relays and ends in the same
+    way.
     """
     async with serving() as upstream, process(*flags, upstream=upstream.url) as running:
         assert ("cannot start, standing by" in running.exporter.log()) == bool(flags)
@@ -125,7 +146,9 @@ async def test_sigterm_waits_for_streams_and_for_nothing_else(flags: tuple[str, 
         assert await stream.rest() == (REST, "end")
         assert running.exporter.process.poll() is None
         if not flags:
-            metrics = await running.metrics("request_observations_total", "tap_open_connections")
+            metrics = await running.metrics(
+                "request_observations_total", "tap_open_connections"
+            )
             assert numbers(metrics, "request_observations_total") == {"detailed,tap": 2}
             assert metrics.value("tap_open_connections") == 1
         await server_of_last.send(REST)
@@ -137,8 +160,13 @@ async def test_sigterm_waits_for_streams_and_for_nothing_else(flags: tuple[str, 
 
 
 async def test_what_never_ends_is_cut_off_in_time() -> None:
-    """After --tap.drain-timeout: a WebSocket that is not closed, a stream that is not read."""
-    async with serving() as upstream, process("--tap.drain-timeout=300ms", upstream=upstream.url) as running:
+    """After --tap.drain-timeout: a WebSocket that is not closed, a stream that is not
+    read.
+    """
+    async with (
+        serving() as upstream,
+        process("--tap.drain-timeout=300ms", upstream=upstream.url) as running,
+    ):
         upgrade = request(method="GET", Connection="Upgrade", Upgrade="websocket")
         socket_, server_of_socket = await both(running, upstream, upgrade)
         await server_of_socket.send(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
@@ -148,23 +176,30 @@ async def test_what_never_ends_is_cut_off_in_time() -> None:
         assert await running.exit_code() == 0
         for end in (server_of_socket, server_of_stuck):
             assert (await end.rest())[0] == b""
-        assert (await socket_.rest())[1] == "reset"  # in order, half an answer might look whole
+        # in order, half an answer might look whole
+        assert (await socket_.rest())[1] == "reset"
         await socket_.close()
         stuck.reset()
         await stuck.close()
 
 
 async def test_a_reload_keeps_counters_and_connections() -> None:
-    """Requests are classified by the configuration with which they began, on open connections too.
+    """Requests are classified by the configuration with which they began, on open
+    connections too.
 
-    Other rules start the counts of groups anew. Settings of the tap take a restart, as the log says.
+    Other rules start the counts of groups anew. Settings of the tap take a restart, as
+    the log says.
     """
     before = "requests: {type_header: X-Type}\n"
     after = (
-        "requests: {type: ['mine=model:org/*'], tenant_header: X-Tenant, tenant: [blue]}\n"
+        "requests: {type: ['mine=model:org/*'], tenant_header: X-Tenant, tenant: "
+        "[blue]}\n"
         "tap: {drain_timeout: 9s}\n"
     )
-    async with serving() as upstream, process(upstream=upstream.url, config=before) as running:
+    async with (
+        serving() as upstream,
+        process(upstream=upstream.url, config=before) as running,
+    ):
         asked = request(chat_request(), X_Type="batch", X_Tenant="blue")
         client, server = await both(running, upstream, asked)
         await passes(server, client, ANSWERED_PLAIN)
@@ -175,7 +210,10 @@ async def test_a_reload_keeps_counters_and_connections() -> None:
         await passes(server_of_stream, stream, REST)
         await running.ask(client, server, asked, ANSWERED_PLAIN)
         metrics = await running.metrics()
-        labels = [(key["request_type"], key["model_name"]) for key in metrics.labels("request_drafts_total")]
+        labels = [
+            (key["request_type"], key["model_name"])
+            for key in metrics.labels("request_drafts_total")
+        ]
         assert sorted(labels) == [("chat", MODEL), ("mine", MODEL)]
         assert numbers(metrics, "request_observations_total") == {"detailed,tap": 3}
         assert sum(metrics.values("tenant_requests_total", tenant="blue").values()) == 1
@@ -183,17 +221,28 @@ async def test_a_reload_keeps_counters_and_connections() -> None:
 
         await running.reload("requests: {window: soon}\n", "configuration not reloaded")
         await running.ask(client, server, asked, ANSWERED_PLAIN)
-        await running.ask(client, server, request(chat_request(stream=True)), BEGUN + REST)  # not asked
+        # not asked
+        await running.ask(
+            client, server, request(chat_request(stream=True)), BEGUN + REST
+        )
         metrics = await running.metrics("request_drafts_total")
-        assert metrics.value("request_drafts_total", request_type="mine") == 3 * RECORD["num_spec_steps"]
+        assert (
+            metrics.value("request_drafts_total", request_type="mine")
+            == 3 * RECORD["num_spec_steps"]
+        )
         await client.close()
         await stream.close()
 
 
 async def test_many_connections_at_once() -> None:
-    """More than the soft limit of open files allows: the process raises it to the hard limit."""
+    """More than the soft limit of open files allows: the process raises it to the hard
+    limit.
+    """
     command = ("/bin/sh", "-c", 'ulimit -Sn 128; exec "$@"', "sh", COMMAND)
-    async with serving() as upstream, process(upstream=upstream.url, command=command) as running:
+    async with (
+        serving() as upstream,
+        process(upstream=upstream.url, command=command) as running,
+    ):
         for client, _ in [await answered(running, upstream) for _ in range(80)]:
             await client.close()
         running.exporter.send(signal.SIGTERM)

@@ -1,4 +1,6 @@
-"""TLS on either side of the tap: trust, certificates that are replaced, clients that speak something else."""
+"""TLS on either side of the tap: trust, certificates that are replaced, clients that
+speak something else.
+"""
 
 import asyncio
 import logging
@@ -20,9 +22,9 @@ from tap.streams import ANSWERED_PLAIN, ASKED, ASKED_PLAIN, STREAMED, request
 from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.per_request.grouping import Classification
 from vllm_specdec_exporter.per_request.observation import Observation
-from vllm_specdec_exporter.serve.request_options import TapConfig
 from vllm_specdec_exporter.serve.tap.tap import Tap
-from vllm_specdec_exporter.serve.upstream_connection import UpstreamConfig
+from vllm_specdec_exporter.settings.request_options import TapConfig
+from vllm_specdec_exporter.upstream.connection import UpstreamConfig
 
 
 @pytest.fixture(scope="module")
@@ -76,13 +78,18 @@ async def test_an_address_that_is_taken(
     monkeypatch.setattr("vllm_specdec_exporter.serve.tap.tap.RETRY_SECONDS", 0.01)
     with socket.create_server((HOST, 0)) as other:
         service = Tap(
-            TapConfig(other.getsockname()[:2], parse_target("http://127.0.0.1:1")), UpstreamConfig()
+            TapConfig(other.getsockname()[:2], parse_target("http://127.0.0.1:1")),
+            UpstreamConfig(),
         )
         service.keep_trying()
         await asyncio.sleep(0.2)
         assert not service.result().listening
     await eventually(lambda: service.result().listening)
-    errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    errors = [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelno >= logging.WARNING
+    ]
     assert errors == ["tap cannot listen"]
     await service.stop()
 
@@ -91,17 +98,28 @@ async def test_an_address_that_is_taken(
 
 
 async def test_both_with_tls_and_client_certificates(authority: Authority) -> None:
-    """The server gets the exporter's own certificate, the client agrees on HTTP/1.1; ends pass."""
+    """The server gets the exporter's own certificate, the client agrees on HTTP/1.1;
+    ends pass.
+    """
     cert_file, key_file = authority.issue(HOST)
-    own = UpstreamConfig(ca_file=str(authority.file), cert_file=cert_file, key_file=key_file)
+    own = UpstreamConfig(
+        ca_file=str(authority.file), cert_file=cert_file, key_file=key_file
+    )
     trusting = _trusting(authority)
     trusting.set_alpn_protocols(["h2", "http/1.1"])  # what is relayed may not be HTTP/2
     async with (
         serving(tls=server_side((cert_file, key_file), clients=authority)) as upstream,
-        _service(upstream.url, own, cert_file=cert_file, key_file=key_file) as (service, port, told),
+        _service(upstream.url, own, cert_file=cert_file, key_file=key_file) as (
+            service,
+            port,
+            told,
+        ),
     ):
         client = await connect(port, trusting)
-        assert client.writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
+        assert (
+            client.writer.get_extra_info("ssl_object").selected_alpn_protocol()
+            == "http/1.1"
+        )
         await client.send(b"\r\n")  # connects
         server = await upstream.connection()
         assert await server.read(2) == b"\r\n"
@@ -122,12 +140,21 @@ async def test_both_with_tls_and_client_certificates(authority: Authority) -> No
         assert len(told) == service.result().unobserved_total["aborted"] == 1
 
 
-async def test_which_servers_are_trusted(authority: Authority, stranger: Authority) -> None:
-    """By their authority, name and time, unless no check is wanted; clients of others get the reason."""
+async def test_which_servers_are_trusted(
+    authority: Authority, stranger: Authority
+) -> None:
+    """By their authority, name and time, unless no check is wanted; clients of others
+    get the reason.
+    """
     trusting = UpstreamConfig(ca_file=str(authority.file))
     cases = [
         (server_side(authority.issue("vllm.test")), trusting, "vllm.test", True),
-        (server_side(stranger.issue("x.test")), UpstreamConfig(insecure_skip_verify=True), "", True),
+        (
+            server_side(stranger.issue("x.test")),
+            UpstreamConfig(insecure_skip_verify=True),
+            "",
+            True,
+        ),
         (server_side(stranger.issue(HOST)), trusting, "", False),
         (server_side(authority.issue("elsewhere.test")), trusting, "", False),
         (server_side(authority.issue(HOST)), trusting, "vllm.test", False),
@@ -154,7 +181,9 @@ async def test_which_servers_are_trusted(authority: Authority, stranger: Authori
                 assert service.result().upstream_errors_total["tls"] == 1
 
 
-async def test_trust_that_is_replaced(authority: Authority, stranger: Authority, tmp_path: Path) -> None:
+async def test_trust_that_is_replaced(
+    authority: Authority, stranger: Authority, tmp_path: Path
+) -> None:
     """The next connection uses the new file."""
     file = tmp_path / "ca.pem"
     shutil.copy(stranger.file, file)
@@ -180,20 +209,32 @@ def _replace(file: Path, by: Path) -> None:
 # --- towards clients
 
 
-async def test_certificates_that_are_replaced(authority: Authority, tmp_path: Path) -> None:
-    """New connections get the new one, those that exist go on, and a half replaced pair changes nothing."""
-    cert, key = tmp_path / "tls.crt", tmp_path / "tls.key"
-    first, second = authority.issue(HOST, "first.test"), authority.issue("localhost", HOST)
+async def test_certificates_that_are_replaced(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """New connections get the new one, those that exist go on, and a half replaced pair
+    changes nothing.
+    """
+    cert = tmp_path / "tls.crt"
+    key = tmp_path / "tls.key"
+    first = authority.issue(HOST, "first.test")
+    second = authority.issue("localhost", HOST)
     shutil.copy(first[0], cert)
     shutil.copy(first[1], key)
     async with (
         serving() as upstream,
-        _service(upstream.url, cert_file=str(cert), key_file=str(key)) as (_, port, told),
+        _service(upstream.url, cert_file=str(cert), key_file=str(key)) as (
+            _,
+            port,
+            told,
+        ),
     ):
 
         async def shown() -> str:
             client = await connect(port, _trusting(authority))
-            serial: str = client.writer.get_extra_info("ssl_object").getpeercert()["serialNumber"]
+            serial: str = client.writer.get_extra_info("ssl_object").getpeercert()[
+                "serialNumber"
+            ]
             await client.close()
             return serial
 
@@ -218,14 +259,26 @@ async def test_certificates_that_are_replaced(authority: Authority, tmp_path: Pa
         assert len(told) == 1
 
 
-async def test_clients_that_do_not_speak_tls_leave_nothing(authority: Authority) -> None:
-    """Plain HTTP, a port scan, a health check that only connects, another trust: none is a connection."""
+async def test_clients_that_do_not_speak_tls_leave_nothing(
+    authority: Authority,
+) -> None:
+    """Plain HTTP, a port scan, a health check that only connects, another trust: none
+    is a connection.
+    """
     files = authority.issue(HOST)
     async with (
         serving() as upstream,
-        _service(upstream.url, cert_file=files[0], key_file=files[1]) as (service, port, _),
+        _service(upstream.url, cert_file=files[0], key_file=files[1]) as (
+            service,
+            port,
+            _,
+        ),
     ):
-        for sent in (request(method="GET"), b"\x16\x03\x01\x00\x05hello", b"SSH-2.0-x\r\n"):
+        for sent in (
+            request(method="GET"),
+            b"\x16\x03\x01\x00\x05hello",
+            b"SSH-2.0-x\r\n",
+        ):
             client = await connect(port)
             await client.send(sent)
             await client.rest()
@@ -237,17 +290,24 @@ async def test_clients_that_do_not_speak_tls_leave_nothing(authority: Authority)
             await connect(port, ssl.create_default_context())
         good = await connect(port, _trusting(authority))
         await eventually(lambda: service.result().connections == 1)
-        assert service.result().connections_total <= 2  # one left only once it was through
+        # one left only once it was through
+        assert service.result().connections_total <= 2
         assert upstream.ends == []
         await good.close()
         await eventually(lambda: service.result().connections == 0)
 
 
-async def test_a_connection_within_its_handshake_does_not_hold_up_the_end(authority: Authority) -> None:
+async def test_a_connection_within_its_handshake_does_not_hold_up_the_end(
+    authority: Authority,
+) -> None:
     files = authority.issue(HOST)
     async with (
         serving() as upstream,
-        _service(upstream.url, cert_file=files[0], key_file=files[1]) as (service, port, _),
+        _service(upstream.url, cert_file=files[0], key_file=files[1]) as (
+            service,
+            port,
+            _,
+        ),
     ):
         service.config = replace(service.config, drain_seconds=PATIENCE)
         client = await connect(port)

@@ -1,11 +1,17 @@
-"""An observer without connections: bytes of both directions go in, observations and counts come out."""
+"""An observer without connections: bytes of both directions go in, observations and
+counts come out.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from vllm_specdec_exporter.per_request.grouping import Classification
 from vllm_specdec_exporter.per_request.observation import Observation
-from vllm_specdec_exporter.serve.tap.observer import ObservationContext, Observer, call_safely
+from vllm_specdec_exporter.serve.tap.observer import (
+    ObservationContext,
+    Observer,
+    call_safely,
+)
 
 
 @dataclass
@@ -18,7 +24,10 @@ class Watched:
 
     def __post_init__(self) -> None:
         self.watch = ObservationContext(
-            self.told.append, self.classification, lambda: self.now, lambda: 1e9 + self.now
+            self.told.append,
+            self.classification,
+            lambda: self.now,
+            lambda: 1e9 + self.now,
         )
         self.observer = Observer(self.watch)
 
@@ -45,11 +54,15 @@ class Watched:
     @property
     def unobserved(self) -> dict[str, int]:
         """What was not observed, by reason."""
-        return {reason: count for reason, count in self.watch.unobserved.items() if count}
+        return {
+            reason: count for reason, count in self.watch.unobserved.items() if count
+        }
 
 
 def observe(*exchanges: tuple[Iterable[bytes], Iterable[bytes]]) -> Watched:
-    """Return what is told of requests and their answers, one after the other on one connection."""
+    """Return what is told of requests and their answers, one after the other on one
+    connection.
+    """
     watched = Watched()
     for request, answer in exchanges:
         watched.client(*request)

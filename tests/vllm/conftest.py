@@ -29,14 +29,22 @@ MOST_SERVERS = 4
 
 def ngram(k: int) -> dict[str, object]:
     """Return a speculation that needs no model."""
-    return {"method": "ngram", "num_speculative_tokens": k, "prompt_lookup_max": 4, "prompt_lookup_min": 1}
+    return {
+        "method": "ngram",
+        "num_speculative_tokens": k,
+        "prompt_lookup_max": 4,
+        "prompt_lookup_min": 1,
+    }
 
 
 class Servers:
-    """Servers by what they serve: each is started when it is first asked for, and kept for who asks again."""
+    """Servers by what they serve: each is started when it is first asked for, and kept
+    for who asks again.
+    """
 
     def __init__(self, python: Path, models: Path, folder: Path) -> None:
-        self.models, self._folder = models, folder
+        self.models = models
+        self._folder = folder
         self._launcher = Launcher(python, models, folder)
         self._running: dict[str, VllmServer] = {}
 
@@ -53,11 +61,16 @@ class Servers:
         folder = self._folder / f"server-{len(list(self._folder.iterdir()))}"
         folder.mkdir()
         return VllmServer(
-            self._launcher, self.models / model, folder, speculation=speculation, arguments=arguments
+            self._launcher,
+            self.models / model,
+            folder,
+            speculation=speculation,
+            arguments=arguments,
         )
 
     def running(self, model: str, *speculations: Speculation) -> list[VllmServer]:
-        """Return a server with each of these speculations; some requests may have been made to it before.
+        """Return a server with each of these speculations; some requests may have been
+        made to it before.
 
         Where there would be too many, those that were started first end.
         """
@@ -87,14 +100,23 @@ def vllm_python() -> Path:
     # Not resolved: a venv's interpreter is a link, and the venv is where the link is.
     python = Path(os.environ.get("SPECDEC_VLLM_PYTHON") or default).absolute()
     if not python.exists():
-        pytest.fail(f"no vLLM: {python} does not exist; `make test-vllm` installs it", pytrace=False)
+        pytest.fail(
+            f"no vLLM: {python} does not exist; `make test-vllm` installs it",
+            pytrace=False,
+        )
     return python
 
 
 @pytest.fixture(scope="session")
-def servers(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+def servers(
+    vllm_python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Servers]:
     """Return the servers, with models that are freshly made."""
-    kept = Servers(vllm_python, tmp_path_factory.mktemp("models"), tmp_path_factory.mktemp("servers"))
+    kept = Servers(
+        vllm_python,
+        tmp_path_factory.mktemp("models"),
+        tmp_path_factory.mktemp("servers"),
+    )
     try:
         yield kept
     finally:
@@ -114,11 +136,21 @@ def server(servers: Servers) -> VllmServer:
 @contextlib.contextmanager
 def exporter(server: VllmServer, *flags: str) -> Iterator[RunningExporter]:
     """Run an exporter beside a server, which it is told the speculation of."""
-    told = ("--spec.config", json.dumps(server.speculation)) if server.speculation else ()
+    if server.speculation:
+        told = ("--spec.config", json.dumps(server.speculation))
+    else:
+        told = ()
     windows = [part for window in WINDOWS for part in ("--window", window)]
     with running_exporter(
-        *("--vllm.url", server.url, "--poll.interval", f"{POLL_INTERVAL}s", "--poll.timeout", "900ms"),
-        *(*windows, *told, *flags),
+        "--vllm.url",
+        server.url,
+        "--poll.interval",
+        f"{POLL_INTERVAL}s",
+        "--poll.timeout",
+        "900ms",
+        *windows,
+        *told,
+        *flags,
         fast=False,
     ) as running:
         yield running
@@ -126,22 +158,39 @@ def exporter(server: VllmServer, *flags: str) -> Iterator[RunningExporter]:
 
 @contextlib.contextmanager
 def tap(server: VllmServer, *flags: str) -> Iterator[tuple[int, RunningExporter]]:
-    """Run an exporter with a tap before the server; return the tap's port, and the exporter."""
+    """Run an exporter with a tap before the server; return the tap's port, and the
+    exporter.
+    """
     port = free_port()
-    asked = ("--tap.listen-address", f"{HOST}:{port}", "--requests.type-header", "X-Request-Type")
+    asked = (
+        "--tap.listen-address",
+        f"{HOST}:{port}",
+        "--requests.type-header",
+        "X-Request-Type",
+    )
     with exporter(server, *asked, *flags) as running:
         yield port, running
 
 
-def scrape_when(running: RunningExporter, condition: Callable[[Metrics], object]) -> Metrics:
-    """Return the first scrape for which the condition holds; fail if none does within four minutes."""
-    return running.wait_for(lambda metrics: metrics if condition(metrics) else None, within=240)  # type: ignore[return-value]
+def scrape_when(
+    running: RunningExporter, condition: Callable[[Metrics], object]
+) -> Metrics:
+    """Return the first scrape for which the condition holds; fail if none does within
+    four minutes.
+    """
+    return running.wait_for(
+        lambda metrics: metrics if condition(metrics) else None, within=240
+    )  # type: ignore[return-value]
 
 
 def total(metrics: Metrics, name: str, /, **labels: str) -> float | None:
-    """Return the sum over all series of a name that carry at least these labels; None if there is none."""
+    """Return the sum over all series of a name that carry at least these labels; None
+    if there is none.
+    """
     found = metrics.values(name, **labels)
-    return math.fsum(found.values()) if found else None
+    if found:
+        return math.fsum(found.values())
+    return None
 
 
 def by(metrics: Metrics, label: str, name: str, /, **labels: str) -> dict[str, float]:
@@ -155,7 +204,9 @@ def by(metrics: Metrics, label: str, name: str, /, **labels: str) -> dict[str, f
 
 @contextlib.contextmanager
 def watched(running: RunningExporter) -> Iterator[list[Metrics]]:
-    """Scrape an exporter four times a second for as long as the block runs: it has to answer each time."""
+    """Scrape an exporter four times a second for as long as the block runs: it has to
+    answer each time.
+    """
     scrapes: list[Metrics] = []
     end = threading.Event()
 
@@ -174,14 +225,26 @@ def watched(running: RunningExporter) -> Iterator[list[Metrics]]:
 
 # --- what was published, beside the truth
 
-# The window that holds every request of a story, and the one that holds only its last seconds.
-WHOLE, RECENT = "5m", "10s"
+# The window that holds every request of a story, and the one that holds only its last
+# seconds.
+WHOLE = "5m"
+RECENT = "10s"
 
-COUNTERS = ("drafts_total", "draft_tokens_total", "accepted_tokens_total", "generation_tokens_total")
+COUNTERS = (
+    "drafts_total",
+    "draft_tokens_total",
+    "accepted_tokens_total",
+    "generation_tokens_total",
+)
 RATES = tuple(f"{name.removesuffix('_total')}_per_second" for name in COUNTERS)
 MEASURES = (
-    *("window_drafts", "acceptance_ratio", "mean_acceptance_length", "expected_tokens_per_step"),
-    *("mean_draft_length", "coverage_ratio", "position_decay_ratio"),
+    "window_drafts",
+    "acceptance_ratio",
+    "mean_acceptance_length",
+    "expected_tokens_per_step",
+    "mean_draft_length",
+    "coverage_ratio",
+    "position_decay_ratio",
 )
 LABELLED = {
     "position_acceptance_ratio": "position",
@@ -192,7 +255,9 @@ LABELLED = {
 
 @dataclass(frozen=True)
 class Observation:
-    """What the exporter published before and after some requests, and what these add up to."""
+    """What the exporter published before and after some requests, and what these add up
+    to.
+    """
 
     before: Metrics
     scrape: Metrics
@@ -201,11 +266,16 @@ class Observation:
     def increase(self, label: str, name: str) -> dict[str, float]:
         """What the requests added to a counter, by a label."""
         before = by(self.before, label, name)
-        return {key: value - before.get(key, 0.0) for key, value in by(self.scrape, label, name).items()}
+        return {
+            key: value - before.get(key, 0.0)
+            for key, value in by(self.scrape, label, name).items()
+        }
 
 
 def wait_until_up(running: RunningExporter) -> Metrics:
-    """Let the exporter find the server, so that its windows begin before the requests do."""
+    """Let the exporter find the server, so that its windows begin before the requests
+    do.
+    """
     return scrape_when(running, is_up)
 
 
@@ -214,7 +284,9 @@ def observe(running: RunningExporter, told: list[Told], before: Metrics) -> Obse
     sums = truth(told)
 
     def complete(scrape: Metrics) -> bool:
-        """Tell whether the last token is in, which may come after the last draft where drafts are rare."""
+        """Tell whether the last token is in, which may come after the last draft where
+        drafts are rare.
+        """
         tokens, drafts = (
             (total(scrape, name) or 0) - (total(before, name) or 0)
             for name in ("generation_tokens_total", "drafts_total")

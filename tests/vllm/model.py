@@ -1,8 +1,10 @@
-"""Make the models that the real-vLLM tests serve: random ones, always with the same seed.
+"""Make the models that the real-vLLM tests serve: random ones, always with the same
+seed.
 
-Imported inside the vLLM venv, by `launch.py`. `target` is a Llama of two small layers, `deep` one of ten
-larger layers, of which all but the first say little; `draft-<noise>` and `deep-draft-<noise>` (its first
-layer alone) are drafters with noise on each weight matrix.
+Imported inside the vLLM venv, by `launch.py`. `target` is a Llama of two small layers,
+`deep` one of ten larger layers, of which all but the first say little; `draft-<noise>`
+and `deep-draft-<noise>` (its first layer alone) are drafters with noise on each weight
+matrix.
 """
 
 from pathlib import Path
@@ -22,7 +24,8 @@ from transformers import (  # type: ignore[import-not-found]
 )
 
 SEED = 20260801
-# Noise as a share of a matrix's standard deviation: about 0.6 of the drafts' tokens are accepted.
+# Noise as a share of a matrix's standard deviation: about 0.6 of the drafts' tokens are
+# accepted.
 DRAFT_NOISE = (0.02,)
 # A good drafter of the deep target, and a poor one.
 DEEP_DRAFT_NOISE = (0.0, 0.4)
@@ -59,9 +62,16 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def make_llama(
-    tokenizer: PreTrainedTokenizerFast, hidden: int, intermediate: int, layers: int, heads: int
+    tokenizer: PreTrainedTokenizerFast,
+    hidden: int,
+    intermediate: int,
+    layers: int,
+    heads: int,
 ) -> LlamaForCausalLM:
-    """Make a random model. Its head size is 64, because vLLM's CPU attention has no smaller kernel."""
+    """Make a random model.
+
+    Its head size is 64, because vLLM's CPU attention has no smaller kernel.
+    """
     torch.manual_seed(SEED)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -77,17 +87,23 @@ def make_llama(
     return LlamaForCausalLM(config).to(torch.bfloat16)
 
 
-def make_deep(tokenizer: PreTrainedTokenizerFast) -> tuple[LlamaForCausalLM, LlamaForCausalLM]:
+def make_deep(
+    tokenizer: PreTrainedTokenizerFast,
+) -> tuple[LlamaForCausalLM, LlamaForCausalLM]:
     """Make the deep target, and its first layer as a model of its own."""
     target = make_llama(tokenizer, 512, 1536, DEEP_LAYERS, 8)
     with torch.no_grad():
         for layer in target.model.layers[1:]:
             layer.self_attn.o_proj.weight.mul_(DEEP_SHARE)
             layer.mlp.down_proj.weight.mul_(DEEP_SHARE)
-    draft = LlamaForCausalLM(LlamaConfig(**{**target.config.to_dict(), "num_hidden_layers": 1}))
+    draft = LlamaForCausalLM(
+        LlamaConfig(**{**target.config.to_dict(), "num_hidden_layers": 1})
+    )
     draft = draft.to(torch.bfloat16)
     wanted = draft.state_dict()
-    draft.load_state_dict({name: value for name, value in target.state_dict().items() if name in wanted})
+    draft.load_state_dict(
+        {name: value for name, value in target.state_dict().items() if name in wanted}
+    )
     return target, draft
 
 
@@ -114,7 +130,10 @@ def make_models(directory: Path) -> None:
     named |= {f"draft-{noise}": make_draft(target, noise) for noise in DRAFT_NOISE}
     deep, first_layer = make_deep(tokenizer)
     named["deep"] = deep
-    named |= {f"deep-draft-{noise}": make_draft(first_layer, noise) for noise in DEEP_DRAFT_NOISE}
+    named |= {
+        f"deep-draft-{noise}": make_draft(first_layer, noise)
+        for noise in DEEP_DRAFT_NOISE
+    }
     for name, model in named.items():
         model.save_pretrained(directory / name)
         tokenizer.save_pretrained(directory / name)

@@ -1,7 +1,9 @@
-"""A real vLLM server as a subprocess, requests to it, and the truth that its answers carry.
+"""A real vLLM server as a subprocess, requests to it, and the truth that its answers
+carry.
 
-The truth is the record of each request in its answer (`--per-request-spec-decode-metrics detailed`), which
-vLLM keeps beside the counters of `/metrics` and not through them.
+The truth is the record of each request in its answer
+(`--per-request-spec-decode-metrics detailed`), which vLLM keeps beside the counters of
+`/metrics` and not through them.
 """
 
 import contextlib
@@ -48,29 +50,40 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
-    # Without this plugin the sampler of 0.32 reads temperatures from memory that nobody has written.
+    # Without this plugin the sampler of 0.32 reads temperatures from memory that nobody
+    # has written.
     "PYTHONPATH": str(Path(__file__).with_name("plugin")),
-    # vLLM's own summary lines come every 10 s by default, which the tests would have to wait for.
+    # vLLM's own summary lines come every 10 s by default, which the tests would have to
+    # wait for.
     "VLLM_LOG_STATS_INTERVAL": str(LOG_INTERVAL),
 }
 
-# Text that repeats itself, so that looking the last tokens up in the prompt finds a continuation.
+# Text that repeats itself, so that looking the last tokens up in the prompt finds a
+# continuation.
 REPETITIVE_PROMPTS = (
     "def add(left, right):\n    return left + right\n\n" * 6,
     "for index in range(10):\n    print(index, add(index, index))\n" * 6,
     "The quick brown fox jumps over the lazy dog. " * 8,
-    "| Paris | France | Seine | 2102650 |\n| London | England | Thames | 8799800 |\n" * 3,
+    "| Paris | France | Seine | 2102650 |\n| London | England | Thames | 8799800 |\n"
+    * 3,
     '{"name": "request", "prompt": "hello", "max_tokens": 64}\n' * 5,
-    "On Monday it rained. On Tuesday the sun shone. On Wednesday the wind took the hat. " * 4,
+    (
+        "On Monday it rained. On Tuesday the sun shone. On Wednesday the wind took the "
+        "hat. "
+    )
+    * 4,
 )
 
 LOG_LINE = re.compile(
-    r"SpecDecoding metrics: .*?Accepted: (?P<accepted>\d+) tokens, Drafted: (?P<drafted>\d+) tokens"
+    r"SpecDecoding metrics: .*?Accepted: (?P<accepted>\d+) tokens, Drafted: "
+    r"(?P<drafted>\d+) tokens"
 )
 
 
 class ServerError(RuntimeError):
-    """The server did not start, or answered a request with something else than an answer."""
+    """The server did not start, or answered a request with something else than an
+    answer.
+    """
 
 
 class Launcher:
@@ -78,10 +91,17 @@ class Launcher:
 
     def __init__(self, python: Path, models: Path, folder: Path) -> None:
         foreign = ("VLLM_", "PROMETHEUS_", "PYTHON", "PYTEST_")
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(foreign)
+        }
         self._log_file = folder / "launcher.log"
-        # For sockets, which servers leave behind, and whose paths must be short. What is compiled is kept.
-        self._scratch = tempfile.TemporaryDirectory(prefix="vllm-", ignore_cleanup_errors=True)
+        # For sockets, which servers leave behind, and whose paths must be short. What
+        # is compiled is kept.
+        self._scratch = tempfile.TemporaryDirectory(
+            prefix="vllm-", ignore_cleanup_errors=True
+        )
         compiled = f"{tempfile.gettempdir()}/torchinductor_{getpass.getuser()}"
         places = {"TMPDIR": self._scratch.name, "TORCHINDUCTOR_CACHE_DIR": compiled}
         with self._log_file.open("wb") as log:
@@ -114,8 +134,8 @@ class Launcher:
 class VllmServer:
     """One vLLM server: started, waited for and stopped, with all of its processes.
 
-    The port stays the same over a restart, as it does for a container that is restarted in place.
-    Each life writes a log file of its own into `directory`.
+    The port stays the same over a restart, as it does for a container that is restarted
+    in place. Each life writes a log file of its own into `directory`.
     """
 
     def __init__(
@@ -151,16 +171,27 @@ class VllmServer:
         self.stop()
 
     def start(self) -> None:
-        """Start the processes and return at once; the port refuses until the model is loaded."""
+        """Start the processes and return at once; the port refuses until the model is
+        loaded.
+        """
         assert self._process is None, "the server is already running"
         self._directory.mkdir(parents=True, exist_ok=True)
         self._log_file = self._directory / f"vllm-{next(self._lives)}.log"
-        # `serve` has the defaults of deployments: with two engines it starts two API servers.
+        # `serve` has the defaults of deployments: with two engines it starts two API
+        # servers.
         command = ["serve", str(self._model), "--served-model-name", MODEL_NAME]
         command += ["--host", HOST, "--port", str(self.port)]
-        # Without AVX-512, bfloat16 is multiplied one token at a time, so verification is not cheaper than
-        # generation; and each kind of processor rounds it differently and accepts other drafts.
-        command += ["--dtype", "float32", "--enforce-eager", "--max-model-len", "1024", *self._arguments]
+        # Without AVX-512, bfloat16 is multiplied one token at a time, so verification
+        # is not cheaper than generation; and each kind of processor rounds it
+        # differently and accepts other drafts.
+        command += [
+            "--dtype",
+            "float32",
+            "--enforce-eager",
+            "--max-model-len",
+            "1024",
+            *self._arguments,
+        ]
         if self.speculation is not None:
             command += ["--speculative-config", json.dumps(self.speculation)]
             # Without speculation the server refuses this flag.
@@ -168,18 +199,25 @@ class VllmServer:
         self._process = self._launcher.start(command, self._log_file)
 
     def wait_until_ready(self) -> None:
-        """Wait for `/health`; fail with the end of the log if the server dies or is too slow."""
+        """Wait for `/health`; fail with the end of the log if the server dies or is too
+        slow.
+        """
         deadline = time.monotonic() + READY_TIMEOUT
         while not answers(f"{self.url}/health"):
             ended = self._process is None or not _lives(self._process)
             if ended or time.monotonic() > deadline:
                 tail = "\n".join(self._log().splitlines()[-40:])
-                raise ServerError(f"vLLM {'ended while it started' if ended else 'is not ready'}:\n{tail}")
+                raise ServerError(
+                    "vLLM "
+                    f"{'ended while it started' if ended else 'is not ready'}:\n"
+                    f"{tail}"
+                )
             time.sleep(0.25)
 
     def stop(self) -> None:
         """Stop all processes of the server: politely at first, then not."""
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         if process is None:
             return
         _signal_group(process, signal.SIGTERM)
@@ -190,7 +228,9 @@ class VllmServer:
         eventually(lambda: not _lives(process), STOP_TIMEOUT)
 
     def restart(self, speculation: Speculation) -> None:
-        """Replace the server by one with another speculation on the same port; return at once."""
+        """Replace the server by one with another speculation on the same port; return
+        at once.
+        """
         self.stop()
         self.speculation = speculation
         self.start()
@@ -204,19 +244,25 @@ class VllmServer:
         return self._get("/metrics")
 
     def logged(self) -> tuple[int, int]:
-        """Return accepted and drafted tokens, summed over the log's `SpecDecoding metrics` lines.
+        """Return accepted and drafted tokens, summed over the log's `SpecDecoding
+        metrics` lines.
 
-        The lines of the present life only, each over the interval since the line before it.
+        The lines of the present life only, each over the interval since the line before
+        it.
         """
         lines = list(LOG_LINE.finditer(self._log()))
-        return sum(int(one["accepted"]) for one in lines), sum(int(one["drafted"]) for one in lines)
+        return sum(int(one["accepted"]) for one in lines), sum(
+            int(one["drafted"]) for one in lines
+        )
 
     def polls(self) -> int:
         """Return how often the server was asked for its metrics in this life."""
         return self._log().count("GET /metrics")
 
     def wait_until_watched(self, process: subprocess.Popen[str], before: int) -> None:
-        """Wait until it has answered two polls more: the look before the watch, and its first sample."""
+        """Wait until it has answered two polls more: the look before the watch, and its
+        first sample.
+        """
 
         def watched() -> bool:
             assert process.poll() is None, process.communicate()
@@ -229,7 +275,9 @@ class VllmServer:
             return str(answer.read().decode())
 
     def _log(self) -> str:
-        return self._log_file.read_text(errors="replace") if self._log_file.exists() else ""
+        if self._log_file.exists():
+            return self._log_file.read_text(errors="replace")
+        return ""
 
 
 def _lives(process: int) -> bool:
@@ -253,7 +301,8 @@ class Ask:
     kind: str = ""  # what the client calls its type, in a header; empty for none
     api: str = "completions"
     stream: bool = True
-    include_usage: bool = True  # whether the last event of a stream is to carry usage and speculation
+    #: Whether the last event of a stream is to carry usage and speculation.
+    include_usage: bool = True
     choices: int = 1
     seed: int = 0
     max_tokens: int = 48
@@ -281,7 +330,9 @@ class Ask:
 
     @property
     def path(self) -> str:
-        return "/v1/chat/completions" if self.api == "chat" else "/v1/completions"
+        if self.api == "chat":
+            return "/v1/chat/completions"
+        return "/v1/completions"
 
 
 @dataclass(frozen=True)
@@ -289,17 +340,22 @@ class Told:
     """What the client of a finished request was told."""
 
     ask: Ask
-    record: dict[str, Any] | None  # vLLM's, of the speculation; `None` if the server has none, see `truth`
+    #: VLLM's, of the speculation; `None` if the server has none, see `truth`.
+    record: dict[str, Any] | None
     tokens: int | None  # how many were generated, if the answer says so
     ttft: float | None = None  # seconds until the first token of a stream
     decode_seconds: float = 0.0  # between the first and the last token of a stream
 
     @property
     def ratio(self) -> float | None:
-        """The share of the drafted tokens that was accepted; `None` where none was drafted."""
+        """The share of the drafted tokens that was accepted; `None` where none was
+        drafted.
+        """
         if not self.record or not self.record["num_draft_tokens"]:
             return None
-        return float(self.record["num_accepted_draft_tokens"] / self.record["num_draft_tokens"])
+        return float(
+            self.record["num_accepted_draft_tokens"] / self.record["num_draft_tokens"]
+        )
 
     @property
     def per_token(self) -> float:
@@ -311,16 +367,21 @@ class Told:
 def send(port: int, ask: Ask) -> Told:
     """Make a request, and read from the answer what it tells."""
     connection = http.client.HTTPConnection(HOST, port, timeout=REQUEST_TIMEOUT)
-    headers = {"Content-Type": "application/json"} | ({"X-Request-Type": ask.kind} if ask.kind else {})
+    headers = {"Content-Type": "application/json"} | (
+        {"X-Request-Type": ask.kind} if ask.kind else {}
+    )
     try:
         started = time.monotonic()
         connection.request("POST", ask.path, ask.body(), headers=headers)
         answer = connection.getresponse()
         if answer.status != 200:
-            raise ServerError(f"{ask.path} answered {answer.status}: {answer.read(2000)!r}")
+            raise ServerError(
+                f"{ask.path} answered {answer.status}: {answer.read(2000)!r}"
+            )
         if not ask.stream:
             return _told(ask, json.loads(answer.read()))
-        times, last = [], {}
+        times = []
+        last = {}
         for line in answer:
             if not line.startswith(b"data: {"):
                 continue
@@ -329,7 +390,8 @@ def send(port: int, ask: Ask) -> Told:
                 raise ServerError(f"the stream failed: {last['error']}")
             # A chat stream opens with an event that carries no token yet.
             if any("role" not in choice.get("delta", {}) for choice in last["choices"]):
-                times.append(time.monotonic())  # also without text: a token may end within a character
+                # also without text: a token may end within a character
+                times.append(time.monotonic())
         return _told(ask, last, times[0] - started, times[-1] - times[0])
     finally:
         connection.close()
@@ -337,16 +399,23 @@ def send(port: int, ask: Ask) -> Told:
 
 def _told(ask: Ask, document: dict[str, Any], *more: Any) -> Told:
     record = (document.get("metrics") or {}).get("speculative_decoding")
-    return Told(ask, record, (document.get("usage") or {}).get("completion_tokens"), *more)
+    return Told(
+        ask, record, (document.get("usage") or {}).get("completion_tokens"), *more
+    )
 
 
 def send_all(
-    port: int, asks: Sequence[Ask], concurrency: int = 3, stop: threading.Event | None = None
+    port: int,
+    asks: Sequence[Ask],
+    concurrency: int = 3,
+    stop: threading.Event | None = None,
 ) -> list[Told]:
     """Make requests, `concurrency` at a time; none any more once `stop` is set."""
 
     def one(ask: Ask) -> Told | None:
-        return None if stop is not None and stop.is_set() else send(port, ask)
+        if stop is not None and stop.is_set():
+            return None
+        return send(port, ask)
 
     with ThreadPoolExecutor(concurrency) as pool:
         return [told for told in pool.map(one, asks) if told is not None]
@@ -361,9 +430,13 @@ def drive(
     stop: threading.Event | None = None,
     **ask: Any,
 ) -> list[Told]:
-    """Make requests, each with prompt and seed by its number, and return what their clients were told."""
+    """Make requests, each with prompt and seed by its number, and return what their
+    clients were told.
+    """
     ask = {"max_tokens": 80, **ask}
-    asks = [Ask(prompts[index % len(prompts)], seed=index, **ask) for index in range(number)]
+    asks = [
+        Ask(prompts[index % len(prompts)], seed=index, **ask) for index in range(number)
+    ]
     return send_all(server.port, asks, concurrency, stop)
 
 
@@ -372,7 +445,9 @@ def drive(
 
 @dataclass(frozen=True)
 class Truth:
-    """What a set of requests adds up to; `accepted_per_draft[j]`: drafts of which j tokens were accepted."""
+    """What a set of requests adds up to; `accepted_per_draft[j]`: drafts of which j
+    tokens were accepted.
+    """
 
     completion_tokens: int
     drafts: int
@@ -387,10 +462,11 @@ class Truth:
 
 
 def truth(told: Iterable[Told]) -> Truth:
-    """Add the records up: the sums equal the server's counters, with tokens accepted behind a request's end.
+    """Add the records up: the sums equal the server's counters, with tokens accepted
+    behind a request's end.
 
-    vLLM counts, but gives no record to, requests that end at a stop string, have several choices, or whose
-    client went away.
+    vLLM counts, but gives no record to, requests that end at a stop string, have
+    several choices, or whose client went away.
     """
     told = list(told)
     records = [one.record for one in told if one.record is not None]
@@ -401,9 +477,13 @@ def truth(told: Iterable[Told]) -> Truth:
         steps = record.get("per_step_accepted") or ()
         drafted = sum(record.get("per_step_drafted") or ())
         for accepted, drafts in enumerate(record["acceptance_histogram"]):
-            assert steps.count(accepted) == drafts, f"a record contradicts itself: {record}"
+            assert steps.count(accepted) == drafts, (
+                f"a record contradicts itself: {record}"
+            )
             per_draft[accepted] += drafts
-        assert drafted == record["num_draft_tokens"], f"a record contradicts itself: {record}"
+        assert drafted == record["num_draft_tokens"], (
+            f"a record contradicts itself: {record}"
+        )
     return Truth(
         sum(one.tokens or 0 for one in told),
         sum(record["num_spec_steps"] for record in records),

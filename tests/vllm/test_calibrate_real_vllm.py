@@ -1,8 +1,10 @@
-"""`calibrate` beside a real vLLM: the calibrated speedup against clients' clocks, on other prompts.
+"""`calibrate` beside a real vLLM: the calibrated speedup against clients' clocks, on
+other prompts.
 
-On a busy machine it may refuse the measurements. That is an outcome too: it is right where the clients' own
-clocks scatter. Where they do not, the machine may have been busy only while `calibrate` ran: the test then
-measures more often, as the refusal says, and fails where that is refused too.
+On a busy machine it may refuse the measurements. That is an outcome too: it is right
+where the clients' own clocks scatter. Where they do not, the machine may have been busy
+only while `calibrate` ran: the test then measures more often, as the refusal says, and
+fails where that is refused too.
 """
 
 import json
@@ -43,8 +45,9 @@ class Case:
     tokens: int
 
 
-#: The second is the target itself, and drafts greedily, so at this temperature it is often wrong. A step
-#: still emits some 1.7 tokens, which looks beneficial where drafting is taken for free.
+#: The second is the target itself, and drafts greedily, so at this temperature it is
+#: often wrong. A step still emits some 1.7 tokens, which looks beneficial where
+#: drafting is taken for free.
 DRAFTERS = {
     "good": Case("deep-draft-0.0", 4, 0.0, 24),
     "as-large-as-its-target": Case("deep", 2, 0.1, 16),
@@ -52,11 +55,13 @@ DRAFTERS = {
 ROUNDS = 4
 #: How often `calibrate` measures, the next where it refused and the clocks were quiet.
 REPEATS = (3, 9, 9)
-#: Scatter of clients' speedups, as a logarithm, up to which `calibrate` must give a profile.
+#: Scatter of clients' speedups, as a logarithm, up to which `calibrate` must give a
+#: profile.
 QUIET = 0.05
 #: What it says of measurements that give no profile, with exit code 1.
 REFUSALS = (
-    r"cannot carry|does not rise with|rises more steeply|times as long as steps without|% only;|no line"
+    r"cannot carry|does not rise with|rises more steeply|times as long as steps "
+    r"without|% only;|no line"
 )
 #: Prompts that `calibrate` does not send.
 PROMPTS = REPETITIVE_PROMPTS[2:4]
@@ -69,7 +74,8 @@ class Round:
     speedup: float
     told: list[Told]  # with speculation
     plain_batch: float  # requests in a batch without speculation
-    drafting_batch: float  # with it; less where requests with more accepted tokens end before others
+    #: With it; less where requests with more accepted tokens end before others.
+    drafting_batch: float
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,9 @@ class Clocked:
     rounds: list[Round]
 
     def median(self, name: str) -> float:
-        """Return that of a field: the speed of a shared processor changes from second to second."""
+        """Return that of a field: the speed of a shared processor changes from second
+        to second.
+        """
         return statistics.median(getattr(one, name) for one in self.rounds)
 
     @property
@@ -90,7 +98,9 @@ class Clocked:
 
 @dataclass(frozen=True)
 class Trial:
-    """A server with speculation, its profile unless that was refused, and by batch size what clients saw."""
+    """A server with speculation, its profile unless that was refused, and by batch size
+    what clients saw.
+    """
 
     server: VllmServer
     file: Path
@@ -100,7 +110,9 @@ class Trial:
 
     @property
     def noise(self) -> float:
-        """The largest scatter of the clients' clocks: what keeps the machine busy slows any batch size."""
+        """The largest scatter of the clients' clocks: what keeps the machine busy slows
+        any batch size.
+        """
         return max(one.scatter for one in self.clocked.values())
 
     @property
@@ -109,9 +121,13 @@ class Trial:
         return 3 * 1.25 * self.noise / ROUNDS**0.5
 
 
-def clock(plain: VllmServer, drafting: VllmServer, batch: int, case: Case, number: int) -> Round:
+def clock(
+    plain: VllmServer, drafting: VllmServer, batch: int, case: Case, number: int
+) -> Round:
     """Send the same requests to both servers in turn."""
-    means, told, busy = [], [], []
+    means = []
+    told = []
+    busy = []
     for server in (plain, drafting):
         begun = time.monotonic()
         told = drive(
@@ -124,16 +140,38 @@ def clock(plain: VllmServer, drafting: VllmServer, batch: int, case: Case, numbe
         )
         took = time.monotonic() - begun
         means.append(statistics.mean(one.per_token for one in told))
-        busy.append(max(1.0, sum((one.ttft or 0.0) + one.decode_seconds for one in told) / took))
+        busy.append(
+            max(1.0, sum((one.ttft or 0.0) + one.decode_seconds for one in told) / took)
+        )
     return Round(means[0] / means[1], told, *busy)
 
 
-def tried(plain: VllmServer, drafting: VllmServer, case: Case, file: Path, repeats: int) -> Trial:
+def tried(
+    plain: VllmServer, drafting: VllmServer, case: Case, file: Path, repeats: int
+) -> Trial:
     """Calibrate at batches of 1 and 4, then measure on other prompts."""
     done = run(
-        *("calibrate", drafting.url, "--plain-url", plain.url, "--method", "draft_model"),
-        *("--temperature", str(case.temperature), "--max-tokens", "24", "--prompts", "code"),
-        *("--concurrency", "1,4", "--context", "0", "--repeats", str(repeats), "--out", str(file), "--quiet"),
+        "calibrate",
+        drafting.url,
+        "--plain-url",
+        plain.url,
+        "--method",
+        "draft_model",
+        "--temperature",
+        str(case.temperature),
+        "--max-tokens",
+        "24",
+        "--prompts",
+        "code",
+        "--concurrency",
+        "1,4",
+        "--context",
+        "0",
+        "--repeats",
+        str(repeats),
+        "--out",
+        str(file),
+        "--quiet",
         within=300,
     )
     assert (done.code, file.exists()) in ((0, True), (1, False)), done.err
@@ -150,7 +188,9 @@ def tried(plain: VllmServer, drafting: VllmServer, case: Case, file: Path, repea
 
 
 @pytest.fixture(scope="module")
-def trials(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trial]:
+def trials(
+    servers: Servers, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Trial]:
     """Calibrate each drafter."""
     drafters = [servers.drafter(case.model, case.k) for case in DRAFTERS.values()]
     plain, *others = servers.running("deep", None, *drafters)
@@ -169,8 +209,12 @@ def trials(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
-def test_calibrated_speedup_is_the_one_that_clients_see(trials: dict[str, Trial], name: str) -> None:
-    """At every batch size within the profile's own uncertainty, beyond what the clocks leave open."""
+def test_calibrated_speedup_is_the_one_that_clients_see(
+    trials: dict[str, Trial], name: str
+) -> None:
+    """At every batch size within the profile's own uncertainty, beyond what the clocks
+    leave open.
+    """
     trial = trials[name]
     if trial.profile is None:
         return
@@ -179,7 +223,8 @@ def test_calibrated_speedup_is_the_one_that_clients_see(trials: dict[str, Trial]
     for batch, clocked in trial.clocked.items():
         told = [one for each in clocked.rounds for one in each.told]
         sums = truth(told)
-        # What clients got: tokens accepted beyond the end of a request are not among them.
+        # What clients got: tokens accepted beyond the end of a request are not among
+        # them.
         length = (sums.completion_tokens - len(told)) / sums.drafts
         k = sums.draft_tokens / sums.drafts
         plain, _ = trial.profile.times(k, clocked.median("plain_batch"))
@@ -194,7 +239,8 @@ def test_calibrated_speedup_is_the_one_that_clients_see(trials: dict[str, Trial]
 def test_drafter_as_large_as_its_target_is_unknown_and_harmful_once_calibrated(
     trials: dict[str, Trial],
 ) -> None:
-    """With --spec.config alone the payoff is unknown; after `calibrate` it is harmful, as clients see it.
+    """With --spec.config alone the payoff is unknown; after `calibrate` it is harmful,
+    as clients see it.
 
     Where the uncertainty of the profile leaves that open, it is likely harmful.
     """
@@ -205,11 +251,20 @@ def test_drafter_as_large_as_its_target_is_unknown_and_harmful_once_calibrated(
         return
     certain = largest * (1 + trial.profile.uncertainty) ** 2 < 1
     # The name says nothing of its size.
-    config = json.dumps({"method": "draft_model", "model": "some/draft", "num_speculative_tokens": 2})
+    config = json.dumps(
+        {"method": "draft_model", "model": "some/draft", "num_speculative_tokens": 2}
+    )
     with ThreadPoolExecutor(3) as pool:
         stop = threading.Event()
         temperature = DRAFTERS["as-large-as-its-target"].temperature
-        load = pool.submit(drive, trial.server, 10_000, concurrency=2, temperature=temperature, stop=stop)
+        load = pool.submit(
+            drive,
+            trial.server,
+            10_000,
+            concurrency=2,
+            temperature=temperature,
+            stop=stop,
+        )
         checks = [
             pool.submit(check, trial.server, "--spec.config", config, *flags)
             for flags in ((), ("--cost.file", str(trial.file)))
@@ -226,7 +281,16 @@ def test_drafter_as_large_as_its_target_is_unknown_and_harmful_once_calibrated(
 
 def check(server: VllmServer, *flags: str) -> dict[str, Any]:
     """Return the payoff by `check`."""
-    outcome = run("check", server.url, "--for", "8s", "--json", "--threshold", "minimum_drafts=20", *flags)
+    outcome = run(
+        "check",
+        server.url,
+        "--for",
+        "8s",
+        "--json",
+        "--threshold",
+        "minimum_drafts=20",
+        *flags,
+    )
     (engine,) = json.loads(outcome.out)["targets"][0]["engines"]
     payoff: dict[str, Any] = engine["payoff"]
     return payoff

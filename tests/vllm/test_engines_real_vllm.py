@@ -4,34 +4,61 @@ import pytest
 
 from support.exporter import Metrics
 
-from .conftest import COUNTERS, WHOLE, Servers, by, exporter, ngram, observe, wait_until_up
+from .conftest import (
+    COUNTERS,
+    WHOLE,
+    Servers,
+    by,
+    exporter,
+    ngram,
+    observe,
+    wait_until_up,
+)
 from .server import drive
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 
 def test_engines_are_apart_and_add_up_to_the_records(servers: Servers) -> None:
-    """Each has vLLM's own counters and measures of its own; together they are what the requests recorded."""
+    """Each has vLLM's own counters and measures of its own; together they are what the
+    requests recorded.
+    """
     server = servers.new("target", ngram(3), "--data-parallel-size", "2")
     with server, exporter(server) as running:
         before = wait_until_up(running)
         observation = observe(running, drive(server, 16), before)
         upstream = Metrics(server.metrics())
-    scrape, sums = observation.scrape, observation.truth
+    scrape = observation.scrape
+    sums = observation.truth
     assert by(scrape, "engine", "num_speculative_tokens") == {"0": 3, "1": 3}
     published = {name: by(scrape, "engine", name) for name in COUNTERS}
     assert published == {
-        name: by(upstream, "engine", f"vllm:{'' if name.startswith('gen') else 'spec_decode_num_'}{name}")
+        name: by(
+            upstream,
+            "engine",
+            f"vllm:{'' if name.startswith('gen') else 'spec_decode_num_'}{name}",
+        )
         for name in COUNTERS
     }
     assert [sum(values.values()) for values in published.values()] == [
-        *(sums.drafts, sums.draft_tokens, sums.accepted_tokens, sums.completion_tokens)
+        sums.drafts,
+        sums.draft_tokens,
+        sums.accepted_tokens,
+        sums.completion_tokens,
     ]
     positions = by(scrape, "position", "accepted_tokens_per_position_total")
-    assert positions == {str(n): accepted for n, accepted in enumerate(sums.accepted_per_position)}
+    assert positions == {
+        str(n): accepted for n, accepted in enumerate(sums.accepted_per_position)
+    }
     for engine in ("0", "1"):
-        drafts, drafted, accepted, generated = (published[name][engine] for name in COUNTERS)
+        drafts, drafted, accepted, generated = (
+            published[name][engine] for name in COUNTERS
+        )
         assert min(drafts, drafted, accepted, generated) > 0
         own = {"engine": engine, "window": WHOLE}
-        assert scrape.value("acceptance_ratio", **own) == pytest.approx(accepted / drafted, rel=1e-9)
-        assert scrape.value("mean_acceptance_length", **own) == pytest.approx(1 + accepted / drafts, rel=1e-9)
+        assert scrape.value("acceptance_ratio", **own) == pytest.approx(
+            accepted / drafted, rel=1e-9
+        )
+        assert scrape.value("mean_acceptance_length", **own) == pytest.approx(
+            1 + accepted / drafts, rel=1e-9
+        )

@@ -1,4 +1,6 @@
-"""Payoff and advice beside a real vLLM: drafters of known worth, and a baseline that clients can check."""
+"""Payoff and advice beside a real vLLM: drafters of known worth, and a baseline that
+clients can check.
+"""
 
 import signal
 import statistics
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.programs import COMMAND, clean_environment, eventually
-from vllm_specdec_exporter.serve.configuration import load_baseline as load
+from vllm_specdec_exporter.settings.configuration import load_baseline as load
 
 from .conftest import (
     LABELLED,
@@ -30,10 +32,16 @@ pytestmark = [pytest.mark.vllm, pytest.mark.clock, pytest.mark.timeout(900)]
 
 K = 4
 DRAFTERS = {"good": 0.0, "poor": 0.4}
-# How many requests it takes for enough drafts, and of how many tokens: a good drafter needs fewer drafts.
+# How many requests it takes for enough drafts, and of how many tokens: a good drafter
+# needs fewer drafts.
 REQUESTS = {"good": (8, 72), "poor": (8, 24)}
 # A minute of a tiny server's life is little: less than in production must do.
-THRESHOLDS = ("--threshold", "advice_minimum_drafts=100", "--threshold", "measurement_minimum_requests=8")
+THRESHOLDS = (
+    "--threshold",
+    "advice_minimum_drafts=100",
+    "--threshold",
+    "measurement_minimum_requests=8",
+)
 WINDOW = "5m"
 
 
@@ -51,7 +59,9 @@ class Trial:
 
 @dataclass(frozen=True)
 class Story:
-    """What happened, in order: no speculation, recorded as the baseline; then two drafters in turn."""
+    """What happened, in order: no speculation, recorded as the baseline; then two
+    drafters in turn.
+    """
 
     baseline_file: Path
     baseline_output: str
@@ -61,7 +71,9 @@ class Story:
 
 
 def traffic(server: VllmServer, number: int, tokens: int) -> list[Told]:
-    """Send requests one after another, so that load, and what it does to the clock, is always the same."""
+    """Send requests one after another, so that load, and what it does to the clock, is
+    always the same.
+    """
     return drive(server, number, concurrency=1, max_tokens=tokens)
 
 
@@ -82,7 +94,9 @@ def story(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Story:
 
 
 def record(server: VllmServer, file: Path) -> tuple[list[Told], str]:
-    """Run the baseline command around some traffic, as a user does; return the requests and its output."""
+    """Run the baseline command around some traffic, as a user does; return the requests
+    and its output.
+    """
     before = server.polls()
     process = subprocess.Popen(
         [COMMAND, "baseline", server.url, "--interval", "500ms", "--out", file],
@@ -105,7 +119,9 @@ def record(server: VllmServer, file: Path) -> tuple[list[Told], str]:
 
 def watch(server: VllmServer, baseline: Path, requests: int, tokens: int) -> Trial:
     """Send requests past an exporter that knows the baseline."""
-    with exporter(server, "--baseline.file", str(baseline), "--log.interval", "0s", *THRESHOLDS) as running:
+    with exporter(
+        server, "--baseline.file", str(baseline), "--log.interval", "0s", *THRESHOLDS
+    ) as running:
         scrape_when(running, lambda scrape: scrape.value("up") == 1)
         told = traffic(server, requests, tokens)
         drafts = truth(told).drafts
@@ -113,7 +129,8 @@ def watch(server: VllmServer, baseline: Path, requests: int, tokens: int) -> Tri
         def is_counted() -> bool:
             windows = running.snapshot()["targets"][0]["engines"][0]["windows"]
             return any(
-                (window["drafts"] or 0) >= drafts and (window["measured"]["requests"] or 0) >= requests
+                (window["drafts"] or 0) >= drafts
+                and (window["measured"]["requests"] or 0) >= requests
                 for window in windows
                 if window["window"] == WINDOW
             )
@@ -123,57 +140,86 @@ def watch(server: VllmServer, baseline: Path, requests: int, tokens: int) -> Tri
 
 
 def per_token(told: list[Told]) -> float:
-    """Return the mean time per output token over requests, as the clients' clocks have it."""
+    """Return the mean time per output token over requests, as the clients' clocks have
+    it.
+    """
     return statistics.mean(one.per_token for one in told)
 
 
 def test_the_baseline_is_what_the_clients_saw(story: Story) -> None:
-    """Time per output token without speculation, by the server's histogram and by the clients' clocks."""
+    """Time per output token without speculation, by the server's histogram and by the
+    clients' clocks.
+    """
     baseline = load(str(story.baseline_file))
-    histograms = [h for b in baseline.buckets if (h := b.latencies.time_per_output_token)]
+    histograms = [
+        h for b in baseline.buckets if (h := b.latencies.time_per_output_token)
+    ]
     requests = sum(h.count for h in histograms)
     assert baseline.model_name == "tiny-llama"
     assert requests == len(story.plain)
-    assert sum(h.sum for h in histograms) / requests == pytest.approx(per_token(story.plain), rel=0.05)
+    assert sum(h.sum for h in histograms) / requests == pytest.approx(
+        per_token(story.plain), rel=0.05
+    )
     assert "without speculation" in story.baseline_output
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
-def test_payoff_goes_by_the_speedup_that_the_clients_saw(story: Story, drafter: str) -> None:
-    """Their time per output token without speculation over that with it, within 5 %; no estimate counts."""
+def test_payoff_goes_by_the_speedup_that_the_clients_saw(
+    story: Story, drafter: str
+) -> None:
+    """Their time per output token without speculation over that with it, within 5 %; no
+    estimate counts.
+    """
     trial = story.trials[drafter]
-    measured, payoff = trial.window["measured"], trial.engine["payoff"]
+    measured = trial.window["measured"]
+    payoff = trial.engine["payoff"]
     speedup = measured["speedup"]
-    assert speedup == pytest.approx(per_token(story.plain) / per_token(trial.told), rel=0.05)
+    assert speedup == pytest.approx(
+        per_token(story.plain) / per_token(trial.told), rel=0.05
+    )
     assert measured["requests"] == len(trial.told)
     assert payoff["basis"] == "measured"
     assert payoff["speedup_low"] <= speedup <= payoff["speedup_high"]
     if payoff["speedup_low"] <= 1 <= payoff["speedup_high"]:
         assert payoff["verdict"] == "unknown"
         return
-    verdict = "harmful" if speedup < 1 else "marginal" if speedup <= 1.2 else "beneficial"
+    if speedup < 1:
+        verdict = "harmful"
+    elif speedup <= 1.2:
+        verdict = "marginal"
+    else:
+        verdict = "beneficial"
     assert (payoff["speedup"], payoff["verdict"]) == (speedup, verdict)
 
 
 def test_a_good_drafter_gains_far_more_than_a_poor_one(story: Story) -> None:
-    """A tenth of the target's work for four tokens, of which three in four are accepted, or nearly none.
+    """A tenth of the target's work for four tokens, of which three in four are
+    accepted, or nearly none.
 
-    Acceptance length, estimated and measured speedup put the good drafter first; a poor one gets no larger K.
+    Acceptance length, estimated and measured speedup put the good drafter first; a poor
+    one gets no larger K.
     """
     good, poor = (story.trials[drafter] for drafter in DRAFTERS)
     assert poor.window["measured"]["speedup"] < good.window["measured"]["speedup"] / 1.5
     assert poor.window["mean_acceptance_length"] < good.window["mean_acceptance_length"]
     assert poor.window["estimate"]["speedup"] < good.window["estimate"]["speedup"]
-    # A few requests on a busy machine may leave open whether it pays. No larger K follows from that.
+    # A few requests on a busy machine may leave open whether it pays. No larger K
+    # follows from that.
     assert (poor.engine["advice"]["num_speculative_tokens"] or 0) <= K
 
 
-def test_a_server_without_speculation_is_off_and_has_no_acceptance(story: Story) -> None:
+def test_a_server_without_speculation_is_off_and_has_no_acceptance(
+    story: Story,
+) -> None:
     scrape = story.off.scrape
     assert scrape.one_hot("activity") == ["off"]
     assert scrape.one_hot("quality") == []
     tokens = story.off.increase("engine", "generation_tokens_total")
     assert tokens == {"0": story.off.truth.completion_tokens}
     assert (total(scrape, "drafts_total") or 0) == 0
-    ratios = {name for name in (*MEASURES, *LABELLED) if "acceptance" in name or "position" in name}
+    ratios = {
+        name
+        for name in (*MEASURES, *LABELLED)
+        if "acceptance" in name or "position" in name
+    }
     assert (ratios | {"mean_draft_length"}) & set(scrape.samples) == set()

@@ -1,4 +1,6 @@
-"""The exporter against a real vLLM: what is published equals the per-request records in its answers."""
+"""The exporter against a real vLLM: what is published equals the per-request records in
+its answers.
+"""
 
 import contextlib
 import math
@@ -34,14 +36,24 @@ from .conftest import (
 )
 from .server import LOG_INTERVAL, MODEL_NAME, Told, Truth, VllmServer, drive
 
-# A story is one fixture and takes up to a minute and a half, in the first test that needs it.
+# A story is one fixture and takes up to a minute and a half, in the first test that
+# needs it.
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 # What may not be published while the server cannot be read.
 DERIVED = {
-    *(*COUNTERS, *RATES, *MEASURES, *LABELLED, "accepted_tokens_per_position_total"),
-    *("accepted_tokens_per_draft_bucket", "window_span_seconds", "num_speculative_tokens"),
-    *("estimated_speedup", "requests_running", "requests_waiting", "kv_cache_usage_ratio"),
+    *COUNTERS,
+    *RATES,
+    *MEASURES,
+    *LABELLED,
+    "accepted_tokens_per_position_total",
+    "accepted_tokens_per_draft_bucket",
+    "window_span_seconds",
+    "num_speculative_tokens",
+    "estimated_speedup",
+    "requests_running",
+    "requests_waiting",
+    "kv_cache_usage_ratio",
 }
 NOTHING = Metrics("")
 
@@ -50,7 +62,8 @@ def is_down(scrape: Metrics) -> bool:
     return scrape.value("up") == 0
 
 
-# --- an n-gram server: loading, greedy requests, requests at a temperature, a restart with K=2 ---
+# --- an n-gram server: loading, greedy requests, requests at a temperature, a restart
+# with K=2 ---
 
 
 @dataclass(frozen=True)
@@ -63,17 +76,21 @@ class NgramStory:
     first_up: Metrics
     unused: Metrics  # as soon as there is a window, before the first request
     greedy: Observation
-    logged: tuple[int, int]  # accepted and drafted tokens of the greedy requests in vLLM's own log
+    #: Accepted and drafted tokens of the greedy requests in vLLM's own log.
+    logged: tuple[int, int]
     hot: Metrics  # after more than the recent window at temperature 1, still under load
     both: Observation  # the greedy and the hot requests together
-    late_hot: Observation  # the hot requests, in an exporter that was started after the greedy ones
+    #: The hot requests, in an exporter that was started after the greedy ones.
+    late_hot: Observation
     gone: Metrics  # while the server was away
-    restarting: list[Metrics]  # from before it went away until after the requests to its successor
+    #: From before it went away until after the requests to its successor.
+    restarting: list[Metrics]
     restarted: Observation  # only the requests to its successor
     late_restarted: Observation  # likewise in the exporter that came late
 
 
-#: The published levels, for n-gram's own are so low that a mean over both temperatures stays above them.
+#: The published levels, for n-gram's own are so low that a mean over both temperatures
+#: stays above them.
 RUBRIC = tuple(
     word
     for level, ratio in (("poor", 0.4), ("healthy", 0.6), ("optimal", 0.7))
@@ -91,7 +108,9 @@ def ngram_story(servers: Servers) -> NgramStory:
                 unwell = [first.get("/-/healthy").status, first.get("/-/ready").status]
                 server.wait_until_ready()
             before = wait_until_up(first)
-            unused = scrape_when(first, lambda scrape: scrape.values("window_drafts", window=RECENT))
+            unused = scrape_when(
+                first, lambda scrape: scrape.values("window_drafts", window=RECENT)
+            )
             version = server.version()
 
             greedy_told = drive(server, 18)
@@ -99,8 +118,9 @@ def ngram_story(servers: Servers) -> NgramStory:
             greedy = observe(first, greedy_told, before)
             logged = wait_for_log(server, greedy.truth)
 
-            # For the first exporter all counters began at 0, and so they do after a restart: it
-            # would find the right differences even if it took them across. The second would not.
+            # For the first exporter all counters began at 0, and so they do after a
+            # restart: it would find the right differences even if it took them across.
+            # The second would not.
             with exporter(server) as late:
                 late_before = wait_until_up(late)
                 hot, hot_told = drive_until_poor(server, first)
@@ -139,12 +159,19 @@ def ngram_story(servers: Servers) -> NgramStory:
 def wait_for_log(server: VllmServer, sums: Truth) -> tuple[int, int]:
     """Return what vLLM's log adds up to, once it is complete or overdue."""
     with contextlib.suppress(AssertionError):
-        eventually(lambda: server.logged() == (sums.accepted_tokens, sums.draft_tokens), 4 * LOG_INTERVAL)
+        eventually(
+            lambda: server.logged() == (sums.accepted_tokens, sums.draft_tokens),
+            4 * LOG_INTERVAL,
+        )
     return server.logged()
 
 
-def drive_until_poor(server: VllmServer, running: RunningExporter) -> tuple[Metrics, list[Told]]:
-    """Send requests at temperature 1 until the exporter calls it poor, and then no more."""
+def drive_until_poor(
+    server: VllmServer, running: RunningExporter
+) -> tuple[Metrics, list[Told]]:
+    """Send requests at temperature 1 until the exporter calls it poor, and then no
+    more.
+    """
     stop = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         load = pool.submit(drive, server, 10_000, temperature=1.0, stop=stop)
@@ -169,7 +196,9 @@ def all_series(scrape: Metrics) -> list[tuple[str, dict[str, str], float]]:
     ]
 
 
-def test_a_loading_server_is_down_and_nothing_is_derived(ngram_story: NgramStory) -> None:
+def test_a_loading_server_is_down_and_nothing_is_derived(
+    ngram_story: NgramStory,
+) -> None:
     assert ngram_story.loading
     for scrape in ngram_story.loading:
         assert is_down(scrape)
@@ -179,13 +208,19 @@ def test_a_loading_server_is_down_and_nothing_is_derived(ngram_story: NgramStory
     assert ngram_story.loading[-1].errors()["refused"] > 0
 
 
-def test_a_loaded_server_is_up_and_knows_what_it_watches(ngram_story: NgramStory) -> None:
+def test_a_loaded_server_is_up_and_knows_what_it_watches(
+    ngram_story: NgramStory,
+) -> None:
     first = ngram_story.first_up
     assert first.value("num_speculative_tokens") == 4
     assert [first.value(name) for name in COUNTERS] == [0, 0, 0, 0]
     assert first.one_hot("quality") == []
     (info,) = ngram_story.greedy.scrape.labels("info")
-    expected = {"method": "ngram", "dialect": "vllm-v1", "upstream_version": ngram_story.version}
+    expected = {
+        "method": "ngram",
+        "dialect": "vllm-v1",
+        "upstream_version": ngram_story.version,
+    }
     assert info.items() >= {**expected, "model_name": MODEL_NAME, "engine": "0"}.items()
 
 
@@ -198,7 +233,9 @@ def test_an_unused_server_is_idle(ngram_story: NgramStory) -> None:
     assert not {"acceptance_ratio", "mean_acceptance_length"} & set(unused.samples)
 
 
-def test_speculation_under_load_is_active_and_agrees_with_the_log_of_vllm(ngram_story: NgramStory) -> None:
+def test_speculation_under_load_is_active_and_agrees_with_the_log_of_vllm(
+    ngram_story: NgramStory,
+) -> None:
     scrape = ngram_story.greedy.scrape
     assert scrape.one_hot("activity") == ["active"]
     assert len(scrape.one_hot("quality")) == 1
@@ -208,7 +245,9 @@ def test_speculation_under_load_is_active_and_agrees_with_the_log_of_vllm(ngram_
     )
 
 
-def test_acceptance_collapses_with_the_temperature_and_is_poor(ngram_story: NgramStory) -> None:
+def test_acceptance_collapses_with_the_temperature_and_is_poor(
+    ngram_story: NgramStory,
+) -> None:
     """Nothing of a random text is guessed, bar a token now and then."""
     before = ngram_story.greedy.scrape.value("acceptance_ratio", window=WHOLE)
     now = ngram_story.hot.value("acceptance_ratio", window=RECENT)
@@ -223,8 +262,14 @@ def test_acceptance_collapses_with_the_temperature_and_is_poor(ngram_story: Ngra
     assert ngram_story.hot.one_hot("activity") == ["active"]
 
 
-def test_a_restarting_server_is_down_and_nothing_is_derived(ngram_story: NgramStory) -> None:
-    down = [scrape for scrape in (ngram_story.gone, *ngram_story.restarting) if is_down(scrape)]
+def test_a_restarting_server_is_down_and_nothing_is_derived(
+    ngram_story: NgramStory,
+) -> None:
+    down = [
+        scrape
+        for scrape in (ngram_story.gone, *ngram_story.restarting)
+        if is_down(scrape)
+    ]
     assert len(down) > 1
     assert set().union(*(scrape.samples for scrape in down)) & DERIVED == set()
 
@@ -247,7 +292,8 @@ def test_a_smaller_k_is_followed_over_a_restart(ngram_story: NgramStory) -> None
 
 def test_nothing_is_negative_or_absurd_over_a_restart(ngram_story: NgramStory) -> None:
     """No window reaches over it, either."""
-    # Of all tokens that the server ever generated, over the shortest time between two polls.
+    # Of all tokens that the server ever generated, over the shortest time between two
+    # polls.
     most = ngram_story.both.truth.completion_tokens / POLL_INTERVAL
     wrong = [
         (name, labels, value)
@@ -258,7 +304,11 @@ def test_nothing_is_negative_or_absurd_over_a_restart(ngram_story: NgramStory) -
         or (name.endswith("_ratio") and not name.startswith("break_even") and value > 1)
     ]
     assert wrong == []
-    successor = [s for s in ngram_story.restarting if is_up(s) and s.value("num_speculative_tokens") == 2]
+    successor = [
+        s
+        for s in ngram_story.restarting
+        if is_up(s) and s.value("num_speculative_tokens") == 2
+    ]
     assert successor
     for scrape in successor:
         for window in WINDOWS:
@@ -288,8 +338,12 @@ def test_a_good_draft_model_is_known_and_accepted(drafting: Observation) -> None
 
 @pytest.fixture(
     params=[
-        *("ngram_story.greedy", "ngram_story.both", "ngram_story.restarted", "ngram_story.late_hot"),
-        *("ngram_story.late_restarted", "drafting"),
+        "ngram_story.greedy",
+        "ngram_story.both",
+        "ngram_story.restarted",
+        "ngram_story.late_hot",
+        "ngram_story.late_restarted",
+        "drafting",
     ]
 )
 def observation(request: pytest.FixtureRequest) -> Observation:
@@ -304,22 +358,37 @@ def test_counters_equal_the_records(observation: Observation) -> None:
     """Each by itself, by position, and as the histogram of accepted tokens."""
     sums = observation.truth
     increases = [observation.increase("engine", name) for name in COUNTERS]
-    expected = (sums.drafts, sums.draft_tokens, sums.accepted_tokens, sums.completion_tokens)
+    expected = (
+        sums.drafts,
+        sums.draft_tokens,
+        sums.accepted_tokens,
+        sums.completion_tokens,
+    )
     assert increases == [{"0": value} for value in expected]
     positions = observation.increase("position", "accepted_tokens_per_position_total")
-    assert positions == {str(n): accepted for n, accepted in enumerate(sums.accepted_per_position)}
+    assert positions == {
+        str(n): accepted for n, accepted in enumerate(sums.accepted_per_position)
+    }
     histogram = "accepted_tokens_per_draft"
-    buckets = {float(le): drafts for le, drafts in observation.increase("le", f"{histogram}_bucket").items()}
+    buckets = {
+        float(le): drafts
+        for le, drafts in observation.increase("le", f"{histogram}_bucket").items()
+    }
     cumulative = {
-        float(n): sum(sums.accepted_per_draft[: n + 1]) for n in range(len(sums.accepted_per_draft))
+        float(n): sum(sums.accepted_per_draft[: n + 1])
+        for n in range(len(sums.accepted_per_draft))
     }
     assert buckets == {**cumulative, math.inf: sums.drafts}
     assert observation.increase("engine", f"{histogram}_count") == {"0": sums.drafts}
-    assert observation.increase("engine", f"{histogram}_sum") == {"0": sums.accepted_tokens}
+    assert observation.increase("engine", f"{histogram}_sum") == {
+        "0": sums.accepted_tokens
+    }
     assert (total(observation.scrape, "inconsistent_samples_total") or 0) == 0
 
 
-def test_measures_of_the_whole_window_equal_the_records(observation: Observation) -> None:
+def test_measures_of_the_whole_window_equal_the_records(
+    observation: Observation,
+) -> None:
     published = {
         name: value
         for name in MEASURES
@@ -331,30 +400,41 @@ def test_measures_of_the_whole_window_equal_the_records(observation: Observation
     }
     expected = expected_measures(observation.truth)
     # Left open: whether the K in force is listed among the values that K could have.
-    all_tokens = f"mean_acceptance_length_at {len(observation.truth.accepted_per_position)}"
+    all_tokens = (
+        f"mean_acceptance_length_at {len(observation.truth.accepted_per_position)}"
+    )
     if all_tokens in published:
         expected[all_tokens] = expected["mean_acceptance_length"]
     assert published == pytest.approx(expected, rel=1e-9)
 
 
 def expected_measures(sums: Truth) -> dict[str, float]:
-    """Return the measures of a window that holds exactly these requests, from their definitions."""
-    drafts, positions = sums.drafts, sums.accepted_per_position
+    """Return the measures of a window that holds exactly these requests, from their
+    definitions.
+    """
+    drafts = sums.drafts
+    positions = sums.accepted_per_position
     measures = {
         "window_drafts": float(drafts),
         "acceptance_ratio": sums.acceptance,
         "mean_acceptance_length": 1 + sums.accepted_tokens / drafts,
         "expected_tokens_per_step": 1 + sum(positions) / drafts,
         "mean_draft_length": sums.draft_tokens / drafts,
-        "coverage_ratio": min(1.0, (sums.accepted_tokens + drafts) / sums.completion_tokens),
+        "coverage_ratio": min(
+            1.0, (sums.accepted_tokens + drafts) / sums.completion_tokens
+        ),
     }
     for position, accepted in enumerate(positions):
         measures[f"position_acceptance_ratio {position}"] = accepted / drafts
         before = positions[position - 1] if position else drafts
         if before:
-            measures[f"position_conditional_acceptance_ratio {position}"] = accepted / before
+            measures[f"position_conditional_acceptance_ratio {position}"] = (
+                accepted / before
+            )
     for tokens in range(1, len(positions)):
-        measures[f"mean_acceptance_length_at {tokens}"] = 1 + sum(positions[:tokens]) / drafts
+        measures[f"mean_acceptance_length_at {tokens}"] = (
+            1 + sum(positions[:tokens]) / drafts
+        )
     if len(positions) > 1 and positions[0]:
         decay = (positions[-1] / positions[0]) ** (1 / (len(positions) - 1))
         measures["position_decay_ratio"] = decay
@@ -362,8 +442,14 @@ def expected_measures(sums: Truth) -> dict[str, float]:
 
 
 def test_rates_are_over_the_span_of_the_window(observation: Observation) -> None:
-    sums, scrape = observation.truth, observation.scrape
+    sums = observation.truth
+    scrape = observation.scrape
     span = scrape.value("window_span_seconds", window=WHOLE) or 0
     rates = [(scrape.value(name, window=WHOLE) or 0) * span for name in RATES]
-    expected = [sums.drafts, sums.draft_tokens, sums.accepted_tokens, sums.completion_tokens]
+    expected = [
+        sums.drafts,
+        sums.draft_tokens,
+        sums.accepted_tokens,
+        sums.completion_tokens,
+    ]
     assert rates == pytest.approx(expected, rel=1e-9)

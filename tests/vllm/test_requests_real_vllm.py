@@ -1,4 +1,6 @@
-"""The tap before a real vLLM: what it counts is what each client was told of its own request."""
+"""The tap before a real vLLM: what it counts is what each client was told of its own
+request.
+"""
 
 import socket
 import time
@@ -21,7 +23,14 @@ K = 4
 #: Prompts of which the draft model guesses the greedy continuation well.
 EASY = (REPETITIVE_PROMPTS[2], REPETITIVE_PROMPTS[3])
 #: The label that a temperature is counted under.
-BUCKETS = {None: "unset", 0.0: "0", 0.4: "0-0.5", 0.6: "0.5-0.7", 1.0: "0.7-1", 1.3: "1+"}
+BUCKETS = {
+    None: "unset",
+    0.0: "0",
+    0.4: "0-0.5",
+    0.6: "0.5-0.7",
+    1.0: "0.7-1",
+    1.3: "1+",
+}
 
 
 @dataclass(frozen=True)
@@ -58,13 +67,22 @@ def story(server: VllmServer) -> Story:
         for index in range(48)
     ]
     silent = [
-        *(Ask(EASY[0], stream=True, include_usage=False, seed=seed) for seed in range(2)),
-        *(Ask(EASY[0], stream=False, choices=2, temperature=1.0, seed=seed) for seed in range(2)),
+        *(
+            Ask(EASY[0], stream=True, include_usage=False, seed=seed)
+            for seed in range(2)
+        ),
+        *(
+            Ask(EASY[0], stream=False, choices=2, temperature=1.0, seed=seed)
+            for seed in range(2)
+        ),
     ]
     with tap(server, "--requests.window", "1h") as (port, running):
-        told, quiet = send_all(port, asks), send_all(port, silent)
+        told = send_all(port, asks)
+        quiet = send_all(port, silent)
         wanted = len(asks) + len(silent)
-        scrape_when(running, lambda found: total(found, "request_observations_total") == wanted)
+        scrape_when(
+            running, lambda found: total(found, "request_observations_total") == wanted
+        )
         time.sleep(1.1)  # what is judged is drawn once a second
         return Story(told, quiet, running.metrics())
 
@@ -74,7 +92,9 @@ def test_every_request_of_a_mixed_load_is_observed_once(story: Story) -> None:
     ratios = [one.ratio for one in story.told if one.ratio is not None]
     assert min(ratios) < 0.5 < 0.65 < max(ratios)
     recorded = len(story.records())
-    assert by(story.scrape, "record", "request_observations_total", source="tap").items() >= {
+    assert by(
+        story.scrape, "record", "request_observations_total", source="tap"
+    ).items() >= {
         ("detailed", len(ratios)),
         ("not_drafted", recorded - len(ratios)),
         ("none", len(story.silent) + len(story.told) - recorded),
@@ -83,7 +103,9 @@ def test_every_request_of_a_mixed_load_is_observed_once(story: Story) -> None:
     assert total(story.scrape, "tap_unobserved_total") == 0
 
 
-def test_counters_and_histograms_of_a_group_are_those_of_its_clients(story: Story) -> None:
+def test_counters_and_histograms_of_a_group_are_those_of_its_clients(
+    story: Story,
+) -> None:
     bounds = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.8, 0.9, 0.95, 1.0]
     sums = {
         "request_drafts_total": "num_spec_steps",
@@ -99,22 +121,35 @@ def test_counters_and_histograms_of_a_group_are_those_of_its_clients(story: Stor
             expected = sum(bisect_left(bounds, ratio) <= at for ratio in ratios)
             assert counts.get(bound, 0) == expected, (labels, bound)
         if ratios:
-            assert story.scrape.value("request_acceptance_ratio_sum", **labels) == pytest.approx(sum(ratios))
+            assert story.scrape.value(
+                "request_acceptance_ratio_sum", **labels
+            ) == pytest.approx(sum(ratios))
         for metric, name in sums.items():
             expected = sum(one.record[name] for one in told if one.record is not None)
             assert story.scrape.value(metric, **labels) == expected, (metric, labels)
 
 
-def test_positions_have_the_drafts_that_reached_them_as_denominator(story: Story) -> None:
-    drafted, accepted = Counter[int](), Counter[int]()
+def test_positions_have_the_drafts_that_reached_them_as_denominator(
+    story: Story,
+) -> None:
+    drafted = Counter[int]()
+    accepted = Counter[int]()
     for record in story.records():
-        for length, taken in zip(record["per_step_drafted"], record["per_step_accepted"], strict=True):
+        for length, taken in zip(
+            record["per_step_drafted"], record["per_step_accepted"], strict=True
+        ):
             drafted.update(range(length))
             accepted.update(range(taken))
     for position in range(K):
         at = {"position": str(position)}
-        assert story.scrape.value("request_drafted_per_position_total", **at) == drafted[position]
-        assert story.scrape.value("request_accepted_per_position_total", **at) == accepted[position]
+        assert (
+            story.scrape.value("request_drafted_per_position_total", **at)
+            == drafted[position]
+        )
+        assert (
+            story.scrape.value("request_accepted_per_position_total", **at)
+            == accepted[position]
+        )
 
 
 def test_outcomes_follow_the_published_zones(story: Story) -> None:
@@ -122,19 +157,29 @@ def test_outcomes_follow_the_published_zones(story: Story) -> None:
     losing = [one for one in drafted if one.ratio is not None and one.ratio < 0.5]
     assert total(story.scrape, "request_outcomes_total", outcome="loses") == len(losing)
     tokens = sum(one.tokens or 0 for one in losing)
-    assert total(story.scrape, "request_generation_tokens_total", outcome="loses") == tokens
-    assert story.scrape.value("request_losing_ratio") == pytest.approx(len(losing) / len(drafted))
+    assert (
+        total(story.scrape, "request_generation_tokens_total", outcome="loses")
+        == tokens
+    )
+    assert story.scrape.value("request_losing_ratio") == pytest.approx(
+        len(losing) / len(drafted)
+    )
 
 
 def test_streams_have_times_and_the_others_none(story: Story) -> None:
     streamed = [one for one in (*story.told, *story.silent) if one.ask.stream]
-    assert total(story.scrape, "request_time_to_first_token_seconds_count") == len(streamed)
+    assert total(story.scrape, "request_time_to_first_token_seconds_count") == len(
+        streamed
+    )
     counted = [one for one in streamed if one.tokens is not None]
-    assert total(story.scrape, "request_time_per_output_token_seconds_count") == len(counted)
+    assert total(story.scrape, "request_time_per_output_token_seconds_count") == len(
+        counted
+    )
     seen = sum(one.ttft for one in streamed if one.ttft is not None)
     found = total(story.scrape, "request_time_to_first_token_seconds_sum")
     assert found is not None
-    # The clients' threads wait for the processor too, and on a busy machine longer than for the server.
+    # The clients' threads wait for the processor too, and on a busy machine longer than
+    # for the server.
     assert 0.05 * seen < found <= seen
 
 
@@ -146,8 +191,11 @@ def test_client_that_leaves_ends_its_request_at_the_server(server: VllmServer) -
         with socket.create_connection((HOST, port), timeout=30) as client:
             client.sendall(head.encode() + ask.body())
             assert b"200 OK" in client.recv(4096)
-        eventually(lambda: total(Metrics(server.metrics()), "vllm:num_requests_running") == 0)
+        eventually(
+            lambda: total(Metrics(server.metrics()), "vllm:num_requests_running") == 0
+        )
         scrape = scrape_when(
-            running, lambda found: found.value("tap_unobserved_total", reason="aborted") == 1
+            running,
+            lambda found: found.value("tap_unobserved_total", reason="aborted") == 1,
         )
         assert scrape.value("tap_open_connections") == 0

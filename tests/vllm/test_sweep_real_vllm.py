@@ -1,4 +1,6 @@
-"""`sweep` against a real vLLM: greedy its draft model is mostly right, at temperature 1 hardly ever."""
+"""`sweep` against a real vLLM: greedy its draft model is mostly right, at temperature 1
+hardly ever.
+"""
 
 import json
 from dataclasses import dataclass
@@ -13,14 +15,27 @@ from .server import VllmServer
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
-K, REQUESTS, TOKENS = 4, 8, 32
-GRID = ("--temperature", "0,1", "--concurrency", "1,4", "--prompts", "code", "--requests", str(REQUESTS))
+K = 4
+REQUESTS = 8
+TOKENS = 32
+GRID = (
+    "--temperature",
+    "0,1",
+    "--concurrency",
+    "1,4",
+    "--prompts",
+    "code",
+    "--requests",
+    str(REQUESTS),
+)
 GRID += ("--max-tokens", str(TOKENS), "--ignore-eos")
 
 
 @dataclass(frozen=True)
 class SweepStory:
-    """A sweep's cells, and the tokens that the server generated over all of it, by its own counters."""
+    """A sweep's cells, and the tokens that the server generated over all of it, by its
+    own counters.
+    """
 
     outcome: Outcome
     cells: list[dict[str, Any]]
@@ -45,7 +60,10 @@ def test_acceptance_falls_with_temperature_beyond_chance(story: SweepStory) -> N
         cold, hot = (cell for cell in story.cells if cell["concurrency"] == concurrency)
         assert (cold["temperature"], hot["temperature"]) == (0.0, 1.0)
         assert cold["acceptance_interval"]["unit"] == "request"
-        assert cold["acceptance_interval"]["low"] > hot["acceptance_interval"]["high"] + 0.2
+        assert (
+            cold["acceptance_interval"]["low"]
+            > hot["acceptance_interval"]["high"] + 0.2
+        )
     assert story.outcome.code == 0
     document: Any = json.loads(story.outcome.out)
     assert len(document["conclusions"]) == 2
@@ -58,10 +76,14 @@ def test_counters_and_records_agree_exactly(story: SweepStory) -> None:
         assert cell["counters"] == cell["records"]
         assert cell["counters"]["draft_tokens"] > 0
         assert len(cell["counters"]["position_acceptance_ratio"]) == K
-        assert cell["generated_tokens"] == cell["completion_tokens"] == REQUESTS * TOKENS
+        assert (
+            cell["generated_tokens"] == cell["completion_tokens"] == REQUESTS * TOKENS
+        )
 
 
-def test_the_server_generated_nothing_that_the_sweep_does_not_know_of(story: SweepStory) -> None:
+def test_the_server_generated_nothing_that_the_sweep_does_not_know_of(
+    story: SweepStory,
+) -> None:
     cells = sum(cell["completion_tokens"] for cell in story.cells)
     # A probe of a token, and a warm-up of eight tokens a prompt.
     assert story.generated == cells + 1 + REQUESTS * 8
@@ -72,9 +94,15 @@ def test_times_are_those_of_a_client(story: SweepStory) -> None:
         assert (cell["ttft"]["count"], cell["tpot"]["count"]) == (REQUESTS, REQUESTS)
         for answer in cell["answers"]:
             assert 0 < answer["ttft_seconds"] < answer["seconds"]
-            # All times of an answer: the first token, the others, and the closing of the stream.
+            # All times of an answer: the first token, the others, and the closing of
+            # the stream.
             tokens = answer["ttft_seconds"] + (TOKENS - 1) * answer["tpot_seconds"]
             assert tokens <= answer["seconds"] + 1e-6
-        assert cell["tokens_per_second"] == pytest.approx(REQUESTS * TOKENS / cell["seconds"])
+        assert cell["tokens_per_second"] == pytest.approx(
+            REQUESTS * TOKENS / cell["seconds"]
+        )
         # Every worker is busy all the time, but for the end.
-        assert cell["latency"]["mean"] * REQUESTS / cell["concurrency"] <= cell["seconds"] * 1.05
+        assert (
+            cell["latency"]["mean"] * REQUESTS / cell["concurrency"]
+            <= cell["seconds"] * 1.05
+        )

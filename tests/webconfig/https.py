@@ -27,7 +27,10 @@ MUTUAL: Mapping[str, Any] = {
 
 def write(path: Path, document: Mapping[str, Any] | str) -> Path:
     """Write a web configuration in one step."""
-    text = document if isinstance(document, str) else yaml.safe_dump(dict(document))
+    if isinstance(document, str):
+        text = document
+    else:
+        text = yaml.safe_dump(dict(document))
     new = path.with_name(f".{path.name}.new")
     new.write_text(text)
     return new.replace(path)
@@ -39,15 +42,20 @@ def guarded(
 ) -> Iterator[RunningExporter]:
     """Run the real command with a web configuration beside the files of `pki`.
 
-    It is handed out once its first poll is over: what the log says from then on is said of the web.
+    It is handed out once its first poll is over: what the log says from then on is said
+    of the web.
     """
     path = write(pki.folder / "web.yml", document)
-    with running_exporter(*NO_SERVER, "--web.config.file", str(path), *args, **more) as exporter:
+    with running_exporter(
+        *NO_SERVER, "--web.config.file", str(path), *args, **more
+    ) as exporter:
         eventually(lambda: "waiting for the server" in exporter.log())
         yield exporter
 
 
-def client_context(pki: Pki, certificate: tuple[str, str] | None = None) -> ssl.SSLContext:
+def client_context(
+    pki: Pki, certificate: tuple[str, str] | None = None
+) -> ssl.SSLContext:
     """Return what trusts the server, and shows a certificate."""
     context = ssl.create_default_context(cafile=str(pki.ca.file))
     if certificate is not None:
@@ -55,7 +63,9 @@ def client_context(pki: Pki, certificate: tuple[str, str] | None = None) -> ssl.
     return context
 
 
-def connect(exporter: RunningExporter, context: ssl.SSLContext | None) -> http.client.HTTPConnection:
+def connect(
+    exporter: RunningExporter, context: ssl.SSLContext | None
+) -> http.client.HTTPConnection:
     """Return a connection, over TLS with a context."""
     host, port = address_of(exporter)
     if context is None:

@@ -1,4 +1,6 @@
-"""A server's and its clients' certificates, in the files that the corpus and the documentation name."""
+"""A server's and its clients' certificates, in the files that the corpus and the
+documentation name.
+"""
 
 from pathlib import Path
 
@@ -11,7 +13,10 @@ from support.certificates import Authority
 
 
 class Pki:
-    """Files in a folder: ``server.pem`` and ``server.key``, issued by ``ca``; ``clients.pem`` for clients."""
+    """Files in a folder:
+
+    ``server.pem`` and ``server.key``, issued by ``ca``; ``clients.pem`` for clients.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -23,7 +28,9 @@ class Pki:
     def renew(self, into: Path | None = None) -> None:
         """Write a new certificate for the server and its key, each in one step."""
         for new, name in zip(
-            self.ca.issue("127.0.0.1", "localhost"), ("server.pem", "server.key"), strict=True
+            self.ca.issue("127.0.0.1", "localhost"),
+            ("server.pem", "server.key"),
+            strict=True,
         ):
             Path(new).replace((into or self.folder) / name)
 
@@ -39,7 +46,9 @@ class Pki:
             ("encrypted.key", serialization.BestAvailableEncryption(b"secret")),
         ):
             pem = other.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                encryption,
             )
             (self.folder / name).write_bytes(pem)
         (self.folder / "text.pem").write_text("not a certificate\n")

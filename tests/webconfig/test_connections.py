@@ -1,4 +1,6 @@
-"""Clients of a web configuration: whom it lets in, also while it changes, and the end with them."""
+"""Clients of a web configuration: whom it lets in, also while it changes, and the end
+with them.
+"""
 
 import contextlib
 import http.client
@@ -22,7 +24,8 @@ pytestmark = pytest.mark.full
 
 #: A client is not let in: what that looks like depends on when it is told.
 REFUSED = (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)
-#: Seconds within which the process must end: fewer than a hash of cost 18, or the read that hangs, takes.
+#: Seconds within which the process must end: fewer than a hash of cost 18, or the read
+#: that hangs, takes.
 PROMPT = 15.0
 
 
@@ -32,7 +35,10 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 
 def _lets_in(
-    exporter: RunningExporter, pki: Pki, certificate: tuple[str, str] | None, top: str = "TLSv1_3"
+    exporter: RunningExporter,
+    pki: Pki,
+    certificate: tuple[str, str] | None,
+    top: str = "TLSv1_3",
 ) -> bool:
     context = client_context(pki, certificate)
     context.maximum_version = ssl.TLSVersion[top]
@@ -65,14 +71,23 @@ def test_allowed_names(shared: Pki) -> None:
 
 def test_a_session_resumed(shared: Pki) -> None:
     """A client that resumes a session is still who it was, and only that."""
-    settings = {**MUTUAL, "max_version": "TLS12", "client_allowed_sans": ["prometheus.example"]}
+    settings = {
+        **MUTUAL,
+        "max_version": "TLS12",
+        "client_allowed_sans": ["prometheus.example"],
+    }
     with guarded(shared, {"tls_server_config": settings}) as exporter:
         context = client_context(shared, shared.clients.issue("prometheus.example"))
-        session, reused = None, []
+        session = None
+        reused = []
         for _ in range(2):
             raw = socket.create_connection(address_of(exporter), timeout=30)
-            with context.wrap_socket(raw, server_hostname="127.0.0.1", session=session) as connection:
-                connection.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            with context.wrap_socket(
+                raw, server_hostname="127.0.0.1", session=session
+            ) as connection:
+                connection.sendall(
+                    b"GET /-/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+                )
                 assert connection.recv(100).startswith(b"HTTP/1.1 200")
                 session = connection.session
                 reused.append(connection.session_reused)
@@ -81,12 +96,22 @@ def test_a_session_resumed(shared: Pki) -> None:
 
 
 def test_sigterm_with_open_connections(pki: Pki) -> None:
-    """Connections that are open, half open or within their handshake do not hold up the end."""
-    with guarded(pki, {"tls_server_config": TLS}) as exporter, contextlib.ExitStack() as stack:
-        raw = [stack.enter_context(socket.create_connection(address_of(exporter))) for _ in range(5)]
+    """Connections that are open, half open or within their handshake do not hold up the
+    end.
+    """
+    with (
+        guarded(pki, {"tls_server_config": TLS}) as exporter,
+        contextlib.ExitStack() as stack,
+    ):
+        raw = [
+            stack.enter_context(socket.create_connection(address_of(exporter)))
+            for _ in range(5)
+        ]
         raw[1].sendall(b"\x16\x03\x01\x02\x00\x01")  # a handshake that does not go on
         idle, asking, _ = [
-            stack.enter_context(client_context(pki).wrap_socket(one, server_hostname="127.0.0.1"))
+            stack.enter_context(
+                client_context(pki).wrap_socket(one, server_hostname="127.0.0.1")
+            )
             for one in raw[2:]
         ]
         idle.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -104,10 +129,14 @@ ASKED = b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n"
 STAGES = ("connected", "has the server's hello", "finished its handshake")
 
 
-def _client(exporter: RunningExporter, context: ssl.SSLContext, stage: str) -> ssl.SSLSocket:
+def _client(
+    exporter: RunningExporter, context: ssl.SSLContext, stage: str
+) -> ssl.SSLSocket:
     """Connect, and go as far as `stage`."""
     raw = socket.create_connection(address_of(exporter), timeout=60)
-    client = context.wrap_socket(raw, server_hostname="127.0.0.1", do_handshake_on_connect=False)
+    client = context.wrap_socket(
+        raw, server_hostname="127.0.0.1", do_handshake_on_connect=False
+    )
     if stage == STAGES[1]:
         client.setblocking(False)
         with contextlib.suppress(ssl.SSLWantReadError):
@@ -132,30 +161,52 @@ def _answer(client: ssl.SSLSocket) -> bytes:
 
 @pytest.mark.parametrize("by", ["name", "authority"])
 def test_clients_that_may_come_in_no_more(pki: Pki, by: str) -> None:
-    """However far a client had come when its name or its CA was withdrawn, it gets no answer."""
-    with guarded(pki, {"tls_server_config": MUTUAL}) as exporter, contextlib.ExitStack() as stack:
+    """However far a client had come when its name or its CA was withdrawn, it gets no
+    answer.
+    """
+    with (
+        guarded(pki, {"tls_server_config": MUTUAL}) as exporter,
+        contextlib.ExitStack() as stack,
+    ):
         clients = {}
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             context = client_context(pki, pki.clients.issue("prometheus.example"))
             context.maximum_version = version
             for stage in STAGES:
-                clients[version, stage] = stack.enter_context(_client(exporter, context, stage))
+                clients[version, stage] = stack.enter_context(
+                    _client(exporter, context, stage)
+                )
         if by == "name":
-            others = {"tls_server_config": {**MUTUAL, "client_allowed_sans": ["grafana.example"]}}
+            others = {
+                "tls_server_config": {
+                    **MUTUAL,
+                    "client_allowed_sans": ["grafana.example"],
+                }
+            }
             write(pki.folder / "web.yml", others)
         else:
             shutil.copy(pki.strangers.file, pki.folder / "clients.pem")
         eventually(lambda: exporter.log_lines(RELOADED), 90)
 
-        assert [name for name, client in clients.items() if _answer(client) != b""] == []
+        assert [
+            name for name, client in clients.items() if _answer(client) != b""
+        ] == []
         assert {line["level"] for line in exporter.log_lines()} == {"info"}
 
 
 def test_clients_that_still_may(pki: Pki) -> None:
-    """Where only the server's certificate is new, nobody is turned away; the answer is the last."""
+    """Where only the server's certificate is new, nobody is turned away; the answer is
+    the last.
+    """
     context = client_context(pki, pki.clients.issue("prometheus.example"))
-    with guarded(pki, {"tls_server_config": MUTUAL}) as exporter, contextlib.ExitStack() as stack:
-        clients = {stage: stack.enter_context(_client(exporter, context, stage)) for stage in STAGES}
+    with (
+        guarded(pki, {"tls_server_config": MUTUAL}) as exporter,
+        contextlib.ExitStack() as stack,
+    ):
+        clients = {
+            stage: stack.enter_context(_client(exporter, context, stage))
+            for stage in STAGES
+        }
         pki.renew()
         eventually(lambda: exporter.log_lines(RELOADED), 90)
         for stage, client in clients.items():
@@ -168,7 +219,10 @@ def test_clients_that_still_may(pki: Pki) -> None:
 
 def test_plain_connections_end_where_tls_begins(pki: Pki) -> None:
     """Who is connected without TLS, and has asked nothing, has no way around it."""
-    with guarded(pki, "") as exporter, socket.create_connection(address_of(exporter), timeout=30) as plain:
+    with (
+        guarded(pki, "") as exporter,
+        socket.create_connection(address_of(exporter), timeout=30) as plain,
+    ):
         time.sleep(0.2)
         write(pki.folder / "web.yml", {"tls_server_config": MUTUAL})
         eventually(lambda: exporter.log_lines(RELOADED), 90)
@@ -182,8 +236,12 @@ def test_plain_connections_end_where_tls_begins(pki: Pki) -> None:
 
 @pytest.mark.parametrize("cost", [10, 18])
 def test_sigterm_while_passwords_are_checked(pki: Pki, cost: int) -> None:
-    """Neither many short nor one long computation holds up the end, or makes it a crash."""
-    with guarded(pki, {"basic_auth_users": {"alice": hashed("x", 4).replace("$04", f"${cost}")}}) as exporter:
+    """Neither many short nor one long computation holds up the end, or makes it a
+    crash.
+    """
+    with guarded(
+        pki, {"basic_auth_users": {"alice": hashed("x", 4).replace("$04", f"${cost}")}}
+    ) as exporter:
 
         def guess(number: int) -> None:
             try:
@@ -191,7 +249,9 @@ def test_sigterm_while_passwords_are_checked(pki: Pki, cost: int) -> None:
             except (OSError, http.client.HTTPException):
                 return
 
-        guesses = [threading.Thread(target=guess, args=(number,)) for number in range(12)]
+        guesses = [
+            threading.Thread(target=guess, args=(number,)) for number in range(12)
+        ]
         for thread in guesses:
             thread.start()
         time.sleep(0.25)

@@ -1,4 +1,6 @@
-"""TLS as the settings say: versions, cipher suites, curves, and what a client's certificate says."""
+"""TLS as the settings say: versions, cipher suites, curves, and what a client's
+certificate says.
+"""
 
 import contextlib
 import ssl
@@ -8,13 +10,19 @@ from typing import Any
 import pytest
 
 from support.certificates import Authority, self_signed
-from vllm_specdec_exporter.serve.web_config.document import parse
-from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
-from vllm_specdec_exporter.serve.web_config.server_tls import CIPHERS, CURVES, alternative_names, make_context
+from vllm_specdec_exporter.listener.web_config.document import parse
+from vllm_specdec_exporter.listener.web_config.fields import WebConfigError
+from vllm_specdec_exporter.listener.web_config.server_tls import (
+    CIPHERS,
+    CURVES,
+    alternative_names,
+    make_context,
+)
 from webconfig.https import MUTUAL, TLS, client_context
 from webconfig.pki import Pki
 
-GCM_128, GCM_256 = "ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384"
+GCM_128 = "ECDHE-ECDSA-AES128-GCM-SHA256"
+GCM_256 = "ECDHE-ECDSA-AES256-GCM-SHA384"
 
 
 def _context(pki: Pki, **settings: Any) -> ssl.SSLContext:
@@ -23,9 +31,12 @@ def _context(pki: Pki, **settings: Any) -> ssl.SSLContext:
     return make_context(tls)
 
 
-def _handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+def _handshake(
+    server: ssl.SSLContext, client: ssl.SSLContext
+) -> tuple[ssl.SSLObject, ssl.SSLObject]:
     """Let both ends shake hands in memory."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    to_server = ssl.MemoryBIO()
+    to_client = ssl.MemoryBIO()
     one = client.wrap_bio(to_client, to_server, server_hostname="localhost")
     other = server.wrap_bio(to_server, to_client, server_side=True)
     for _ in range(5):
@@ -48,7 +59,9 @@ def test_tls_versions(pki: Pki) -> None:
         ({"min_version": "TLS13"}, ("TLSv1_2", "TLSv1_2"), None),
         ({"max_version": "TLS12"}, ("TLSv1_3", "TLSv1_3"), None),
     ):
-        client.minimum_version, client.maximum_version = (ssl.TLSVersion[name] for name in offered)
+        client.minimum_version, client.maximum_version = (
+            ssl.TLSVersion[name] for name in offered
+        )
         if spoken is None:
             with pytest.raises(ssl.SSLError, match=r"UNSUPPORTED_PROTOCOL|VERSION"):
                 _handshake(_context(pki, **settings), client)
@@ -57,7 +70,9 @@ def test_tls_versions(pki: Pki) -> None:
 
 
 def test_cipher_suites(pki: Pki) -> None:
-    """The one suite of the list is spoken, under Go's name for it, and no other than those of the list."""
+    """The one suite of the list is spoken, under Go's name for it, and no other than
+    those of the list.
+    """
     client = client_context(pki)
     client.set_ciphers("ALL")
     client.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -66,24 +81,36 @@ def test_cipher_suites(pki: Pki) -> None:
         assert ended[0] == CIPHERS[name]
     client.set_ciphers(GCM_128)
     with pytest.raises(ssl.SSLError, match="NO_SHARED_CIPHER"):
-        _handshake(_context(pki, cipher_suites=["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"]), client)
+        _handshake(
+            _context(pki, cipher_suites=["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"]),
+            client,
+        )
 
 
 def test_preference_of_cipher_suites(pki: Pki) -> None:
     """The server's order of suites counts, or the client's."""
-    suites = ["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"]
+    suites = [
+        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    ]
     client = client_context(pki)
     client.set_ciphers(f"{GCM_128}:{GCM_256}")
     for prefer, spoken in (("true", GCM_256), ("false", GCM_128)):
         settings = {"prefer_server_cipher_suites": prefer, "cipher_suites": suites}
-        ended = _handshake(_context(pki, max_version="TLS12", **settings), client)[0].cipher()
+        ended = _handshake(_context(pki, max_version="TLS12", **settings), client)[
+            0
+        ].cipher()
         assert ended[0] == spoken
 
 
 @pytest.mark.parametrize("name", CURVES)
 def test_curve(pki: Pki, name: str) -> None:
-    """The key exchange is on this curve, or there is none. What Python lacks (3.11.2: X25519) is refused."""
-    client, other = client_context(pki), client_context(pki)
+    """The key exchange is on this curve, or there is none.
+
+    What Python lacks (3.11.2: X25519) is refused.
+    """
+    client = client_context(pki)
+    other = client_context(pki)
     try:
         client.set_ecdh_curve(CURVES[name])
     except ssl.SSLError:
@@ -107,18 +134,33 @@ def test_http2_is_not_agreed_on(pki: Pki) -> None:
 
 
 def test_alternative_names(pki: Pki) -> None:
-    """Names of each kind read as the format writes them; whoever shows no certificate has none."""
-    names = ["prometheus.example", "192.0.2.7", "2001:db8::7", "ops@example.com", "spiffe://example/ns/x"]
+    """Names of each kind read as the format writes them; whoever shows no certificate
+    has none.
+    """
+    names = [
+        "prometheus.example",
+        "192.0.2.7",
+        "2001:db8::7",
+        "ops@example.com",
+        "spiffe://example/ns/x",
+    ]
     server = _context(pki, **MUTUAL)
-    seen = _handshake(server, client_context(pki, pki.clients.issue(*names)))[0].getpeercert()
+    seen = _handshake(server, client_context(pki, pki.clients.issue(*names)))[
+        0
+    ].getpeercert()
 
     assert list(alternative_names(seen)) == names
     assert [*alternative_names(None), *alternative_names({})] == []
 
 
-def test_client_authentication(pki: Pki, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Each kind of authentication lets in whom it should; a CA is known by its key, not by its name."""
-    name, impostor = "prometheus.example", Authority(tmp_path_factory.mktemp("impostor"), "clients")
+def test_client_authentication(
+    pki: Pki, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Each kind of authentication lets in whom it should; a CA is known by its key, not
+    by its name.
+    """
+    name = "prometheus.example"
+    impostor = Authority(tmp_path_factory.mktemp("impostor"), "clients")
     shown = {
         "none": None,
         "good": pki.clients.issue(name),
@@ -133,7 +175,10 @@ def test_client_authentication(pki: Pki, tmp_path_factory: pytest.TempPathFactor
         ("VerifyClientCertIfGiven", {"none", "good"}),
         ("RequireAndVerifyClientCert", {"good"}),
     ):
-        authorities = {"client_ca_file": "clients.pem"} if "Verify" in kind else {}
+        if "Verify" in kind:
+            authorities = {"client_ca_file": "clients.pem"}
+        else:
+            authorities = {}
         server = _context(pki, client_auth_type=kind, **authorities)
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             found = set()

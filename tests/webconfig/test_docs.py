@@ -16,9 +16,9 @@ from support.exporter import running_exporter
 from support.programs import COMMAND, clean_environment, find_program
 from support.prometheus import PrometheusServer
 from vllm_specdec_exporter import cli
-from vllm_specdec_exporter.serve.web_config import document
-from vllm_specdec_exporter.serve.web_config import server_tls as tlssection
-from vllm_specdec_exporter.serve.web_config.document import MAX_BCRYPT_COST
+from vllm_specdec_exporter.listener.web_config import document
+from vllm_specdec_exporter.listener.web_config import server_tls as tlssection
+from vllm_specdec_exporter.listener.web_config.document import MAX_BCRYPT_COST
 from webconfig.https import address_of
 from webconfig.pki import Pki
 
@@ -26,7 +26,11 @@ pytestmark = pytest.mark.full
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
 TEXT = PAGE.partition("\n## TLS and passwords\n")[2].partition("\n## ")[0]
-BLOCKS = dict(re.findall(r"^```yaml\n# (\S+?)(?::[^\n]*)?\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE))
+BLOCKS = dict(
+    re.findall(
+        r"^```yaml\n# (\S+?)(?::[^\n]*)?\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE
+    )
+)
 CONFIGURATIONS = ("password", "certificates")
 
 
@@ -40,7 +44,9 @@ def folder(tmp_path: Path) -> Pki:
     for name, other in names.items():
         shutil.copy(tmp_path / name, tmp_path / other)
     # In the examples, one CA issues all.
-    (tmp_path / "ca.crt").write_bytes(pki.ca.file.read_bytes() + pki.clients.file.read_bytes())
+    (tmp_path / "ca.crt").write_bytes(
+        pki.ca.file.read_bytes() + pki.clients.file.read_bytes()
+    )
     (tmp_path / "password").write_text("example")
     for name in CONFIGURATIONS:
         (tmp_path / f"{name}.yml").write_text(BLOCKS[name])
@@ -56,14 +62,19 @@ def test_all_examples_are_known() -> None:
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_checks(folder: Pki, name: str) -> None:
     """Both checks that are named take every example."""
-    command = r"(?:`|^)(promtool check .*?|vllm-specdec-exporter --config.check .*?)(?:`|$)"
+    command = (
+        r"(?:`|^)(promtool check .*?|vllm-specdec-exporter --config.check .*?)(?:`|$)"
+    )
     commands = re.findall(command, TEXT, re.MULTILINE)
     assert len(commands) == 2
     for shown in commands:
         program, *words = shlex.split(shown)
         ours = program == Path(COMMAND).name
         # Debian's promtool is older than this setting.
-        known = BLOCKS[name] if ours else BLOCKS[name].partition("  client_allowed_sans")[0]
+        if ours:
+            known = BLOCKS[name]
+        else:
+            known = BLOCKS[name].partition("  client_allowed_sans")[0]
         (folder.folder / "web-config.yml").write_text(known)
         done = subprocess.run(
             [COMMAND if ours else find_program(program, "prometheus"), *words],
@@ -77,11 +88,17 @@ def test_prometheus(folder: Pki) -> None:
     jobs: dict[str, Any] = yaml.safe_load(BLOCKS["prometheus.yml"])
     for job in jobs["scrape_configs"]:
         for settings in (job.get("basic_auth", {}), job["tls_config"]):
-            settings |= {key: str(folder.folder / name) for key, name in settings.items() if "file" in key}
+            settings |= {
+                key: str(folder.folder / name)
+                for key, name in settings.items()
+                if "file" in key
+            }
     flag = "--web.config.file"
     with (
         running_exporter(*NO_SERVER, flag, str(folder.folder / "password.yml")) as one,
-        running_exporter(*NO_SERVER, flag, str(folder.folder / "certificates.yml")) as other,
+        running_exporter(
+            *NO_SERVER, flag, str(folder.folder / "certificates.yml")
+        ) as other,
     ):
         for job, exporter in zip(jobs["scrape_configs"], (one, other), strict=True):
             host, port = address_of(exporter)
@@ -107,9 +124,15 @@ def test_the_probe() -> None:
 
 
 def test_the_table_names_every_setting() -> None:
-    """What is known, and what is refused with a reason of its own, is in the table, and nothing else."""
+    """What is known, and what is refused with a reason of its own, is in the table, and
+    nothing else.
+    """
     table = re.findall(r"^\| (`.*?) \|", TEXT, re.MULTILINE)
-    named = {name.rpartition(".")[2] for cell in table for name in re.findall(r"`([^`]+)`", cell)}
+    named = {
+        name.rpartition(".")[2]
+        for cell in table
+        for name in re.findall(r"`([^`]+)`", cell)
+    }
     known = {
         *tlssection._TABLE["settings"],
         *tlssection._TABLE["inline"],

@@ -19,15 +19,20 @@ from support.builders import refusal
 from support.commands import Outcome, run_here
 from support.programs import find_program
 from tap.ends import eventually
+from vllm_specdec_exporter.listener.connection_limits import ConnectionLimiter
+from vllm_specdec_exporter.listener.sockets import Listener
+from vllm_specdec_exporter.listener.web_config import document, fields
+from vllm_specdec_exporter.listener.web_config import middleware as guard_module
+from vllm_specdec_exporter.listener.web_config.document import (
+    Loaded,
+    WebConfig,
+    WebConfigFile,
+    parse,
+)
+from vllm_specdec_exporter.listener.web_config.fields import WebConfigError
+from vllm_specdec_exporter.listener.web_config.middleware import WebConfigMiddleware
+from vllm_specdec_exporter.listener.web_config.server_tls import ClientAuth, TLSSettings
 from vllm_specdec_exporter.observe.result import Reload
-from vllm_specdec_exporter.serve.connection_limits import ConnectionLimiter
-from vllm_specdec_exporter.serve.sockets import Listener
-from vllm_specdec_exporter.serve.web_config import document, fields
-from vllm_specdec_exporter.serve.web_config import middleware as guard_module
-from vllm_specdec_exporter.serve.web_config.document import Loaded, WebConfig, WebConfigFile, parse
-from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
-from vllm_specdec_exporter.serve.web_config.middleware import WebConfigMiddleware
-from vllm_specdec_exporter.serve.web_config.server_tls import ClientAuth, TLSSettings
 from webconfig.https import MUTUAL, TLS, write
 from webconfig.pki import Pki, hashed
 
@@ -54,21 +59,31 @@ def test_the_corpus_says_what_it_expects() -> None:
 
 def test_valid_files_are_accepted(folder: Path) -> None:
     """What is right is taken, and Prometheus' own checker takes it too."""
-    promtool, wrong = find_program("promtool", "prometheus"), []
+    promtool = find_program("promtool", "prometheus")
+    wrong = []
     for name in GOOD:
         loaded = WebConfigFile(str(folder / name)).load()
         # Debian's promtool is older than one setting.
         known = folder / "known"
-        known.write_text((folder / name).read_text().partition("  client_allowed_sans")[0])
-        checked = subprocess.run([promtool, "check", "web-config", known], capture_output=True, text=True)
-        complaint = checked.stdout + checked.stderr if checked.returncode else ""
+        known.write_text(
+            (folder / name).read_text().partition("  client_allowed_sans")[0]
+        )
+        checked = subprocess.run(
+            [promtool, "check", "web-config", known], capture_output=True, text=True
+        )
+        if checked.returncode:
+            complaint = checked.stdout + checked.stderr
+        else:
+            complaint = ""
         if complaint or (loaded.context is not None) != (loaded.config.tls is not None):
             wrong.append(f"{name}: {loaded.context} {loaded.config.tls} {complaint}")
     assert wrong == []
 
 
 def test_invalid_files_are_refused_with_the_expected_line(folder: Path) -> None:
-    """What is wrong is told in one line, as the file's first line has it: the place, and what to do."""
+    """What is wrong is told in one line, as the file's first line has it: the place,
+    and what to do.
+    """
     wrong = []
     for name in BAD:
         expected = (folder / name).read_text().split("\n")[0].removeprefix("# ")
@@ -88,7 +103,9 @@ def test_invalid_files_are_refused_with_the_expected_line(folder: Path) -> None:
     ],
     ids=["not there", "another encoding", "disk image"],
 )
-def test_files_that_cannot_be_read(tmp_path: Path, content: bytes | None, why: str) -> None:
+def test_files_that_cannot_be_read(
+    tmp_path: Path, content: bytes | None, why: str
+) -> None:
     """What is no file to read is told so."""
     if content is not None:
         (tmp_path / "web.yml").write_bytes(content)
@@ -96,28 +113,47 @@ def test_files_that_cannot_be_read(tmp_path: Path, content: bytes | None, why: s
 
 
 def test_what_valid_files_contain(folder: Path) -> None:
-    """Nothing is no TLS, no users, no headers. Names stay as written, also where YAML would see a number."""
+    """Nothing is no TLS, no users, no headers.
+
+    Names stay as written, also where YAML would see a number.
+    """
     for name in ("empty", "only-a-comment", "braces"):
         assert WebConfig() == _load(folder, name).config, name
-    assert [user for user, _ in _load(folder, "users").config.users] == ["alice", "0123", "bob.smith"]
+    assert [user for user, _ in _load(folder, "users").config.users] == [
+        "alice",
+        "0123",
+        "bob.smith",
+    ]
     headers = dict(_load(folder, "headers").config.headers)
-    assert (headers["X-XSS-Protection"], headers["X-Frame-Options"], len(headers)) == ("1", "deny", 5)
+    assert (headers["X-XSS-Protection"], headers["X-Frame-Options"], len(headers)) == (
+        "1",
+        "deny",
+        5,
+    )
 
 
 def test_paths_start_at_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Relative paths do not depend on where the exporter was started; absolute ones are as they are."""
+    """Relative paths do not depend on where the exporter was started; absolute ones are
+    as they are.
+    """
     monkeypatch.chdir("/")
     tls = _load(folder, "tls").config.tls
-    absolute = parse({"tls_server_config": {"cert_file": "/a/b", "key_file": "/c"}}, str(folder)).tls
+    absolute = parse(
+        {"tls_server_config": {"cert_file": "/a/b", "key_file": "/c"}}, str(folder)
+    ).tls
 
     assert tls.cert_file == str(folder / "server.pem")
     assert absolute.files == ("/a/b", "/c")
 
 
 def test_a_truncated_file_removes_no_protection(folder: Path) -> None:
-    """A reload refuses what lacks a protection that the old file had; what turns it off says so."""
+    """A reload refuses what lacks a protection that the old file had; what turns it off
+    says so.
+    """
     users = f"basic_auth_users:\n  alice: {hashed('one')}\n"
-    tls = yaml.safe_dump({"tls_server_config": {**MUTUAL, "min_version": "TLS13"}}, sort_keys=True)
+    tls = yaml.safe_dump(
+        {"tls_server_config": {**MUTUAL, "min_version": "TLS13"}}, sort_keys=True
+    )
     names = "  client_allowed_sans: [prometheus.example]\n"
     path = folder / "cut.yml"
     for text in (tls + names + users, users + tls + names):
@@ -130,8 +166,15 @@ def test_a_truncated_file_removes_no_protection(folder: Path) -> None:
                 new = WebConfigFile(str(path)).load()
                 new.require_protections_of(old)
                 taken.append(new.config)
-        assert all(config.tls and config.tls.client_auth is ClientAuth.REQUIRE_AND_VERIFY for config in taken)
-        assert all(config.tls.client_allowed_sans and config.users for config in taken if config.tls)
+        assert all(
+            config.tls and config.tls.client_auth is ClientAuth.REQUIRE_AND_VERIFY
+            for config in taken
+        )
+        assert all(
+            config.tls.client_allowed_sans and config.users
+            for config in taken
+            if config.tls
+        )
         assert all(config.tls.min_version == "TLS13" for config in taken if config.tls)
 
     for empty in ("", "# a comment\n", "~\n", "---\n", "basic_auth_users:\n"):
@@ -142,35 +185,57 @@ def test_a_truncated_file_removes_no_protection(folder: Path) -> None:
     for new_document, reason in (
         ({}, None),
         ({"tls_server_config": {}, "basic_auth_users": {}}, None),
-        (plain | {"basic_auth_users": {}}, "tls_server_config.client_auth_type; .* `client_auth_type: No"),
-        ({"tls_server_config": {**MUTUAL, "min_version": "TLS12"}, "basic_auth_users": {}}, "next start$"),
+        (
+            plain | {"basic_auth_users": {}},
+            "tls_server_config.client_auth_type; .* `client_auth_type: No",
+        ),
+        (
+            {
+                "tls_server_config": {**MUTUAL, "min_version": "TLS12"},
+                "basic_auth_users": {},
+            },
+            "next start$",
+        ),
     ):
         path.write_text(yaml.safe_dump(new_document))
         new = WebConfigFile(str(path)).load()
-        with pytest.raises(WebConfigError, match=reason) if reason else contextlib.nullcontext():
+        with (
+            pytest.raises(WebConfigError, match=reason)
+            if reason
+            else contextlib.nullcontext()
+        ):
             new.require_protections_of(old)
 
 
 def test_files_that_change_while_they_are_read_are_read_again(
     pki: Pki, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files that are exchanged while they are read are read again, until they are those of one moment."""
-    source = WebConfigFile(str(write(pki.folder / "web.yml", {"tls_server_config": TLS})))
-    made, exchanges = document.make_context, [pki.renew, pki.renew]
+    """Files that are exchanged while they are read are read again, until they are those
+    of one moment.
+    """
+    source = WebConfigFile(
+        str(write(pki.folder / "web.yml", {"tls_server_config": TLS}))
+    )
+    made = document.make_context
+    exchanges = [pki.renew, pki.renew]
 
     def make(settings: TLSSettings) -> ssl.SSLContext:
         key = (pki.folder / "server.key").read_bytes()
         if exchanges:
             exchanges.pop()()
         if len(exchanges) == 1:
-            (pki.folder / "server.key").write_bytes(key)  # as between the two files: they do not match
+            # as between the two files: they do not match
+            (pki.folder / "server.key").write_bytes(key)
         return made(settings)
 
     monkeypatch.setattr(document, "make_context", make)
     assert source.load().contents == source.look()
     assert exchanges == []
     exchanges += [pki.renew] * 9
-    assert refusal(WebConfigError, source.load) == "the files change faster than they can be read"
+    assert (
+        refusal(WebConfigError, source.load)
+        == "the files change faster than they can be read"
+    )
 
 
 def _load(folder: Path, name: str) -> Loaded:
@@ -183,7 +248,9 @@ def test_the_command(folder: Path) -> None:
     error = f'vllm-specdec-exporter: error: --web.config.file "{path}": '
     error += 'tls_server_config.min_version: "TLS111": allowed: TLS12, TLS13\n'
     for checks in ((), ("--config.check",)):
-        assert run_here(*checks, "--web.config.file", str(path)) == Outcome(2, "", error)
+        assert run_here(*checks, "--web.config.file", str(path)) == Outcome(
+            2, "", error
+        )
     good = str(folder / "tls-and-users.good.yml")
     assert run_here("--config.check", "--web.config.file", good).code == 0
 
@@ -191,9 +258,14 @@ def test_the_command(folder: Path) -> None:
 # --- files that cannot be read, and a reload that fails
 
 
-@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), MemoryError()])
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EMFILE, "Too many open files"), MemoryError()]
+)
 async def test_a_failed_reload_changes_nothing_and_is_tried_again(
-    pki: Pki, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+    pki: Pki,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
 ) -> None:
     """It changes nothing, is told once, and the next second tries again."""
     monkeypatch.setattr(guard_module, "LOOK_SECONDS", 0.02)
@@ -208,18 +280,23 @@ async def test_a_failed_reload_changes_nothing_and_is_tried_again(
     runner = await admission.set_up(app)
     listener = await Listener.open("127.0.0.1", 0)
     await guard.start(listener, admission)
-    serve, failures = listener.serve, [0]
+    serve = listener.serve
+    failures = [0]
 
     def fails(*_args: Any) -> None:
         failures[0] += 1
         raise error
 
     async def status() -> int:
-        reader, writer = await asyncio.open_connection(*listener.addresses[0].split(":"))
+        reader, writer = await asyncio.open_connection(
+            *listener.addresses[0].split(":")
+        )
         writer.write(b"GET /nothing HTTP/1.0\r\n\r\n")
         answer = await reader.read()
         writer.close()
-        return int(answer.split()[1]) if answer.startswith(b"HTTP") else 0
+        if answer.startswith(b"HTTP"):
+            return int(answer.split()[1])
+        return 0
 
     def lines() -> list[str]:
         return [record.getMessage() for record in caplog.records]
@@ -248,13 +325,21 @@ def _descriptors() -> int:
 
 class TestFiles:
     def test_no_certificates(self, pki: Pki) -> None:
-        """A device without an end, a pipe without a writer, a disk image: one line names the file, soon."""
-        pipe, large = pki.folder / "pipe", write(pki.folder / "large", "x")
+        """A device without an end, a pipe without a writer, a disk image: one line
+        names the file, soon.
+        """
+        pipe = pki.folder / "pipe"
+        large = write(pki.folder / "large", "x")
         os.mkfifo(pipe)
         os.truncate(large, 5 << 20)
-        begin, odd = time.monotonic(), "not a regular file"
+        begin = time.monotonic()
+        odd = "not a regular file"
         for key in ("cert_file", "key_file", "client_ca_file"):
-            for path, reason in (("/dev/zero", odd), (str(pipe), odd), (str(large), "larger than 4 MiB")):
+            for path, reason in (
+                ("/dev/zero", odd),
+                (str(pipe), odd),
+                (str(large), "larger than 4 MiB"),
+            ):
                 document = {"tls_server_config": {**MUTUAL, key: path}}
                 source = WebConfigFile(str(write(pki.folder / "web.yml", document)))
                 told = f'tls_server_config.{key}: "{path}": {reason}'
@@ -264,7 +349,9 @@ class TestFiles:
     def test_folders_are_closed(self, pki: Pki) -> None:
         """What cannot be read is asked every second: nothing stays open."""
         tls = {**TLS, "cert_file": ".", "key_file": "/dev/null"}
-        source = WebConfigFile(str(write(pki.folder / "web.yml", {"tls_server_config": tls})))
+        source = WebConfigFile(
+            str(write(pki.folder / "web.yml", {"tls_server_config": tls}))
+        )
         before = _descriptors()
         for _ in range(20):
             source.look()
@@ -272,22 +359,35 @@ class TestFiles:
         assert _descriptors() == before
 
     def test_null_is_the_same_as_left_out(self) -> None:
-        """Nothing, in any of YAML's words, is the same as left out; in quotes, or as a name, it is a word."""
+        """Nothing, in any of YAML's words, is the same as left out; in quotes, or as a
+        name, it is a word.
+        """
         for null in ("~", "null", "Null", "NULL", ""):
-            text = f"tls_server_config: {null}\nhttp_server_config: {null}\nbasic_auth_users: {null}\n"
+            text = (
+                f"tls_server_config: {null}\nhttp_server_config: {null}\n"
+                f"basic_auth_users: {null}\n"
+            )
             assert parse(fields.parse_yaml(text.encode())) == WebConfig()
             assert parse(fields.parse_yaml(null.encode())) == WebConfig()
-        with pytest.raises(WebConfigError, match=r"^tls_server_config: settings are expected"):
+        with pytest.raises(
+            WebConfigError, match=r"^tls_server_config: settings are expected"
+        ):
             parse(fields.parse_yaml(b"tls_server_config: '~'"))
         # A list of names that was emptied is no leave for everybody.
-        emptied = b"cert_file: a, key_file: b, client_ca_file: c, client_allowed_sans: ~"
+        emptied = (
+            b"cert_file: a, key_file: b, client_ca_file: c, client_allowed_sans: ~"
+        )
         with pytest.raises(WebConfigError, match="client_allowed_sans: empty"):
             parse(
                 fields.parse_yaml(
-                    b"tls_server_config: {%b, client_auth_type: RequireAndVerifyClientCert}" % emptied
+                    (
+                        b"tls_server_config: {%b, client_auth_type: "
+                        b"RequireAndVerifyClientCert}"
+                    )
+                    % emptied
                 )
             )
         one = hashed("x")
-        assert parse(fields.parse_yaml(f"basic_auth_users: {{null: {one}}}".encode())).users == (
-            ("null", one),
-        )
+        assert parse(
+            fields.parse_yaml(f"basic_auth_users: {{null: {one}}}".encode())
+        ).users == (("null", one),)

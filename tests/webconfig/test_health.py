@@ -1,4 +1,6 @@
-"""`health`: the real command against exporters that are well, ill, gone, or not exporters at all."""
+"""`health`: the real command against exporters that are well, ill, gone, or not
+exporters at all.
+"""
 
 import sys
 import time
@@ -26,19 +28,27 @@ PREFIX = "VLLM_SPECDEC_EXPORTER_"
 
 def _health(*words: str, **variables: str) -> tuple[int, str, str]:
     """Return exit code, output and errors of the command."""
-    done = run("health", *words, **{PREFIX + name: value for name, value in variables.items()})
+    done = run(
+        "health", *words, **{PREFIX + name: value for name, value in variables.items()}
+    )
     return done.code, done.out, done.err
 
 
 def _alive(*words: str, **variables: str) -> tuple[int, str, str]:
-    """Return the same once it is a success: on a busy machine, a check may take longer than its 3 s."""
-    return eventually(lambda: (found := _health(*words, **variables))[0] == 0 and found, 240)
+    """Return the same once it is a success: on a busy machine, a check may take longer
+    than its 3 s.
+    """
+    return eventually(
+        lambda: (found := _health(*words, **variables))[0] == 0 and found, 240
+    )
 
 
 class TestAlive:
     @pytest.mark.parametrize("listen", ["127.0.0.1:PORT", ":PORT", "[::1]:PORT"])
     def test_addresses(self, listen: str) -> None:
-        """Wherever `serve` listens with a setting, `health` finds it with the same one, and no flag."""
+        """Wherever `serve` listens with a setting, `health` finds it with the same one,
+        and no flag.
+        """
         address = listen.replace("PORT", str(free_port()))
         env = {PREFIX + "WEB_LISTEN_ADDRESS": address}
         with running_exporter(*NO_SERVER, env=env, config="", fast=False):
@@ -48,7 +58,9 @@ class TestAlive:
         assert out.startswith("http://")
         assert out.endswith("/-/healthy: healthy\n")
 
-    @pytest.mark.parametrize("kind", ["TLS", "users", "client certificates", "those with TLS 1.2"])
+    @pytest.mark.parametrize(
+        "kind", ["TLS", "users", "client certificates", "those with TLS 1.2"]
+    )
     def test_web_configuration(self, pki: Pki, tmp_path: Path, kind: str) -> None:
         """With each web configuration, named by flags or by the configuration file."""
         users = {"basic_auth_users": {"alice": hashed("x")}}
@@ -56,10 +68,13 @@ class TestAlive:
             "TLS": {"tls_server_config": TLS, **users},
             "users": users,
             "client certificates": {"tls_server_config": MUTUAL},
-            "those with TLS 1.2": {"tls_server_config": {**MUTUAL, "max_version": "TLS12"}},
+            "those with TLS 1.2": {
+                "tls_server_config": {**MUTUAL, "max_version": "TLS12"}
+            },
         }[kind]
         with guarded(pki, document) as exporter:
-            address, path = exporter.address, str(pki.folder / "web.yml")
+            address = exporter.address
+            path = str(pki.folder / "web.yml")
             settings = {"web": {"listen_address": address, "config": {"file": path}}}
             # Other settings in the file do not matter, valid or not.
             other = {"vllm": {"ca_file": "/no/such/file"}, "threshold": {"x": 1}}
@@ -81,7 +96,8 @@ class TestAlive:
 class TestNotAlive:
     @pytest.mark.parametrize("tls", [False, True])
     def test_answers(self, pki: Pki, tls: bool) -> None:
-        """One line has the reason. The deadline spans the handshake, and bytes that trickle in.
+        """One line has the reason. The deadline spans the handshake, and bytes that
+        trickle in.
 
         Over TLS, the end of a connection is what a client without its certificate sees.
         """
@@ -104,18 +120,27 @@ class TestNotAlive:
                 (hang(head(), b"x"), 0.4, late),
             ):
                 begin = time.monotonic()
-                found = health.probe(("127.0.0.1", server.port), may_be_tls=tls, end=begin + seconds)
+                found = health.probe(
+                    ("127.0.0.1", server.port), may_be_tls=tls, end=begin + seconds
+                )
 
                 assert found.alive is (tls and server.behaviour in ends)
                 assert f"://127.0.0.1:{server.port}/-/healthy: " in found.text
-                assert (said if not found.alive else "requires a client certificate") in found.text
+                assert (
+                    said if not found.alive else "requires a client certificate"
+                ) in found.text
                 assert time.monotonic() - begin < 20
 
     def test_the_process(self) -> None:
         """It writes one line without control characters, and does not wait for ever."""
         with FaultyServer(answer(b"\x1b[31mred\n", "500 Oops")) as server:
-            for end in ("status 500: \N{REPLACEMENT CHARACTER}[31mred\n", "no response within 3 s\n"):
-                code, out, err = _health(f"--web.listen-address=127.0.0.1:{server.port}")
+            for end in (
+                "status 500: \N{REPLACEMENT CHARACTER}[31mred\n",
+                "no response within 3 s\n",
+            ):
+                code, out, err = _health(
+                    f"--web.listen-address=127.0.0.1:{server.port}"
+                )
                 assert (code, out, err.count("\n")) == (1, "", 1)
                 assert err.endswith(end)
                 server.behaviour = hang()
@@ -131,9 +156,18 @@ class TestNotAlive:
     def test_settings_that_cannot_be(self) -> None:
         """Docker knows 0 and 1 only; so this is 1 too, with one line."""
         for words, said in (
-            (("--web.listen-address", "9850"), '--web.listen-address "9850": allowed: host:port'),
-            (("--config.file", "/no/such.yml"), '--config.file "/no/such.yml": cannot be read'),
-            (("--web.listen-address", "no-such-host.invalid:1"), "no-such-host.invalid"),
+            (
+                ("--web.listen-address", "9850"),
+                '--web.listen-address "9850": allowed: host:port',
+            ),
+            (
+                ("--config.file", "/no/such.yml"),
+                '--config.file "/no/such.yml": cannot be read',
+            ),
+            (
+                ("--web.listen-address", "no-such-host.invalid:1"),
+                "no-such-host.invalid",
+            ),
         ):
             code, out, err = _health(*words)
             assert (code, out, err.count("\n")) == (1, "", 1)
@@ -141,20 +175,32 @@ class TestNotAlive:
 
 
 def test_imports() -> None:
-    """Nothing but the standard library and a few modules of its own are imported, TLS or not."""
+    """Nothing but the standard library and a few modules of its own are imported, TLS
+    or not.
+    """
     script = (
         "import sys\nfrom vllm_specdec_exporter.cli import main\n"
-        "main(['health', '--web.listen-address', '127.0.0.1:1', '--web.config.file', 'x'])\n"
+        "main(['health', '--web.listen-address', '127.0.0.1:1', '--web.config.file', "
+        "'x'])\n"
         "print(*sys.modules)"
     )
     done = run("-c", script, command=(sys.executable,))
-    names = [name for name in done.out.split() if not name.startswith(("_", "__editable__"))]
+    names = [
+        name for name in done.out.split() if not name.startswith(("_", "__editable__"))
+    ]
 
-    assert {name.partition(".")[0] for name in names} - sys.stdlib_module_names == {"vllm_specdec_exporter"}
+    assert {name.partition(".")[0] for name in names} - sys.stdlib_module_names == {
+        "vllm_specdec_exporter"
+    }
     assert sum(name.startswith("vllm_specdec_exporter.") for name in names) <= 8
 
 
 def test_loopback_hosts() -> None:
     """A wildcard is reached over the loopback interface, everything else where it is."""
-    hosts = {"": ("127.0.0.1", "::1"), "0.0.0.0": ("127.0.0.1",), "::": ("::1",), "exporter": ("exporter",)}
+    hosts = {
+        "": ("127.0.0.1", "::1"),
+        "0.0.0.0": ("127.0.0.1",),
+        "::": ("::1",),
+        "exporter": ("exporter",),
+    }
     assert {host: loopback_hosts(host) for host in hosts} == hosts

@@ -1,4 +1,6 @@
-"""Files that change while the exporter runs: the new is in force soon, and nobody is turned away for it."""
+"""Files that change while the exporter runs: the new is in force soon, and nobody is
+turned away for it.
+"""
 
 import contextlib
 import http.client
@@ -30,7 +32,9 @@ def _shown(exporter: RunningExporter, pki: Pki) -> int:
     return shown(exporter, client_context(pki))
 
 
-def _status(exporter: RunningExporter, context: ssl.SSLContext | None = None, **more: Any) -> int:
+def _status(
+    exporter: RunningExporter, context: ssl.SSLContext | None = None, **more: Any
+) -> int:
     """The status of /metrics, 0 for a client that is not let in."""
     try:
         return ask(exporter, "/metrics", context, **more).status
@@ -41,7 +45,10 @@ def _status(exporter: RunningExporter, context: ssl.SSLContext | None = None, **
 @contextlib.contextmanager
 def _hammered(exporter: RunningExporter, pki: Pki) -> Iterator[list[str]]:
     """Open new connections all the while; yield what went wrong with them."""
-    context, wrong, ended, count = client_context(pki), list[str](), threading.Event(), [0]
+    context = client_context(pki)
+    wrong = list[str]()
+    ended = threading.Event()
+    count = [0]
 
     def hammer() -> None:
         while not ended.wait(0.005):  # all of a CPU would starve what is looked at
@@ -64,14 +71,18 @@ def _hammered(exporter: RunningExporter, pki: Pki) -> Iterator[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningExporter, Pki]]:
+def serving(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[RunningExporter, Pki]]:
     pki = Pki(tmp_path_factory.mktemp("pki"))
     with guarded(pki, HTTPS) as exporter:
         yield exporter, pki
 
 
 class TestCertificates:
-    def test_every_connection_is_served(self, serving: tuple[RunningExporter, Pki]) -> None:
+    def test_every_connection_is_served(
+        self, serving: tuple[RunningExporter, Pki]
+    ) -> None:
         """While certificates are exchanged; a new one is shown soon, and logged once."""
         exporter, pki = serving
         before = len(exporter.log_lines("web configuration reloaded"))
@@ -84,8 +95,12 @@ class TestCertificates:
             assert len(exporter.log_lines("web configuration reloaded")) == before + 2
         assert wrong == []
 
-    def test_written_in_place_one_after_the_other(self, serving: tuple[RunningExporter, Pki]) -> None:
-        """With the old time; a certificate that comes a while before its key is no error."""
+    def test_written_in_place_one_after_the_other(
+        self, serving: tuple[RunningExporter, Pki]
+    ) -> None:
+        """With the old time; a certificate that comes a while before its key is no
+        error.
+        """
         exporter, pki = serving
         staged = pki.folder / "staged"
         staged.mkdir()
@@ -99,7 +114,9 @@ class TestCertificates:
         assert exporter.log_lines("web configuration not reloaded") == []
 
     def test_an_answer_under_way_is_finished(self, pki: Pki) -> None:
-        """Whoever waits for an answer while the settings change gets it, even if it is the last one."""
+        """Whoever waits for an answer while the settings change gets it, even if it is
+        the last one.
+        """
         good = client_context(pki, pki.clients.issue("prometheus.example"))
         document = {
             "tls_server_config": MUTUAL,
@@ -109,7 +126,9 @@ class TestCertificates:
             found: list[int] = []
             threads = [
                 threading.Thread(
-                    target=lambda n=n: found.append(_status(exporter, good, user=("alice", str(n))))
+                    target=lambda n=n: found.append(
+                        _status(exporter, good, user=("alice", str(n)))
+                    )
                 )
                 for n in range(2)  # one being checked, and one that waits
             ]
@@ -128,7 +147,9 @@ class TestCertificates:
 
 
 def test_half_a_file(pki: Pki) -> None:
-    """A file that is half written, and would be right so, is not taken for what it is not."""
+    """A file that is half written, and would be right so, is not taken for what it is
+    not.
+    """
     users = {"basic_auth_users": {"alice": hashed("one")}}
     path = pki.folder / "web.yml"
     with guarded(pki, users) as exporter:
@@ -150,7 +171,10 @@ def test_the_configuration_and_the_web_configuration(pki: Pki) -> None:
     with guarded(pki, "", config=config) as exporter:
         exporter.configure({"log": {"level": "loud"}})
         assert ask(exporter, "/-/reload", method="POST").status == 500
-        write(pki.folder / "web.yml", {"http_server_config": {"headers": {"X-Frame-Options": "deny"}}})
+        write(
+            pki.folder / "web.yml",
+            {"http_server_config": {"headers": {"X-Frame-Options": "deny"}}},
+        )
         eventually(lambda: exporter.log_lines("web configuration reloaded"), SOON)
         time.sleep(1.2)
         assert exporter.metrics().value("config_last_reload_successful") == 0

@@ -10,7 +10,7 @@ import bcrypt
 import pytest
 
 from support.exporter import RunningExporter
-from vllm_specdec_exporter.serve.web_config.middleware import (
+from vllm_specdec_exporter.listener.web_config.middleware import (
     MAX_CACHED,
     MAX_OF_ONE_PEER,
     MAX_WAITING,
@@ -28,8 +28,15 @@ NOTHING_THERE = ("/nothing-here", "/-/healthy/", "/-/nothing")
 @pytest.fixture(scope="module")
 def exporter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningExporter]:
     pki = Pki(tmp_path_factory.mktemp("users"))
-    users = {"alice": hashed("correct horse"), "zoë": hashed("pässword"), "long": hashed("x" * 72)}
-    headers = {"X-Frame-Options": "sameorigin", "Content-Security-Policy": "default-src 'self'"}
+    users = {
+        "alice": hashed("correct horse"),
+        "zoë": hashed("pässword"),
+        "long": hashed("x" * 72),
+    }
+    headers = {
+        "X-Frame-Options": "sameorigin",
+        "Content-Security-Policy": "default-src 'self'",
+    }
     document = {"basic_auth_users": users, "http_server_config": {"headers": headers}}
     with guarded(pki, document) as running:
         yield running
@@ -37,37 +44,66 @@ def exporter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningExport
 
 class TestRequests:
     def test_a_password_is_needed(self, exporter: RunningExporter) -> None:
-        """Without, nothing is told but what is wanted, not even what exists; a user sees it all."""
+        """Without, nothing is told but what is wanted, not even what exists; a user
+        sees it all.
+        """
         for path in ("/", "/metrics", "/config", "/api/v1/snapshot", *NOTHING_THERE):
             answer = ask(exporter, path)
-            assert (answer.status, answer.text) == (401, "user name and password are required\n")
+            assert (answer.status, answer.text) == (
+                401,
+                "user name and password are required\n",
+            )
             assert answer.headers["www-authenticate"].startswith("Basic realm=")
-            assert ask(exporter, path, user=ALICE).status == (404 if path in NOTHING_THERE else 200), path
+            assert ask(exporter, path, user=ALICE).status == (
+                404 if path in NOTHING_THERE else 200
+            ), path
 
     def test_probes_and_other_methods(self, exporter: RunningExporter) -> None:
-        """Probes cannot carry a password, need none, and no wrong one hurts; above all a reload does."""
-        for path, method in itertools.product(("/-/healthy", "/-/ready"), ("GET", "HEAD")):
+        """Probes cannot carry a password, need none, and no wrong one hurts; above all
+        a reload does.
+        """
+        for path, method in itertools.product(
+            ("/-/healthy", "/-/ready"), ("GET", "HEAD")
+        ):
             assert ask(exporter, path, method=method).status == 200
-            assert ask(exporter, path, method=method, user=("mallory", "x")).status == 200
+            assert (
+                ask(exporter, path, method=method, user=("mallory", "x")).status == 200
+            )
         paths = ("/-/reload", "/-/healthy", "/metrics")
         for path, method in itertools.product(paths, ("POST", "PUT", "OPTIONS")):
             assert ask(exporter, path, method=method).status == 401, (path, method)
         assert ask(exporter, "/-/reload", method="POST", user=ALICE).status == 200
 
     def test_credentials(self, exporter: RunningExporter) -> None:
-        """The user's name and password must be the right ones; the second time as the first."""
+        """The user's name and password must be the right ones; the second time as the
+        first.
+        """
         right = (ALICE, ("zoë", "pässword"), ("long", "x" * 72))
         wrong = [("alice", word) for word in ("correct horse ", "", "correct horse\0")]
-        wrong += [("Alice", "correct horse"), ("", ""), ("long", "x" * 71), ("mallory", "y" * 5000)]
+        wrong += [
+            ("Alice", "correct horse"),
+            ("", ""),
+            ("long", "x" * 71),
+            ("mallory", "y" * 5000),
+        ]
         for who in (*right, *wrong):
             expected = 200 if who in right else 401
-            assert [ask(exporter, "/metrics", user=who).status for _ in range(2)] == [expected] * 2, who
+            assert [ask(exporter, "/metrics", user=who).status for _ in range(2)] == [
+                expected
+            ] * 2, who
         # What cannot be understood is no password; all of that: `test_parse_header`.
         assert ask(exporter, "/metrics", Authorization="Basic YWxpY2U=").status == 401
 
     def test_response_headers(self, exporter: RunningExporter) -> None:
-        """Headers are added to every answer; the status page's own policy stands beside the one added."""
-        asked = (("/metrics", ALICE), ("/nothing", ALICE), ("/metrics", None), ("/-/healthy", None))
+        """Headers are added to every answer; the status page's own policy stands beside
+        the one added.
+        """
+        asked = (
+            ("/metrics", ALICE),
+            ("/nothing", ALICE),
+            ("/metrics", None),
+            ("/-/healthy", None),
+        )
         for path, user in asked:
             headers = ask(exporter, path, user=user).headers
             assert headers["x-frame-options"] == "sameorigin"
@@ -82,7 +118,9 @@ class TestRequests:
         assert policies[0].startswith("default-src 'none'")
 
     def test_nothing_secret_is_shown(self, exporter: RunningExporter) -> None:
-        """The settings in force name the file, and neither they nor the log have a hash or a password."""
+        """The settings in force name the file, and neither they nor the log have a hash
+        or a password.
+        """
         shown = ask(exporter, "/config", user=ALICE).text + exporter.log()
 
         assert "web.yml" in shown
@@ -92,7 +130,9 @@ class TestRequests:
 
 class TestAuthenticator:
     async def test_users_change(self) -> None:
-        """Who was removed, or has another password, is let in no more: well known, or just being checked."""
+        """Who was removed, or has another password, is let in no more: well known, or
+        just being checked.
+        """
         known = Authenticator()
         known.use([("alice", hashed("one")), ("bob", hashed("two", 13))])
         assert await known.allows(basic("alice", "one")) is True
@@ -102,11 +142,17 @@ class TestAuthenticator:
         known.use([("alice", hashed("other"))])
 
         assert await check is False
-        for who, expected in ((("alice", "one"), False), (("bob", "two"), False), (("alice", "other"), True)):
+        for who, expected in (
+            (("alice", "one"), False),
+            (("bob", "two"), False),
+            (("alice", "other"), True),
+        ):
             assert await known.allows(basic(*who)) is expected
 
     async def test_many_users_are_remembered_within_bounds(self) -> None:
-        """However many users there are, the memory of them has an end; all are still let in."""
+        """However many users there are, the memory of them has an end; all are still
+        let in.
+        """
         names = [f"user{n}" for n in range(MAX_CACHED + 20)]
         known = Authenticator()
         one = hashed("x")
@@ -120,20 +166,28 @@ class TestAuthenticator:
     @pytest.fixture
     def checked(self, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
         """The passwords that a hash is computed of."""
-        checked, matches = list[bytes](), bcrypt.checkpw
+        checked = list[bytes]()
+        matches = bcrypt.checkpw
         monkeypatch.setattr(
-            bcrypt, "checkpw", lambda word, known: checked.append(word) or matches(word, known)
+            bcrypt,
+            "checkpw",
+            lambda word, known: checked.append(word) or matches(word, known),
         )
         return checked
 
-    async def test_valid_credentials_are_hashed_once(self, checked: list[bytes]) -> None:
-        """Valid credentials once, also if they come at the same time; all others each time.
+    async def test_valid_credentials_are_hashed_once(
+        self, checked: list[bytes]
+    ) -> None:
+        """Valid credentials once, also if they come at the same time; all others each
+        time.
 
         The hash for an unknown user has the cost of the others.
         """
         known = Authenticator()
         known.use([("alice", hashed("x", 5))])
-        found = await asyncio.gather(*(known.allows(basic("alice", "x")) for _ in range(10)))
+        found = await asyncio.gather(
+            *(known.allows(basic("alice", "x")) for _ in range(10))
+        )
         assert (found, checked) == ([True] * 10, [b"x"])
         assert await known.allows(basic("alice", "x"))
         for who in (("alice", "y"), ("alice", "y"), ("mallory", "z")):
@@ -142,14 +196,21 @@ class TestAuthenticator:
         assert known._decoy.startswith(b"$2b$05$")
 
     async def test_waiting_checks_are_limited(self) -> None:
-        """No more than so many wait, and fewer of one client; those who do not wait take no place."""
+        """No more than so many wait, and fewer of one client; those who do not wait
+        take no place.
+        """
         known = Authenticator()
         known.use([("alice", hashed("x", 9))])
-        guesses = [known.allows(basic("alice", f"{n}"), "a") for n in range(MAX_OF_ONE_PEER + 1)]
+        guesses = [
+            known.allows(basic("alice", f"{n}"), "a")
+            for n in range(MAX_OF_ONE_PEER + 1)
+        ]
         found = await asyncio.gather(*guesses, return_exceptions=True)
         assert found[:-1] == [False] * MAX_OF_ONE_PEER
         assert isinstance(found[-1], TooBusyError)
-        guesses = [known.allows(basic("alice", f"{n}"), f"{n}") for n in range(MAX_WAITING + 3)]
+        guesses = [
+            known.allows(basic("alice", f"{n}"), f"{n}") for n in range(MAX_WAITING + 3)
+        ]
         found = await asyncio.gather(*guesses, return_exceptions=True)
 
         assert found[:MAX_WAITING] == [False] * MAX_WAITING
@@ -157,7 +218,9 @@ class TestAuthenticator:
         assert await known.allows(basic("alice", "x"))
 
     async def test_clients_that_have_gone(self, checked: list[bytes]) -> None:
-        """Nothing is computed for who does not wait any more; who brought the same and waits is answered."""
+        """Nothing is computed for who does not wait any more; who brought the same and
+        waits is answered.
+        """
         known = Authenticator()
         known.use([("alice", hashed("right", 9))])
         found = await asyncio.gather(
@@ -169,19 +232,33 @@ class TestAuthenticator:
         )
 
         assert checked == [b"first", b"right"]
-        assert [found[0], type(found[1]), *found[2:]] == [False, TooBusyError, True, True]
+        assert [found[0], type(found[1]), *found[2:]] == [
+            False,
+            TooBusyError,
+            True,
+            True,
+        ]
 
-    async def test_a_failed_check_does_not_stop_the_next(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A check that fails, also as a panic in Rust does, is told to who asked; the next is served."""
+    async def test_a_failed_check_does_not_stop_the_next(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A check that fails, also as a panic in Rust does, is told to who asked; the
+        next is served.
+        """
 
         class PanicError(BaseException):
             pass
 
         known = Authenticator()
         known.use([("alice", hashed("x"))])
-        for error, told in ((ValueError("no hash"), ValueError), (PanicError("oops"), RuntimeError)):
+        for error, told in (
+            (ValueError("no hash"), ValueError),
+            (PanicError("oops"), RuntimeError),
+        ):
             with monkeypatch.context() as patch:
-                patch.setattr(bcrypt, "checkpw", Mock(side_effect=error, __name__="checkpw"))
+                patch.setattr(
+                    bcrypt, "checkpw", Mock(side_effect=error, __name__="checkpw")
+                )
                 with pytest.raises(told, match=str(error)):
                     await known.allows(basic("alice", "y"))
         assert await known.allows(basic("alice", "x")) is True
@@ -190,9 +267,19 @@ class TestAuthenticator:
 def test_parse_header() -> None:
     """The scheme is in any case; the password may have colons, the user may not."""
     odd = "bAsIc   " + base64.b64encode(b"a:b").decode() + " "
-    assert [parse_header(header) for header in (basic("a", "b"), odd)] == [(b"a", b"b")] * 2
+    assert [parse_header(header) for header in (basic("a", "b"), odd)] == [
+        (b"a", b"b")
+    ] * 2
     assert parse_header(basic("a", "b:c")) == (b"a", b"b:c")
     assert parse_header(basic("", "")) == (b"", b"")
-    wrong = ("Basic YWI=", "Basic YTpi!", "Digest YTpi", "Bearer YTpi", "Basic \xff", "Basic !", "Basic ")
+    wrong = (
+        "Basic YWI=",
+        "Basic YTpi!",
+        "Digest YTpi",
+        "Bearer YTpi",
+        "Basic \xff",
+        "Basic !",
+        "Basic ",
+    )
     for header in (*wrong, "Basic", "", "x" * 4000, None):
         assert parse_header(header) is None, header

@@ -1,1 +1,4 @@
-"""Every command but `serve` and `health`, one module or package each. They may import everything."""
+"""Every command but `serve` and `health`, one module or package each.
+
+They may import everything.
+"""

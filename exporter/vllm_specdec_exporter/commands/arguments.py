@@ -1,4 +1,6 @@
-"""What several commands share: the server, numbers, durations, the form of the output, and errors."""
+"""What several commands share: the server, numbers, durations, the form of the output,
+and errors.
+"""
 
 import argparse
 import json
@@ -17,7 +19,7 @@ from ..config import files
 from ..config.options import ConfigError, Option, gather
 from ..config.values import duration, parse_duration
 from ..publish.wording import escape_controls, printable
-from ..serve.option_table import OPTIONS
+from ..settings.option_table import OPTIONS
 
 T = TypeVar("T")
 
@@ -26,7 +28,13 @@ URL = next(option for option in OPTIONS if option.name == "vllm.url")
 DEFAULT_URL = "".join(URL.default or "")
 #: The options of `serve` that say how to reach a server.
 SERVER_OPTIONS = tuple(
-    replace(option, help="Deadline of a poll. Default: the time between two polls, or 4s if that is less.")
+    replace(
+        option,
+        help=(
+            "Deadline of a poll. Default: the time between two polls, or 4s if that is "
+            "less."
+        ),
+    )
     if option.name == "poll.timeout"
     else option
     for option in OPTIONS
@@ -55,7 +63,11 @@ def add_flag(
     if not metavar and "choices" not in options:
         options["action"] = "store_true"
     else:
-        own = {"metavar": metavar or None, "type": converter(parse) if parse else None, "default": default}
+        own = {
+            "metavar": metavar or None,
+            "type": converter(parse) if parse else None,
+            "default": default,
+        }
         options = own | options
     options.setdefault("dest", name.lstrip("-").replace(".", "_").replace("-", "_"))
     if default and text[-1:] in ("", "."):
@@ -69,10 +81,14 @@ def add_url(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("url", nargs="?", metavar="URL", help=text)
 
 
-def values_of_one_server(args: argparse.Namespace, options: Sequence[Option], does: str) -> dict[str, Any]:
-    """Return the values of options from flags, with ``url`` as ``--vllm.url``, and the environment.
+def values_of_one_server(
+    args: argparse.Namespace, options: Sequence[Option], does: str
+) -> dict[str, Any]:
+    """Return the values of options from flags, with ``url`` as ``--vllm.url``, and the
+    environment.
 
-    ConfigError if one is not valid, or for several servers: `does` is what the command does with one.
+    ConfigError if one is not valid, or for several servers: `does` is what the command
+    does with one.
     """
     flags = dict(vars(args))
     if args.url is not None:
@@ -93,7 +109,9 @@ def seconds_of(flag: str, text: str, least: float, most: float = float("inf")) -
 
 
 def parse_moment(text: str, now: float) -> float:
-    """Return the Unix time of ``now``, a duration before it, or an ISO 8601 time, which is UTC if bare."""
+    """Return the Unix time of ``now``, a duration before it, or an ISO 8601 time, which
+    is UTC if bare.
+    """
     text = text.strip()
     with suppress(ValueError):
         return now - parse_duration("0s" if text == "now" else text)
@@ -101,7 +119,8 @@ def parse_moment(text: str, now: float) -> float:
         time = datetime.fromisoformat(text)
         return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
     raise ValueError(
-        "allowed: a duration such as 30d, now, or a time such as 2026-11-01 or 2026-11-01T12:00Z"
+        "allowed: a duration such as 30d, now, or a time such as 2026-11-01 or "
+        "2026-11-01T12:00Z"
     )
 
 
@@ -110,17 +129,23 @@ def parsed(flag: str, text: str, parse: Callable[[str], T]) -> T:
     try:
         return parse(text)
     except ValueError as error:
-        raise ConfigError(f"{flag} {json.dumps(text, ensure_ascii=False)}: {error}") from error
+        raise ConfigError(
+            f"{flag} {json.dumps(text, ensure_ascii=False)}: {error}"
+        ) from error
 
 
 def converter(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return `parse` as a `type` of argparse; the message of its ValueError becomes that of the flag."""
+    """Return `parse` as a `type` of argparse; the message of its ValueError becomes
+    that of the flag.
+    """
 
     def convert(text: str) -> Any:
         try:
             return parse(text)
         except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{json.dumps(text, ensure_ascii=False)}: {error}") from error
+            raise argparse.ArgumentTypeError(
+                f"{json.dumps(text, ensure_ascii=False)}: {error}"
+            ) from error
 
     return convert
 
@@ -128,29 +153,42 @@ def converter(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 def values_of(parse: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     """Return a parser of values separated by commas, each once; errors quote the value."""
     one = converter(parse)
-    return lambda text: tuple(dict.fromkeys(one(part.strip()) for part in text.split(",")))
+    return lambda text: tuple(
+        dict.fromkeys(one(part.strip()) for part in text.split(","))
+    )
 
 
 def whole_between(least: int, most: int) -> Callable[[str], int]:
     """Return a parser of whole numbers within these bounds."""
 
     def parse(text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and len(text) < 20 and least <= int(text) <= most):
+        if not (
+            text.isascii()
+            and text.isdecimal()
+            and len(text) < 20
+            and least <= int(text) <= most
+        ):
             raise ValueError(f"allowed: a whole number from {least} to {most}")
         return int(text)
 
     return parse
 
 
-def add_output_flags(parser: argparse.ArgumentParser, what: str = "the snapshot") -> None:
+def add_output_flags(
+    parser: argparse.ArgumentParser, what: str = "the snapshot"
+) -> None:
     """Add ``--json`` and ``--color``."""
     add_flag(parser, "--json", f"Print {what} as JSON instead.")
     add_flag(parser, "--color", "Colours.", "auto", choices=("auto", "always", "never"))
 
 
 def wants_color(args: argparse.Namespace) -> bool:
-    """Return whether to print colours, from ``--color``, the terminal and the variable NO_COLOR."""
-    automatic = args.color == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    """Return whether to print colours, from ``--color``, the terminal and the variable
+    NO_COLOR.
+    """
+    automatic = (
+        args.color == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    )
     return automatic or args.color == "always"
 
 
@@ -162,17 +200,26 @@ def show_progress(text: str, end: str = "\n") -> None:
 
 def print_json(document: object, indent: int = 2) -> None:
     """Print a document as JSON that cannot control a terminal."""
-    print(escape_controls(msgspec.json.format(msgspec.json.encode(document), indent=indent).decode()))
+    print(
+        escape_controls(
+            msgspec.json.format(msgspec.json.encode(document), indent=indent).decode()
+        )
+    )
 
 
 def fail(command: str, message: object, code: int) -> int:
     """Print why a command failed, and return its exit code."""
-    print(f"vllm-specdec-exporter {command}: error: {printable(str(message))}", file=sys.stderr)
+    print(
+        f"vllm-specdec-exporter {command}: error: {printable(str(message))}",
+        file=sys.stderr,
+    )
     return code
 
 
 def check_writable(flag: str, path: Path) -> None:
-    """Raise ConfigError if `write_file` could not write a file, before the work whose result it gets."""
+    """Raise ConfigError if `write_file` could not write a file, before the work whose
+    result it gets.
+    """
     try:
         files.try_to_write(path)
     except OSError as error:
@@ -180,7 +227,9 @@ def check_writable(flag: str, path: Path) -> None:
 
 
 def write_file(flag: str, path: Path, body: bytes) -> None:
-    """Write the file that a flag names, atomically; ConfigError if it cannot be written."""
+    """Write the file that a flag names, atomically; ConfigError if it cannot be
+    written.
+    """
     try:
         files.write(path, body)
     except (OSError, ValueError) as error:

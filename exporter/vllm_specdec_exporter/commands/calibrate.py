@@ -1,9 +1,11 @@
-"""`calibrate`: measure the cost of speculation on this machine, and write a cost profile for `--cost.file`.
+"""`calibrate`: measure the cost of speculation on this machine, and write a cost
+profile for `--cost.file`.
 
-It sends the same requests to two servers of one model on equal machines, one with speculation and one
-without, in turn and several times; or, if drafts need no model, to one server with a K schedule that has
-K=0. It does so at several batch sizes and contexts, and fits the step times by `economics.calibration`. A
-step is the time per output token as a client sees it, times the tokens that a request gets per step, by the
+It sends the same requests to two servers of one model on equal machines, one with
+speculation and one without, in turn and several times; or, if drafts need no model, to
+one server with a K schedule that has K=0. It does so at several batch sizes and
+contexts, and fits the step times by `economics.calibration`. A step is the time per
+output token as a client sees it, times the tokens that a request gets per step, by the
 server's counters.
 """
 
@@ -26,7 +28,7 @@ from ..economics.calibration import CalibrationError, StepTime, calibrate, large
 from ..economics.cost import MAX_UNCERTAINTY, Basis, CostProfile
 from ..economics.profiles import BUILTIN, meant_for
 from ..economics.speculative_config import drafts_without_model
-from ..serve.configuration import build_upstream
+from ..settings.configuration import build_upstream
 from . import arguments as cli
 from .sweep import METRICS_TIMEOUT, SweepPlan, load_prompts, run_sweep
 from .sweep.client import Endpoint, Unreachable, without_api
@@ -35,31 +37,51 @@ from .sweep.record import CellResult, ServerIdentity, Status
 from .sweep.runner import OtherTraffic, SweepProgress
 
 # Exit codes.
-FINE, PROBLEM, USAGE, UNREACHABLE = 0, 1, 2, 4
+FINE = 0
+PROBLEM = 1
+USAGE = 2
+UNREACHABLE = 4
 
-#: Requests of each worker in each repeat: the median leaves out what one of them was delayed by.
+#: Requests of each worker in each repeat: the median leaves out what one of them was
+#: delayed by.
 _PER_WORKER = 2
 #: Repeats of each measurement: the least that show how much it scatters.
-_MIN_REPEATS, _MAX_REPEATS = 3, 100
+_MIN_REPEATS = 3
+_MAX_REPEATS = 100
 #: Requests at a time: vLLM's largest default of --max-num-seqs.
 _MAX_BATCH = 1024
 #: Tokens of text: the longest contexts that servers offer.
 _MAX_CONTEXT = 1_000_000
 
-#: Largest relative difference between the numbers of events and of steps, where each step sends an event.
+#: Largest relative difference between the numbers of events and of steps, where each
+#: step sends an event.
 _MAX_STEP_DIFFERENCE = 0.1
-#: Below this share of steps with drafts, a cell counts as without: at its end the batch is smaller, so that a
-#: K schedule may draft.
+#: Below this share of steps with drafts, a cell counts as without: at its end the batch
+#: is smaller, so that a K schedule may draft.
 _FEW_DRAFTS = 0.05
 
-#: Words that are one token of most tokenizers; a prime number of them, so that texts differ.
-_WORDS = ("time", "people", "water", "house", "world", "light", "paper", "music", "river", "table", "money")
+#: Words that are one token of most tokenizers; a prime number of them, so that texts
+#: differ.
+_WORDS = (
+    "time",
+    "people",
+    "water",
+    "house",
+    "world",
+    "light",
+    "paper",
+    "music",
+    "river",
+    "table",
+    "money",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `calibrate` to `parser`."""
     parser.epilog = (
-        f"Exit codes: {FINE} written; {PROBLEM} the measurements give no profile, or none within "
+        f"Exit codes: {FINE} written; {PROBLEM} the measurements give no profile, or "
+        "none within "
         f"{MAX_UNCERTAINTY:.0%}, or others use a server; "
         f"{USAGE} bad usage; {UNREACHABLE} a server cannot be reached."
     )
@@ -67,32 +89,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_flag(
         parser,
         "--plain-url URL",
-        "The same model without speculation, on an equal machine. Needed unless the server has a K schedule "
+        "The same model without speculation, on an equal machine. Needed unless the "
+        "server has a K schedule "
         "that has K=0 and --method is one without a draft model, such as ngram.",
         "",
     )
     batches = cli.values_of(cli.whole_between(1, _MAX_BATCH))
-    cli.add_flag(parser, "--concurrency N,N,...", "Batch sizes to measure.", "1,2,4,8", batches)
+    cli.add_flag(
+        parser, "--concurrency N,N,...", "Batch sizes to measure.", "1,2,4,8", batches
+    )
     before = (
-        "Tokens of text before the prompts, 0 for none. Only the first set of prompts is measured with text "
+        "Tokens of text before the prompts, 0 for none. Only the first set of "
+        "prompts is measured with text "
         "before it."
     )
     contexts = cli.values_of(cli.whole_between(0, _MAX_CONTEXT))
     cli.add_flag(parser, "--context N,N,...", before, "0,2000", contexts)
     repeats = cli.whole_between(_MIN_REPEATS, _MAX_REPEATS)
-    cli.add_flag(parser, "--repeats N", "Measurements of each batch size and context.", "3", repeats)
-    cli.add_flag(parser, "--max-tokens N", "Tokens per response.", "128", cli.whole_between(1, _MAX_CONTEXT))
+    cli.add_flag(
+        parser,
+        "--repeats N",
+        "Measurements of each batch size and context.",
+        "3",
+        repeats,
+    )
+    cli.add_flag(
+        parser,
+        "--max-tokens N",
+        "Tokens per response.",
+        "128",
+        cli.whole_between(1, _MAX_CONTEXT),
+    )
     warmth = "As in production: drafting costs a little less where more is rejected."
     cli.add_flag(parser, "--temperature T", warmth, "0", number(0.0, 2.0))
     cli.add_flag(parser, "--prompts LIST", "As in sweep.", "code,chat")
-    cli.add_flag(parser, "--model NAME", "Model to use, if the servers have several.", "")
+    cli.add_flag(
+        parser, "--model NAME", "Model to use, if the servers have several.", ""
+    )
     method = "Speculative method, such as eagle3: the profile is chosen for it."
     cli.add_flag(parser, "--method NAME", method, "")
-    cli.add_flag(parser, "--api", "API of the requests.", "chat", choices=("chat", "completions"))
+    cli.add_flag(
+        parser, "--api", "API of the requests.", "chat", choices=("chat", "completions")
+    )
     cli.add_flag(parser, "--api-key-file FILE", "File with the servers' API key.", "")
     cli.add_flag(parser, "--out FILE", "File to write.", "calibrated.yaml")
     cli.add_flag(parser, "--dry-run", "Print what would be sent, and exit.")
-    cli.add_flag(parser, "--allow-other-traffic", "Measure even if others use a server.")
+    cli.add_flag(
+        parser, "--allow-other-traffic", "Measure even if others use a server."
+    )
     cli.add_flag(parser, "--quiet", "Show no progress.")
     add_flags(parser, cli.CONNECTION_OPTIONS)
 
@@ -100,11 +144,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, write the profile, print what it means, and return the exit code."""
     if args.method and meant_for(args.method) is BUILTIN["unknown"]:
-        known = sorted(method for profile in BUILTIN.values() for method in profile.methods)
-        raise ConfigError(f"--method {json.dumps(args.method)}: allowed: {', '.join(known)}, *_mtp")
+        known = sorted(
+            method for profile in BUILTIN.values() for method in profile.methods
+        )
+        raise ConfigError(
+            f"--method {json.dumps(args.method)}: allowed: {', '.join(known)}, *_mtp"
+        )
     if not args.plain_url and not drafts_without_model(args.method):
         raise ConfigError(
-            "--plain-url is missing: with a draft model, steps with K=0 still cost its first pass. Without "
+            "--plain-url is missing: with a draft model, steps with K=0 still cost "
+            "its first pass. Without "
             "one, give --method ngram or suffix"
         )
     prompts = _prompts(args.prompts, sorted(args.context))
@@ -112,7 +161,8 @@ def run(args: argparse.Namespace) -> int:
     requests = sum(plan.requests * len(prompts) for plan in plans) * args.repeats
     if args.dry_run:
         print(
-            f"{requests} requests of {args.max_tokens} tokens to each of {', '.join(_urls(args))}, "
+            f"{requests} requests of {args.max_tokens} tokens to each of "
+            f"{', '.join(_urls(args))}, "
             f"at most {max(args.concurrency)} at a time"
         )
         return FINE
@@ -130,18 +180,30 @@ def run(args: argparse.Namespace) -> int:
         raise
     try:
         rows = [step_time(cell) for cell in cells]
-        profile = calibrate(rows, args.method, f"calibrated {identity.model.rpartition('/')[2]}"[:80])
+        profile = calibrate(
+            rows, args.method, f"calibrated {identity.model.rpartition('/')[2]}"[:80]
+        )
     except CalibrationError as error:
-        hint = "" if args.plain_url else "; give a server without speculation as --plain-url"
+        if args.plain_url:
+            hint = ""
+        else:
+            hint = "; give a server without speculation as --plain-url"
         return cli.fail("calibrate", f"{error}{hint}", PROBLEM)
     note = profile.provenance
     profile = _described(profile, rows, identity, plans, requests)
     print(table(profile, rows))
     if profile.uncertainty > MAX_UNCERTAINTY:
-        more = "measure more batch sizes (--concurrency) or more often (--repeats), on quiet machines"
-        reason = f"{MAX_UNCERTAINTY:.0%} at most is of use, so nothing is written: {more}"
+        more = (
+            "measure more batch sizes (--concurrency) or more often (--repeats), on "
+            "quiet machines"
+        )
+        reason = (
+            f"{MAX_UNCERTAINTY:.0%} at most is of use, so nothing is written: {more}"
+        )
         return cli.fail(
-            "calibrate", f"costs are known within {profile.uncertainty:.0%} only; {reason}", PROBLEM
+            "calibrate",
+            f"costs are known within {profile.uncertainty:.0%} only; {reason}",
+            PROBLEM,
         )
     cli.write_file("--out", Path(args.out), document(profile).encode())
     if note:
@@ -158,15 +220,18 @@ def _described(
     requests: int,
 ) -> CostProfile:
     batches = [load for plan in plans for load in plan.concurrencies]
-    largest, note = largest_error(profile, rows), profile.provenance
+    largest = largest_error(profile, rows)
+    note = profile.provenance
     return replace(
         profile,
         basis=Basis.CALIBRATED,
         batches=profile.batches or (float(min(batches)), float(max(batches))),
         contexts=(min(row.context for row in rows), max(row.context for row in rows)),
         provenance=(
-            f"vllm-specdec-exporter calibrate, {time.strftime('%Y-%m-%d', time.gmtime())}: {identity.model}, "
-            f"{identity.dialect} {identity.version}, {requests} requests to each server, "
+            "vllm-specdec-exporter calibrate, "
+            f"{time.strftime('%Y-%m-%d', time.gmtime())}: {identity.model}, "
+            f"{identity.dialect} {identity.version}, {requests} requests to each "
+            "server, "
             f"{min(batches)} to {max(batches)} at a time; largest error {largest:.0%}"
             f"{note and f'; {note}'}"
         ),
@@ -174,7 +239,9 @@ def _described(
 
 
 def _urls(args: argparse.Namespace) -> tuple[str, ...]:
-    return (args.url, args.plain_url) if args.plain_url else (args.url,)
+    if args.plain_url:
+        return (args.url, args.plain_url)
+    return (args.url,)
 
 
 def _servers(args: argparse.Namespace) -> list[Endpoint]:
@@ -182,36 +249,50 @@ def _servers(args: argparse.Namespace) -> list[Endpoint]:
     values, _ = gather(cli.CONNECTION_OPTIONS, vars(args), os.environ, None)
     servers = []
     for url in _urls(args):
-        own = values | {"vllm.url": (without_api(cli.parsed("URL", url, parse_target)),)}
+        own = values | {
+            "vllm.url": (without_api(cli.parsed("URL", url, parse_target)),)
+        }
         config = build_upstream(own, values["poll.timeout"] or METRICS_TIMEOUT)
         servers.append(Endpoint(config, args.api_key_file))
     return servers
 
 
 def _prompts(names: str, contexts: Sequence[int]) -> tuple[PromptSet, ...]:
-    """Return the sets, and the first again for each longer context; the longest is first.
+    """Return the sets, and the first again for each longer context; the longest is
+    first.
 
     A server that does not take it then says so before anything is measured.
     """
     sets = load_prompts(names.split(","))
-    long = tuple(_lengthened(sets[0], tokens) for tokens in reversed(contexts) if tokens)
-    return long + sets if 0 in contexts else long
+    long = tuple(
+        _lengthened(sets[0], tokens) for tokens in reversed(contexts) if tokens
+    )
+    if 0 in contexts:
+        return long + sets
+    return long
 
 
 def _lengthened(prompts: PromptSet, tokens: int) -> PromptSet:
     """Return the prompts with about so many tokens before each.
 
-    They differ from the first one, or the server would read the cache of the common text once for all.
+    They differ from the first one, or the server would read the cache of the common
+    text once for all.
     """
     longer = []
     for place, prompt in enumerate(prompts.prompts):
-        text = " ".join(_WORDS[(place + i * (place + 3)) % len(_WORDS)] for i in range(tokens))
+        text = " ".join(
+            _WORDS[(place + i * (place + 3)) % len(_WORDS)] for i in range(tokens)
+        )
         first, *others = prompt.messages
-        longer.append(Prompt((replace(first, content=f"{text}\n{first.content}"), *others)))
+        longer.append(
+            Prompt((replace(first, content=f"{text}\n{first.content}"), *others))
+        )
     return PromptSet(f"{prompts.name}+{tokens}", tuple(longer))
 
 
-def _plan(args: argparse.Namespace, prompts: tuple[PromptSet, ...], batch: int) -> SweepPlan:
+def _plan(
+    args: argparse.Namespace, prompts: tuple[PromptSet, ...], batch: int
+) -> SweepPlan:
     return SweepPlan(
         prompts=prompts,
         temperatures=(args.temperature,),
@@ -230,7 +311,9 @@ def _plan(args: argparse.Namespace, prompts: tuple[PromptSet, ...], batch: int) 
 async def _measure(
     args: argparse.Namespace, plans: Sequence[SweepPlan], servers: Sequence[Endpoint]
 ) -> tuple[ServerIdentity, list[CellResult]]:
-    """Return the server, and the cells of both servers, in turn so that a slow drift affects both."""
+    """Return the server, and the cells of both servers, in turn so that a slow drift
+    affects both.
+    """
     progress = SweepProgress(None if args.quiet else sys.stderr)
     cells: list[CellResult] = []
     identity: ServerIdentity | None = None
@@ -250,23 +333,32 @@ async def _measure(
 def step_time(cell: CellResult) -> StepTime:
     """Return the step time of a cell; CalibrationError if it was not measured.
 
-    Each step emits one token beside the accepted ones, with or without a draft, and the first step of a
-    request has none. vLLM sends one event for each step, so the time between events is the step time; its
-    median leaves out the steps that computed prompts of other requests. For servers that send other events
-    it follows from the time per output token.
+    Each step emits one token beside the accepted ones, with or without a draft, and the
+    first step of a request has none. vLLM sends one event for each step, so the time
+    between events is the step time; its median leaves out the steps that computed
+    prompts of other requests. For servers that send other events it follows from the
+    time per output token.
     """
-    if cell.status is not Status.OK or cell.tpot.mean is None or not cell.generated_tokens:
+    if (
+        cell.status is not Status.OK
+        or cell.tpot.mean is None
+        or not cell.generated_tokens
+    ):
         reasons = "; ".join(cell.reasons) or "no time per output token"
         raise CalibrationError(f"{cell.cell.name}: {reasons}")
     whole = [answer for answer in cell.answers if not answer.error]
-    firsts, counters = len(whole), cell.counters
+    firsts = len(whole)
+    counters = cell.counters
     accepted, drafted, drafts = (
         (getattr(counters, name) if counters else None) or 0.0
         for name in ("accepted_tokens", "draft_tokens", "drafts")
     )
-    # Tokens accepted beyond the end of a request count as accepted and not as generated.
+    # Tokens accepted beyond the end of a request count as accepted and not as
+    # generated.
     steps = max(cell.generated_tokens - accepted - firsts, drafts)
-    times = [answer.event_seconds for answer in whole if answer.event_seconds is not None]
+    times = [
+        answer.event_seconds for answer in whole if answer.event_seconds is not None
+    ]
     between = sum(answer.events - 1 for answer in whole)
     few = drafts < _FEW_DRAFTS * steps
     return StepTime(
@@ -295,20 +387,39 @@ def document(profile: CostProfile) -> str:
         "uncertainty": round(profile.uncertainty, 4),
         "context_tokens": round(profile.context_tokens, 1),
         "target": {name: getattr(profile.target, name) for name in target},
-        "draft": {name: getattr(profile.draft, name) for name in ("fixed", "per_position", "per_token")},
+        "draft": {
+            name: getattr(profile.draft, name)
+            for name in ("fixed", "per_position", "per_token")
+        },
     }
-    return yaml.safe_dump({"profiles": {profile.name: entry}}, sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(
+        {"profiles": {profile.name: entry}}, sort_keys=False, allow_unicode=True
+    )
 
 
 def table(profile: CostProfile, rows: Sequence[StepTime]) -> str:
-    """Return the measured and fitted step costs, and the tokens per draft to break even, by K and batch."""
+    """Return the measured and fitted step costs, and the tokens per draft to break
+    even, by K and batch.
+    """
     ks = sorted({1, 2, 3, 5, 8, round(max(row.k for row in rows))})
     batches = sorted({round(row.batch) for row in rows})
-    lines = ["mean acceptance length at which speculation breaks even, by K and requests in the batch", ""]
+    lines = [
+        (
+            "mean acceptance length at which speculation breaks even, by K and "
+            "requests in the batch"
+        ),
+        "",
+    ]
     lines.append("     K" + "".join(f"{batch:>8}" for batch in batches))
     lines += [
-        f"{k:>6}" + "".join(f"{profile.step_cost(k, batch):>8.2f}" for batch in batches) for k in ks if k > 0
+        f"{k:>6}" + "".join(f"{profile.step_cost(k, batch):>8.2f}" for batch in batches)
+        for k in ks
+        if k > 0
     ]
-    error, within = largest_error(profile, rows), profile.uncertainty
-    lines += ["", f"largest error {error:.0%}; a step's cost is known within {within:.0%}"]
+    error = largest_error(profile, rows)
+    within = profile.uncertainty
+    lines += [
+        "",
+        f"largest error {error:.0%}; a step's cost is known within {within:.0%}",
+    ]
     return "\n".join(lines)

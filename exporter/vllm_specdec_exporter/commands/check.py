@@ -1,8 +1,9 @@
-"""`check`: a one-shot diagnosis of a server in the terminal, without a running exporter.
+"""`check`: a one-shot diagnosis of a server in the terminal, without a running
+exporter.
 
-It polls the server for some seconds with the pipeline of the exporter, and prints a table with findings. The
-exit code is for scripts. With ``--exporter`` it prints the result of a running exporter instead, which covers
-more time and single requests.
+It polls the server for some seconds with the pipeline of the exporter, and prints a
+table with findings. The exit code is for scripts. With ``--exporter`` it prints the
+result of a running exporter instead, which covers more time and single requests.
 """
 
 import argparse
@@ -29,46 +30,65 @@ from ..observe.state import Settings
 from ..per_request.summary import is_problem
 from ..publish import snapshot
 from ..publish import terminal_report as report
-from ..serve import configuration
-from ..serve.option_table import OPTIONS as ALL_OPTIONS
 from ..serve.poller import Poller
-from ..serve.upstream import Upstream
-from ..serve.upstream_connection import UpstreamConfig, tls_context
+from ..settings import configuration
+from ..settings.option_table import OPTIONS as ALL_OPTIONS
+from ..upstream.client import Upstream
+from ..upstream.connection import UpstreamConfig, tls_context
 from . import arguments as cli
 
-# Exit codes. If engines differ, the first of PROBLEM, UNKNOWN, FINE that one of them has.
+# Exit codes. If engines differ, the first of PROBLEM, UNKNOWN, FINE that one of them
+# has.
 FINE, PROBLEM, USAGE, UNKNOWN, UNREACHABLE = range(5)
 
-#: The options of `serve` with the same meaning here. The server is the positional argument.
+#: The options of `serve` with the same meaning here. The server is the positional
+#: argument.
 OPTIONS = (
     *cli.SERVER_OPTIONS,
-    *(o for o in ALL_OPTIONS if o.name.startswith(("spec.", "cost.", "baseline.", "threshold"))),
+    *(
+        o
+        for o in ALL_OPTIONS
+        if o.name.startswith(("spec.", "cost.", "baseline.", "threshold"))
+    ),
 )
 
 #: Those that also apply to --exporter.
-_OF_EXPORTER = ("vllm.ca-file", "vllm.cert-file", "vllm.key-file", "vllm.insecure-skip-verify")
+_OF_EXPORTER = (
+    "vllm.ca-file",
+    "vllm.cert-file",
+    "vllm.key-file",
+    "vllm.insecure-skip-verify",
+)
 
-#: Number of polls: two are enough for values, more show how these scatter, one for each block of time.
+#: Number of polls: two are enough for values, more show how these scatter, one for each
+#: block of time.
 _SAMPLES = MAX_BLOCKS
 #: A window is at least a second; `serve` is for more than an hour.
-_MIN_DURATION, _MAX_DURATION, _DEFAULT_DURATION = 1.0, 3600.0, "10s"
+_MIN_DURATION = 1.0
+_MAX_DURATION = 3600.0
+_DEFAULT_DURATION = "10s"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `check` to `parser`."""
     parser.epilog = (
-        f"Exit codes: {FINE} speculation is active, and no loss is likely; {PROBLEM} it loses or likely "
-        "loses, is bypassed, has poor acceptance with an unknown gain, or a part of the requests loses; "
-        f"{USAGE} bad usage; {UNKNOWN} it cannot be judged (off, idle, K=0 by schedule, too few drafts, "
+        f"Exit codes: {FINE} speculation is active, and no loss is likely; {PROBLEM} "
+        "it loses or likely "
+        "loses, is bypassed, has poor acceptance with an unknown gain, or a part of "
+        "the requests loses; "
+        f"{USAGE} bad usage; {UNKNOWN} it cannot be judged (off, idle, K=0 by "
+        "schedule, too few drafts, "
         f"vLLM V0); {UNREACHABLE} the server cannot be reached or understood."
     )
     cli.add_url(parser, "Server to look at.")
-    watch = f"How long to watch. Default: {_DEFAULT_DURATION}."  # None if not given: --exporter refuses it
+    # None if not given: --exporter refuses it
+    watch = f"How long to watch. Default: {_DEFAULT_DURATION}."
     cli.add_flag(parser, "--for DURATION", watch, dest="duration")
     cli.add_flag(
         parser,
         "--exporter URL",
-        "Print what a running exporter shows instead, single requests included. Of the flags below, "
+        "Print what a running exporter shows instead, single requests included. Of "
+        "the flags below, "
         "--vllm.ca-file and --vllm.insecure-skip-verify go with it.",
     )
     cli.add_output_flags(parser)
@@ -84,7 +104,9 @@ def run(args: argparse.Namespace) -> int:
             return cli.fail("check", error, UNREACHABLE)
     else:
         upstream, settings, duration = _config(args)
-        cli.show_progress(f"watching {upstream.targets[0].name} for {format_duration(duration)} ...")
+        cli.show_progress(
+            f"watching {upstream.targets[0].name} for {format_duration(duration)} ..."
+        )
         result = asyncio.run(observe(upstream, settings, duration))
     if args.json:
         print(snapshot.encode(result).decode())
@@ -100,7 +122,9 @@ def exit_code(result: ExporterResult) -> int:
         return UNREACHABLE
     codes = set()
     for engine in (engine for target in result.targets for engine in target.engines):
-        unpaid = engine.payoff.speedup is None and engine.quality.level is QualityLevel.POOR
+        unpaid = (
+            engine.payoff.speedup is None and engine.quality.level is QualityLevel.POOR
+        )
         if engine.activity.unexplained or unpaid or engine.payoff.harmful:
             codes.add(PROBLEM)
         elif engine.activity.state is not ActivityState.ACTIVE:
@@ -112,9 +136,15 @@ def exit_code(result: ExporterResult) -> int:
     return next((code for code in (PROBLEM, UNKNOWN, FINE) if code in codes), UNKNOWN)
 
 
-async def observe(upstream: UpstreamConfig, settings: Settings, duration: float) -> ExporterResult:
-    """Poll the server for `duration` seconds and return the result. It ends early if a poll fails."""
-    target, interval = upstream.targets[0], duration / _SAMPLES
+async def observe(
+    upstream: UpstreamConfig, settings: Settings, duration: float
+) -> ExporterResult:
+    """Poll the server for `duration` seconds and return the result.
+
+    It ends early if a poll fails.
+    """
+    target = upstream.targets[0]
+    interval = duration / _SAMPLES
     poller = Poller(
         target.name,
         Upstream(target, upstream),
@@ -148,22 +178,38 @@ def _config(args: argparse.Namespace) -> tuple[UpstreamConfig, Settings, float]:
     return *observation(values, duration), duration
 
 
-def observation(values: Mapping[str, Any], duration: float) -> tuple[UpstreamConfig, Settings]:
-    """Return how to observe servers for `duration` seconds; ConfigError for contradictory values."""
+def observation(
+    values: Mapping[str, Any], duration: float
+) -> tuple[UpstreamConfig, Settings]:
+    """Return how to observe servers for `duration` seconds; ConfigError for
+    contradictory values.
+    """
     timeout = values["poll.timeout"] or max(4.0, duration / _SAMPLES)
     window = Window(duration)
     # The window includes the first sample, however long the polls took.
-    settings = configuration.build_settings(values, (window,), judged=window, slack=duration + timeout)
-    return configuration.build_upstream(values, timeout), replace(settings, latencies=True)
+    settings = configuration.build_settings(
+        values, (window,), judged=window, slack=duration + timeout
+    )
+    return configuration.build_upstream(values, timeout), replace(
+        settings, latencies=True
+    )
 
 
 def _from_exporter(args: argparse.Namespace) -> ExporterResult:
-    """Return the result of a running exporter; ConfigError for flags of no use with it, or SnapshotError."""
-    flags = {o.name: o.flag for o in OPTIONS if o is not cli.URL and o.name not in _OF_EXPORTER}
+    """Return the result of a running exporter; ConfigError for flags of no use with it,
+    or SnapshotError.
+    """
+    flags = {
+        o.name: o.flag
+        for o in OPTIONS
+        if o is not cli.URL and o.name not in _OF_EXPORTER
+    }
     flags |= {"url": "URL", "duration": "--for"}
     for name, flag in flags.items():
         if vars(args)[name] is not None:
-            raise ConfigError(f"{flag} does not go with --exporter, which has its own settings")
+            raise ConfigError(
+                f"{flag} does not go with --exporter, which has its own settings"
+            )
     try:
         target = parse_target(args.exporter)
     except ValueError as error:
@@ -171,9 +217,12 @@ def _from_exporter(args: argparse.Namespace) -> ExporterResult:
         raise ConfigError(f"--exporter {shown}: {error}") from error
     if target.socket:
         raise ConfigError(
-            "--exporter: an exporter listens on no Unix socket; allowed: http://host:port, https://host:port"
+            "--exporter: an exporter listens on no Unix socket; allowed: "
+            "http://host:port, https://host:port"
         )
-    values, _ = gather([o for o in OPTIONS if o.name in _OF_EXPORTER], vars(args), os.environ, None)
+    values, _ = gather(
+        [o for o in OPTIONS if o.name in _OF_EXPORTER], vars(args), os.environ, None
+    )
     tls = tls_context(configuration.build_tls(values))
     headers = {}
     if target.user or target.password:

@@ -1,4 +1,6 @@
-"""Files: atomic writing, detection of changes, reading, and the bearer tokens (RFC 6750) in them."""
+"""Files: atomic writing, detection of changes, reading, and the bearer tokens (RFC
+6750) in them.
+"""
 
 import contextlib
 import errno
@@ -13,7 +15,8 @@ from .options import ConfigError
 
 
 def write(path: Path, body: bytes, mode: int = 0o644) -> None:
-    """Write a file atomically: a reader sees the old content or the new one, never a part.
+    """Write a file atomically: a reader sees the old content or the new one, never a
+    part.
 
     Raises OSError if the file cannot be written; it is unchanged then.
     """
@@ -32,7 +35,9 @@ def write(path: Path, body: bytes, mode: int = 0o644) -> None:
 
 
 def try_to_write(path: Path) -> None:
-    """Test whether `write` can write this file, without changing it; OSError if it cannot."""
+    """Test whether `write` can write this file, without changing it; OSError if it
+    cannot.
+    """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     number, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -41,7 +46,9 @@ def try_to_write(path: Path) -> None:
 
 
 def stamp(path: str) -> tuple[int, ...]:
-    """Return a value that changes when the file is written or replaced; empty for no file or no path."""
+    """Return a value that changes when the file is written or replaced; empty for no
+    file or no path.
+    """
     if not path:
         return ()
     try:
@@ -55,10 +62,15 @@ MAX_BYTES = 4 << 20  # limit of a file, in bytes: four times what a ConfigMap ma
 
 
 def read_regular(path: str, limit: int = MAX_BYTES) -> tuple[bytes | None, str]:
-    """Return the content of a regular file, or `None` and the error. Devices and pipes could block."""
+    """Return the content of a regular file, or `None` and the error.
+
+    Devices and pipes could block.
+    """
     try:
         # Without O_NONBLOCK, opening a pipe waits for its writer.
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        with open(
+            path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
+        ) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None, "not a regular file"
             content = file.read(limit + 1)
@@ -70,20 +82,26 @@ def read_regular(path: str, limit: int = MAX_BYTES) -> tuple[bytes | None, str]:
 
 
 def read_file(file: str, flag: str = "--config.file") -> object:
-    """Return the document in a YAML file, `None` for an empty path. A ConfigError names `flag`."""
+    """Return the document in a YAML file, `None` for an empty path.
+
+    A ConfigError names `flag`.
+    """
     if not file:
         return None
     cause: Exception | None = None
     content, problem = read_regular(file)
     if content is not None:
-        from .yaml_text import YAMLTextError, read_yaml  # here: most sidecars have no file
+        # here: most sidecars have no file
+        from .yaml_text import YAMLTextError, read_yaml
 
         try:
             return read_yaml(content.decode())
         except UnicodeDecodeError as error:
-            cause, problem = error, "not YAML: not UTF-8"
+            cause = error
+            problem = "not YAML: not UTF-8"
         except YAMLTextError as error:
-            cause, problem = error, f"not YAML: {error}"
+            cause = error
+            problem = f"not YAML: {error}"
     raise ConfigError(f"{flag} {json.dumps(file)}: {problem}") from cause
 
 
@@ -91,7 +109,10 @@ _MAX_TOKEN_BYTES = 64 * 1024  # limit of a file: servers accept no header of tha
 
 
 class TokenError(ValueError):
-    """A file without a token. The message is one line with the reason, without the path."""
+    """A file without a token.
+
+    The message is one line with the reason, without the path.
+    """
 
 
 def read_token(path: str | Path) -> str:
@@ -107,13 +128,21 @@ def read_token(path: str | Path) -> str:
 def parse_token(body: bytes) -> str:
     """Return the token that is the content of a file, or raise TokenError."""
     token = body.strip()
-    if not token or len(body) > _MAX_TOKEN_BYTES or not all(0x21 <= byte <= 0x7E for byte in token):
+    if (
+        not token
+        or len(body) > _MAX_TOKEN_BYTES
+        or not all(0x21 <= byte <= 0x7E for byte in token)
+    ):
         raise TokenError("holds no token: one word of printable ASCII is expected")
     return token.decode("ascii")
 
 
 def is_authorized(header: str, token: str) -> bool:
-    """Return whether an ``Authorization`` header has the token, in a time that tells nothing of it."""
+    """Return whether an ``Authorization`` header has the token, in a time that tells
+    nothing of it.
+    """
     scheme, _, given = header.strip().partition(" ")
-    matches = hmac.compare_digest(given.strip().encode("utf-8", "surrogateescape"), token.encode())
+    matches = hmac.compare_digest(
+        given.strip().encode("utf-8", "surrogateescape"), token.encode()
+    )
     return matches and scheme.lower() == "bearer"

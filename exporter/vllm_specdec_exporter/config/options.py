@@ -1,9 +1,9 @@
 """Options: a table of settings, read from flags, environment variables and a YAML file.
 
 The setting ``poll.interval`` is the flag ``--poll.interval``, the environment variable
-``VLLM_SPECDEC_EXPORTER_POLL_INTERVAL`` and the YAML key ``interval`` under ``poll``. Flags take precedence
-over the environment, and the environment over the file. All use the same parser. An error names the source
-of the value, the value, and what is allowed.
+``VLLM_SPECDEC_EXPORTER_POLL_INTERVAL`` and the YAML key ``interval`` under ``poll``.
+Flags take precedence over the environment, and the environment over the file. All use
+the same parser. An error names the source of the value, the value, and what is allowed.
 """
 
 import argparse
@@ -19,7 +19,9 @@ from .values import nearest
 _PRODUCT = "VLLM_SPECDEC_"
 ENVIRONMENT_PREFIX = f"{_PRODUCT}EXPORTER_"
 
-_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?$")
+_SERVICE_LINK = re.compile(
+    r"_SERVICE_(HOST|PORT\w*)$|_PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?$"
+)
 
 
 class ConfigError(Exception):
@@ -31,17 +33,20 @@ class Option:
     """One setting."""
 
     name: str  # the flag without the dashes
-    #: Converts text to a value; raises ValueError with a message that names what is allowed.
+    #: Converts text to a value; raises ValueError with a message that names what is
+    #: allowed.
     parse: Callable[[str], Any]
     #: Text of the default value; ``None`` for no value; a tuple if repeatable.
     default: str | tuple[str, ...] | None
     help: str  # one sentence
     metavar: str = "VALUE"  # placeholder of the value in the help
-    repeatable: bool = False  # whether it accepts several values; then its value is a tuple
+    #: Whether it accepts several values; then its value is a tuple.
+    repeatable: bool = False
     separator: str = ","  # separates several values in the environment variable
-    mask: Callable[[str], str] = str  # removes secrets from a value's text, for errors and `/config`
-    #: Whether an empty value, or `null` in the file, overrides the default with no value. Otherwise it is
-    #: ignored.
+    #: Removes secrets from a value's text, for errors and `/config`.
+    mask: Callable[[str], str] = str
+    #: Whether an empty value, or `null` in the file, overrides the default with no
+    #: value. Otherwise it is ignored.
     may_be_empty: bool = False
 
     @property
@@ -52,7 +57,9 @@ class Option:
     @property
     def variable(self) -> str:
         """The environment variable."""
-        return ENVIRONMENT_PREFIX + self.name.upper().replace(".", "_").replace("-", "_")
+        return ENVIRONMENT_PREFIX + self.name.upper().replace(".", "_").replace(
+            "-", "_"
+        )
 
     @property
     def key(self) -> str:
@@ -61,7 +68,9 @@ class Option:
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser with errors of one line; the ``--help`` of `shown_by` lists the flags."""
+    """An argument parser with errors of one line; the ``--help`` of `shown_by` lists
+    the flags.
+    """
 
     def __init__(self, prog: str, description: str, shown_by: str = "") -> None:
         super().__init__(prog=prog, description=description, allow_abbrev=False)
@@ -72,9 +81,13 @@ class Parser(argparse.ArgumentParser):
         parsed, unknown = self.parse_known_args(args, namespace)
         if unknown:
             flag = unknown[0].partition("=")[0]
-            near = nearest(flag, self._option_string_actions) if flag[:1] == "-" else ""
+            if flag[:1] == "-":
+                near = nearest(flag, self._option_string_actions)
+            else:
+                near = ""
             self.error(
-                f"unrecognized arguments: {' '.join(unknown)}{f'; did you mean {near}?' if near else ''}"
+                "unrecognized arguments: "
+                f"{' '.join(unknown)}{f'; did you mean {near}?' if near else ''}"
             )
         return parsed
 
@@ -94,10 +107,12 @@ def add_flags(
     *,
     variables: bool = True,
 ) -> None:
-    """Add a flag for every option to `parser`; `gather` applies the defaults, not argparse.
+    """Add a flag for every option to `parser`; `gather` applies the defaults, not
+    argparse.
 
-    `subjects` are titles of the groups in the help, by the first part of the options' names; `first` names
-    the options before all groups; `variables` is whether environment variables apply.
+    `subjects` are titles of the groups in the help, by the first part of the options'
+    names; `first` names the options before all groups; `variables` is whether
+    environment variables apply.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
     for option in sorted(options, key=lambda option: option.name not in first):
@@ -107,7 +122,10 @@ def add_flags(
             if title not in groups:
                 groups[title] = parser.add_argument_group(title)
             target = groups[title]
-        shown = option.default if isinstance(option.default, str) else ", ".join(option.default or ())
+        if isinstance(option.default, str):
+            shown = option.default
+        else:
+            shown = ", ".join(option.default or ())
         lines = ", one value per line" if option.separator == "\n" else ""
         variable = f" [${option.variable}{lines}]" if variables else ""
         target.add_argument(
@@ -116,7 +134,9 @@ def add_flags(
             metavar=option.metavar,
             action="append" if option.repeatable else "store",
             default=None,
-            help=f"{option.help}{f' Default: {shown}.' if shown else ''}{variable}".replace("%", "%%"),
+            help=f"{option.help}{f' Default: {shown}.' if shown else ''}{variable}".replace(
+                "%", "%%"
+            ),
         )
 
 
@@ -127,11 +147,12 @@ def gather(
     document: object,
     file: str = "",
 ) -> tuple[dict[str, Any], dict[str, object]]:
-    """Return the value of every option by name, and the masked texts by key of the file.
-
-    `flags` has the values from argparse by option name, ``None`` for a flag that was not given; `document` is
-    the parsed YAML file called `file`. Raises ConfigError for an invalid value, and for an unknown key in the
+    """Return the value of every option by name, and the masked texts by key of the
     file.
+
+    `flags` has the values from argparse by option name, ``None`` for a flag that was
+    not given; `document` is the parsed YAML file called `file`. Raises ConfigError for
+    an invalid value, and for an unknown key in the file.
     """
     from_file = flatten(document, {option.key for option in options}, file)
     values: dict[str, Any] = {}
@@ -140,8 +161,12 @@ def gather(
         source, texts = _texts(option, flags, environment, from_file, file)
         parsed = [_parse(option, source, text) for text in texts]
         masked = [option.mask(text) for text in texts]
-        values[option.name] = tuple(parsed) if option.repeatable else (parsed[0] if parsed else None)
-        shown[option.key] = masked if option.repeatable else (masked[0] if masked else None)
+        values[option.name] = (
+            tuple(parsed) if option.repeatable else (parsed[0] if parsed else None)
+        )
+        shown[option.key] = (
+            masked if option.repeatable else (masked[0] if masked else None)
+        )
     return values, shown
 
 
@@ -151,16 +176,23 @@ def check_both_or_neither(values: Mapping[str, Any], first: str, second: str) ->
         raise ConfigError(f"--{first} and --{second} go together")
 
 
-def unknown_variables(options: Sequence[Option], environment: Mapping[str, str]) -> list[str]:
-    """Return the variables with the prefix, or its beginning, that belong to no option, probably misspelt.
+def unknown_variables(
+    options: Sequence[Option], environment: Mapping[str, str]
+) -> list[str]:
+    """Return the variables with the prefix, or its beginning, that belong to no option,
+    probably misspelt.
 
-    Ignores ``..._SERVICE_*`` and ``..._PORT*``, which Kubernetes sets for Services with such a name.
+    Ignores ``..._SERVICE_*`` and ``..._PORT*``, which Kubernetes sets for Services with
+    such a name.
     """
     known = {option.variable for option in options}
     return sorted(
         name
         for name in environment
-        if (name.startswith(ENVIRONMENT_PREFIX) or (name.startswith(_PRODUCT) and nearest(name, known, 0.8)))
+        if (
+            name.startswith(ENVIRONMENT_PREFIX)
+            or (name.startswith(_PRODUCT) and nearest(name, known, 0.8))
+        )
         and name not in known
         and not _SERVICE_LINK.search(name)
     )
@@ -170,7 +202,9 @@ def _parse(option: Option, source: str, text: str) -> Any:
     try:
         return option.parse(text)
     except ValueError as error:
-        raise ConfigError(f"{source} {json.dumps(option.mask(text), ensure_ascii=False)}: {error}") from error
+        raise ConfigError(
+            f"{source} {json.dumps(option.mask(text), ensure_ascii=False)}: {error}"
+        ) from error
 
 
 def _texts(
@@ -184,9 +218,12 @@ def _texts(
     if given is not None:
         return option.flag, given if option.repeatable else [given]
     text = environment.get(option.variable)
-    if text or (text is not None and option.may_be_empty):  # deployments unset a variable with an empty value
+    # deployments unset a variable with an empty value
+    if text or (text is not None and option.may_be_empty):
         parts = text.split(option.separator) if option.repeatable else [text]
-        return option.variable, [part.strip() for part in parts if part.strip() or not option.repeatable]
+        return option.variable, [
+            part.strip() for part in parts if part.strip() or not option.repeatable
+        ]
     value = from_file.get(option.key)
     if value is None and option.may_be_empty and option.key in from_file:
         value = ""
@@ -195,7 +232,9 @@ def _texts(
         return source, _from_yaml(option, value, source)
     if option.default is None:
         return option.flag, []
-    return option.flag, [option.default] if isinstance(option.default, str) else option.default
+    return option.flag, [option.default] if isinstance(
+        option.default, str
+    ) else option.default
 
 
 def _from_yaml(option: Option, value: object, source: str) -> list[str]:
@@ -206,7 +245,10 @@ def _from_yaml(option: Option, value: object, source: str) -> list[str]:
     if isinstance(value, Mapping):
         joint = ": " if option.separator == "\n" else "="
         return [f"{name}{joint}{_scalar(item, source)}" for name, item in value.items()]
-    return [_scalar(item, source) for item in (value if isinstance(value, list) else [value])]
+    return [
+        _scalar(item, source)
+        for item in (value if isinstance(value, list) else [value])
+    ]
 
 
 def _scalar(value: object, source: str) -> str:
@@ -218,12 +260,17 @@ def _scalar(value: object, source: str) -> str:
         return json.dumps(value)
     except TypeError as error:  # a date, in YAML, without quotes
         raise ConfigError(
-            f"{source}: contains a value that JSON does not have, such as a date: put it into quotes"
+            f"{source}: contains a value that JSON does not have, such as a date: "
+            "put it into quotes"
         ) from error
 
 
-def flatten(document: object, known: set[str], file: str, prefix: str = "") -> dict[str, object]:
-    """Return the values of the nested document in `file` by the `known` keys; ConfigError for others."""
+def flatten(
+    document: object, known: set[str], file: str, prefix: str = ""
+) -> dict[str, object]:
+    """Return the values of the nested document in `file` by the `known` keys;
+    ConfigError for others.
+    """
     if document is None:
         return {}
     if not isinstance(document, Mapping):
@@ -238,7 +285,10 @@ def flatten(document: object, known: set[str], file: str, prefix: str = "") -> d
             values.update(flatten(value, known, file, key + "."))
         else:
             near = nearest(key, known)
-            hint = f"; did you mean {near}?" if near else f"; known: {', '.join(sorted(known))}"
+            if near:
+                hint = f"; did you mean {near}?"
+            else:
+                hint = f"; known: {', '.join(sorted(known))}"
             shown = key if key.isprintable() else json.dumps(key)
             raise ConfigError(f"{shown} in {file}: no such setting{hint}")
     return values

@@ -1,12 +1,13 @@
 """The thresholds of verdicts, findings, advice and alerts.
 
-The defaults are the published rubric for draft models and unknown methods; `economics.cost` has those of
-cheap drafters. Operators can change each one. Each is exported as a `threshold` series, for alert rules and
-panels.
+The defaults are the published rubric for draft models and unknown methods;
+`economics.cost` has those of cheap drafters. Operators can change each one. Each is
+exported as a `threshold` series, for alert rules and panels.
 
-Constants that are not thresholds: the break-even speedup of 1; the confidence and sample sizes of advice
-(`economics.choice`, `judgement.hysteresis`); the minimum data of a value (`measures`, `economics.speedup`,
-`baseline`, `compare`); fractions of a threshold; limits of memory and size; and the checklist of `plan`.
+Constants that are not thresholds: the break-even speedup of 1; the confidence and
+sample sizes of advice (`economics.choice`, `judgement.hysteresis`); the minimum data of
+a value (`measures`, `economics.speedup`, `baseline`, `compare`); fractions of a
+threshold; limits of memory and size; and the checklist of `plan`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import Any
 
 
 def _threshold(default: float, least: float, most: float, meaning: str) -> Any:
-    return field(default=default, metadata={"least": least, "most": most, "meaning": meaning})
+    return field(
+        default=default, metadata={"least": least, "most": most, "meaning": meaning}
+    )
 
 
 _INFINITY = float("inf")
@@ -38,9 +41,14 @@ def _from_one(default: float, meaning: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The thresholds in force. Ratios are from 0 to 1, acceptance lengths at least 1."""
+    """The thresholds in force.
 
-    minimum_drafts: float = _from_one(100, "drafts in a window for a judgement, at least")
+    Ratios are from 0 to 1, acceptance lengths at least 1.
+    """
+
+    minimum_drafts: float = _from_one(
+        100, "drafts in a window for a judgement, at least"
+    )
     poor_mean_acceptance_length: float = _from_one(1.3, "poor below")
     poor_acceptance_ratio: float = _ratio(0.40, "poor below")
     poor_position_0_acceptance_ratio: float = _ratio(0.70, "poor below")
@@ -54,18 +62,27 @@ class Thresholds:
     optimal_mean_acceptance_length: float = _from_one(2.0, "optimal above")
     optimal_acceptance_ratio: float = _ratio(0.70, "optimal above")
     optimal_position_decay_ratio: float = _ratio(
-        0.75, "optimal (smooth decline) from: mean conditional acceptance after position 0"
+        0.75,
+        "optimal (smooth decline) from: mean conditional acceptance after position 0",
     )
     optimal_mean_acceptance_length_deviation: float = _from_zero(
         0.2, "optimal (steady) if windows differ by at most this in acceptance length"
     )
-    disable_mean_acceptance_length: float = _from_one(1.2, "consider disabling speculation below")
-    disable_acceptance_ratio: float = _ratio(0.50, "consider disabling speculation below")
+    disable_mean_acceptance_length: float = _from_one(
+        1.2, "consider disabling speculation below"
+    )
+    disable_acceptance_ratio: float = _ratio(
+        0.50, "consider disabling speculation below"
+    )
     break_even_acceptance_ratio: float = _ratio(
         0.65, "near break-even up to this: measure P99 under real load first"
     )
-    raise_k_last_position_acceptance_ratio: float = _ratio(0.30, "K may be raised above (published rule)")
-    lower_k_last_position_acceptance_ratio: float = _ratio(0.10, "K may be lowered below (published rule)")
+    raise_k_last_position_acceptance_ratio: float = _ratio(
+        0.30, "K may be raised above (published rule)"
+    )
+    lower_k_last_position_acceptance_ratio: float = _ratio(
+        0.10, "K may be lowered below (published rule)"
+    )
     harmful_speedup: float = _ratio(1.0, "harmful below this speedup; at most 1")
     beneficial_speedup: float = _from_zero(1.2, "beneficial above this speedup")
     disagreement_ratio: float = _from_zero(
@@ -74,46 +91,79 @@ class Thresholds:
     measurement_minimum_requests: float = _from_one(
         20, "finished requests in a window for a measured speedup, at least"
     )
-    minimum_requests: float = _from_one(50, "requests in a window for a judgement per request, at least")
+    minimum_requests: float = _from_one(
+        50, "requests in a window for a judgement per request, at least"
+    )
     poor_request_acceptance_ratio: float = _ratio(
         0.50,
-        "part of the traffic loses if a tenth of the requests is below this acceptance ratio; follows "
+        "part of the traffic loses if a tenth of the requests is below this "
+        "acceptance ratio; follows "
         "disable_acceptance_ratio if only that is set",
     )
     mixed_requests_ratio: float = _threshold(
-        0.20, 0.01, 0.5, "a workload is mixed if this share of the requests gains and this share loses"
+        0.20,
+        0.01,
+        0.5,
+        "a workload is mixed if this share of the requests gains and this share loses",
     )
-    advice_minimum_drafts: float = _from_one(500, "drafts in a window for advice on K, at least")
-    advice_minimum_gain: float = _from_zero(0.01, "relative gain in speedup for advising another K, at least")
+    advice_minimum_drafts: float = _from_one(
+        500, "drafts in a window for advice on K, at least"
+    )
+    advice_minimum_gain: float = _from_zero(
+        0.01, "relative gain in speedup for advising another K, at least"
+    )
     usual_mean_acceptance_length: float = _from_one(
         1,
-        "another method is advised if the present one gains little even at its best K and is below this mean "
-        "acceptance length; 1: never. EAGLE has 2, suffix 2, n-gram 1.5, MLP speculator 1.5",
+        "another method is advised if the present one gains little even at its best "
+        "K and is below this mean "
+        "acceptance length; 1: never. EAGLE has 2, suffix 2, n-gram 1.5, MLP "
+        "speculator 1.5",
     )
     low_coverage_ratio: float = _ratio(
-        0.50, "finding: speculation has little effect below this share of tokens from drafts"
+        0.50,
+        "finding: speculation has little effect below this share of tokens from drafts",
     )
     abnormal_acceptance_ratio: float = _ratio(
         0.98, "acceptance above this ratio indicates repetitive answers"
     )
     unrecorded_requests_ratio: float = _ratio(
-        0.20, "finding and alert from this share of requests without a record, or unobserved, on"
+        0.20,
+        (
+            "finding and alert from this share of requests without a record, or "
+            "unobserved, on"
+        ),
     )
     # Used only in alert rules.
     severe_speedup: float = _from_zero(
-        0.9, "alerts: people are paged below this speedup, and get a ticket below harmful_speedup"
+        0.9,
+        (
+            "alerts: people are paged below this speedup, and get a ticket below "
+            "harmful_speedup"
+        ),
     )
     probable_loss_probability: float = _ratio(
-        0.95, "alerts: a speedup that is unknown counts as a loss from this probability of one on"
+        0.95,
+        (
+            "alerts: a speedup that is unknown counts as a loss from this probability "
+            "of one on"
+        ),
     )
     collapsed_acceptance_ratio: float = _ratio(
         0.05, "alerts: speculation has silently collapsed below this acceptance ratio"
     )
     drop_ratio: float = _ratio(
-        0.15, "alerts: relative fall below the engine's earlier level that is a drop or regression"
+        0.15,
+        (
+            "alerts: relative fall below the engine's earlier level that is a drop or "
+            "regression"
+        ),
     )
     step_acceptance_ratio: float = _ratio(
-        0.05, "alerts: fall in acceptance ratio across a restart that indicates another build"
+        0.05,
+        (
+            "alerts: fall in acceptance ratio across a restart that indicates another "
+            "build"
+        ),
     )
     outlier_ratio: float = _ratio(
         0.2, "alerts: relative distance below its peers that makes an engine an outlier"
@@ -125,43 +175,65 @@ class Thresholds:
         0.5, "alerts: share of verified tokens that may be rejected while requests wait"
     )
     squeezed_kv_cache_usage_ratio: float = _ratio(
-        0.9, "alerts: the KV cache is squeezed from this usage on, if requests are preempted"
+        0.9,
+        (
+            "alerts: the KV cache is squeezed from this usage on, if requests are "
+            "preempted"
+        ),
     )
     widened_latency_ratio: float = _from_one(
         1.5, "alerts: growth of a latency, or of its P99 over P50, that is a regression"
     )
     failed_request_ratio: float = _ratio(
-        0.05, "alerts: people are paged above this share of requests that end in an error"
+        0.05,
+        "alerts: people are paged above this share of requests that end in an error",
     )
     worth_it_objective_ratio: float = _threshold(
-        0.95, 0, 0.9999, "alerts: objective for the share of drafts generated while speculation did not lose"
+        0.95,
+        0,
+        0.9999,
+        (
+            "alerts: objective for the share of drafts generated while speculation did "
+            "not lose"
+        ),
     )
 
     def items(self) -> Iterator[tuple[str, float]]:
         """Yield every threshold's name and value."""
         yield from ((f.name, getattr(self, f.name)) for f in fields(self))
 
-    def with_values(self, values: Mapping[str, float], *, ordered: bool = True) -> Thresholds:
+    def with_values(
+        self, values: Mapping[str, float], *, ordered: bool = True
+    ) -> Thresholds:
         """Return these thresholds with new values by name, and those that follow them.
 
-        Raises ValueError for an unknown name, a value out of its range, and, if `ordered`, levels out of
-        order.
+        Raises ValueError for an unknown name, a value out of its range, and, if
+        `ordered`, levels out of order.
         """
         known = {f.name: f.metadata for f in fields(self)}
         for name, value in values.items():
             if name not in known:
-                from difflib import get_close_matches  # here, for the memory of a sidecar
+                # here, for the memory of a sidecar
+                from difflib import get_close_matches
 
                 alike = get_close_matches(name, known, n=5, cutoff=0.0)
                 raise ValueError(
                     f"unknown threshold {name!r}; most like it: {', '.join(alike)} "
                     "(docs/reference/metrics.md has all)"
                 )
-            least, most = known[name]["least"], known[name]["most"]
+            least = known[name]["least"]
+            most = known[name]["most"]
             if not least <= value <= most or value == _INFINITY:
-                limit = f"between {least:g} and {most:g}" if most < _INFINITY else f"at least {least:g}"
+                if most < _INFINITY:
+                    limit = f"between {least:g} and {most:g}"
+                else:
+                    limit = f"at least {least:g}"
                 raise ValueError(f"threshold {name} is {value:g}; allowed: {limit}")
-        followed = {name: values[leader] for name, leader in _FOLLOWS.items() if leader in values}
+        followed = {
+            name: values[leader]
+            for name, leader in _FOLLOWS.items()
+            if leader in values
+        }
         changed = replace(self, **(followed | dict(values)))
         if ordered:
             changed._check_order()
@@ -173,7 +245,8 @@ class Thresholds:
             for lower, upper in pairwise(names):
                 if values[lower] > values[upper]:
                     raise ValueError(
-                        f"threshold {lower} ({values[lower]:g}) exceeds {upper} ({values[upper]:g})"
+                        f"threshold {lower} ({values[lower]:g}) exceeds {upper} "
+                        f"({values[upper]:g})"
                     )
 
 

@@ -1,6 +1,8 @@
-"""Values of settings: durations, numbers, addresses, headers and others, parsed from text and masked.
+"""Values of settings: durations, numbers, addresses, headers and others, parsed from
+text and masked.
 
-Every parser raises ValueError with a message that names what is allowed, without the value.
+Every parser raises ValueError with a message that names what is allowed, without the
+value.
 """
 
 import math
@@ -21,12 +23,16 @@ _DURATION = re.compile("".join(f"(?:{_NUMBER}{unit})?" for unit in _UNITS))
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a Prometheus duration such as ``30s``, ``5m``, ``1h30m`` or ``500ms``."""
+    """Return the seconds of a Prometheus duration such as ``30s``, ``5m``, ``1h30m`` or
+    ``500ms``.
+    """
     match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match.groups()):
         raise ValueError("a duration needs a unit: such as 500ms, 5s, 5m or 1h30m")
     scales = _UNITS.values()
-    return sum(int(n) * s for n, s in zip(match.groups(), scales, strict=True) if n) / 1000
+    return (
+        sum(int(n) * s for n, s in zip(match.groups(), scales, strict=True) if n) / 1000
+    )
 
 
 @lru_cache(maxsize=256)
@@ -55,12 +61,20 @@ def duration(least: float = 0.001, most: float = math.inf) -> Callable[[str], fl
 
 
 def format_time(seconds: float, timespec: str = "auto") -> str:
-    """Return Unix seconds as RFC 3339 in UTC; `timespec` is that of `datetime.isoformat`."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
+    """Return Unix seconds as RFC 3339 in UTC; `timespec` is that of
+    `datetime.isoformat`.
+    """
+    return (
+        datetime.fromtimestamp(seconds, UTC)
+        .isoformat(timespec=timespec)
+        .replace("+00:00", "Z")
+    )
 
 
 def nearest(word: object, known: Iterable[str], likeness: float = 0.6) -> str:
-    """Return the known word that is most like `word`, empty if none has this likeness, 0 to 1."""
+    """Return the known word that is most like `word`, empty if none has this likeness,
+    0 to 1.
+    """
     import difflib  # here, for the memory of a sidecar
 
     return "".join(difflib.get_close_matches(str(word), known, 1, likeness))
@@ -93,10 +107,15 @@ def file(text: str) -> str:
         raise ValueError(f"cannot be read: {error.strerror}") from error
 
 
-def number(least: float, most: float = sys.float_info.max, allowed: str = "") -> Callable[[str], float]:
+def number(
+    least: float, most: float = sys.float_info.max, allowed: str = ""
+) -> Callable[[str], float]:
     """Return a parser of finite numbers within these bounds; `allowed` describes them."""
     if not allowed:
-        limits = f"from {least:g} to {most:g}" if most < sys.float_info.max else f"of at least {least:g}"
+        if most < sys.float_info.max:
+            limits = f"from {least:g} to {most:g}"
+        else:
+            limits = f"of at least {least:g}"
         allowed = f"a number {limits}"
 
     def parse(text: str) -> float:
@@ -124,12 +143,17 @@ def share(text: str) -> float:
 
 
 _MEMORY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT])(i?)B", re.IGNORECASE)
-#: Limits of the memory of a model and of a server's GPUs, in bytes; a wrong unit is often beyond them.
-_MIN_MEMORY, _MAX_MEMORY = 1e8, 1e14
+#: Limits of the memory of a model and of a server's GPUs, in bytes; a wrong unit is
+#: often beyond them.
+_MIN_MEMORY = 1e8
+_MAX_MEMORY = 1e14
 
 
 def memory(text: str) -> float:
-    """Return the bytes of an amount of memory: ``80GB`` is 80e9, ``80GiB`` 80 x 2^30."""
+    """Return the bytes of an amount of memory:
+
+    ``80GB`` is 80e9, ``80GiB`` 80 x 2^30.
+    """
     match = _MEMORY.fullmatch(text.strip())
     number = 0.0
     if match is not None:
@@ -137,16 +161,20 @@ def memory(text: str) -> float:
         number = float(match[1]) * (1024.0 if match[3] else 1000.0) ** power
     if not _MIN_MEMORY <= number <= _MAX_MEMORY:
         raise ValueError(
-            "allowed: memory with its unit, such as 80GB (80e9 bytes) or 80GiB (80 x 2^30), 0.1GB to 100TB"
+            "allowed: memory with its unit, such as 80GB (80e9 bytes) or 80GiB (80 "
+            "x 2^30), 0.1GB to 100TB"
         )
     return number
 
 
-PUBLISHED = "published"  # the name of the preset of thresholds: the published rubric, whatever the method
+#: The name of the preset of thresholds: the published rubric, whatever the method.
+PUBLISHED = "published"
 
 
 def threshold(text: str) -> tuple[str, float]:
-    """Return name and value of a threshold, ``name=number``; of the preset, its name and 1."""
+    """Return name and value of a threshold, ``name=number``; of the preset, its name
+    and 1.
+    """
     if text.strip() == PUBLISHED:
         return PUBLISHED, 1.0
     name, equals, value = text.partition("=")
@@ -171,9 +199,14 @@ def header_name(text: str) -> str:
 def header(text: str) -> tuple[str, str]:
     """Return name and value of a request header, ``Name: value``."""
     name, colon, value = text.partition(":")
-    name, value = name.strip(), value.strip()
+    name = name.strip()
+    value = value.strip()
     token = name.replace("-", "").replace("_", "")
-    if not colon or not (token.isascii() and token.isalnum()) or not value.isprintable():
+    if (
+        not colon
+        or not (token.isascii() and token.isalnum())
+        or not value.isprintable()
+    ):
         raise ValueError("allowed: Name: value")
     return name, value
 
@@ -181,7 +214,9 @@ def header(text: str) -> tuple[str, str]:
 def mask_header(text: str) -> str:
     """Return a header without its value."""
     name, colon, _ = text.partition(":")
-    return f"{name}: <secret>" if colon else "<secret>"
+    if colon:
+        return f"{name}: <secret>"
+    return "<secret>"
 
 
 def parse_listen_address(text: str) -> tuple[str, int]:
@@ -191,14 +226,17 @@ def parse_listen_address(text: str) -> tuple[str, int]:
     valid_port = port.isdecimal() and len(port) <= 5 and int(port) <= 65535
     if not colon or not valid_port or (":" in host and not bracketed):
         raise ValueError(
-            "allowed: host:port with a port from 0 to 65535, such as :9850, 127.0.0.1:9850 or [::1]:9850"
+            "allowed: host:port with a port from 0 to 65535, such as :9850, "
+            "127.0.0.1:9850 or [::1]:9850"
         )
     return host.strip("[]"), int(port)
 
 
 def format_address(host: str, port: int) -> str:
     """Return host and port as text, the inverse of `parse_listen_address`."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if ":" in host:
+        return f"[{host}]:{port}"
+    return f"{host}:{port}"
 
 
 def loopback_hosts(host: str) -> tuple[str, ...]:
@@ -216,7 +254,9 @@ _SECRET_PARAMETER = re.compile(
 _NOT_IN_HOST = frozenset(' "<>[\\]^`{|}')
 _SOCKET_HOST = "http://localhost"
 _DISCOVERY = "dns+"  # before the address of a name
-_ALLOWED = "not an address; allowed: http://host:port, https://host:port or unix:/path/to.sock"
+_ALLOWED = (
+    "not an address; allowed: http://host:port, https://host:port or unix:/path/to.sock"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,15 +264,22 @@ class Target:
     """The address of a server's metrics."""
 
     url: str  # the full URL without credentials
-    socket: str = ""  # path of the Unix socket to connect to instead of the host in `url`; empty for none
+    #: Path of the Unix socket to connect to instead of the host in `url`; empty for
+    #: none.
+    socket: str = ""
     user: str = ""  # user name for basic authentication
     password: str = field(default="", repr=False)
     discovery: bool = False  # whether every address of the host in `url` is a server
 
     @property
     def name(self) -> str:
-        """The address for labels and logs: without secrets, and without the default path."""
-        url = f"{_DISCOVERY}{mask_query(self.url)}" if self.discovery else mask_query(self.url)
+        """The address for labels and logs: without secrets, and without the default
+        path.
+        """
+        if self.discovery:
+            url = f"{_DISCOVERY}{mask_query(self.url)}"
+        else:
+            url = mask_query(self.url)
         if self.socket:
             path = url.removeprefix(_SOCKET_HOST)
             return f"unix:{self.socket}" + ("" if path == "/metrics" else f":{path}")
@@ -247,15 +294,24 @@ class Target:
 
     @property
     def polled_url(self) -> str:
-        """The URL to poll. With a model in it, a router such as llama.cpp's must not load the model."""
+        """The URL to poll.
+
+        With a model in it, a router such as llama.cpp's must not load the model.
+        """
         loads = re.search("[?&]model=", self.url) and "autoload=" not in self.url
-        return f"{self.url}&autoload=false" if loads else self.url
+        if loads:
+            return f"{self.url}&autoload=false"
+        return self.url
 
     def sibling_url(self, name: str) -> str:
-        """The URL of `name` beside the metrics; empty if the path of the metrics is not ``.../metrics``."""
+        """The URL of `name` beside the metrics; empty if the path of the metrics is not
+        ``.../metrics``.
+        """
         scheme, host, path, _, _ = urlsplit(self.url)
         base, metrics, _ = path.rpartition("/metrics")
-        return urlunsplit((scheme, host, f"{base}/{name}", "", "")) if metrics else ""
+        if metrics:
+            return urlunsplit((scheme, host, f"{base}/{name}", "", ""))
+        return ""
 
 
 def parse_target(text: str) -> Target:
@@ -268,12 +324,18 @@ def parse_target(text: str) -> Target:
         socket, _, path = text.removeprefix("unix:").removeprefix("//").partition(":")
         if not socket.startswith("/"):
             raise ValueError(
-                "a Unix socket is written unix:/path/to.sock, with /metrics or another path after a colon"
+                "a Unix socket is written unix:/path/to.sock, with /metrics or "
+                "another path after a colon"
             )
-        if "?" in socket:  # the query would become part of the socket's path, and its secrets be shown
-            raise ValueError("a query needs a path: unix:/path/to.sock:/metrics?name=value")
+        # the query would become part of the socket's path, and its secrets be shown
+        if "?" in socket:
+            raise ValueError(
+                "a query needs a path: unix:/path/to.sock:/metrics?name=value"
+            )
         path, question, query = path.partition("?")
-        return Target(url=f"{_SOCKET_HOST}{_metrics_path(path)}{question}{query}", socket=socket)
+        return Target(
+            url=f"{_SOCKET_HOST}{_metrics_path(path)}{question}{query}", socket=socket
+        )
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -285,13 +347,17 @@ def parse_target(text: str) -> Target:
     if parts.scheme not in ("http", "https") or not is_host or parts.fragment:
         raise ValueError(_ALLOWED)
     if "@" in parts.path + parts.query:
-        raise ValueError("an @ in the path; in a password, write %2F for /, %3F for ? and %40 for @")
+        raise ValueError(
+            "an @ in the path; in a password, write %2F for /, %3F for ? and %40 for @"
+        )
     if port is not None:
         location = format_address(hostname, port)
     else:
         location = f"[{hostname}]" if ":" in hostname else hostname
     return Target(
-        url=urlunsplit((parts.scheme, location, _metrics_path(parts.path), parts.query, "")),
+        url=urlunsplit(
+            (parts.scheme, location, _metrics_path(parts.path), parts.query, "")
+        ),
         user=unquote(parts.username or ""),
         password=unquote(parts.password or ""),
     )
@@ -309,7 +375,9 @@ def parse_servers(text: str) -> Target:
 
 
 def mask_query(text: str) -> str:
-    """Return an address with the values of secret parameters replaced, going by the parameters' names."""
+    """Return an address with the values of secret parameters replaced, going by the
+    parameters' names.
+    """
     return _SECRET_PARAMETER.sub(r"\1<secret>", text)
 
 
@@ -331,4 +399,6 @@ def mask_url(text: str) -> str:
 
 
 def _metrics_path(path: str) -> str:
-    return path if path.strip("/") else "/metrics"
+    if path.strip("/"):
+        return path
+    return "/metrics"

@@ -1,4 +1,6 @@
-"""YAML: reading with errors that quote nothing of the text, in which there may be secrets."""
+"""YAML: reading with errors that quote nothing of the text, in which there may be
+secrets.
+"""
 
 import re
 from typing import Any
@@ -7,7 +9,8 @@ import yaml
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _INTEGER = "tag:yaml.org,2002:int"
-_MAX_INTEGER = 200  # limit of its characters: one of 309 digits cannot be converted to a float
+#: Limit of its characters: one of 309 digits cannot be converted to a float.
+_MAX_INTEGER = 200
 
 
 class YAMLTextError(ValueError):
@@ -15,7 +18,9 @@ class YAMLTextError(ValueError):
 
 
 class Strict:
-    """Mix-in for PyYAML's loaders: no aliases, no key twice in a mapping, no half characters."""
+    """Mix-in for PyYAML's loaders: no aliases, no key twice in a mapping, no half
+    characters.
+    """
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Return the next node. An alias could make a short text large."""
@@ -34,7 +39,10 @@ class Strict:
         return node
 
     def compose_scalar_node(self, anchor: Any) -> Any:
-        """Return the node of a scalar, with surrogate pairs joined: JSON writes some characters as pairs."""
+        """Return the node of a scalar, with surrogate pairs joined:
+
+        JSON writes some characters as pairs.
+        """
         node = super().compose_scalar_node(anchor)  # type: ignore[misc]
         if node.tag == _INTEGER and len(node.value) > _MAX_INTEGER:
             raise _refusal("a number with too many digits", node)
@@ -49,7 +57,13 @@ class _Loader(Strict, yaml.SafeLoader):
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep)
-        except (ValueError, LookupError, AttributeError, TypeError, OverflowError) as error:
+        except (
+            ValueError,
+            LookupError,
+            AttributeError,
+            TypeError,
+            OverflowError,
+        ) as error:
             raise _refusal("a value that is invalid for its type", node) from error
 
 
@@ -58,13 +72,17 @@ def _refusal(what: str, where: Any) -> yaml.MarkedYAMLError:
 
 
 def read_yaml(text: str | bytes, loader: type = _Loader) -> Any:
-    """Return the only document of a YAML text, `None` for an empty one; raise YAMLTextError."""
+    """Return the only document of a YAML text, `None` for an empty one; raise
+    YAMLTextError.
+    """
     try:
         return yaml.load(text, Loader=loader)  # noqa: S506 - the loaders construct no Python objects
     except RecursionError:
         reason = "nested too deeply"
     except yaml.MarkedYAMLError as error:
-        reason = _QUOTED.sub(_hide_quote, error.problem or error.context or "it cannot be read")
+        reason = _QUOTED.sub(
+            _hide_quote, error.problem or error.context or "it cannot be read"
+        )
         if mark := error.problem_mark or error.context_mark:
             reason = f"{reason} in line {mark.line + 1}, column {mark.column + 1}"
     except yaml.YAMLError as error:
@@ -77,4 +95,6 @@ def read_yaml(text: str | bytes, loader: type = _Loader) -> Any:
 def _hide_quote(match: re.Match[str]) -> str:
     """Keep quoted YAML syntax; replace quotes of the text."""
     inner = match[0][1:-1]
-    return match[0] if len(inner) <= 1 or inner.startswith("<") else "…"
+    if len(inner) <= 1 or inner.startswith("<"):
+        return match[0]
+    return "…"

@@ -1,7 +1,7 @@
 """Architecture: the dimensions of a decoder, from its Hugging Face `config.json`.
 
-Only the language model counts: for a model with images the nested `text_config` is read, without the vision
-tower (about 0.4B parameters in most).
+Only the language model counts: for a model with images the nested `text_config` is
+read, without the vision tower (about 0.4B parameters in most).
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from ..config.values import nearest
 from .sizes import Precision, is_quantized, stored_precision
 
 #: Types of layers that are counted here, as Transformers calls them.
-_FULL, _SLIDING, _LINEAR = _KINDS = ("full_attention", "sliding_attention", "linear_attention")
+_FULL, _SLIDING, _LINEAR = _KINDS = (
+    "full_attention",
+    "sliding_attention",
+    "linear_attention",
+)
 _MAX_LAYERS = 10_000  # the deepest published models have a few hundred layers
 
 
@@ -35,9 +39,12 @@ class Family(Struct, frozen=True, forbid_unknown_fields=True):
     head_norms: bool = False  # whether queries and keys are normalized per head
     expert_gate: bool = False  # whether a shared expert has a gate of its own
     dense_beside: bool = False  # whether layers with experts have a dense MLP too
-    full_every: int = 0  # by default, each layer of this number attends to the whole context; 0 if all do
-    linear: bool = False  # whether the others have linear attention, instead of a sliding window
-    #: Whether positions are embedded by a learned table (two rows longer than the context).
+    #: By default, each layer of this number attends to the whole context; 0 if all do.
+    full_every: int = 0
+    #: Whether the others have linear attention, instead of a sliding window.
+    linear: bool = False
+    #: Whether positions are embedded by a learned table (two rows longer than the
+    #: context).
     positions: bool = False
     #: Keys that Transformers leaves out of the file when they have the class's default.
     defaults: dict[str, int] = {}
@@ -46,14 +53,18 @@ class Family(Struct, frozen=True, forbid_unknown_fields=True):
 #: By `model_type`.
 FAMILIES: Mapping[str, Family] = {
     name: convert({key: value for key, value in row.items() if key != "types"}, Family)
-    for row in tomllib.loads(Path(__file__).with_name("families.toml").read_text("utf-8"))["family"]
+    for row in tomllib.loads(
+        Path(__file__).with_name("families.toml").read_text("utf-8")
+    )["family"]
     for name in row["types"]
 }
 
 
 @dataclass(frozen=True, slots=True)
 class LatentAttention:
-    """Multi-head latent attention (DeepSeek-V2): keys and values cached as one compressed vector."""
+    """Multi-head latent attention (DeepSeek-V2): keys and values cached as one
+    compressed vector.
+    """
 
     kv_rank: int  # numbers in the compressed vector of one token and layer
     rope_size: int  # additional numbers for the position
@@ -64,7 +75,9 @@ class LatentAttention:
 
 @dataclass(frozen=True, slots=True)
 class LinearAttention:
-    """Layers that keep a state of one size instead of keys and values: a gated delta net (Qwen3-Next)."""
+    """Layers that keep a state of one size instead of keys and values: a gated delta
+    net (Qwen3-Next).
+    """
 
     layers: int  # layers that have it
     key_heads: int
@@ -92,24 +105,31 @@ class Architecture:
     model_type: str  # as Transformers names the architecture
     layers: int
     hidden: int
-    intermediate: int  # intermediate size of a dense MLP, 0 where every layer has experts
+    #: Intermediate size of a dense MLP, 0 where every layer has experts.
+    intermediate: int
     heads: int
     kv_heads: int  # key and value heads
     head_size: int  # numbers in a head
     vocabulary: int  # rows of the embeddings
     tied: bool  # whether the output layer shares the embeddings
     query_bias: bool = False  # whether queries, keys and values have biases
-    latent: LatentAttention | None = None  # multi-head latent attention, ``None`` for the usual one
+    #: Multi-head latent attention, ``None`` for the usual one.
+    latent: LatentAttention | None = None
     experts: Experts | None = None  # mixture of experts, ``None`` for a dense model
     mtp_layers: int = 0  # layers for multi-token prediction that the checkpoint brings
     positions: int = 0  # rows of a table of learned positions, 0 for none
-    sliding_window: int = 0  # tokens that a sliding-window layer looks back on, 0 where no layer has one
+    #: Tokens that a sliding-window layer looks back on, 0 where no layer has one.
+    sliding_window: int = 0
     sliding_layers: int = 0  # layers with a sliding window
-    linear: LinearAttention | None = None  # layers with linear attention, ``None`` if there are none
-    global_kv_heads: int = 0  # key and value heads in the other layers, where they differ; else 0
+    #: Layers with linear attention, ``None`` if there are none.
+    linear: LinearAttention | None = None
+    #: Key and value heads in the other layers, where they differ; else 0.
+    global_kv_heads: int = 0
     global_head_size: int = 0  # numbers in a head there, where they differ; else 0
-    keys_are_values: bool = False  # whether values there are computed by the matrix of the keys
-    weights: Precision | None = None  # precision of the weights, ``None`` if the file does not have it
+    #: Whether values there are computed by the matrix of the keys.
+    keys_are_values: bool = False
+    #: Precision of the weights, ``None`` if the file does not have it.
+    weights: Precision | None = None
     quantized: bool = False  # whether the weights are quantized
 
     @property
@@ -120,10 +140,16 @@ class Architecture:
     @property
     def full_layers(self) -> int:
         """Layers that attend to the whole context."""
-        return self.layers - self.sliding_layers - (self.linear.layers if self.linear else 0)
+        return (
+            self.layers
+            - self.sliding_layers
+            - (self.linear.layers if self.linear else 0)
+        )
 
     def kv_heads_of_layer(self, *, full: bool) -> int:
-        """Return the key and value heads of a layer that attends to the whole context, or to a window."""
+        """Return the key and value heads of a layer that attends to the whole context,
+        or to a window.
+        """
         return (self.global_kv_heads if full else 0) or self.kv_heads
 
     def head_size_of_layer(self, *, full: bool) -> int:
@@ -140,20 +166,29 @@ class Architecture:
     def kv_values_per_token(self, gpus: int = 1) -> int:
         """Return the numbers in the KV cache of one token, over all GPUs.
 
-        Tensor parallelism splits the key-value heads. A GPU has at least one, so with fewer heads than GPUs,
-        and with latent attention, which has one vector, there are copies. Sliding-window layers count in
-        full: an upper bound, exact while the context is not longer than the window.
+        Tensor parallelism splits the key-value heads. A GPU has at least one, so with
+        fewer heads than GPUs, and with latent attention, which has one vector, there
+        are copies. Sliding-window layers count in full: an upper bound, exact while the
+        context is not longer than the window.
         """
         windowed = self.sliding_layers * self.kv_values_of_layer(gpus, full=False)
         return self.full_layers * self.kv_values_of_layer(gpus, full=True) + windowed
 
     @property
     def state_bytes(self) -> float:
-        """Bytes of the state that linear attention keeps of a request, in 32 bits as vLLM keeps Qwen's."""
+        """Bytes of the state that linear attention keeps of a request, in 32 bits as
+        vLLM keeps Qwen's.
+        """
         if self.linear is None:
             return 0.0
         linear = self.linear
-        return linear.layers * linear.value_heads * linear.value_size * linear.key_size * 4.0
+        return (
+            linear.layers
+            * linear.value_heads
+            * linear.value_size
+            * linear.key_size
+            * 4.0
+        )
 
     def one_layer(self) -> Architecture:
         """Return the same model with a single layer, like EAGLE heads and MTP layers."""
@@ -161,9 +196,13 @@ class Architecture:
 
 
 def read_architecture(document: object) -> Architecture:
-    """Return the architecture of a parsed `config.json`; ArchitectureError if it is unsupported."""
+    """Return the architecture of a parsed `config.json`; ArchitectureError if it is
+    unsupported.
+    """
     if not isinstance(document, Mapping):
-        raise ArchitectureError("a JSON object is expected, as in the config.json of a Hugging Face model")
+        raise ArchitectureError(
+            "a JSON object is expected, as in the config.json of a Hugging Face model"
+        )
     text = document.get("text_config", document)
     if not isinstance(text, Mapping):
         raise ArchitectureError("text_config: a JSON object is expected")
@@ -172,10 +211,12 @@ def read_architecture(document: object) -> Architecture:
     reader = _Reader({**family.defaults, **text})
     if reader.number("hidden_size_per_layer_input", 0):
         raise ArchitectureError(
-            "hidden_size_per_layer_input: embeddings of each layer cannot be counted here. Give the number "
+            "hidden_size_per_layer_input: embeddings of each layer cannot be counted "
+            "here. Give the number "
             "of parameters instead of the file"
         )
-    hidden, heads = reader.number("hidden_size"), reader.number("num_attention_heads")
+    hidden = reader.number("hidden_size")
+    heads = reader.number("num_attention_heads")
     layers = reader.number("num_hidden_layers", most=_MAX_LAYERS)
     tied = text.get("tie_word_embeddings", document.get("tie_word_embeddings"))
     bias = text.get("attention_bias")
@@ -189,22 +230,32 @@ def read_architecture(document: object) -> Architecture:
         hidden=hidden,
         # Qwen3-MoE files may have 0 if every layer has experts.
         intermediate=reader.first(
-            "ffn_dim", "intermediate_size", default=0 if reader.has("moe_intermediate_size") else None
+            "ffn_dim",
+            "intermediate_size",
+            default=0 if reader.has("moe_intermediate_size") else None,
         ),
         heads=heads,
-        kv_heads=reader.number("num_key_value_heads") if reader.has("num_key_value_heads") else heads,
+        kv_heads=reader.number("num_key_value_heads")
+        if reader.has("num_key_value_heads")
+        else heads,
         head_size=_head_size(reader, hidden, heads),
         vocabulary=reader.number("vocab_size"),
         tied=family.tied if tied is None else tied is True,
         query_bias=family.query_bias if bias is None else bias is True,
         latent=_latent(reader),
         experts=_experts(reader, layers),
-        mtp_layers=reader.first("num_nextn_predict_layers", "mtp_num_hidden_layers", default=0),
-        positions=reader.number("max_position_embeddings") + 2 if family.positions else 0,
+        mtp_layers=reader.first(
+            "num_nextn_predict_layers", "mtp_num_hidden_layers", default=0
+        ),
+        positions=reader.number("max_position_embeddings") + 2
+        if family.positions
+        else 0,
         sliding_window=window,
         sliding_layers=kinds.count(_SLIDING),
         linear=_linear(reader, kinds.count(_LINEAR)),
-        global_kv_heads=reader.number("num_global_key_value_heads", 0) if keys_are_values else 0,
+        global_kv_heads=reader.number("num_global_key_value_heads", 0)
+        if keys_are_values
+        else 0,
         global_head_size=reader.number("global_head_dim", 0),
         keys_are_values=keys_are_values,
         weights=stored_precision(document) or stored_precision(text),
@@ -226,9 +277,14 @@ class _Reader:
                 raise ArchitectureError(f"{name} is missing")
             return default
         least = 1 if default is None else 0
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int)
+            or not least <= value <= most
+        ):
             raise ArchitectureError(
-                f"{name} is {_shown(value)}; a whole number from {least} to {most:,} is expected"
+                f"{name} is {_shown(value)}; a whole number from {least} to "
+                f"{most:,} is expected"
             )
         return value
 
@@ -243,7 +299,9 @@ class _Reader:
 
 def _shown(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= 40 else f"{text[:40]}…"
+    if len(text) <= 40:
+        return text
+    return f"{text[:40]}…"
 
 
 def _model_type(text: Mapping[str, object]) -> str:
@@ -254,28 +312,46 @@ def _model_type(text: Mapping[str, object]) -> str:
         near = nearest(model_type, FAMILIES)
         hint = f"did you mean {near}? " if near else ""
         raise ArchitectureError(
-            f"model_type {_shown(model_type)} is an architecture whose parameters cannot be counted here; "
-            f"{hint}known: {', '.join(FAMILIES)}. Give the number of parameters instead of the file"
+            f"model_type {_shown(model_type)} is an architecture whose parameters "
+            "cannot be counted here; "
+            f"{hint}known: {', '.join(FAMILIES)}. Give the number of parameters "
+            "instead of the file"
         )
     return model_type
 
 
-def _layer_kinds(reader: _Reader, family: Family, layers: int, window: int) -> list[str]:
-    """Return the kind of each layer, as Transformers derives it where `layer_types` is missing."""
+def _layer_kinds(
+    reader: _Reader, family: Family, layers: int, window: int
+) -> list[str]:
+    """Return the kind of each layer, as Transformers derives it where `layer_types` is
+    missing.
+    """
     kinds = reader.document.get("layer_types")
     if kinds is not None:
         listed = kinds if isinstance(kinds, list) else [kinds]
         others = {_shown(kind) for kind in listed if kind not in _KINDS}
         if others:
             raise ArchitectureError(
-                f"layer_types has {', '.join(sorted(others))}; only {', '.join(_KINDS)} can be "
+                f"layer_types has {', '.join(sorted(others))}; only "
+                f"{', '.join(_KINDS)} can be "
                 "counted here. Give the number of parameters instead of the file"
             )
         if listed and len(listed) != layers:
-            raise ArchitectureError(f"layer_types has {len(listed)} layers, num_hidden_layers says {layers}")
-        return [_FULL if kind == _SLIDING and not window else str(kind) for kind in listed]
-    every = reader.first("full_attention_interval", "sliding_window_pattern", default=family.full_every)
-    other = _LINEAR if family.linear else _SLIDING if window else _FULL
+            raise ArchitectureError(
+                f"layer_types has {len(listed)} layers, num_hidden_layers says {layers}"
+            )
+        return [
+            _FULL if kind == _SLIDING and not window else str(kind) for kind in listed
+        ]
+    every = reader.first(
+        "full_attention_interval", "sliding_window_pattern", default=family.full_every
+    )
+    if family.linear:
+        other = _LINEAR
+    elif window:
+        other = _SLIDING
+    else:
+        other = _FULL
     if every:
         return [_FULL if (at + 1) % every == 0 else other for at in range(layers)]
     full = min(layers, reader.number("max_window_layers", 0))
@@ -300,7 +376,8 @@ def _head_size(reader: _Reader, hidden: int, heads: int) -> int:
         return reader.number("head_dim")
     if hidden % heads and not reader.has("kv_lora_rank"):
         raise ArchitectureError(
-            f"head_dim is missing, and hidden_size {hidden} is no multiple of num_attention_heads {heads}"
+            f"head_dim is missing, and hidden_size {hidden} is no multiple of "
+            f"num_attention_heads {heads}"
         )
     return hidden // heads
 
@@ -318,7 +395,9 @@ def _latent(reader: _Reader) -> LatentAttention | None:
 
 
 def _experts(reader: _Reader, layers: int) -> Experts | None:
-    count = reader.first("n_routed_experts", "num_local_experts", "num_experts", default=0)
+    count = reader.first(
+        "n_routed_experts", "num_local_experts", "num_experts", default=0
+    )
     if not count or reader.document.get("enable_moe_block") is False:
         return None
     size = reader.first("moe_intermediate_size", "intermediate_size")
@@ -328,8 +407,17 @@ def _experts(reader: _Reader, layers: int) -> Experts | None:
     step = reader.first("decoder_sparse_step", "moe_layer_freq", default=1) or 1
     first = reader.number("first_k_dense_replace", 0)
     listed = reader.document.get("mlp_only_layers")
-    dense = {at for at in listed if isinstance(at, int)} if isinstance(listed, list) else set()
+    if isinstance(listed, list):
+        dense = {at for at in listed if isinstance(at, int)}
+    else:
+        dense = set()
     offset = 1 if reader.has("decoder_sparse_step") else 0
-    sparse = [at for at in range(first, layers) if at not in dense and (at + offset) % step == 0]
-    used = reader.number("top_k_experts" if reader.has("top_k_experts") else "num_experts_per_tok")
+    sparse = [
+        at
+        for at in range(first, layers)
+        if at not in dense and (at + offset) % step == 0
+    ]
+    used = reader.number(
+        "top_k_experts" if reader.has("top_k_experts") else "num_experts_per_tok"
+    )
     return Experts(count, used, size, shared, len(sparse))

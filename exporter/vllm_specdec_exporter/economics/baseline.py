@@ -1,7 +1,8 @@
-"""The baseline file: latencies and throughput without speculation, by load, as versioned JSON.
+"""The baseline file: latencies and throughput without speculation, by load, as
+versioned JSON.
 
-Load is the number of running requests. Its buckets double in width; within and between them, the observed
-mean load counts.
+Load is the number of running requests. Its buckets double in width; within and between
+them, the observed mean load counts.
 """
 
 import json
@@ -16,7 +17,8 @@ from ..engines.reading import Latencies
 from ..exposition.histogram import Histogram
 from .statistics import Uncertainty, over_time
 
-FORMAT = "vllm-specdec-baseline/1"  # format of the file; the number rises with incompatible changes
+#: Format of the file; the number rises with incompatible changes.
+FORMAT = "vllm-specdec-baseline/1"
 #: Upper bound of each load bucket, in running requests; the last bucket has no bound.
 LOADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _REACH = 1.25  # a load matches a bucket within this factor of the bucket's mean load
@@ -27,11 +29,16 @@ LATENCIES = Latencies.__struct_fields__
 
 def bucket_of(load: float) -> int:
     """Return the place in `LOADS` of the bucket for so many running requests."""
-    return next((place for place, limit in enumerate(LOADS) if load <= limit), len(LOADS) - 1)
+    return next(
+        (place for place, limit in enumerate(LOADS) if load <= limit), len(LOADS) - 1
+    )
 
 
 class BaselineError(ValueError):
-    """A baseline that cannot be used. The message is one line with the reason and what to do."""
+    """A baseline that cannot be used.
+
+    The message is one line with the reason and what to do.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,8 @@ class LoadBucket:
     generation_tokens: float  # tokens generated meanwhile
     requests: float  # requests that finished meanwhile
     latencies: Latencies  # of those requests
-    #: Requests and their seconds per output token in each block of time, in order; empty in older files.
+    #: Requests and their seconds per output token in each block of time, in order;
+    #: empty in older files.
     blocks: tuple[tuple[float, float], ...] = ()
 
     @property
@@ -54,7 +62,9 @@ class LoadBucket:
         """
         found = self.latencies.time_per_output_token or Histogram()
         seconds = tuple((seconds, requests) for requests, seconds in self.blocks)
-        return over_time(seconds, max(1.0, found.count), self.requests_running, found.spread)
+        return over_time(
+            seconds, max(1.0, found.count), self.requests_running, found.spread
+        )
 
     @property
     def generation_tokens_per_second(self) -> float:
@@ -71,19 +81,35 @@ class Baseline:
     upstream_version: str  # the server's version, empty if not known
     dialect: str  # the dialect of its metrics
     recorded_at: str  # when the recording ended, ISO 8601 in UTC
-    buckets: tuple[LoadBucket, ...]  # one entry per load bucket with requests, by rising load
+    #: One entry per load bucket with requests, by rising load.
+    buckets: tuple[LoadBucket, ...]
 
     def at(self, load: float) -> tuple[tuple[float, LoadBucket], ...]:
-        """Return the buckets near this load, if any, with weights that add up to 1, never extrapolated."""
+        """Return the buckets near this load, if any, with weights that add up to 1,
+        never extrapolated.
+        """
         load = max(1.0, load)
         lower = [b for b in self.buckets if b.requests_running <= load]
         upper = [b for b in self.buckets if b.requests_running > load]
-        if lower and upper and upper[0].requests_running <= _GAP * lower[-1].requests_running:
-            left, right = lower[-1], upper[0]
-            share = (load - left.requests_running) / (right.requests_running - left.requests_running)
+        if (
+            lower
+            and upper
+            and upper[0].requests_running <= _GAP * lower[-1].requests_running
+        ):
+            left = lower[-1]
+            right = upper[0]
+            share = (load - left.requests_running) / (
+                right.requests_running - left.requests_running
+            )
             return ((1 - share, left), (share, right))
-        near = [b for b in (*lower[-1:], *upper[:1]) if 1 / _REACH <= load / b.requests_running <= _REACH]
-        return ((1.0, near[0]),) if near else ()
+        near = [
+            b
+            for b in (*lower[-1:], *upper[:1])
+            if 1 / _REACH <= load / b.requests_running <= _REACH
+        ]
+        if near:
+            return ((1.0, near[0]),)
+        return ()
 
     def why_nothing(self, load: float) -> str:
         """Return why no bucket matches this load, empty if one does."""
@@ -91,7 +117,8 @@ class Baseline:
             return ""
         known = ", ".join(f"{bucket.requests_running:.1f}" for bucket in self.buckets)
         return (
-            f"the baseline has nothing near {load:.1f} running requests (it has {known}): "
+            f"the baseline has nothing near {load:.1f} running requests (it has "
+            f"{known}): "
             "record that load as well, with --append"
         )
 
@@ -99,13 +126,17 @@ class Baseline:
         """Return why this baseline does not fit such a server, empty if it does."""
         if self.model_name != model_name:
             return (
-                f"the baseline is of model {self.model_name!r}, and this server serves {model_name!r}: "
-                "record one for it, or set model_name in the file if it is the same model"
+                f"the baseline is of model {self.model_name!r}, and this server "
+                f"serves {model_name!r}: "
+                "record one for it, or set model_name in the file if it is the same "
+                "model"
             )
-        mine, theirs = _release(self.upstream_version), _release(upstream_version)
+        mine = _release(self.upstream_version)
+        theirs = _release(upstream_version)
         if mine and theirs and mine != theirs:
             return (
-                f"the baseline is of version {self.upstream_version}, and this server has "
+                f"the baseline is of version {self.upstream_version}, and this "
+                "server has "
                 f"{upstream_version}: record a new one"
             )
         return ""
@@ -113,7 +144,9 @@ class Baseline:
 
 def _release(version: str) -> tuple[str, ...]:
     """Return the part of a version that must agree: 0.32 of 0.32.1+cpu."""
-    return tuple(version.split(".")[:2]) if version else ()
+    if version:
+        return tuple(version.split(".")[:2])
+    return ()
 
 
 def encode(baseline: Baseline) -> bytes:
@@ -122,15 +155,21 @@ def encode(baseline: Baseline) -> bytes:
 
 
 def decode(body: bytes) -> Baseline:
-    """Return the baseline in a file's content; raise BaselineError also for impossible values."""
+    """Return the baseline in a file's content; raise BaselineError also for impossible
+    values.
+    """
     try:
         document: Any = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise BaselineError(f"not JSON: {error}") from error
-    stated = document.get("format") if isinstance(document, dict) else None
+    if isinstance(document, dict):
+        stated = document.get("format")
+    else:
+        stated = None
     if stated != FORMAT:
         raise BaselineError(
-            f"its format is {json.dumps(stated)}, and this exporter reads {FORMAT}: record it anew"
+            f"its format is {json.dumps(stated)}, and this exporter reads "
+            f"{FORMAT}: record it anew"
         )
     try:
         baseline = msgspec.convert(document, Baseline)
@@ -142,7 +181,9 @@ def decode(body: bytes) -> Baseline:
 
 def _check(baseline: Baseline) -> None:
     if not any(b.latencies.time_per_output_token for b in baseline.buckets):
-        raise BaselineError("no load bucket holds a time per output token: nothing was recorded")
+        raise BaselineError(
+            "no load bucket holds a time per output token: nothing was recorded"
+        )
     loads = [bucket.requests_running for bucket in baseline.buckets]
     rising = all(before < after for before, after in pairwise(loads))
     if not rising or not all(1 <= load < math.inf for load in loads):
@@ -151,10 +192,20 @@ def _check(baseline: Baseline) -> None:
         for name in LATENCIES:
             histogram: Histogram | None = getattr(bucket.latencies, name)
             if histogram is not None and not _sound(histogram):
-                raise BaselineError(f"{name} at {bucket.requests_running:g} running requests is no histogram")
-        numbers = (bucket.seconds, bucket.generation_tokens, bucket.requests, *chain(*bucket.blocks))
+                raise BaselineError(
+                    f"{name} at {bucket.requests_running:g} running requests is no "
+                    "histogram"
+                )
+        numbers = (
+            bucket.seconds,
+            bucket.generation_tokens,
+            bucket.requests,
+            *chain(*bucket.blocks),
+        )
         if not all(0 <= number < math.inf for number in numbers) or bucket.seconds == 0:
-            raise BaselineError(f"impossible values at {bucket.requests_running:g} running requests")
+            raise BaselineError(
+                f"impossible values at {bucket.requests_running:g} running requests"
+            )
     for name in LATENCIES:
         bounds = {
             histogram.bounds
@@ -166,7 +217,8 @@ def _check(baseline: Baseline) -> None:
 
 
 def _sound(histogram: Histogram) -> bool:
-    bounds, counts = histogram.bounds, (0.0, *histogram.counts, histogram.count)
+    bounds = histogram.bounds
+    counts = (0.0, *histogram.counts, histogram.count)
     return (
         len(bounds) == len(histogram.counts)
         and all(a < b for a, b in pairwise(bounds))

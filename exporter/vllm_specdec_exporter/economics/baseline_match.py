@@ -1,8 +1,9 @@
 """Comparison of a server with its baseline at the same load.
 
-For each finished request, the baseline has the latency at that load without speculation. Both sides are
-summed since the last counter reset, so a window is a difference of two sums, and a changing load is compared
-interval by interval instead of on average.
+For each finished request, the baseline has the latency at that load without
+speculation. Both sides are summed since the last counter reset, so a window is a
+difference of two sums, and a changing load is compared interval by interval instead of
+on average.
 """
 
 from __future__ import annotations
@@ -45,12 +46,13 @@ class LatencyRatio(Struct, frozen=True):
 
 
 class Measured(Struct, frozen=True):
-    """Speedup measured against the baseline at the same load. ``None`` if it cannot be measured.
+    """Speedup measured against the baseline at the same load. ``None`` if it cannot be
+    measured.
 
     Attributes:
         speedup: mean time per output token of the baseline over the present one.
-        speedup_low: lower end of its 95 % interval, by both samples in blocks of time, widened by the
-            distance of the loads.
+        speedup_low: lower end of its 95 % interval, by both samples in blocks of time,
+            widened by the distance of the loads.
         speedup_high: upper end.
         requests: requests behind it.
         baseline_tokens_per_second: throughput of the baseline at the same loads.
@@ -66,16 +68,22 @@ class Measured(Struct, frozen=True):
 
 
 class BaselineComparison(Struct, frozen=True):
-    """Requests finished since the last counter reset, and the baseline at their load. Cumulative."""
+    """Requests finished since the last counter reset, and the baseline at their load.
+
+    Cumulative.
+    """
 
     latencies: Latencies = Latencies()  # of these requests
-    baseline_latencies: Latencies = Latencies()  # of as many requests in the baseline, at the same loads
+    #: Of as many requests in the baseline, at the same loads.
+    baseline_latencies: Latencies = Latencies()
     #: Sum over requests of the relative distance between their load and the baseline's.
     load_distance: float = 0.0
     load: float = 0.0  # sum over requests of their load
-    #: Requests by the bucket of the baseline that they are compared with, in parts between two.
+    #: Requests by the bucket of the baseline that they are compared with, in parts
+    #: between two.
     shares: tuple[float, ...] = ()
-    baseline_tokens: float = 0.0  # tokens that the baseline would have generated in the compared intervals
+    #: Tokens that the baseline would have generated in the compared intervals.
+    baseline_tokens: float = 0.0
     seconds: float = 0.0  # length of these intervals
     baseline: Baseline | None = None  # the baseline; sums restart with another one
 
@@ -87,17 +95,28 @@ class BaselineComparison(Struct, frozen=True):
         seconds: float,
         baseline: Baseline,
     ) -> BaselineComparison:
-        """Add the requests that finished between two samples at this load; other buckets restart the sums."""
-        finished, parts = increase(before, after), baseline.at(load)
+        """Add the requests that finished between two samples at this load; other
+        buckets restart the sums.
+        """
+        finished = increase(before, after)
+        parts = baseline.at(load)
         if finished is None or not parts:
-            return self if self.baseline is baseline else BaselineComparison(baseline=baseline)
+            if self.baseline is baseline:
+                return self
+            return BaselineComparison(baseline=baseline)
         if self.baseline is baseline:
             with contextlib.suppress(ValueError):
                 return self._plus(finished, parts, load, seconds)
-        return BaselineComparison(baseline=baseline)._plus(finished, parts, load, seconds)
+        return BaselineComparison(baseline=baseline)._plus(
+            finished, parts, load, seconds
+        )
 
     def _plus(
-        self, finished: Latencies, parts: tuple[tuple[float, LoadBucket], ...], load: float, seconds: float
+        self,
+        finished: Latencies,
+        parts: tuple[tuple[float, LoadBucket], ...],
+        load: float,
+        seconds: float,
     ) -> BaselineComparison:
         """Add finished requests; raise ValueError if their histogram has other buckets."""
         now: dict[str, Histogram | None] = {}
@@ -105,13 +124,23 @@ class BaselineComparison(Struct, frozen=True):
         for name in _NAMES:
             latency: Histogram | None = getattr(finished, name)
             expected = _expected(name, parts)
-            now[name], then[name] = getattr(self.latencies, name), getattr(self.baseline_latencies, name)
+            now[name], then[name] = (
+                getattr(self.latencies, name),
+                getattr(self.baseline_latencies, name),
+            )
             if latency is not None and expected is not None and latency.count:
                 now[name] = (now[name] or Histogram()).plus(latency)
-                then[name] = (then[name] or Histogram()).plus(expected, latency.count / expected.count)
-        throughput = sum(weight * bucket.generation_tokens_per_second for weight, bucket in parts)
+                then[name] = (then[name] or Histogram()).plus(
+                    expected, latency.count / expected.count
+                )
+        throughput = sum(
+            weight * bucket.generation_tokens_per_second for weight, bucket in parts
+        )
         seen = sum(weight * bucket.requests_running for weight, bucket in parts)
-        requests = finished.time_per_output_token.count if finished.time_per_output_token else 0.0
+        if finished.time_per_output_token:
+            requests = finished.time_per_output_token.count
+        else:
+            requests = 0.0
         weights = {id(bucket): weight for weight, bucket in parts}
         buckets = self.baseline.buckets if self.baseline else ()
         added = (requests * weights.get(id(bucket), 0.0) for bucket in buckets)
@@ -121,26 +150,34 @@ class BaselineComparison(Struct, frozen=True):
             shares=tuple(map(sum, zip_longest(self.shares, added, fillvalue=0.0))),
             latencies=Latencies(**now),
             baseline_latencies=Latencies(**then),
-            load_distance=self.load_distance + requests * (max(load, seen) / min(load, seen) - 1),
+            load_distance=self.load_distance
+            + requests * (max(load, seen) / min(load, seen) - 1),
             baseline_tokens=self.baseline_tokens + throughput * seconds,
             seconds=self.seconds + seconds,
         )
 
 
 def increase(before: Latencies | None, after: Latencies | None) -> Latencies | None:
-    """Return the latencies of requests that finished between two samples; ``None`` if not known."""
+    """Return the latencies of requests that finished between two samples; ``None`` if
+    not known.
+    """
     if before is None or after is None:
         return None
     increases: dict[str, Histogram | None] = {}
     for name in _NAMES:
-        earlier, later = getattr(before, name), getattr(after, name)
-        increases[name] = None if earlier is None or later is None else later.since(earlier)
+        earlier = getattr(before, name)
+        later = getattr(after, name)
+        increases[name] = (
+            None if earlier is None or later is None else later.since(earlier)
+        )
         if later is not None and earlier is not None and increases[name] is None:
             return None
     return Latencies(**increases)
 
 
-def _expected(name: str, parts: tuple[tuple[float, LoadBucket], ...]) -> Histogram | None:
+def _expected(
+    name: str, parts: tuple[tuple[float, LoadBucket], ...]
+) -> Histogram | None:
     """Return the latency of one request in the baseline, with buckets weighted."""
     total = Histogram()
     for weight, bucket in parts:
@@ -159,7 +196,8 @@ def measured_speedup(
     minimum: float,
     between: Sequence[BaselineComparison | None] = (),
 ) -> Measured:
-    """Return the speedup between two samples without a reset, from at least `minimum` finished requests.
+    """Return the speedup between two samples without a reset, from at least `minimum`
+    finished requests.
 
     The samples `between` them divide the time into blocks.
     """
@@ -180,9 +218,13 @@ def measured_speedup(
         ratios += _quantiles(name, now, then)
         if name == "time_per_output_token" and now.sum > 0:
             speedup = then.sum / now.sum
-            # A step grows at most in proportion to its batch, so another load counts by its distance.
+            # A step grows at most in proportion to its batch, so another load counts by
+            # its distance.
             apart = 1 + max(0.0, last.load_distance - first.load_distance) / now.count
-            reach = math.exp(reach_of(*_uncertainties(first, last, between, now, then))) * apart
+            reach = (
+                math.exp(reach_of(*_uncertainties(first, last, between, now, then)))
+                * apart
+            )
             measured = replace(
                 measured,
                 speedup=speedup,
@@ -197,19 +239,28 @@ def measured_speedup(
 
 
 def _between(first: Latencies, last: Latencies, name: str) -> Histogram | None:
-    earlier, later = getattr(first, name), getattr(last, name)
+    earlier: Histogram | None = getattr(first, name)
+    later: Histogram | None = getattr(last, name)
     if later is None:
         return None
     between = later.since(earlier) if earlier is not None else later
-    return between if between is not None and between.count > 0 else None
+    if between is not None and between.count > 0:
+        return between
+    return None
 
 
 def _quantiles(name: str, now: Histogram, then: Histogram) -> list[LatencyRatio]:
     ratios = []
     for quantile in QUANTILES:
-        here, there = now.quantile(quantile), then.quantile(quantile)
-        # A quantile within a bucket that has most of the requests is too inaccurate for a ratio.
-        if here and there and max(now.share_around(here), then.share_around(there)) <= _COARSE:
+        here = now.quantile(quantile)
+        there = then.quantile(quantile)
+        # A quantile within a bucket that has most of the requests is too inaccurate for
+        # a ratio.
+        if (
+            here
+            and there
+            and max(now.share_around(here), then.share_around(there)) <= _COARSE
+        ):
             ratios.append(LatencyRatio(name, quantile, here / there))
     return ratios
 
@@ -221,12 +272,21 @@ def _uncertainties(
     now: Histogram,
     then: Histogram,
 ) -> Iterator[Uncertainty]:
-    """Yield how well the ratio is known by the present sample, and by each bucket of the baseline."""
-    points = [first, *(one for one in between if one is not None and one.baseline is last.baseline), last]
+    """Yield how well the ratio is known by the present sample, and by each bucket of
+    the baseline.
+    """
+    points = [
+        first,
+        *(one for one in between if one is not None and one.baseline is last.baseline),
+        last,
+    ]
     blocks = []
     for earlier, later in pairwise(points):
         here, there = (
-            _between(getattr(earlier, side), getattr(later, side), "time_per_output_token") or Histogram()
+            _between(
+                getattr(earlier, side), getattr(later, side), "time_per_output_token"
+            )
+            or Histogram()
             for side in ("latencies", "baseline_latencies")
         )
         blocks.append((there.sum, here.sum))
@@ -235,6 +295,7 @@ def _uncertainties(
     shares = map(sub, last.shares, first.shares or repeat(0.0))
     for bucket, requests in zip(buckets, shares, strict=False):
         if requests > 0:
-            known, per_token = bucket.uncertainty, bucket.latencies.time_per_output_token
+            known = bucket.uncertainty
+            per_token = bucket.latencies.time_per_output_token
             share = requests * ((per_token and per_token.mean) or 0.0) / then.sum
             yield Uncertainty(share**2 * known.variance, known.freedom)

@@ -1,14 +1,15 @@
 """The speedup of every candidate K, and the confidence of a difference between two.
 
-The mean acceptance length is 1 + the sum of the first K position ratios. Below the present K this is a lower
-bound: longer drafts pass over easy text in fewer drafts, so more of them start at hard text. `_UNDERESTIMATE`
-widens the interval upwards for that. Larger K are extrapolated, up to twice the present one, and cautiously:
-the conditional acceptance of a further position is at most that of either of the last two, keeps falling as
-it did between them, and its sampling error counts against it.
+The mean acceptance length is 1 + the sum of the first K position ratios. Below the
+present K this is a lower bound: longer drafts pass over easy text in fewer drafts, so
+more of them start at hard text. `_UNDERESTIMATE` widens the interval upwards for that.
+Larger K are extrapolated, up to twice the present one, and cautiously: the conditional
+acceptance of a further position is at most that of either of the last two, keeps
+falling as it did between them, and its sampling error counts against it.
 
-Two K count the same drafts, so the error of their difference is computed draft by draft from the exact
-distribution of accepted tokens. Drafts of one request are correlated; `CLUSTERING` widens every interval for
-that.
+Two K count the same drafts, so the error of their difference is computed draft by draft
+from the exact distribution of accepted tokens. Drafts of one request are correlated;
+`CLUSTERING` widens every interval for that.
 """
 
 import math
@@ -19,12 +20,14 @@ from msgspec import Struct
 
 from .statistics import CLUSTERING, AcceptanceSample, Z
 
-#: Standard error of the decline, in standard errors of a conditional ratio: it is a ratio of two.
+#: Standard error of the decline, in standard errors of a conditional ratio: it is a
+#: ratio of two.
 _DECLINE = 1.5
-#: How much more a smaller K may accept, per position that it leaves out, as a share of what is read: 10.5 %
-#: over seven positions is published (vLLM 48892: the same prompts have a length of 1.84 with K=1, and 1.76
-#: read from K=8). It is doubled because the share per position is larger near the present K: in a model of
-#: text with easy and hard parts that has these position ratios, twice the mean over seven.
+#: How much more a smaller K may accept, per position that it leaves out, as a share of
+#: what is read: 10.5 % over seven positions is published (vLLM 48892: the same prompts
+#: have a length of 1.84 with K=1, and 1.76 read from K=8). It is doubled because the
+#: share per position is larger near the present K: in a model of text with easy and
+#: hard parts that has these position ratios, twice the mean over seven.
 _UNDERESTIMATE = 2 * 0.105 / 7
 _CAUTION = 0.85  # assumed decline per position if K = 1, where no decline was observed
 
@@ -34,7 +37,8 @@ class CandidateK(Struct, frozen=True):
 
     Attributes:
         num_speculative_tokens: the K.
-        mean_acceptance_length: tokens per draft, at least these if K is smaller than the present one.
+        mean_acceptance_length: tokens per draft, at least these if K is smaller than
+            the present one.
         length_low: lower end of its interval (95 % by default).
         length_high: upper end, with the underestimate.
         step_cost: time of its step, in plain steps.
@@ -72,14 +76,18 @@ class CandidateK(Struct, frozen=True):
     @property
     def shown(self) -> str:
         """The speedup in words, with the most that it may be."""
-        least, most = f"{self.speedup:.2f}", f"{self.speedup_most:.2f}"
-        return least if least == most else f"{least} to {most}"
+        least = f"{self.speedup:.2f}"
+        most = f"{self.speedup_most:.2f}"
+        if least == most:
+            return least
+        return f"{least} to {most}"
 
 
 class Choice(Struct, frozen=True):
     """Every candidate K, from 0 up."""
 
-    options: tuple[CandidateK, ...]  # one per K, in order; the first is K = 0, with speedup 1
+    #: One per K, in order; the first is K = 0, with speedup 1.
+    options: tuple[CandidateK, ...]
     drafted: int  # the present K; larger ones are extrapolated
     sample: AcceptanceSample  # the distribution of accepted tokens
     sureness: float  # standard deviations to either side of an interval
@@ -90,7 +98,9 @@ class Choice(Struct, frozen=True):
 
     @property
     def best(self) -> CandidateK:
-        """The fastest K, 0 included, the smallest of equals; extrapolated ones count with their lower end."""
+        """The fastest K, 0 included, the smallest of equals; extrapolated ones count
+        with their lower end.
+        """
         return max(self.options, key=self._cautious)
 
     @property
@@ -99,17 +109,25 @@ class Choice(Struct, frozen=True):
         return max(self.options[1:], key=self._cautious)
 
     def _cautious(self, option: CandidateK) -> float:
-        return option.speedup - self.sureness * option.extrapolation_error / option.step_cost
+        return (
+            option.speedup
+            - self.sureness * option.extrapolation_error / option.step_cost
+        )
 
     def surely_better(self, k: int, other: int) -> bool:
-        """Return whether `k` is faster than `other`, at `sureness` standard deviations of the sample.
+        """Return whether `k` is faster than `other`, at `sureness` standard deviations
+        of the sample.
 
         A larger K must be faster than the most that a smaller one may have.
         """
-        first, second = self.option(k), self.option(other)
+        first = self.option(k)
+        second = self.option(other)
         error = math.hypot(
-            self.sample.error_of_difference((k, first.step_cost), (other, second.step_cost)),
-            first.extrapolation_error / first.step_cost - second.extrapolation_error / second.step_cost,
+            self.sample.error_of_difference(
+                (k, first.step_cost), (other, second.step_cost)
+            ),
+            first.extrapolation_error / first.step_cost
+            - second.extrapolation_error / second.step_cost,
         )
         rival = second.speedup_most if other < k else second.speedup
         return first.speedup - rival > self.sureness * error
@@ -125,22 +143,34 @@ def choose(
     """Return the speedup of every candidate K.
 
     Args:
-        survival: at index i, the share of drafts in which position i was accepted, falling; at least one.
+        survival: at index i, the share of drafts in which position i was accepted,
+            falling; at least one.
         drafts: number of drafts behind the ratios, above 0.
         cost: from a K to the time of its step, in plain steps.
         reach: the largest K to look at; by default twice the present one.
         sureness: standard deviations to either side of an interval.
     """
     sample = AcceptanceSample(survival, drafts)
-    drafted, longest = len(sample.survival), 1.0 + math.fsum(sample.survival)
+    drafted = len(sample.survival)
+    longest = 1.0 + math.fsum(sample.survival)
     options = [CandidateK(0, 1.0, 1.0, 1.0, 1.0, 1.0)]
-    length, doubt = 1.0, 0.0
-    for k, (ratio, unsure) in enumerate(_positions(sample.survival, drafts, reach or 2 * drafted), 1):
-        length, doubt = length + ratio, doubt + unsure
+    length = 1.0
+    doubt = 0.0
+    for k, (ratio, unsure) in enumerate(
+        _positions(sample.survival, drafts, reach or 2 * drafted), 1
+    ):
+        length = length + ratio
+        doubt = doubt + unsure
         margin = sureness * math.hypot(sample.error_of_length(k), doubt)
         step = cost(k)
-        # Of the same text, a smaller K never gets more out of a draft than a larger one.
-        missing = min((length - 1) * _UNDERESTIMATE * (drafted - k), longest - length) if k < drafted else 0.0
+        # Of the same text, a smaller K never gets more out of a draft than a larger
+        # one.
+        if k < drafted:
+            missing = min(
+                (length - 1) * _UNDERESTIMATE * (drafted - k), longest - length
+            )
+        else:
+            missing = 0.0
         options.append(
             CandidateK(
                 num_speculative_tokens=k,
@@ -157,21 +187,36 @@ def choose(
     return Choice(tuple(options), drafted, sample, sureness)
 
 
-def _positions(survival: tuple[float, ...], drafts: float, reach: int) -> Iterator[tuple[float, float]]:
+def _positions(
+    survival: tuple[float, ...], drafts: float, reach: int
+) -> Iterator[tuple[float, float]]:
     """Yield the survival of each position, and its standard error by extrapolation.
 
-    Further positions start from the lesser of the last two conditional ratios, and keep falling as these two
-    did. With a single position, `_CAUTION` is the decline.
+    Further positions start from the lesser of the last two conditional ratios, and keep
+    falling as these two did. With a single position, `_CAUTION` is the decline.
     """
     yield from ((ratio, 0.0) for ratio in survival)
-    last = [(here / before, before) for before, here in pairwise((1.0, *survival)[-3:]) if before > 0]
+    last = [
+        (here / before, before)
+        for before, here in pairwise((1.0, *survival)[-3:])
+        if before > 0
+    ]
     keep, sample = min(last, default=(0.0, 0.0))
-    fall = _CAUTION if len(survival) == 1 else min(1.0, last[-1][0] / last[0][0]) if keep > 0 else 0.0
+    if len(survival) == 1:
+        fall = _CAUTION
+    elif keep > 0:
+        fall = min(1.0, last[-1][0] / last[0][0])
+    else:
+        fall = 0.0
     # The first of two ratios of 0 is followed by none.
-    error = math.sqrt(CLUSTERING * keep * (1 - keep) / (drafts * sample)) / keep if 0 < keep < 1 else 0.0
+    if 0 < keep < 1:
+        error = math.sqrt(CLUSTERING * keep * (1 - keep) / (drafts * sample)) / keep
+    else:
+        error = 0.0
     left = survival[-1]
     for step in range(1, reach - len(survival) + 1):
         keep *= fall
         left *= keep
-        # An error of the last ratio recurs in each position, one of the decline accumulates with each.
+        # An error of the last ratio recurs in each position, one of the decline
+        # accumulates with each.
         yield left, left * error * (step + _DECLINE * step * (step + 1) / 2)

@@ -1,7 +1,9 @@
-"""Known hardware: the time of a decoding step from data sheets and the models (a roofline model).
+"""Known hardware: the time of a decoding step from data sheets and the models (a
+roofline model).
 
-A step reads the weights that its tokens touch and the keys and values of each request, and multiplies.
-Reading and multiplying overlap, so the longer of the two counts; overheads of the engine come on top::
+A step reads the weights that its tokens touch and the keys and values of each request,
+and multiplies. Reading and multiplying overlap, so the longer of the two counts;
+overheads of the engine come on top::
 
     weights(t) = bytes read by every token + bytes of all experts * (1 - (1 - used / experts) ** t)
     step(t)    = overhead + layers * per_layer + norm(weights(t) / bandwidth, 2 * active * t / throughput)
@@ -16,7 +18,8 @@ request and head in one block after another, each at one multiprocessor's share 
 Waterman, Patterson, "Roofline" (2009); for decoding, Pope et al., "Efficiently Scaling Transformer Inference"
 (2022, arXiv 2211.05102).
 
-The overheads and efficiencies are fitted to published measurements: docs/reference/estimate-accuracy.md.
+The overheads and efficiencies are fitted to published measurements:
+docs/reference/estimate-accuracy.md.
 """
 
 import math
@@ -28,40 +31,51 @@ from .model import EAGLE3_VOCABULARY, Model
 from .sizes import BF16, Accelerator, HardwareError, accelerators, own_accelerator
 
 _SHARPNESS = 4.0  # exponent of the smooth maximum of reading and multiplying
-_PARALLEL_LAYERS = 5  # layers of drafters that propose all positions in one pass (DFlash has 5)
-_PCIE = 64e9  # bandwidth up to which GPUs are connected by PCIe: that of PCIe 5.0 with 16 lanes, in bytes
-_PROMPTS = (2048, 4096)  # prompt tokens of a step: usual values of --max-num-batched-tokens
+#: Layers of drafters that propose all positions in one pass (DFlash has 5).
+_PARALLEL_LAYERS = 5
+#: Bandwidth up to which GPUs are connected by PCIe: that of PCIe 5.0 with 16 lanes, in
+#: bytes.
+_PCIE = 64e9
+#: Prompt tokens of a step: usual values of --max-num-batched-tokens.
+_PROMPTS = (2048, 4096)
 
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """Overheads of an engine, fitted to published measurements; seconds, and shares of 1."""
+    """Overheads of an engine, fitted to published measurements; seconds, and shares of
+    1.
+    """
 
     bandwidth: float = 0.81  # share of the memory bandwidth that is reached
-    bandwidth_quantized: float = 0.579  # the same in reading weights of fewer than 16 bits, which have scales
+    #: The same in reading weights of fewer than 16 bits, which have scales.
+    bandwidth_quantized: float = 0.579
     throughput: float = 0.763  # share of the dense throughput that is reached
-    throughput_4bit: float = 0.278  # the same for weights of 4 bits that are unpacked to 16
+    #: The same for weights of 4 bits that are unpacked to 16.
+    throughput_4bit: float = 0.278
     step: float = 0.00162  # of a step
     layer: float = 9.63e-06  # of a layer in a step
-    experts_layer: float = 1.19e-05  # more of a layer with experts: choosing them, sorting tokens by them
+    #: More of a layer with experts: choosing them, sorting tokens by them.
+    experts_layer: float = 1.19e-05
     request: float = 9.51e-06  # of a request in a step: scheduling, sampling, output
-    speculation: float = 0.000374  # of a step that drafts: preparation, rejection sampling
+    #: Of a step that drafts: preparation, rejection sampling.
+    speculation: float = 0.000374
     speculation_request: float = 3.96e-05  # the same for each request in the batch
     draft_pass: float = 0.000128  # of launching one pass of the drafter
-    #: Factor of a pass over several tokens of each request: attention and multiplication are less efficient
-    #: than for one token.
+    #: Factor of a pass over several tokens of each request: attention and
+    #: multiplication are less efficient than for one token.
     verification: float = 1.1
     lookup: float = 2e-05  # of one request's search, for drafters without weights
     #: Of one message between the GPUs of tensor parallelism, of which a layer has two.
     message: float = 9.27e-06
-    #: The same over PCIe: NCCL's all-gather takes 14 us for one row and four GPUs, of which an all-reduce has
-    #: two (flashinfer pull request 5023); vLLM's own all-reduce needs NVLink for more than two (its 56128).
+    #: The same over PCIe: NCCL's all-gather takes 14 us for one row and four GPUs, of
+    #: which an all-reduce has two (flashinfer pull request 5023); vLLM's own all-reduce
+    #: needs NVLink for more than two (its 56128).
     message_pcie: float = 2.1e-05
-    #: Exponent of the tokens of one request: they share experts, so `t` of them touch as many as
-    #: `t ** routing` independent ones.
+    #: Exponent of the tokens of one request: they share experts, so `t` of them touch
+    #: as many as `t ** routing` independent ones.
     routing: float = 0.609
-    #: Factor of `speculation`, `speculation_request` and `draft_pass` in engines before vLLM 0.11 and SGLang
-    #: 0.5, which prepared every draft on the CPU.
+    #: Factor of `speculation`, `speculation_request` and `draft_pass` in engines before
+    #: vLLM 0.11 and SGLang 0.5, which prepared every draft on the CPU.
     dated: float = 2.71
 
 
@@ -72,17 +86,27 @@ class Machine:
     accelerator: Accelerator
     count: int = 1
     overheads: Overheads = Overheads()
-    unsplit: bool = True  # whether the engine's kernels are those that `Accelerator.units` is about
+    #: Whether the engine's kernels are those that `Accelerator.units` is about.
+    unsplit: bool = True
 
-    def pass_seconds(self, model: Model, tokens: float, requests: float, context: float) -> float:
-        """Return the time of one pass of target or drafter, without the engine's own overhead of a step.
+    def pass_seconds(
+        self, model: Model, tokens: float, requests: float, context: float
+    ) -> float:
+        """Return the time of one pass of target or drafter, without the engine's own
+        overhead of a step.
 
-        `tokens` are computed in the pass, over all requests; each request attends to `context` tokens.
+        `tokens` are computed in the pass, over all requests; each request attends to
+        `context` tokens.
         """
-        over, gpu, precision = self.overheads, self.accelerator, model.precision
+        over = self.overheads
+        gpu = self.accelerator
+        precision = model.precision
         quantized = precision.bytes_read < BF16.bytes_read
         bandwidth = gpu.bandwidth * self.count
-        reading_share = over.bandwidth_quantized if quantized else over.bandwidth
+        if quantized:
+            reading_share = over.bandwidth_quantized
+        else:
+            reading_share = over.bandwidth
         unpacked = precision.bytes_read < 1 and not (
             "fp4" in gpu.throughput and precision.multiplied == "fp4"
         )
@@ -93,15 +117,27 @@ class Machine:
         reading = model.bytes_read(independent) / (bandwidth * reading_share)
         computing = 2 * model.multiplied * tokens / throughput
         work = (reading**_SHARPNESS + computing**_SHARPNESS) ** (1 / _SHARPNESS)
-        # Linear attention reads one state for each request, and writes one for each token: drafts may fail.
+        # Linear attention reads one state for each request, and writes one for each
+        # token: drafts may fail.
         states = (requests + tokens) * model.state_bytes / (bandwidth * over.bandwidth)
         attention = self._attention(model, tokens, requests, context)
         layer = over.layer + (over.experts_layer if model.routed else 0.0)
-        return float(work) + attention + states + model.layers * layer + self._messages(model, tokens)
+        return (
+            float(work)
+            + attention
+            + states
+            + model.layers * layer
+            + self._messages(model, tokens)
+        )
 
-    def _attention(self, model: Model, tokens: float, requests: float, context: float) -> float:
-        """Return the time of reading keys and values, in layers with all of the context and with a window."""
-        gpu, total = self.accelerator, 0.0
+    def _attention(
+        self, model: Model, tokens: float, requests: float, context: float
+    ) -> float:
+        """Return the time of reading keys and values, in layers with all of the context
+        and with a window.
+        """
+        gpu = self.accelerator
+        total = 0.0
         for values, heads, tokens_read in (
             (model.kv_values, model.kv_heads, context),
             (model.window_values, model.window_heads, min(context, model.window)),
@@ -109,32 +145,40 @@ class Machine:
             size = requests * tokens_read * values * model.kv_bytes / self.count
             streams = requests * max(1.0, heads / self.count)
             one_block = tokens > requests and self.unsplit and heads
-            slower = max(1 / self.overheads.bandwidth, gpu.units / streams if one_block else 0.0)
+            slower = max(
+                1 / self.overheads.bandwidth, gpu.units / streams if one_block else 0.0
+            )
             total += size / gpu.bandwidth * slower
         return total
 
     def _messages(self, model: Model, tokens: float) -> float:
-        """Return the time of the messages between GPUs: two all-reduces of the hidden state a layer."""
+        """Return the time of the messages between GPUs: two all-reduces of the hidden
+        state a layer.
+        """
         if self.count == 1:
             return 0.0
         size = 2 * tokens * model.hidden * 2 * (self.count - 1) / self.count
-        over, link = self.overheads, self.accelerator.link
+        over = self.overheads
+        link = self.accelerator.link
         message = over.message_pcie if link <= _PCIE else over.message
         return 2 * model.layers * (message + size / link)
 
 
 def parse_machine(text: str) -> tuple[str, Machine]:
-    """Return name and machine of ``h100``, ``4xh100`` for tensor parallelism, or data of one's own.
+    """Return name and machine of ``h100``, ``4xh100`` for tensor parallelism, or data
+    of one's own.
 
-    Data are ``bandwidth=1792GB/s,fp16=210TFLOPS``, and may have `fp8`, `int8`, `fp4`, `link` and `memory`; a
-    number of GPUs goes before them, as in ``2xbandwidth=...``. Raises HardwareError for anything else.
+    Data are ``bandwidth=1792GB/s,fp16=210TFLOPS``, and may have `fp8`, `int8`, `fp4`,
+    `link` and `memory`; a number of GPUs goes before them, as in ``2xbandwidth=...``.
+    Raises HardwareError for anything else.
     """
     match = re.fullmatch(r"(?:(\d{1,3})x)?([a-z0-9].*)", text.strip().lower())
     known = accelerators()
     name = match[2].replace("_", "-") if match else ""
     if match is None or match[1] == "0" or (name not in known and "=" not in name):
         raise HardwareError(
-            f"allowed: an accelerator, COUNTxNAME such as 4xh100, or the data of one's own such as "
+            "allowed: an accelerator, COUNTxNAME such as 4xh100, or the data of "
+            "one's own such as "
             f"bandwidth=1792GB/s,fp16=210TFLOPS; known: {', '.join(known)}"
         )
     accelerator = known.get(name) or own_accelerator(name)
@@ -145,25 +189,37 @@ def parse_machine(text: str) -> tuple[str, Machine]:
 
 @dataclass(frozen=True, slots=True)
 class DraftModel:
-    """What drafts: a model, ``None`` for a search in the text; whether one pass proposes all positions."""
+    """What drafts: a model, ``None`` for a search in the text; whether one pass
+    proposes all positions.
+    """
 
     model: Model | None = None
     parallel: bool = False
 
 
-def usual_drafter(method: str, target: Model, draft: Model | None = None) -> DraftModel | None:
-    """Return the usual drafter of a method, ``None`` if it is not known; `draft_model` needs `draft`."""
+def usual_drafter(
+    method: str, target: Model, draft: Model | None = None
+) -> DraftModel | None:
+    """Return the usual drafter of a method, ``None`` if it is not known; `draft_model`
+    needs `draft`.
+    """
     match method:
         case "draft_model":
-            return None if draft is None else DraftModel(draft)
+            if draft is None:
+                return None
+            return DraftModel(draft)
         case "ngram" | "ngram_gpu" | "suffix":
             return DraftModel(None)
         case "eagle3":
-            return DraftModel(_head(target, 1, min(EAGLE3_VOCABULARY, target.vocabulary)))
+            return DraftModel(
+                _head(target, 1, min(EAGLE3_VOCABULARY, target.vocabulary))
+            )
         case "eagle":
             return DraftModel(_head(target, 1, target.vocabulary))
         case "dflash" | "dspark" | "parallel":
-            return DraftModel(_head(target, _PARALLEL_LAYERS, target.vocabulary), parallel=True)
+            return DraftModel(
+                _head(target, _PARALLEL_LAYERS, target.vocabulary), parallel=True
+            )
         case "medusa":
             return DraftModel(_head(target, 0, 4 * target.vocabulary), parallel=True)
         case "mlp_speculator":
@@ -174,12 +230,16 @@ def usual_drafter(method: str, target: Model, draft: Model | None = None) -> Dra
 
 
 def _head(target: Model, layers: int, vocabulary: int) -> Model:
-    """Return a head of dense decoder layers (14 hidden² parameters, as Llama's) with an output layer."""
+    """Return a head of dense decoder layers (14 hidden² parameters, as Llama's) with an
+    output layer.
+    """
     parameters = 14 * layers * target.hidden**2 + vocabulary * target.hidden
     return Model(
         parameters=parameters,
         active_parameters=parameters,
-        precision=target.precision if target.precision.bytes_per_parameter > 2 else BF16,
+        precision=target.precision
+        if target.precision.bytes_per_parameter > 2
+        else BF16,
         layers=layers,
         hidden=target.hidden,
         kv_values=layers * target.kv_values_of_layer,
@@ -188,11 +248,13 @@ def _head(target: Model, layers: int, vocabulary: int) -> Model:
 
 
 def _one_layer(target: Model) -> Model:
-    """Return a layer of the target with its experts, and an output layer (multi-token prediction).
+    """Return a layer of the target with its experts, and an output layer (multi-token
+    prediction).
 
     Checkpoints keep it at 16 bits, whatever the precision of the other layers.
     """
-    layers, routed = target.layers, target.routed / target.layers
+    layers = target.layers
+    routed = target.routed / target.layers
     output = target.vocabulary * target.hidden
     return replace(
         target,
@@ -220,51 +282,73 @@ class PhysicalModel:
         """Return the time of a step without drafts."""
         over = self.machine.overheads
         return (
-            over.step + batch * over.request + self.machine.pass_seconds(self.target, batch, batch, context)
+            over.step
+            + batch * over.request
+            + self.machine.pass_seconds(self.target, batch, batch, context)
         )
 
     def prompt_token_seconds(self) -> float:
-        """Return the time that a prompt token adds to a step: of one more in a long prompt."""
-        first, second = (self.machine.pass_seconds(self.target, tokens, 1, 0) for tokens in _PROMPTS)
+        """Return the time that a prompt token adds to a step: of one more in a long
+        prompt.
+        """
+        first, second = (
+            self.machine.pass_seconds(self.target, tokens, 1, 0) for tokens in _PROMPTS
+        )
         return (second - first) / (_PROMPTS[1] - _PROMPTS[0])
 
     def verification_seconds(self, k: float, batch: float, context: float) -> float:
-        """Return the time of a step with `k` drafted tokens for each request, without that of drafting."""
-        over, age = self.machine.overheads, self._age
-        verify = self.machine.pass_seconds(self.target, batch * (k + 1), batch, context) * over.verification
+        """Return the time of a step with `k` drafted tokens for each request, without
+        that of drafting.
+        """
+        over = self.machine.overheads
+        age = self._age
+        verify = (
+            self.machine.pass_seconds(self.target, batch * (k + 1), batch, context)
+            * over.verification
+        )
         preparing = (over.speculation + batch * over.speculation_request) * age
         return over.step + batch * over.request + verify + preparing
 
     @property
     def _age(self) -> float:
-        return self.machine.overheads.dated if self.dated else 1.0
+        if self.dated:
+            return self.machine.overheads.dated
+        return 1.0
 
     def draft_seconds(self, k: float, batch: float, context: float) -> float:
         """Return the time of drafting in such a step."""
-        over, model = self.machine.overheads, self.drafter.model
+        over = self.machine.overheads
+        model = self.drafter.model
         if model is None:
             return over.lookup * batch
 
         def one_pass(tokens: float) -> float:
-            return over.draft_pass * self._age + self.machine.pass_seconds(model, tokens, batch, context)
+            return over.draft_pass * self._age + self.machine.pass_seconds(
+                model, tokens, batch, context
+            )
 
         if self.drafter.parallel:
             return one_pass(batch * k)
-        # The first pass also reads what the last step accepted; the others have one token for each request.
+        # The first pass also reads what the last step accepted; the others have one
+        # token for each request.
         return one_pass(batch * 2) + (k - 1) * one_pass(batch)
 
 
-# The error of the model, from published measurements, each modelled by overheads that were fitted without its
-# deployment: `python bench/accuracy/score.py --intervals` prints these numbers, and `--check` compares them.
-# They are 90 % prediction intervals for one more deployment, by Student's t. A deployment weighs 1, whatever
-# its number of measurements. A class with fewer than five deployments takes those of its family in all
-# regimes, else those of its regime. `WIDER_PER_DOUBLING` and `SHARED_ERROR` are chosen, and not checked.
+# The error of the model, from published measurements, each modelled by overheads that
+# were fitted without its deployment: `python bench/accuracy/score.py --intervals`
+# prints these numbers, and `--check` compares them. They are 90 % prediction intervals
+# for one more deployment, by Student's t. A deployment weighs 1, whatever its number of
+# measurements. A class with fewer than five deployments takes those of its family in
+# all regimes, else those of its regime. `WIDER_PER_DOUBLING` and `SHARED_ERROR` are
+# chosen, and not checked.
 
-#: Methods that draft alike. `other` are draft models, n-grams and the like, hardly measured with hardware.
+#: Methods that draft alike. `other` are draft models, n-grams and the like, hardly
+#: measured with hardware.
 FAMILIES = ("eagle", "mtp", "parallel", "other")
 REGIMES = ("dense", "experts")
 
-#: Factor of a speedup at one request, by `family` and `regime`; the same in both directions.
+#: Factor of a speedup at one request, by `family` and `regime`; the same in both
+#: directions.
 SPEEDUP: Mapping[tuple[str, str], float] = {
     ("eagle", "dense"): 1.18,
     ("eagle", "experts"): 1.38,
@@ -275,20 +359,22 @@ SPEEDUP: Mapping[tuple[str, str], float] = {
     ("other", "dense"): 1.4,
     ("other", "experts"): 1.68,
 }
-#: What each doubling of the batch adds to the logarithm of that factor, as a share of it: at one request all
-#: steps read the weights; later multiplying, attention and the engine count more, and are known less.
+#: What each doubling of the batch adds to the logarithm of that factor, as a share of
+#: it: at one request all steps read the weights; later multiplying, attention and the
+#: engine count more, and are known less.
 WIDER_PER_DOUBLING = 0.15
 #: Factor of the time of a step with drafts, in both directions.
 STEP = 1.67
-#: The least and the largest factor of the time of a step without drafts, by `regime`, over what
-#: `CostProfile.with_observed_step` gives.
+#: The least and the largest factor of the time of a step without drafts, by `regime`,
+#: over what `CostProfile.with_observed_step` gives.
 PLAIN: Mapping[str, tuple[float, float]] = {
     "dense": (0.77, 1.17),
     "experts": (0.74, 1.68),
 }
-#: A plain step is taken to exceed its model by that power of what an observed step with drafts exceeds its
-#: own by. For a dense target, that is mostly drafting. For a mixture of experts, the least known part is how
-#: many experts are read, and both steps read them.
+#: A plain step is taken to exceed its model by that power of what an observed step with
+#: drafts exceeds its own by. For a dense target, that is mostly drafting. For a mixture
+#: of experts, the least known part is how many experts are read, and both steps read
+#: them.
 SHARED_ERROR: Mapping[str, float] = {"dense": 0.0, "experts": 0.4}
 
 
@@ -298,14 +384,22 @@ def family(method: str) -> str:
         return "parallel"
     if method in ("eagle", "eagle3"):
         return "eagle"
-    return "mtp" if method == "mtp" or method.endswith("_mtp") else "other"
+    if method == "mtp" or method.endswith("_mtp"):
+        return "mtp"
+    return "other"
 
 
 def regime(target: Model) -> str:
-    """Return `experts` for a mixture of experts, whose step depends on how many are chosen, else `dense`."""
-    return "experts" if target.routed else "dense"
+    """Return `experts` for a mixture of experts, whose step depends on how many are
+    chosen, else `dense`.
+    """
+    if target.routed:
+        return "experts"
+    return "dense"
 
 
 def widening(batch: float) -> float:
-    """Return the factor on the logarithm of the error at one request, for a batch from 1 up."""
+    """Return the factor on the logarithm of the error at one request, for a batch from
+    1 up.
+    """
     return 1 + WIDER_PER_DOUBLING * math.log2(batch)

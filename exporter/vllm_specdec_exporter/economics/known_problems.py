@@ -1,4 +1,7 @@
-"""Configurations of vLLM that are known to work badly: `known_problems.toml`, and when its tables apply."""
+"""Configurations of vLLM that are known to work badly:
+
+`known_problems.toml`, and when its tables apply.
+"""
 
 import re
 import tomllib
@@ -18,8 +21,10 @@ class Setup(Struct, frozen=True):
     method: str = ""  # as vLLM calls it
     model: str = ""  # the served name
     version: str = ""  # of vLLM
-    schedule: tuple[ScheduleRow, ...] = ()  # K by batch size, from ``--speculative-config``
-    batch_sizes: tuple[float, float] | None = None  # the least and the most requests running in the window
+    #: K by batch size, from ``--speculative-config``.
+    schedule: tuple[ScheduleRow, ...] = ()
+    #: The least and the most requests running in the window.
+    batch_sizes: tuple[float, float] | None = None
     engines: int = 1  # ranks of data parallelism
     tree: bool = False  # whether drafts are trees
     document: str = ""  # the JSON of ``--speculative-config``
@@ -73,16 +78,22 @@ _APPLIES: Mapping[str, Callable[[Setup], bool]] = {
     "ignores_the_schedule": lambda setup: bool(setup.schedule) and setup.engines > 1,
     "has_piecewise_graphs": lambda setup: bool(setup.schedule) and setup.engines == 1,
     "drafts_trees": lambda setup: setup.tree,
-    "prescribes_acceptance": lambda setup: '"rejection_sample_method": "synthetic"' in setup.document,
+    "prescribes_acceptance": lambda setup: (
+        '"rejection_sample_method": "synthetic"' in setup.document
+    ),
 }
 PROBLEMS = tuple(
     convert({"name": name, **row}, KnownProblem)
-    for name, row in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
+    for name, row in tomllib.loads(
+        Path(__file__).with_suffix(".toml").read_text("utf-8")
+    ).items()
 )
 
 
 def known_problems(setup: Setup) -> tuple[KnownProblem, ...]:
-    """Return the rows that apply; those of other releases are left out if the version is known."""
+    """Return the rows that apply; those of other releases are left out if the version
+    is known.
+    """
     version = _version(setup.version)
     return tuple(
         problem
@@ -96,4 +107,6 @@ def known_problems(setup: Setup) -> tuple[KnownProblem, ...]:
 @lru_cache(maxsize=16)
 def _version(text: str) -> tuple[int, int] | None:
     match = re.match(r"v?(\d+)\.(\d+)", text)
-    return (int(match[1]), int(match[2])) if match else None
+    if match:
+        return (int(match[1]), int(match[2]))
+    return None

@@ -1,8 +1,9 @@
 """Models: parameters, and the dimensions that the time of a step depends on.
 
-They are counted by a `config.json` (`architecture`), or those of a usual decoder of the given size. Counts
-are sums of the weight matrices, norms and the biases of queries, keys and values. Other biases are left out
-(below 0.1 % of any known model); layers for multi-token prediction are counted apart.
+They are counted by a `config.json` (`architecture`), or those of a usual decoder of the
+given size. Counts are sums of the weight matrices, norms and the biases of queries,
+keys and values. Other biases are left out (below 0.1 % of any known model); layers for
+multi-token prediction are counted apart.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from .sizes import BF16, PRECISIONS, Precision, parse_parameters, parse_precisio
 if TYPE_CHECKING:
     from .architecture import Architecture, LatentAttention, LinearAttention
 
-_HEAD_SIZE = 128  # head size of usual models; the detail `kv-heads` counts heads of this size
-#: Rows of the output layer that EAGLE-3 heads are trained with instead of the whole vocabulary.
+#: Head size of usual models; the detail `kv-heads` counts heads of this size.
+_HEAD_SIZE = 128
+#: Rows of the output layer that EAGLE-3 heads are trained with instead of the whole
+#: vocabulary.
 EAGLE3_VOCABULARY = 32_000
 
 
@@ -27,32 +30,43 @@ class Model:
     """A model that is served or drafts."""
 
     parameters: float  # all of them, from 0 up
-    active_parameters: float  # those that one token passes through; fewer only for a mixture of experts
+    #: Those that one token passes through; fewer only for a mixture of experts.
+    active_parameters: float
     precision: Precision  # how they are stored
     layers: int
     hidden: int
-    kv_values: float  # numbers that one token caches, over all layers that attend to the whole context
+    #: Numbers that one token caches, over all layers that attend to the whole context.
+    kv_values: float
     routed: float = 0.0  # parameters of all routed experts; 0 for a dense model
     experts: int = 0  # routed experts in a layer, 0 for a dense model
     used: int = 0  # of those, how many a token passes through
     looked_up: float = 0.0  # parameters of embeddings, of which a token reads one row
     kv_bytes: float = 2.0  # bytes of one cached number, such as 2
     kv_heads: float = 8  # key-value heads in such a layer, 0 for latent attention
-    window_values: float = 0.0  # numbers that one token caches in all layers with a sliding window
+    #: Numbers that one token caches in all layers with a sliding window.
+    window_values: float = 0.0
     window_heads: float = 0  # key-value heads in such a layer
     window: float = 0.0  # tokens that such a layer looks back on
-    state_bytes: float = 0.0  # the state that linear attention keeps of a request, over all layers
-    vocabulary: int = 128_000  # rows of the output layer, by default those of a usual target
+    #: The state that linear attention keeps of a request, over all layers.
+    state_bytes: float = 0.0
+    #: Rows of the output layer, by default those of a usual target.
+    vocabulary: int = 128_000
     source: str = "as given"  # how the size is known, in words
     precision_source: str = "as given"  # how the precision is known, in words
     estimated: bool = False  # whether the size is an estimate
-    architecture: Architecture | None = None  # all dimensions, if a `config.json` was read
+    #: All dimensions, if a `config.json` was read.
+    architecture: Architecture | None = None
 
     @property
     def kv_values_of_layer(self) -> float:
         """Numbers that one token caches in a layer that attends to the whole context."""
-        full = self.architecture.full_layers if self.architecture else self.layers
-        return self.kv_values / full if full else 2 * 8 * _HEAD_SIZE
+        if self.architecture:
+            full = self.architecture.full_layers
+        else:
+            full = self.layers
+        if full:
+            return self.kv_values / full
+        return 2 * 8 * _HEAD_SIZE
 
     @property
     def weights(self) -> float:
@@ -72,28 +86,42 @@ class Model:
     @property
     def multiplied(self) -> float:
         """Parameters that one token is multiplied with."""
-        return self.dense + (self.routed * self.used / self.experts if self.experts else 0.0)
+        return self.dense + (
+            self.routed * self.used / self.experts if self.experts else 0.0
+        )
 
     def bytes_read(self, tokens: float) -> float:
-        """Return the bytes of weights that a step over `tokens` tokens is expected to read."""
-        touched = self.routed * (1 - (1 - self.used / self.experts) ** tokens) if self.experts else 0.0
+        """Return the bytes of weights that a step over `tokens` tokens is expected to
+        read.
+        """
+        touched = 0.0
+        if self.experts:
+            untouched: float = (1 - self.used / self.experts) ** tokens
+            touched = self.routed * (1 - untouched)
         return (self.dense + touched) * self.precision.bytes_read
 
 
-def from_parameters(parameters: float, precision: Precision = BF16, active: float | None = None) -> Model:
+def from_parameters(
+    parameters: float, precision: Precision = BF16, active: float | None = None
+) -> Model:
     """Return a usual decoder of this size.
 
-    Layers and hidden size follow the Llama 3 models (1B: 16 x 2048, 8B: 32 x 4096, 70B: 80 x 8192), keys and
-    values their 8 heads of 128. A mixture of experts has 128 experts a layer, and two fifths of the active
-    parameters are not in experts (Qwen3-30B-A3B and DeepSeek-V3 45 %, gpt-oss-120b 30 %).
+    Layers and hidden size follow the Llama 3 models (1B: 16 x 2048, 8B: 32 x 4096, 70B:
+    80 x 8192), keys and values their 8 heads of 128. A mixture of experts has 128
+    experts a layer, and two fifths of the active parameters are not in experts
+    (Qwen3-30B-A3B and DeepSeek-V3 45 %, gpt-oss-120b 30 %).
 
     Args:
         parameters: all of them.
         precision: how they are stored.
-        active: those that one token passes through; fewer only for a mixture of experts.
+        active: those that one token passes through; fewer only for a mixture of
+            experts.
     """
     sparse = active is not None and active < parameters
-    of = (parameters * active) ** 0.5 if active is not None and sparse else parameters
+    if active is not None and sparse:
+        of = (parameters * active) ** 0.5
+    else:
+        of = parameters
     layers = max(1, round(32 * (of / 8e9) ** 0.4))
     model = Model(
         parameters=parameters,
@@ -105,8 +133,14 @@ def from_parameters(parameters: float, precision: Precision = BF16, active: floa
     )
     if active is None or not sparse:
         return model
-    routed, experts = parameters - 0.4 * active, 128
-    return replace(model, routed=routed, experts=experts, used=max(1, round(experts * 0.6 * active / routed)))
+    routed = parameters - 0.4 * active
+    experts = 128
+    return replace(
+        model,
+        routed=routed,
+        experts=experts,
+        used=max(1, round(experts * 0.6 * active / routed)),
+    )
 
 
 def from_architecture(architecture: Architecture, precision: Precision) -> Model:
@@ -115,7 +149,13 @@ def from_architecture(architecture: Architecture, precision: Precision) -> Model
     routed = 0
     if experts is not None:
         matrices = architecture.family.mlp_matrices
-        routed = matrices * architecture.hidden * experts.size * experts.count * experts.layers
+        routed = (
+            matrices
+            * architecture.hidden
+            * experts.size
+            * experts.count
+            * experts.layers
+        )
     return Model(
         parameters=count_parameters(architecture),
         active_parameters=count_active_parameters(architecture),
@@ -123,8 +163,11 @@ def from_architecture(architecture: Architecture, precision: Precision) -> Model
         layers=architecture.layers,
         hidden=architecture.hidden,
         kv_values=architecture.full_layers * architecture.kv_values_of_layer(full=True),
-        kv_heads=0 if architecture.latent else architecture.kv_heads_of_layer(full=True),
-        window_values=architecture.sliding_layers * architecture.kv_values_of_layer(full=False),
+        kv_heads=0
+        if architecture.latent
+        else architecture.kv_heads_of_layer(full=True),
+        window_values=architecture.sliding_layers
+        * architecture.kv_values_of_layer(full=False),
         window_heads=architecture.kv_heads,
         window=architecture.sliding_window,
         state_bytes=architecture.state_bytes,
@@ -133,14 +176,19 @@ def from_architecture(architecture: Architecture, precision: Precision) -> Model
         experts=experts.count if experts else 0,
         used=experts.used if experts else 0,
         # An output layer that shares the embeddings reads them.
-        looked_up=0 if architecture.tied else architecture.vocabulary * architecture.hidden,
+        looked_up=0
+        if architecture.tied
+        else architecture.vocabulary * architecture.hidden,
         source="counted from its config.json",
         architecture=architecture,
     )
 
 
 def parse_model(text: str) -> Model:
-    """Return the model of a size, by default BF16: ``70B``, ``8B:fp8``, ``30B-A3B:int4``; or ValueError."""
+    """Return the model of a size, by default BF16:
+
+    ``70B``, ``8B:fp8``, ``30B-A3B:int4``; or ValueError.
+    """
     size, _, precision = text.partition(":")
     total, _, active = size.partition("-A") if "-A" in size else size.partition("-a")
     stored = parse_precision(precision) if precision else BF16
@@ -152,41 +200,63 @@ def parse_model(text: str) -> Model:
 
 
 def with_details(model: Model, details: str) -> Model:
-    """Return `model` with dimensions as given: ``layers=48,kv-heads=4,experts=8/128,kv=fp8``.
+    """Return `model` with dimensions as given:
+    ``layers=48,kv-heads=4,experts=8/128,kv=fp8``.
 
-    Heads are of size 128. A model with an architecture has all dimensions but `kv`. Raises ValueError for an
-    unknown dimension, or one that contradicts the model.
+    Heads are of size 128. A model with an architecture has all dimensions but `kv`.
+    Raises ValueError for an unknown dimension, or one that contradicts the model.
     """
     for pair in details.split(","):
         name, _, value = pair.strip().partition("=")
         if model.architecture is not None and name in ("layers", "kv-heads", "experts"):
-            raise ValueError(f"{name} contradicts the config.json, which has it; allowed: kv")
+            raise ValueError(
+                f"{name} contradicts the config.json, which has it; allowed: kv"
+            )
         match name:
             case "layers":
                 layers = _count(pair, value)
-                model = replace(model, layers=layers, kv_values=model.kv_values * layers / model.layers)
+                model = replace(
+                    model,
+                    layers=layers,
+                    kv_values=model.kv_values * layers / model.layers,
+                )
             case "kv-heads":
                 heads = _count(pair, value)
-                model = replace(model, kv_values=model.layers * 2 * heads * _HEAD_SIZE, kv_heads=heads)
+                model = replace(
+                    model,
+                    kv_values=model.layers * 2 * heads * _HEAD_SIZE,
+                    kv_heads=heads,
+                )
             case "experts":
                 used, _, experts = value.partition("/")
-                model = _with_experts(model, pair, _count(pair, used), _count(pair, experts))
+                model = _with_experts(
+                    model, pair, _count(pair, used), _count(pair, experts)
+                )
             case "kv":
-                model = replace(model, kv_bytes=parse_precision(value).bytes_per_parameter)
+                model = replace(
+                    model, kv_bytes=parse_precision(value).bytes_per_parameter
+                )
             case _:
                 raise ValueError(
-                    f"{pair!r} is no detail; allowed: layers=N, kv-heads=N, experts=USED/ALL, kv=PRECISION"
+                    f"{pair!r} is no detail; allowed: layers=N, kv-heads=N, "
+                    "experts=USED/ALL, kv=PRECISION"
                 )
     return model
 
 
 def _with_experts(model: Model, pair: str, used: int, experts: int) -> Model:
     if not model.routed:
-        raise ValueError(f"{pair} contradicts the size, which is that of a dense model; say it as 30B-A3B")
+        raise ValueError(
+            f"{pair} contradicts the size, which is that of a dense model; say it "
+            "as 30B-A3B"
+        )
     if used >= experts:
         raise ValueError(f"{pair}: allowed: fewer experts in use than there are")
-    # The parameters in experts follow from both sizes: all - active = routed * (1 - used / experts).
-    routed = min(model.parameters, (model.parameters - model.multiplied) / (1 - used / experts))
+    # The parameters in experts follow from both sizes: all - active = routed * (1 -
+    # used / experts).
+    routed = min(
+        model.parameters, (model.parameters - model.multiplied) / (1 - used / experts)
+    )
     return replace(model, routed=routed, experts=experts, used=used)
 
 
@@ -203,7 +273,8 @@ _DENSE = re.compile(
     re.IGNORECASE,
 )
 _ACTIVE = re.compile(r"[-_]A(\d+(?:\.\d+)?)B\b", re.IGNORECASE)
-#: A size as model names have it: ``Llama-3.1-70B-Instruct`` (but not the 3.1), ``Qwen2.5-0.5B``.
+#: A size as model names have it: ``Llama-3.1-70B-Instruct`` (but not the 3.1),
+#: ``Qwen2.5-0.5B``.
 _SIZE = re.compile(r"(?<![A-Za-z0-9.])([0-9]+(?:\.[0-9]+)?)([bBmM])(?![A-Za-z0-9])")
 _PRECISIONS = (
     (re.compile(r"nvfp4|mxfp4|fp4", re.IGNORECASE), "fp4"),
@@ -215,9 +286,11 @@ _PRECISIONS = (
 
 @lru_cache(maxsize=256)
 def size_in_name(name: str) -> float | None:
-    """Return the parameters in a model's name, the first number with B or M: 70e9 of ``Llama-3.1-70B``.
+    """Return the parameters in a model's name, the first number with B or M: 70e9 of
+    ``Llama-3.1-70B``.
 
-    Of a mixture of experts such as ``Qwen3-30B-A3B``, it is the total. ``None`` without such a number.
+    Of a mixture of experts such as ``Qwen3-30B-A3B``, it is the total. ``None`` without
+    such a number.
     """
     match = _SIZE.search(name.rpartition("/")[2])
     if match is None:
@@ -229,31 +302,47 @@ def size_in_name(name: str) -> float | None:
 def model_in_name(name: str) -> Model | None:
     """Return the model of a served name, ``None`` if the name is ambiguous.
 
-    `Qwen3-30B-A3B-FP8` has all parameters and the active ones. `Llama-3.1-70B` is enough because the family
-    is dense. `gpt-oss-120b` is not: it is a mixture of experts, and its name has no second number.
+    `Qwen3-30B-A3B-FP8` has all parameters and the active ones. `Llama-3.1-70B` is
+    enough because the family is dense. `gpt-oss-120b` is not: it is a mixture of
+    experts, and its name has no second number.
     """
-    parameters, name = size_in_name(name), name.rpartition("/")[2]
+    parameters = size_in_name(name)
+    name = name.rpartition("/")[2]
     active = _ACTIVE.search(name)
     if parameters is None or (active is None and not _DENSE.search(name)):
         return None
-    precision = next((stored for pattern, stored in _PRECISIONS if pattern.search(name)), "bf16")
-    return from_parameters(parameters, PRECISIONS[precision], float(active[1]) * 1e9 if active else None)
+    precision = next(
+        (stored for pattern, stored in _PRECISIONS if pattern.search(name)), "bf16"
+    )
+    return from_parameters(
+        parameters, PRECISIONS[precision], float(active[1]) * 1e9 if active else None
+    )
 
 
 def count_parameters(model: Architecture) -> int:
     """Return all parameters of `model`, embeddings included, MTP layers not."""
     sparse = model.experts.layers if model.experts else 0
-    mlps = sparse * _mlp(model, sparse=True) + (model.layers - sparse) * _mlp(model, sparse=False)
+    mlps = sparse * _mlp(model, sparse=True) + (model.layers - sparse) * _mlp(
+        model, sparse=False
+    )
     layers = mlps + model.layers * model.family.norms * model.hidden
-    layers += model.full_layers * _attention(model) + model.sliding_layers * _attention(model, full=False)
-    layers += model.linear.layers * _linear_attention(model, model.linear) if model.linear else 0
+    layers += model.full_layers * _attention(model) + model.sliding_layers * _attention(
+        model, full=False
+    )
+    layers += (
+        model.linear.layers * _linear_attention(model, model.linear)
+        if model.linear
+        else 0
+    )
     # Embeddings, output layer, learned positions and the last norm.
     rows = model.vocabulary * (1 if model.tied else 2) + model.positions + 1
     return layers + rows * model.hidden
 
 
 def count_active_parameters(model: Architecture) -> int:
-    """Return the parameters that one token passes through: of a mixture of experts, only those it uses."""
+    """Return the parameters that one token passes through: of a mixture of experts,
+    only those it uses.
+    """
     if model.experts is None:
         return count_parameters(model)
     unused = max(0, model.experts.count - model.experts.used)
@@ -264,17 +353,20 @@ def count_active_parameters(model: Architecture) -> int:
 def count_mtp(model: Architecture) -> int:
     """Return the parameters of the MTP layers that the checkpoint brings, 0 for none.
 
-    Each is one layer and a projection of two hidden states to one (DeepSeek-V3 report, section 2.2);
-    embeddings and output layer are the model's own.
+    Each is one layer and a projection of two hidden states to one (DeepSeek-V3 report,
+    section 2.2); embeddings and output layer are the model's own.
     """
-    return model.mtp_layers * (_layer(model, sparse=model.experts is not None) + 2 * model.hidden**2)
+    return model.mtp_layers * (
+        _layer(model, sparse=model.experts is not None) + 2 * model.hidden**2
+    )
 
 
 def count_eagle(model: Architecture) -> int:
     """Return the parameters of an EAGLE head.
 
-    One decoder layer, and a projection of embedding and hidden state to one (Li et al. 2024, arXiv
-    2401.15077). It gives 0.25B for Llama-3.1-8B and 0.99B for 70B; the paper has 0.24B for 7B, 0.99B for 70B.
+    One decoder layer, and a projection of embedding and hidden state to one (Li et al.
+    2024, arXiv 2401.15077). It gives 0.25B for Llama-3.1-8B and 0.99B for 70B; the
+    paper has 0.24B for 7B, 0.99B for 70B.
     """
     return _dense_layer(model) + 2 * model.hidden**2
 
@@ -282,8 +374,9 @@ def count_eagle(model: Architecture) -> int:
 def count_eagle3(model: Architecture) -> int:
     """Return the parameters of an EAGLE-3 head.
 
-    As for EAGLE, but the projection joins three hidden states, attention reads two inputs, and there is an
-    output layer of its own with 32,000 rows (Li et al. 2025, arXiv 2503.01840). 0.42B for Llama-3.1-8B.
+    As for EAGLE, but the projection joins three hidden states, attention reads two
+    inputs, and there is an output layer of its own with 32,000 rows (Li et al. 2025,
+    arXiv 2503.01840). 0.42B for Llama-3.1-8B.
     """
     second_input = model.hidden * model.head_size * (model.heads + 2 * model.kv_heads)
     output = model.hidden * min(EAGLE3_VOCABULARY, model.vocabulary)
@@ -291,7 +384,9 @@ def count_eagle3(model: Architecture) -> int:
 
 
 def count_medusa(model: Architecture, heads: int) -> int:
-    """Return the parameters of Medusa heads: a residual block and an output layer each (arXiv 2401.10774)."""
+    """Return the parameters of Medusa heads: a residual block and an output layer each
+    (arXiv 2401.10774).
+    """
     return heads * (model.hidden**2 + model.hidden * model.vocabulary)
 
 
@@ -299,18 +394,26 @@ def _dense_layer(model: Architecture) -> int:
     """Return a layer as heads have it: with a dense MLP, also for a mixture of experts."""
     if model.intermediate or model.experts is None:
         return _layer(model, sparse=False)
-    return _layer(model, sparse=False) + 3 * model.hidden * model.experts.size * model.experts.used
+    return (
+        _layer(model, sparse=False)
+        + 3 * model.hidden * model.experts.size * model.experts.used
+    )
 
 
 def _layer(model: Architecture, *, sparse: bool) -> int:
-    return _attention(model) + _mlp(model, sparse=sparse) + model.family.norms * model.hidden
+    return (
+        _attention(model)
+        + _mlp(model, sparse=sparse)
+        + model.family.norms * model.hidden
+    )
 
 
 def _attention(model: Architecture, *, full: bool = True) -> int:
     if model.latent is not None:
         return _latent_attention(model, model.latent)
     size = model.head_size_of_layer(full=full)
-    queries, keys = model.heads * size, model.kv_heads_of_layer(full=full) * size
+    queries = model.heads * size
+    keys = model.kv_heads_of_layer(full=full) * size
     values = 0 if full and model.keys_are_values else keys
     gates = queries if model.family.linear else 0
     matrices = model.hidden * (2 * queries + gates + keys + values)
@@ -319,8 +422,11 @@ def _attention(model: Architecture, *, full: bool = True) -> int:
 
 
 def _linear_attention(model: Architecture, linear: LinearAttention) -> int:
-    """Return a gated delta net's queries, keys, values, gates, convolution, decays, norm and output."""
-    keys, values = linear.key_heads * linear.key_size, linear.value_heads * linear.value_size
+    """Return a gated delta net's queries, keys, values, gates, convolution, decays,
+    norm and output.
+    """
+    keys = linear.key_heads * linear.key_size
+    values = linear.value_heads * linear.value_size
     matrices = model.hidden * (2 * keys + 3 * values + 2 * linear.value_heads)
     convolution = linear.kernel * (2 * keys + values)
     return matrices + convolution + 2 * linear.value_heads + linear.value_size
@@ -328,7 +434,10 @@ def _linear_attention(model: Architecture, linear: LinearAttention) -> int:
 
 def _latent_attention(model: Architecture, latent: LatentAttention) -> int:
     query = model.heads * (latent.key_size + latent.rope_size)
-    queries = latent.query_rank * (model.hidden + query + 1) if latent.query_rank else model.hidden * query
+    if latent.query_rank:
+        queries = latent.query_rank * (model.hidden + query + 1)
+    else:
+        queries = model.hidden * query
     compress = model.hidden * (latent.kv_rank + latent.rope_size) + latent.kv_rank
     expand = latent.kv_rank * model.heads * (latent.key_size + latent.value_size)
     return queries + compress + expand + model.heads * latent.value_size * model.hidden
@@ -341,6 +450,13 @@ def _mlp(model: Architecture, *, sparse: bool) -> int:
     experts = model.experts
     routed = experts.count * matrices * model.hidden * experts.size
     shared = matrices * model.hidden * experts.shared_size
-    gate = model.hidden if model.family.expert_gate and experts.shared_size else 0
-    beside = matrices * model.hidden * model.intermediate if model.family.dense_beside else 0
-    return routed + shared + gate + beside + experts.count * model.hidden  # the last: the router
+    if model.family.expert_gate and experts.shared_size:
+        gate = model.hidden
+    else:
+        gate = 0
+    if model.family.dense_beside:
+        beside = matrices * model.hidden * model.intermediate
+    else:
+        beside = 0
+    # the last: the router
+    return routed + shared + gate + beside + experts.count * model.hidden

@@ -19,7 +19,10 @@ from .hardware import SPEEDUP, Machine, PhysicalModel, family, regime, usual_dra
 from .model import Model, from_parameters, model_in_name, size_in_name
 from .speculative_config import Speculation, drafts_without_model
 
-_PARTS: dict[str, type[TargetCost | DraftCost]] = {"target": TargetCost, "draft": DraftCost}
+_PARTS: dict[str, type[TargetCost | DraftCost]] = {
+    "target": TargetCost,
+    "draft": DraftCost,
+}
 _BASES = (Basis.CALIBRATED.value, Basis.MODELLED.value)
 #: Values of the keys that are neither numbers nor texts.
 _ALLOWED = {
@@ -36,30 +39,44 @@ _KNOWN = frozenset((*_PARTS, *_ALLOWED, *_NUMBERS, *_TEXTS))
 
 #: The first versions that prepare drafts on the GPU, by dialect.
 _CURRENT = {"vllm": (0, 11), "sglang": (0, 5)}
-#: Largest mean batch whose cost is modelled, by dialect; beyond it, the interval has no end. No measurement
-#: tells what several requests cost in llama.cpp. The mean batch of one request may lie a little above 1.
+#: Largest mean batch whose cost is modelled, by dialect; beyond it, the interval has no
+#: end. No measurement tells what several requests cost in llama.cpp. The mean batch of
+#: one request may lie a little above 1.
 _MAX_BATCH = {"llamacpp": 1.5}
 
 
 class ProfileError(ValueError):
-    """A profile that cannot be used. The message is one line with its name and what is allowed."""
+    """A profile that cannot be used.
+
+    The message is one line with its name and what is allowed.
+    """
 
 
 def parse_profiles(document: object) -> dict[str, CostProfile]:
-    """Return the profiles of a parsed YAML document by name; ProfileError for unknown keys and bad values."""
-    profiles = document.get("profiles") if isinstance(document, dict) else None
+    """Return the profiles of a parsed YAML document by name; ProfileError for unknown
+    keys and bad values.
+    """
+    if isinstance(document, dict):
+        profiles = document.get("profiles")
+    else:
+        profiles = None
     if not isinstance(profiles, dict) or not profiles or set(document) - {"profiles"}:  # type: ignore[call-overload]
-        raise ProfileError("a mapping with the one key profiles is expected, from names to profiles")
+        raise ProfileError(
+            "a mapping with the one key profiles is expected, from names to profiles"
+        )
     taken: dict[str, str] = {}
     for name in profiles:
         if not str(name).isprintable() or not str(name).strip():
-            raise ProfileError(f"{str(name)!r} is no name for a profile: it must be text on one line")
+            raise ProfileError(
+                f"{str(name)!r} is no name for a profile: it must be text on one line"
+            )
     parsed = {str(name): _profile(str(name), entry) for name, entry in profiles.items()}
     for profile in parsed.values():
         for method in profile.methods:
             if method in taken:
                 raise ProfileError(
-                    f"profile {profile.name}: method {method} belongs to profile {taken[method]} already"
+                    f"profile {profile.name}: method {method} belongs to profile "
+                    f"{taken[method]} already"
                 )
             taken[method] = profile.name
     return parsed
@@ -68,16 +85,23 @@ def parse_profiles(document: object) -> dict[str, CostProfile]:
 def _profile(name: str, entry: object) -> CostProfile:
     checked = _checked(name, entry, _KNOWN)
     if "target" not in checked:
-        raise ProfileError(f"profile {name}: target is missing; its key fixed is the time of a step")
+        raise ProfileError(
+            f"profile {name}: target is missing; its key fixed is the time of a step"
+        )
     values = {key: _value(name, key, value) for key, value in checked.items()}
     values.pop("unit", None)
     profile = CostProfile(name=name, **values)
     if profile.target.fixed <= 0:
-        raise ProfileError(f"profile {name}: target.fixed is {profile.target.fixed:g}; allowed: above 0")
+        raise ProfileError(
+            f"profile {name}: target.fixed is {profile.target.fixed:g}; allowed: "
+            "above 0"
+        )
     if profile.basis is Basis.CALIBRATED and profile.uncertainty > MAX_UNCERTAINTY:
         raise ProfileError(
-            f"profile {name}: uncertainty is {profile.uncertainty:g}; allowed if it is calibrated: up to "
-            f"{MAX_UNCERTAINTY:g}, because beyond it the measurement says nothing: run calibrate again"
+            f"profile {name}: uncertainty is {profile.uncertainty:g}; allowed if it "
+            "is calibrated: up to "
+            f"{MAX_UNCERTAINTY:g}, because beyond it the measurement says nothing: "
+            "run calibrate again"
         )
     if profile.size_ratio is not None:
         try:
@@ -99,7 +123,9 @@ def _value(name: str, key: str, value: object) -> Any:
             return value
         case "typical_k" if type(value) is int and value >= 1:
             return value
-        case "methods" if isinstance(value, list) and all(isinstance(v, str) for v in value):
+        case "methods" if isinstance(value, list) and all(
+            isinstance(v, str) for v in value
+        ):
             return tuple(value)
         case "basis" if value in _BASES:
             return Basis(value)
@@ -110,11 +136,17 @@ def _value(name: str, key: str, value: object) -> Any:
 
 def _checked(where: str, entry: object, known: frozenset[str]) -> Mapping[str, Any]:
     if not isinstance(entry, dict):
-        raise ProfileError(f"profile {where}: a mapping is expected; known keys: {', '.join(sorted(known))}")
+        raise ProfileError(
+            f"profile {where}: a mapping is expected; known keys: "
+            f"{', '.join(sorted(known))}"
+        )
     for key in entry:
         if key not in known:
             near = nearest(key, known)
-            hint = f"did you mean {near}?" if near else f"known: {', '.join(sorted(known))}"
+            if near:
+                hint = f"did you mean {near}?"
+            else:
+                hint = f"known: {', '.join(sorted(known))}"
             raise ProfileError(f"profile {where}: no such key {key!r}; {hint}")
     return entry
 
@@ -122,9 +154,14 @@ def _checked(where: str, entry: object, known: frozenset[str]) -> Mapping[str, A
 def _part(name: str, key: str, value: object) -> TargetCost | DraftCost:
     part = _PARTS[key]
     checked = _checked(f"{name}, {key}", value, frozenset(f.name for f in fields(part)))
-    numbers = {item: _number(name, f"{key}.{item}", number) for item, number in checked.items()}
+    numbers = {
+        item: _number(name, f"{key}.{item}", number) for item, number in checked.items()
+    }
     if key == "target" and "fixed" not in numbers:
-        raise ProfileError(f"profile {name}: target.fixed is missing: the time of a step, whatever its batch")
+        raise ProfileError(
+            f"profile {name}: target.fixed is missing: the time of a step, "
+            "whatever its batch"
+        )
     return part(**numbers)
 
 
@@ -135,33 +172,50 @@ def _number(name: str, key: str, value: object) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not 0 <= number < math.inf:
-        raise ProfileError(f"profile {name}: {key} is {value!r}; allowed: a number from 0 up")
+        raise ProfileError(
+            f"profile {name}: {key} is {value!r}; allowed: a number from 0 up"
+        )
     return number
 
 
 # By its path: `importlib.resources` would cost every sidecar half a megabyte.
 # TOML, because a sidecar without files then needs no PyYAML: a megabyte.
 _SHIPPED = tomllib.loads(Path(__file__).with_name("profiles.toml").read_text("utf-8"))
-BUILTIN: Mapping[str, CostProfile] = parse_profiles(_SHIPPED)  # every profile that is shipped, by name
+#: Every profile that is shipped, by name.
+BUILTIN: Mapping[str, CostProfile] = parse_profiles(_SHIPPED)
 
 
 def for_method(method: str, size_ratio: float | None = None) -> CostProfile:
-    """Return the shipped profile of a method as vLLM calls it, or `unknown`; ValueError for a bad size."""
+    """Return the shipped profile of a method as vLLM calls it, or `unknown`; ValueError
+    for a bad size.
+    """
     return fit(meant_for(method), size_ratio)
 
 
-def meant_for(method: str, profiles: Mapping[str, CostProfile] = BUILTIN) -> CostProfile:
-    """Return the first of `profiles` for a method, else the shipped one, else `unknown`."""
-    if method.endswith("_mtp"):  # deepseek_mtp, qwen3_next_mtp, ...: vLLM has one for each architecture
+def meant_for(
+    method: str, profiles: Mapping[str, CostProfile] = BUILTIN
+) -> CostProfile:
+    """Return the first of `profiles` for a method, else the shipped one, else
+    `unknown`.
+    """
+    # deepseek_mtp, qwen3_next_mtp, ...: vLLM has one for each architecture
+    if method.endswith("_mtp"):
         method = "mtp"
     return next(
-        (p for known in (profiles, BUILTIN) for p in known.values() if method and method in p.methods),
+        (
+            p
+            for known in (profiles, BUILTIN)
+            for p in known.values()
+            if method and method in p.methods
+        ),
         BUILTIN["unknown"],
     )
 
 
 def fit(profile: CostProfile, size_ratio: float | None) -> CostProfile:
-    """Return `profile` for a draft model of this size, by default its own; ValueError if out of range."""
+    """Return `profile` for a draft model of this size, by default its own; ValueError
+    if out of range.
+    """
     draft = profile.draft
     ratio = size_ratio or profile.size_ratio
     if ratio is None or not (draft.per_position_of_size or draft.per_token_of_size):
@@ -182,10 +236,14 @@ class Hardware:
 class CostSettings:
     """The settings of the cost of speculation."""
 
-    profile: CostProfile = BUILTIN["unknown"]  # the profile of the method, or the chosen one
-    size_ratio: float | None = None  # size of the draft model over the target's, if given
-    hardware: Hardware | None = None  # the server's GPUs, if given; used with a shipped profile
-    #: The operator's own profiles, if the profile is chosen by the method; ``None`` if it was chosen.
+    #: The profile of the method, or the chosen one.
+    profile: CostProfile = BUILTIN["unknown"]
+    #: Size of the draft model over the target's, if given.
+    size_ratio: float | None = None
+    #: The server's GPUs, if given; used with a shipped profile.
+    hardware: Hardware | None = None
+    #: The operator's own profiles, if the profile is chosen by the method; ``None`` if
+    #: it was chosen.
     by_method: tuple[CostProfile, ...] | None = ()
 
 
@@ -200,15 +258,23 @@ def deployed(
 ) -> CostProfile:
     """Return the profile for the deployed models.
 
-    `target_model` is the served name, for the size if it is not given; dialect and version of the server are
-    empty if not known. So is `printed`, the method that the server prints, for one that is not given.
+    `target_model` is the served name, for the size if it is not given; dialect and
+    version of the server are empty if not known. So is `printed`, the method that the
+    server prints, for one that is not given.
     """
-    draft, target = size_in_name(speculation.draft_model), size_in_name(target_model)
+    draft = size_in_name(speculation.draft_model)
+    target = size_in_name(target_model)
     method = guess_method(speculation.method, speculation.draft_model)
     pauses = any(row.num_speculative_tokens == 0 for row in speculation.schedule)
     idles = pauses and not drafts_without_model(method)
-    if printed and not method and costs.by_method is not None and costs.profile == BUILTIN["unknown"]:
-        method, own = printed, {profile.name: profile for profile in costs.by_method}
+    if (
+        printed
+        and not method
+        and costs.by_method is not None
+        and costs.profile == BUILTIN["unknown"]
+    ):
+        method = printed
+        own = {profile.name: profile for profile in costs.by_method}
         costs = replace(costs, profile=meant_for(method, own))
     builtin = BUILTIN.get(costs.profile.name) == costs.profile
     if costs.hardware is not None and builtin:
@@ -228,20 +294,29 @@ def deployed(
     ratio = costs.size_ratio
     if ratio is None and draft and target and draft < target:
         ratio = draft / target
-    lacking = _lacking(costs.hardware, method, target_model) if builtin else ""
+    if builtin:
+        lacking = _lacking(costs.hardware, method, target_model)
+    else:
+        lacking = ""
     if lacking == "--spec.config" and speculation.configured:
         lacking = "its method in --spec.config"
     fitted = fit(costs.profile, ratio)
-    return replace(fitted, max_batch=_MAX_BATCH.get(dialect), idles=idles, lacking=lacking)
+    return replace(
+        fitted, max_batch=_MAX_BATCH.get(dialect), idles=idles, lacking=lacking
+    )
 
 
 def _lacking(hardware: Hardware | None, method: str, target_model: str) -> str:
-    """Return the option without which there is no model of the hardware, empty if none would help."""
+    """Return the option without which there is no model of the hardware, empty if none
+    would help.
+    """
     if hardware is None:
         return "--cost.hardware"
     if hardware.target is None and model_in_name(target_model) is None:
         return "--cost.model"
-    return {"": "--spec.config", "draft_model": "--cost.draft-size-ratio"}.get(method, "")
+    return {"": "--spec.config", "draft_model": "--cost.draft-size-ratio"}.get(
+        method, ""
+    )
 
 
 def hardware_profile(
@@ -256,25 +331,31 @@ def hardware_profile(
     unsplit: bool = True,
     parallel: bool = False,
 ) -> CostProfile | None:
-    """Return the profile of `method` on this hardware, ``None`` if target or drafter are not known.
+    """Return the profile of `method` on this hardware, ``None`` if target or drafter
+    are not known.
 
     Args:
         generic: the profile of the method, for what does not depend on the hardware.
         hardware: the hardware.
         method: as vLLM calls it.
         target_model: the served name, if `hardware` has no target.
-        draft_parameters: of the draft model; only the method `draft_model` needs it, or:
+        draft_parameters: of the draft model; only the method `draft_model` needs it,
+            or:
         size_ratio: size of the draft model over the target's.
         dated: whether the engine is older than `_CURRENT`.
-        unsplit: whether its attention kernels are those that `Accelerator.units` is about.
-        parallel: whether the drafter proposes all positions in one pass, whatever is usual of the method.
+        unsplit: whether its attention kernels are those that `Accelerator.units` is
+            about.
+        parallel: whether the drafter proposes all positions in one pass, whatever is
+            usual of the method.
     """
     target = hardware.target or model_in_name(target_model)
     if target is None:
         return None
     if size_ratio is not None:
         draft_parameters = size_ratio * (target.parameters - target.looked_up)
-    drafter = usual_drafter(method, target, from_parameters(draft_parameters) if draft_parameters else None)
+    drafter = usual_drafter(
+        method, target, from_parameters(draft_parameters) if draft_parameters else None
+    )
     if drafter is None:
         return None
     if parallel and drafter.model is not None:
@@ -291,19 +372,35 @@ def hardware_profile(
 
 
 def is_dated(dialect: str, version: str) -> bool:
-    """Return whether the engine is known to be older than those that the model is fitted to."""
-    first = next((release for name, release in _CURRENT.items() if dialect.startswith(name)), None)
+    """Return whether the engine is known to be older than those that the model is
+    fitted to.
+    """
+    first = next(
+        (release for name, release in _CURRENT.items() if dialect.startswith(name)),
+        None,
+    )
     match = re.match(r"v?(\d+)\.(\d+)", version)
-    return first is not None and match is not None and (int(match[1]), int(match[2])) < first
+    return (
+        first is not None
+        and match is not None
+        and (int(match[1]), int(match[2])) < first
+    )
 
 
 def guess_method(method: str, draft_model: str) -> str:
-    """Return the method; without one, the method that vLLM derives from the drafter's name."""
+    """Return the method; without one, the method that vLLM derives from the drafter's
+    name.
+    """
     if method or not draft_model:
         return method
     if draft_model in ("ngram", "[ngram]"):
         return "ngram"
     # For a draft model, medusa and an MLP speculator, vLLM reads files.
     name = draft_model.lower()
-    marks = {"eagle3": "eagle3", "eagle-": "eagle", "dflash": "dflash", "dspark": "dspark"}
+    marks = {
+        "eagle3": "eagle3",
+        "eagle-": "eagle",
+        "dflash": "dflash",
+        "dspark": "dspark",
+    }
     return next((own for mark, own in marks.items() if mark in name), "")

@@ -1,7 +1,8 @@
-"""Sizes: numbers of parameters, memory, precisions and accelerators, as people and files write them.
+"""Sizes: numbers of parameters, memory, precisions and accelerators, as people and
+files write them.
 
-Memory needs its unit: GB = 1e9 bytes, as in the published arithmetic and in the names of cards, and
-GiB = 2^30 bytes differ by 7 %.
+Memory needs its unit: GB = 1e9 bytes, as in the published arithmetic and in the names
+of cards, and GiB = 2^30 bytes differ by 7 %.
 """
 
 import math
@@ -12,10 +13,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-_PARAMETERS = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?)\s*([kKmMbBtT]?)\s*")
+_PARAMETERS = re.compile(
+    r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?)\s*([kKmMbBtT]?)\s*"
+)
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 #: Limits of a language model; a wrong unit is beyond them.
-_MIN_PARAMETERS, _MAX_PARAMETERS = 1e6, 1e14
+_MIN_PARAMETERS = 1e6
+_MAX_PARAMETERS = 1e14
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,8 @@ class Precision:
     """How parameters are stored."""
 
     name: str  # as on the command line
-    bytes_per_parameter: float  # 0.5 to 4, without scales and zero points of quantized weights
+    #: 0.5 to 4, without scales and zero points of quantized weights.
+    bytes_per_parameter: float
 
     @property
     def bytes_read(self) -> float:
@@ -32,11 +37,24 @@ class Precision:
 
     @property
     def multiplied(self) -> str:
-        """The precision of multiplications. INT4 is unpacked to 16 bits: only FP4 has instructions."""
-        return self.name if self.name in ("fp8", "int8", "fp4") else "fp16"
+        """The precision of multiplications.
+
+        INT4 is unpacked to 16 bits: only FP4 has instructions.
+        """
+        if self.name in ("fp8", "int8", "fp4"):
+            return self.name
+        return "fp16"
 
 
-_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5, "int4": 0.5}
+_BYTES = {
+    "fp32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "fp4": 0.5,
+    "int4": 0.5,
+}
 #: Precisions by name. Bytes per parameter as published: BF16 2, INT8 1, INT4 0.5.
 PRECISIONS = {name: Precision(name, size) for name, size in _BYTES.items()}
 BF16 = PRECISIONS["bf16"]
@@ -51,7 +69,9 @@ _SPELLINGS = {
 
 
 def parse_precision(text: str) -> Precision:
-    """Return the precision called `text`, such as ``bf16`` or ``bfloat16``; ValueError if it is unknown."""
+    """Return the precision called `text`, such as ``bf16`` or ``bfloat16``; ValueError
+    if it is unknown.
+    """
     name = text.strip().lower().removeprefix("torch.")
     precision = PRECISIONS.get(_SPELLINGS.get(name, name))
     if precision is None:
@@ -60,11 +80,20 @@ def parse_precision(text: str) -> Precision:
 
 
 def parse_parameters(text: str) -> int:
-    """Return a number of parameters: ``70B``, ``1.5b``, ``500M``, ``70e9``; ValueError for anything else."""
+    """Return a number of parameters:
+
+    ``70B``, ``1.5b``, ``500M``, ``70e9``; ValueError for anything else.
+    """
     match = _PARAMETERS.fullmatch(text)
-    number = float(match[1]) * _SCALES[match[2].lower()] if match else math.nan
+    if match:
+        number = float(match[1]) * _SCALES[match[2].lower()]
+    else:
+        number = math.nan
     if not _MIN_PARAMETERS <= number <= _MAX_PARAMETERS:
-        raise ValueError("allowed: a number of parameters such as 70B, 1.5B, 500M or 70e9, from 1M to 100T")
+        raise ValueError(
+            "allowed: a number of parameters such as 70B, 1.5B, 500M or 70e9, from "
+            "1M to 100T"
+        )
     return round(number)
 
 
@@ -72,7 +101,9 @@ def format_parameters(count: float) -> str:
     """Return a number of parameters for people: ``70B``, ``8.03B``, ``500M``."""
     for unit, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
         if count >= scale:
-            return f"{count / scale:.3g}{unit}" if count < 999.5 * scale else f"{count / scale:.0f}{unit}"
+            if count < 999.5 * scale:
+                return f"{count / scale:.3g}{unit}"
+            return f"{count / scale:.0f}{unit}"
     return f"{count:.0f}"
 
 
@@ -87,26 +118,44 @@ def is_quantized(document: Mapping[str, object]) -> bool:
 
 
 def stored_precision(document: Mapping[str, object]) -> Precision | None:
-    """Return the precision of the weights by a `config.json`, ``None`` if it is missing or not known.
+    """Return the precision of the weights by a `config.json`, ``None`` if it is missing
+    or not known.
 
-    Quantization takes precedence over the data type. The layers that most quantized checkpoints keep at 16
-    bits (embeddings, output layer) are not counted: a few percent.
+    Quantization takes precedence over the data type. The layers that most quantized
+    checkpoints keep at 16 bits (embeddings, output layer) are not counted: a few
+    percent.
     """
     if is_quantized(document):
         quantization = document["quantization_config"]
-        name = _quantized(quantization) if isinstance(quantization, Mapping) else None
-        return PRECISIONS[name] if name else None
+        if isinstance(quantization, Mapping):
+            name = _quantized(quantization)
+        else:
+            name = None
+        if name:
+            return PRECISIONS[name]
+        return None
     stored = document.get("dtype") or document.get("torch_dtype")
     try:
-        precision = parse_precision(stored) if isinstance(stored, str) else None
+        if isinstance(stored, str):
+            precision = parse_precision(stored)
+        else:
+            precision = None
     except ValueError:
         return None
     # vLLM serves checkpoints of 32 bits in 16 by default (--dtype auto).
-    return BF16 if precision == PRECISIONS["fp32"] else precision
+    if precision == PRECISIONS["fp32"]:
+        return BF16
+    return precision
 
 
 #: Quantization methods of one precision, whatever else the file has.
-_METHODS = {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "fp4", "awq": "int4", "awq_marlin": "int4"}
+_METHODS = {
+    "fp8": "fp8",
+    "fbgemm_fp8": "fp8",
+    "mxfp4": "fp4",
+    "awq": "int4",
+    "awq_marlin": "int4",
+}
 
 
 def _quantized(quantization: Mapping[str, object]) -> str | None:
@@ -119,15 +168,22 @@ def _quantized(quantization: Mapping[str, object]) -> str | None:
     if method == "bitsandbytes":
         bits = {"load_in_4bit": "int4", "load_in_8bit": "int8"}
         return next((name for key, name in bits.items() if quantization.get(key)), None)
-    width, kind = quantization.get("bits"), "int"
+    width = quantization.get("bits")
+    kind = "int"
     if method == "compressed-tensors":
         groups = quantization.get("config_groups")
-        first = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
+        if isinstance(groups, Mapping):
+            first = next(iter(groups.values()), None)
+        else:
+            first = None
         weights = first.get("weights") if isinstance(first, Mapping) else None
         if not isinstance(weights, Mapping):
             return None
-        width, kind = weights.get("num_bits"), "fp" if weights.get("type") == "float" else "int"
-    return f"{kind}{width}" if isinstance(width, int) and width in (4, 8) else None
+        width = weights.get("num_bits")
+        kind = "fp" if weights.get("type") == "float" else "int"
+    if isinstance(width, int) and width in (4, 8):
+        return f"{kind}{width}"
+    return None
 
 
 class HardwareError(ValueError):
@@ -140,17 +196,27 @@ class Accelerator:
 
     name: str  # as `--cost.hardware` has it
     bandwidth: float  # of its memory, in bytes per second
-    throughput: Mapping[str, float] = field(hash=False)  # dense operations per second, by precision
+    #: Dense operations per second, by precision.
+    throughput: Mapping[str, float] = field(hash=False)
     link: float  # bytes per second to another GPU of the same server
     memory: float  # in bytes
     source: str  # the data sheet
-    #: Multiprocessors, where the kernels for several tokens of a request do not split its context; else 0.
+    #: Multiprocessors, where the kernels for several tokens of a request do not split
+    #: its context; else 0.
     units: int = 0
 
     def operations_per_second(self, precision: str) -> float:
-        """Return the dense throughput of multiplications in `precision`, or in the next wider one it has."""
-        order = ("fp4", "fp8", "fp16") if precision.startswith("fp") else ("int8", "fp16")
-        usable = order[order.index(precision) :] if precision in order else ("fp16",)
+        """Return the dense throughput of multiplications in `precision`, or in the next
+        wider one it has.
+        """
+        if precision.startswith("fp"):
+            order: tuple[str, ...] = ("fp4", "fp8", "fp16")
+        else:
+            order = ("int8", "fp16")
+        if precision in order:
+            usable = order[order.index(precision) :]
+        else:
+            usable = ("fp16",)
         return next(self.throughput[name] for name in usable if name in self.throughput)
 
 
@@ -162,7 +228,11 @@ def accelerators() -> Mapping[str, Accelerator]:
         name: Accelerator(
             name=name,
             bandwidth=entry["bandwidth"] * 1e9,
-            throughput={key: entry[key] * 1e12 for key in ("fp16", "fp8", "int8", "fp4") if key in entry},
+            throughput={
+                key: entry[key] * 1e12
+                for key in ("fp16", "fp8", "int8", "fp4")
+                if key in entry
+            },
             link=entry["link"] * 1e9,
             memory=entry["memory"] * 1e9,
             source=entry["source"],
@@ -172,7 +242,8 @@ def accelerators() -> Mapping[str, Accelerator]:
     }
 
 
-#: Keys of one's own accelerator: unit, and limits that catch another unit: from an embedded GPU to a rack.
+#: Keys of one's own accelerator: unit, and limits that catch another unit: from an
+#: embedded GPU to a rack.
 _OWN = {
     "bandwidth": ("GB/s", 10.0, 100_000.0),
     "link": ("GB/s", 1.0, 10_000.0),
@@ -189,23 +260,32 @@ def own_accelerator(text: str) -> Accelerator:
     for pair in text.split(","):
         key, _, value = (part.strip() for part in pair.partition("="))
         if key not in _OWN:
-            raise HardwareError(f"{pair.strip()!r}: no such key; known: {', '.join(_OWN)}")
+            raise HardwareError(
+                f"{pair.strip()!r}: no such key; known: {', '.join(_OWN)}"
+            )
         if key in values:
             raise HardwareError(f"{key} is given twice")
         unit, least, most = _OWN[key]
         number = re.fullmatch(rf"(\d+(?:\.\d+)?) ?{unit.lower()}", value)
         if number is None or not least <= float(number[1]) <= most:
             raise HardwareError(
-                f"{pair.strip()!r}: allowed: a number and its unit, from {least:g}{unit} to {most:g}{unit}"
+                f"{pair.strip()!r}: allowed: a number and its unit, from "
+                f"{least:g}{unit} to {most:g}{unit}"
             )
         values[key] = float(number[1])
     for key in ("bandwidth", "fp16"):
         if key not in values:
-            raise HardwareError(f"{key} is missing, in {_OWN[key][0]}: the data sheet has it")
+            raise HardwareError(
+                f"{key} is missing, in {_OWN[key][0]}: the data sheet has it"
+            )
     return Accelerator(
         name=f"own-{values['bandwidth']:g}GB/s",
         bandwidth=values["bandwidth"] * 1e9,
-        throughput={key: value * 1e12 for key, value in values.items() if _OWN[key][0] == "TFLOPS"},
+        throughput={
+            key: value * 1e12
+            for key, value in values.items()
+            if _OWN[key][0] == "TFLOPS"
+        },
         link=values.get("link", _OWN_LINK) * 1e9,
         memory=values.get("memory", 0.0) * 1e9,
         source="as given",

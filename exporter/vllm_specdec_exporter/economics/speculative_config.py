@@ -1,9 +1,10 @@
 """vLLM's ``--speculative-config``, and its K schedule: the best K by batch size.
 
-vLLM's `num_speculative_tokens_per_batch_size` has rows of first batch size, last batch size and K. Rows start
-at 1 and do not overlap, and the last K also applies beyond the last row. A K of 0 drafts nothing, but only
-without a draft model does such a step cost what it does with speculation switched off.
-vLLM ignores the schedule with data parallelism, because ranks could choose different K.
+vLLM's `num_speculative_tokens_per_batch_size` has rows of first batch size, last batch
+size and K. Rows start at 1 and do not overlap, and the last K also applies beyond the
+last row. A K of 0 drafts nothing, but only without a draft model does such a step cost
+what it does with speculation switched off. vLLM ignores the schedule with data
+parallelism, because ranks could choose different K.
 """
 
 import json
@@ -20,19 +21,24 @@ from .cost import CostProfile
 MAX_BATCH = 1024  # end of the last row; larger batches do not occur in practice
 
 
-#: Methods that draft by looking text up. Only these have plain steps where a schedule has K=0: for a drafter
-#: that is a model, vLLM still runs the first pass, which keeps its KV cache in step.
+#: Methods that draft by looking text up. Only these have plain steps where a schedule
+#: has K=0: for a drafter that is a model, vLLM still runs the first pass, which keeps
+#: its KV cache in step.
 WITHOUT_MODEL = frozenset({"ngram", "ngram_gpu", "suffix"})
 
 
 def drafts_without_model(method: str) -> bool:
-    """Return whether a step with K=0 is a plain one; a method that is not known may have a model."""
+    """Return whether a step with K=0 is a plain one; a method that is not known may
+    have a model.
+    """
     return method in WITHOUT_MODEL
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRow:
-    """From `first` to `last` requests in the batch, draft `num_speculative_tokens`; 0 is none."""
+    """From `first` to `last` requests in the batch, draft `num_speculative_tokens`; 0
+    is none.
+    """
 
     first: int
     last: int
@@ -48,25 +54,37 @@ def make_schedule(
 ) -> tuple[ScheduleRow, ...]:
     """Return the rows for batches of 1 to `MAX_BATCH` requests.
 
-    Acceptance is assumed not to depend on the batch. No K beyond the present one is scheduled: vLLM does not
-    allow it.
+    Acceptance is assumed not to depend on the batch. No K beyond the present one is
+    scheduled: vLLM does not allow it.
 
     Args:
-        lengths: at index i, the mean acceptance length of K = i + 1: for a K below the present one a lower
-            bound, so it is scheduled only where it surely gains.
+        lengths: at index i, the mean acceptance length of K = i + 1: for a K below the
+            present one a lower bound, so it is scheduled only where it surely gains.
         profile: the cost of steps.
-        prefer: a K to use wherever it pays and no other gains enough: the K advised for the present load.
-        minimum_gain: relative gain in speedup from which another K is worth a separate row, from 0 up.
-        method: as vLLM calls it: unless it drafts without a model, K=0 still costs a pass of the drafter.
+        prefer: a K to use wherever it pays and no other gains enough: the K advised for
+            the present load.
+        minimum_gain: relative gain in speedup from which another K is worth a separate
+            row, from 0 up.
+        method: as vLLM calls it: unless it drafts without a model, K=0 still costs a
+            pass of the drafter.
     """
 
     def best(batch: int) -> int:
-        speedups = [length / profile.step_cost(k, batch) for k, length in enumerate(lengths, 1)]
+        speedups = [
+            length / profile.step_cost(k, batch) for k, length in enumerate(lengths, 1)
+        ]
         top = max(speedups, default=0.0)
-        least = 1.0 if drafts_without_model(method) else 1 / profile.idle_cost(batch)
-        if 0 < prefer <= len(speedups) and speedups[prefer - 1] >= max(least, top / (1 + minimum_gain)):
+        if drafts_without_model(method):
+            least = 1.0
+        else:
+            least = 1 / profile.idle_cost(batch)
+        if 0 < prefer <= len(speedups) and speedups[prefer - 1] >= max(
+            least, top / (1 + minimum_gain)
+        ):
             return prefer
-        return speedups.index(top) + 1 if top > least else 0
+        if top > least:
+            return speedups.index(top) + 1
+        return 0
 
     rows: list[ScheduleRow] = []
     for first, last in _runs(1, MAX_BATCH, best):
@@ -78,11 +96,13 @@ def make_schedule(
     return tuple(rows)
 
 
-def _runs(first: int, last: int, best: Callable[[int], int]) -> Iterator[tuple[int, int]]:
+def _runs(
+    first: int, last: int, best: Callable[[int], int]
+) -> Iterator[tuple[int, int]]:
     """Yield ranges of batch sizes with the same best K, found by halving.
 
-    The best K is monotonic in the batch: the cost of a further token, relative to a plain step, is a ratio of
-    two straight lines.
+    The best K is monotonic in the batch: the cost of a further token, relative to a
+    plain step, is a ratio of two straight lines.
     """
     if first == last or best(first) == best(last):
         yield first, last
@@ -93,20 +113,24 @@ def _runs(first: int, last: int, best: Callable[[int], int]) -> Iterator[tuple[i
 
 
 _KNOWN = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-_METHODS, _KEYS = frozenset(_KNOWN["methods"]), frozenset(_KNOWN["keys"])
+_METHODS = frozenset(_KNOWN["methods"])
+_KEYS = frozenset(_KNOWN["keys"])
 _LIKENESS = 0.8  # of a misspelt word and the right one, at least
 _DIGITS = re.compile(r"\d")
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
-    """Return the known word that a word is a misspelling of, empty for a known one or a new one.
+    """Return the known word that a word is a misspelling of, empty for a known one or a
+    new one.
 
     Another number is no misspelling: a newer vLLM may have ``eagle4``.
     """
     if word in known:
         return ""
     near = nearest(word, known, _LIKENESS)
-    return near if _DIGITS.findall(near) == _DIGITS.findall(word) else ""
+    if _DIGITS.findall(near) == _DIGITS.findall(word):
+        return near
+    return ""
 
 
 _K = "num_speculative_tokens"
@@ -128,22 +152,41 @@ class Speculation:
     @property
     def unknown(self) -> tuple[str, ...]:
         """The keys and the method that are not known here; a newer vLLM may have them."""
-        keys = [key for key in (json.loads(self.document) if self.document else {}) if key not in _KEYS]
-        return (*keys, *([self.method] if self.method and self.method not in _METHODS else []))
+        keys = [
+            key
+            for key in (json.loads(self.document) if self.document else {})
+            if key not in _KEYS
+        ]
+        return (
+            *keys,
+            *([self.method] if self.method and self.method not in _METHODS else []),
+        )
 
     @property
     def tree(self) -> bool:
-        """Whether ``speculative_token_tree`` has branches: paths other than ``(0,)``, ``(0, 0)`` ..."""
-        tree = json.loads(self.document).get("speculative_token_tree") if self.document else None
+        """Whether ``speculative_token_tree`` has branches: paths other than ``(0,)``,
+        ``(0, 0)`` ...
+        """
+        if self.document:
+            tree = json.loads(self.document).get("speculative_token_tree")
+        else:
+            tree = None
         return bool(re.search("[1-9]", str(tree or "")))
 
     @property
     def parallel(self) -> bool:
-        """Whether ``parallel_drafting`` is set: the drafter proposes all positions in one pass (P-EAGLE)."""
-        return bool(self.document) and json.loads(self.document).get("parallel_drafting") is True
+        """Whether ``parallel_drafting`` is set: the drafter proposes all positions in
+        one pass (P-EAGLE).
+        """
+        return (
+            bool(self.document)
+            and json.loads(self.document).get("parallel_drafting") is True
+        )
 
     def scheduled_k(self, requests: float | None) -> int | None:
-        """Return the scheduled K for a batch of this many requests; ``None`` without a schedule."""
+        """Return the scheduled K for a batch of this many requests; ``None`` without a
+        schedule.
+        """
         if not self.schedule or requests is None:
             return None
         batch = max(1.0, requests)
@@ -153,10 +196,18 @@ class Speculation:
         )
 
     def scheduled_k_of(self, least: float, most: float) -> int | None:
-        """Return the scheduled K of all batches of these numbers of requests; ``None`` if it differs."""
+        """Return the scheduled K of all batches of these numbers of requests; ``None``
+        if it differs.
+        """
         rows = {row for row in self.schedule if row.first <= most and least <= row.last}
-        ends = {self.scheduled_k(least), self.scheduled_k(most), *(r.num_speculative_tokens for r in rows)}
-        return next(iter(ends)) if len(ends) == 1 else None
+        ends = {
+            self.scheduled_k(least),
+            self.scheduled_k(most),
+            *(r.num_speculative_tokens for r in rows),
+        }
+        if len(ends) == 1:
+            return next(iter(ends))
+        return None
 
     def with_k(self, k: int, schedule: Iterable[ScheduleRow] = ()) -> str:
         """Return the JSON with another K and, in place of any schedule, the given one."""
@@ -170,27 +221,39 @@ class Speculation:
 
 
 def parse_speculation(text: str) -> Speculation:
-    """Parse vLLM's ``--speculative-config``; ValueError where vLLM would raise it. Other keys are kept."""
+    """Parse vLLM's ``--speculative-config``; ValueError where vLLM would raise it.
+
+    Other keys are kept.
+    """
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"not JSON ({error}); allowed: the very JSON given to vLLM's --speculative-config"
+            f"not JSON ({error}); allowed: the very JSON given to vLLM's "
+            "--speculative-config"
         ) from error
     if not isinstance(document, dict):
         raise ValueError(
-            'a JSON object is expected, such as {"method": "ngram", "num_speculative_tokens": 4}'
+            'a JSON object is expected, such as {"method": "ngram", '
+            '"num_speculative_tokens": 4}'
         )
     k = document.get("num_speculative_tokens")
-    if k is not None and (isinstance(k, bool) or not isinstance(k, int) or not 1 <= k < 2**31):
+    if k is not None and (
+        isinstance(k, bool) or not isinstance(k, int) or not 1 <= k < 2**31
+    ):
         raise ValueError("num_speculative_tokens is a whole number from 1 up")
     for name in ("method", "model"):
         if not isinstance(document.get(name) or "", str):
             raise ValueError(f"{name} is a string")
-    for known, words in ((_KEYS, document), (_METHODS, filter(None, [document.get("method")]))):
+    for known, words in (
+        (_KEYS, document),
+        (_METHODS, filter(None, [document.get("method")])),
+    ):
         for word in words:
             if near := _meant(word, known):
-                raise ValueError(f"{json.dumps(word)} is not known to vLLM; did you mean {near}?")
+                raise ValueError(
+                    f"{json.dumps(word)} is not known to vLLM; did you mean {near}?"
+                )
     return Speculation(
         configured=True,
         method=document.get("method") or "",
@@ -202,19 +265,24 @@ def parse_speculation(text: str) -> Speculation:
 
 
 def parse_schedule(rows: object) -> tuple[ScheduleRow, ...]:
-    """Return the rows of ``num_speculative_tokens_per_batch_size``, which rise; else ValueError."""
+    """Return the rows of ``num_speculative_tokens_per_batch_size``, which rise; else
+    ValueError.
+    """
     if rows is None:
         return ()
     if not isinstance(rows, list) or not all(_is_row(row) for row in rows):
         raise ValueError(
-            f"{_SCHEDULE} is a list of rows [{', '.join(_ROW)}], such as [[1, 64, 3], [65, 512, 0]]"
+            f"{_SCHEDULE} is a list of rows [{', '.join(_ROW)}], such as [[1, 64, "
+            "3], [65, 512, 0]]"
         )
     schedule = tuple(ScheduleRow(*row) for row in rows)
-    if any(not 1 <= row.first <= row.last or row.num_speculative_tokens < 0 for row in schedule) or any(
-        row.last >= after.first for row, after in pairwise(schedule)
-    ):
+    if any(
+        not 1 <= row.first <= row.last or row.num_speculative_tokens < 0
+        for row in schedule
+    ) or any(row.last >= after.first for row, after in pairwise(schedule)):
         raise ValueError(
-            f"{_SCHEDULE}: rows go from a first to a last batch size, from 1 up, rise and do not overlap"
+            f"{_SCHEDULE}: rows go from a first to a last batch size, from 1 up, "
+            "rise and do not overlap"
         )
     return schedule
 
@@ -228,17 +296,29 @@ def _is_row(row: object) -> bool:
 
 
 def names_drafter(config: str) -> bool:
-    """Return whether a JSON has a method or model, so that it can be given to vLLM as it is."""
+    """Return whether a JSON has a method or model, so that it can be given to vLLM as
+    it is.
+    """
     return '"method"' in config or '"model"' in config
 
 
 #: SGLang's algorithm by vLLM's method.
-_SGLANG_ALGORITHMS = {"eagle": "EAGLE", "eagle3": "EAGLE3", "mtp": "NEXTN", "draft_model": "STANDALONE"}
+_SGLANG_ALGORITHMS = {
+    "eagle": "EAGLE",
+    "eagle3": "EAGLE3",
+    "mtp": "NEXTN",
+    "draft_model": "STANDALONE",
+}
 
 
 def sglang_options(k: int, method: str = "") -> str:
-    """Return SGLang's options for drafts of `k` tokens without a tree; the algorithm if it is known."""
+    """Return SGLang's options for drafts of `k` tokens without a tree; the algorithm if
+    it is known.
+    """
     algorithm = _SGLANG_ALGORITHMS.get("mtp" if method.endswith("_mtp") else method)
-    options = [f"--speculative-algorithm {algorithm}"] if algorithm else []
+    if algorithm:
+        options = [f"--speculative-algorithm {algorithm}"]
+    else:
+        options = []
     options += [f"--speculative-num-steps {k}", "--speculative-eagle-topk 1"]
     return " ".join([*options, f"--speculative-num-draft-tokens {k + 1}"])

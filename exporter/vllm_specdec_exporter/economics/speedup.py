@@ -1,8 +1,10 @@
-"""The theory of speculative decoding, for acceptance that is the same at every position.
+"""The theory of speculative decoding, for acceptance that is the same at every
+position.
 
-Source: Leviathan, Kalman, Matias, "Fast Inference from Transformers via Speculative Decoding" (2023, arXiv
-2211.17192), equation 1. It is for planning without a server (`plan`). Real acceptance falls from position to
-position, so `estimate` and `choice` use the counters by position instead.
+Source: Leviathan, Kalman, Matias, "Fast Inference from Transformers via Speculative
+Decoding" (2023, arXiv 2211.17192), equation 1. It is for planning without a server
+(`plan`). Real acceptance falls from position to position, so `estimate` and `choice`
+use the counters by position instead.
 """
 
 import math
@@ -14,38 +16,49 @@ from .statistics import Z
 
 
 def expected_tokens(acceptance: float, k: int) -> float:
-    """Return the tokens that a draft of `k` is expected to emit, 1 to 1 + k (equation 1).
+    """Return the tokens that a draft of `k` is expected to emit, 1 to 1 + k (equation
+    1).
 
-    `acceptance` is the chance of a drafted token to be accepted if those before it were, 0 to 1.
+    `acceptance` is the chance of a drafted token to be accepted if those before it
+    were, 0 to 1.
 
     Raises:
         ValueError: an acceptance outside 0 to 1, or a negative k.
     """
     if not 0 <= acceptance <= 1 or k < 0:
-        raise ValueError(f"acceptance lies from 0 to 1 and k from 0 up, not {acceptance:g} and {k}")
+        raise ValueError(
+            f"acceptance lies from 0 to 1 and k from 0 up, not {acceptance:g} and {k}"
+        )
     if acceptance == 1:
         return k + 1.0
     return float((1 - acceptance ** (k + 1)) / (1 - acceptance))
 
 
-MIN_COVERED = 0.5  # least coverage at which the speedup of all tokens says enough about tokens from drafts
+#: Least coverage at which the speedup of all tokens says enough about tokens from
+#: drafts.
+MIN_COVERED = 0.5
 
 
 class Estimate(Struct, frozen=True):
-    """The speedup of a window's acceptance by a cost profile. All ``None`` if it cannot be known.
+    """The speedup of a window's acceptance by a cost profile. All ``None`` if it cannot
+    be known.
 
     Attributes:
         speedup: times as fast as without speculation; below 1 it loses.
-        speedup_low: lower end of its interval: of the cost of a step, and of the length by the sample.
-        speedup_high: upper end; drafts never make a step cheaper, so it is at most that of the length.
+        speedup_low: lower end of its interval: of the cost of a step, and of the length
+            by the sample.
+        speedup_high: upper end; drafts never make a step cheaper, so it is at most that
+            of the length.
         break_even_acceptance_length: the mean acceptance length at which speedup is 1.
-        break_even_acceptance_ratio: the acceptance ratio at which it is 1; above 1, none could pay.
+        break_even_acceptance_ratio: the acceptance ratio at which it is 1; above 1,
+            none could pay.
         step_cost: time of a step with drafts, in plain steps of the same batch.
-        batch_size: requests in the batch, averaged over the window's drafts, at least 1.
-        basis: where the cost of a step comes from; `modelled` outside the batch sizes and contexts that were
-            measured.
-        undrafted_cost: time of a step without drafts, in plain steps: above 1 if a drafter's first pass runs
-            in it, as with K=0 in a schedule.
+        batch_size: requests in the batch, averaged over the window's drafts, at least
+            1.
+        basis: where the cost of a step comes from; `modelled` outside the batch sizes
+            and contexts that were measured.
+        undrafted_cost: time of a step without drafts, in plain steps: above 1 if a
+            drafter's first pass runs in it, as with K=0 in a schedule.
     """
 
     speedup: float | None = None
@@ -59,22 +72,29 @@ class Estimate(Struct, frozen=True):
     undrafted_cost: float = 1.0
 
     def of_all(self, covered: float | None) -> tuple[float, float, float]:
-        """Return the speedup of all tokens, which must be known, and the ends of its interval.
+        """Return the speedup of all tokens, which must be known, and the ends of its
+        interval.
 
-        What a step without drafts costs beyond a plain one is known as badly as that of one with drafts.
+        What a step without drafts costs beyond a plain one is known as badly as that of
+        one with drafts.
         """
-        speedup, cost = self.speedup or 0.0, self.step_cost or 1.0
+        speedup = self.speedup or 0.0
+        cost = self.step_cost or 1.0
 
         def whole(end: float | None) -> float:
             end = speedup if end is None else end
-            error = (cost * speedup / end - 1) / (cost - 1) if end and cost > 1 else 1.0
+            if end and cost > 1:
+                error = (cost * speedup / end - 1) / (cost - 1)
+            else:
+                error = 1.0
             return of_all(end, covered, 1 + (self.undrafted_cost - 1) * max(0.0, error))
 
         return whole(speedup), whole(self.speedup_low), whole(self.speedup_high)
 
 
 def of_all(speedup: float, covered: float | None, undrafted: float = 1.0) -> float:
-    """Return the speedup of all tokens if a share `covered` of them comes from drafts (Amdahl's law).
+    """Return the speedup of all tokens if a share `covered` of them comes from drafts
+    (Amdahl's law).
 
     A step without drafts takes the time of `undrafted` plain ones.
     """
@@ -83,12 +103,18 @@ def of_all(speedup: float, covered: float | None, undrafted: float = 1.0) -> flo
     return 1 / (covered / speedup + undrafted - covered * undrafted)
 
 
-def of_drafts(speedup: float, covered: float | None, undrafted: float = 1.0) -> float | None:
-    """Return the speedup of tokens from drafts, given that of all tokens; ``None`` if coverage is too low."""
+def of_drafts(
+    speedup: float, covered: float | None, undrafted: float = 1.0
+) -> float | None:
+    """Return the speedup of tokens from drafts, given that of all tokens; ``None`` if
+    coverage is too low.
+    """
     if covered is None:
         return speedup
     left = 1 / speedup - (1 - covered) * undrafted
-    return covered / left if covered >= MIN_COVERED and left > 0 else None
+    if covered >= MIN_COVERED and left > 0:
+        return covered / left
+    return None
 
 
 def estimate(
@@ -103,7 +129,8 @@ def estimate(
     Args:
         length: mean acceptance length.
         drafted: mean draft length; K if drafts do not vary.
-        batch: requests in the batch; at least 1 is assumed, because a draft belongs to a request.
+        batch: requests in the batch; at least 1 is assumed, because a draft belongs to
+            a request.
         profile: what steps cost.
         length_error: standard error of the mean acceptance length, by the sample.
     """
@@ -117,7 +144,8 @@ def estimate(
         speedup=length / cost,
         speedup_low=length / cost * math.exp(-math.hypot(math.log(most / cost), reach)),
         speedup_high=min(
-            length / cost * math.exp(math.hypot(math.log(cost / least), reach)), length + Z * length_error
+            length / cost * math.exp(math.hypot(math.log(cost / least), reach)),
+            length + Z * length_error,
         ),
         break_even_acceptance_length=cost,
         break_even_acceptance_ratio=(cost - 1) / drafted,
@@ -134,8 +162,8 @@ class Return(Struct, frozen=True):
     Attributes:
         benefit_tokens_per_second: further tokens per second, before overhead.
         cost_ratio: share of the machine that it takes: memory plus compute overhead.
-        return_ratio: relative benefit over relative cost; below 1 it takes more than it gives. ``None``
-            where it costs nothing.
+        return_ratio: relative benefit over relative cost; below 1 it takes more than it
+            gives. ``None`` where it costs nothing.
     """
 
     benefit_tokens_per_second: float | None = None
@@ -144,13 +172,17 @@ class Return(Struct, frozen=True):
 
 
 def return_on_speculation(
-    length: float, step_cost: float, memory_ratio: float, baseline_tokens_per_second: float
+    length: float,
+    step_cost: float,
+    memory_ratio: float,
+    baseline_tokens_per_second: float,
 ) -> Return:
     """Return the return on speculation.
 
     Args:
         length: mean acceptance length, the published speedup.
-        step_cost: time of a step with drafts in plain steps; what exceeds 1 is the overhead.
+        step_cost: time of a step with drafts in plain steps; what exceeds 1 is the
+            overhead.
         memory_ratio: memory of the draft model over the memory of the GPUs, 0 to 1.
         baseline_tokens_per_second: throughput without speculation at the same load.
     """

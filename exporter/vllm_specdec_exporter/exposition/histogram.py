@@ -27,10 +27,14 @@ class Histogram:
     @property
     def mean(self) -> float | None:
         """Exact mean of the observations; ``None`` without any."""
-        return self.sum / self.count if self.count > 0 else None
+        if self.count > 0:
+            return self.sum / self.count
+        return None
 
     def plus(self, other: Histogram, weight: float = 1.0) -> Histogram:
-        """Return the sum of both, `other` counted `weight` times; raise ValueError for other bounds."""
+        """Return the sum of both, `other` counted `weight` times; raise ValueError for
+        other bounds.
+        """
         counts = self.counts
         if not self.bounds and not self.count:
             counts = (0.0,) * len(other.bounds)
@@ -38,36 +42,47 @@ class Histogram:
             raise ValueError("histograms with different bounds cannot be added")
         return Histogram(
             bounds=other.bounds,
-            counts=tuple(a + weight * b for a, b in zip(counts, other.counts, strict=True)),
+            counts=tuple(
+                a + weight * b for a, b in zip(counts, other.counts, strict=True)
+            ),
             count=self.count + weight * other.count,
             sum=self.sum + weight * other.sum,
         )
 
     def since(self, earlier: Histogram) -> Histogram | None:
-        """Return the observations since `earlier`, ``None`` if the bounds differ or a count fell."""
+        """Return the observations since `earlier`, ``None`` if the bounds differ or a
+        count fell.
+        """
         if not earlier.bounds and not earlier.count:
             return self
         if self.bounds != earlier.bounds:
             return None
         difference = self.plus(earlier, -1.0)
-        fell = min((*difference.counts, difference.count, difference.sum), default=0.0) < 0
-        return None if fell else difference
+        fell = (
+            min((*difference.counts, difference.count, difference.sum), default=0.0) < 0
+        )
+        if fell:
+            return None
+        return difference
 
     def quantile(self, q: float) -> float | None:
-        """Return the quantile `q` (0 to 1), ``None`` without observations and in the first bucket.
+        """Return the quantile `q` (0 to 1), ``None`` without observations and in the
+        first bucket.
 
-        Like PromQL's `histogram_quantile`: interpolates linearly within a bucket, and returns the lower bound
-        of the +Inf bucket. Of the first bucket only the upper bound is known, where PromQL assumes 0 to be
-        the lower one.
+        Like PromQL's `histogram_quantile`: interpolates linearly within a bucket, and
+        returns the lower bound of the +Inf bucket. Of the first bucket only the upper
+        bound is known, where PromQL assumes 0 to be the lower one.
         """
         if self.count <= 0 or not self.bounds or self.counts[0] > q * self.count:
             return None
         rank = q * self.count
-        below, lower = 0.0, 0.0
+        below = 0.0
+        lower = 0.0
         for bound, count in zip(self.bounds, self.counts, strict=True):
             if count >= rank and count > below:
                 return lower + (bound - lower) * (rank - below) / (count - below)
-            below, lower = count, bound
+            below = count
+            lower = bound
         return self.bounds[-1]
 
     def share_around(self, value: float) -> float:
@@ -82,25 +97,35 @@ class Histogram:
     @property
     def deviation(self) -> float | None:
         """Standard deviation of the observations; ``None`` without two of them."""
-        return None if self.spread is None else self.spread * self.sum / self.count
+        if self.spread is None:
+            return None
+        return self.spread * self.sum / self.count
 
     @property
     def spread(self) -> float | None:
-        """Standard deviation over the mean, both estimated as if observations were uniform in each bucket.
+        """Standard deviation over the mean, both estimated as if observations were
+        uniform in each bucket.
 
         ``None`` without two observations, or if all of them are 0.
         """
         if self.count <= 1 or not self.bounds:
             return None
-        first, second, below = 0.0, 0.0, 0.0
-        for (lower, upper), count in zip(pairwise((0.0, *self.bounds)), self.counts, strict=True):
-            middle, width = (lower + upper) / 2, upper - lower
+        first = 0.0
+        second = 0.0
+        below = 0.0
+        for (lower, upper), count in zip(
+            pairwise((0.0, *self.bounds)), self.counts, strict=True
+        ):
+            middle = (lower + upper) / 2
+            width = upper - lower
             first += (count - below) * middle
             second += (count - below) * (middle**2 + width**2 / 12)
             below = count
         first += (self.count - below) * self.bounds[-1]
         second += (self.count - below) * self.bounds[-1] ** 2
-        return math.sqrt(max(0.0, self.count * second / first**2 - 1)) if first > 0 else None
+        if first > 0:
+            return math.sqrt(max(0.0, self.count * second / first**2 - 1))
+        return None
 
 
 class HistogramAccumulator:

@@ -1,7 +1,8 @@
-"""Parser of Prometheus text and OpenMetrics that reads only the samples with given names.
+"""Parser of Prometheus text and OpenMetrics that reads only the samples with given
+names.
 
-A vLLM response has 55 KB to 390 KB, and fewer than a hundred lines in it matter. Both formats write a sample
-as::
+A vLLM response has 55 KB to 390 KB, and fewer than a hundred lines in it matter. Both
+formats write a sample as::
 
     name{label="value",...} value [timestamp] [# exemplar]
 
@@ -18,10 +19,14 @@ from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
-_LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\\n]|\\.)*)"\s*(?:,|$)')
-#: Label block and value of a sample line. Possessive quantifiers: no backtracking on other lines.
+_LABEL = re.compile(
+    r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\\n]|\\.)*)"\s*(?:,|$)'
+)
+#: Label block and value of a sample line. Possessive quantifiers: no backtracking on
+#: other lines.
 _REST = (
-    rb'(?:[ \t]*(\{(?:[^"}\n]++|"(?:[^"\\\n]++|\\.)*+")*+\})[ \t]*|[ \t]+)([^ \t\r\n]++)(?:[ \t].*+|\r)?(?!.)'
+    rb'(?:[ \t]*(\{(?:[^"}\n]++|"(?:[^"\\\n]++|\\.)*+")*+\})[ \t]*|[ \t]+)([^ '
+    rb"\t\r\n]++)(?:[ \t].*+|\r)?(?!.)"
 )
 _ESCAPE = re.compile(r"\\(.)")
 _ESCAPES = {"\\": "\\", '"': '"', "n": "\n"}
@@ -30,7 +35,8 @@ _SPACE = re.compile(r"\s*")
 MAX_LINES = 20_000
 MAX_LINE = 16 * 1024  # bytes, of a label block mostly
 
-_MAX_QUOTED = 120  # characters of a malformed line in an error, which is one line itself
+#: Characters of a malformed line in an error, which is one line itself.
+_MAX_QUOTED = 120
 
 
 class MalformedExposition(ValueError):  # noqa: N818 - named like the metric's reason label
@@ -62,18 +68,24 @@ class Selection:
         )
 
     def lines(self, body: bytes) -> Iterator[SampleLine]:
-        """Yield the selected samples of `body` in their order, or raise MalformedExposition."""
-        if body and not body.endswith((b"\n", b"\n# EOF")):  # OpenMetrics may end without a line feed
+        """Yield the selected samples of `body` in their order, or raise
+        MalformedExposition.
+        """
+        # OpenMetrics may end without a line feed
+        if body and not body.endswith((b"\n", b"\n# EOF")):
             last = body[-_MAX_QUOTED:].rpartition(b"\n")[2]
             raise MalformedExposition(f"the text ends within a line: {_quote(last)}")
         for number, match in enumerate(self._pattern.finditer(b"\n" + body)):
             name, block, value, malformed = match.groups()
             if number >= MAX_LINES or match.end() - match.start() > MAX_LINE:
                 raise MalformedExposition(
-                    f"more than {MAX_LINES} selected lines, or one of more than {MAX_LINE} bytes"
+                    f"more than {MAX_LINES} selected lines, or one of more than "
+                    f"{MAX_LINE} bytes"
                 )
             if malformed is not None:
-                raise MalformedExposition(f"not a sample line: {_quote(name + malformed)}")
+                raise MalformedExposition(
+                    f"not a sample line: {_quote(name + malformed)}"
+                )
             labels = parse_labels(block[1:-1]) if block else ()
             yield SampleLine(self._names[name], labels, _parse_value(value, match))
 
@@ -81,27 +93,33 @@ class Selection:
 def _prefix_tree(words: list[bytes]) -> bytes:
     """Return a pattern of the sorted `words` that matches a common prefix once.
 
-    Most lines begin with `vllm:`; a plain alternation of the names takes five times as long.
+    Most lines begin with `vllm:`; a plain alternation of the names takes five times as
+    long.
     """
-    branches = []
+    branches: list[bytes] = []
     for first, group in groupby(words, key=lambda word: word[:1]):
         tails = [word[1:] for word in group]
         branches.append(re.escape(first) + (_prefix_tree(tails) if any(tails) else b""))
-    return branches[0] if len(branches) == 1 else b"(?:" + b"|".join(reversed(branches)) + b")"
+    if len(branches) == 1:
+        return branches[0]
+    return b"(?:" + b"|".join(reversed(branches)) + b")"
 
 
 @lru_cache(maxsize=1024)
 def parse_labels(block: bytes) -> Labels:
-    """Return the label pairs of the text between ``{`` and ``}``, sorted by name, with escapes resolved.
+    """Return the label pairs of the text between ``{`` and ``}``, sorted by name, with
+    escapes resolved.
 
-    Cached, because every poll returns the same blocks. Raises MalformedExposition for anything else.
+    Cached, because every poll returns the same blocks. Raises MalformedExposition for
+    anything else.
     """
     try:
         text = block.decode("utf-8")
     except UnicodeDecodeError as error:
         raise MalformedExposition(f"labels are not UTF-8: {_quote(block)}") from error
     pairs: dict[str, str] = {}
-    position, end = 0, len(text)
+    position = 0
+    end = len(text)
     while (position := _SPACE.match(text, position).end()) < end:  # type: ignore[union-attr]
         match = _LABEL.match(text, position)
         if match is None or match[1] in pairs:
@@ -119,7 +137,9 @@ def _parse_value(value: bytes, line: re.Match[bytes]) -> float:
             return float(value)
         except ValueError:
             pass
-    raise MalformedExposition(f"not a number: {_quote(value)} in {_quote(line[0].strip())}")
+    raise MalformedExposition(
+        f"not a number: {_quote(value)} in {_quote(line[0].strip())}"
+    )
 
 
 def _quote(raw: bytes) -> str:

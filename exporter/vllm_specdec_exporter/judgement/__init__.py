@@ -1,4 +1,5 @@
-"""Judgement: verdicts, advice and findings, as pure functions of measures and thresholds.
+"""Judgement: verdicts, advice and findings, as pure functions of measures and
+thresholds.
 
 * `case`: the input of the judgement of one engine.
 * `activity`: is the engine speculating?

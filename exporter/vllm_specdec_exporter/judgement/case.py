@@ -14,8 +14,8 @@ from ..measures.uptime import Uptime
 from .activity import Activity
 from .payoff import Payoff
 
-#: Largest relative difference between a mean of recorded requests and that of all drafts at which the records
-#: count as a sample of the same traffic.
+#: Largest relative difference between a mean of recorded requests and that of all
+#: drafts at which the records count as a sample of the same traffic.
 ALIKE = 0.1
 
 
@@ -29,44 +29,72 @@ class Case(Struct, frozen=True):
     method: str  # the speculative method, empty if not known
     profile: CostProfile  # the cost of steps
     thresholds: Thresholds
-    other_windows: tuple[Measures, ...] = ()  # the other windows, to check whether acceptance is steady
-    speculation: Speculation = Speculation()  # the server's ``--speculative-config``, if given
-    batch_sizes: tuple[float, float] | None = None  # the least and the most requests running in the window
+    #: The other windows, to check whether acceptance is steady.
+    other_windows: tuple[Measures, ...] = ()
+    #: The server's ``--speculative-config``, if given.
+    speculation: Speculation = Speculation()
+    #: The least and the most requests running in the window.
+    batch_sizes: tuple[float, float] | None = None
     settled: bool = True  # whether the window is full
     model_name: str = ""  # the served name
     version: str = ""  # of the server, empty if not known
     server: Server = VLLM
-    vllm: bool = True  # whether the server is a vLLM, which accepts a ``--speculative-config``
+    #: Whether the server is a vLLM, which accepts a ``--speculative-config``.
+    vllm: bool = True
     engines: int = 1  # engines that serve the model: ranks of data parallelism
-    shape: DraftShape | None = None  # draft lengths by K, from records of single requests
+    #: Draft lengths by K, from records of single requests.
+    shape: DraftShape | None = None
     speculative: bool = True  # whether its counters are those of speculative decoding
     defects: tuple[str, ...] = ()  # what was inconsistent in the newest sample
     mismatch: str = ""  # why the baseline does not fit the engine, empty if it does
     payoff: Payoff = Payoff()  # whether speculation pays, which bounds the advice
     unadvisable: str = ""  # why no K can be advised, whatever is counted
-    unmeasured: str = ""  # why the window has no measured speedup although there is a baseline
+    #: Why the window has no measured speedup although there is a baseline.
+    unmeasured: str = ""
     routed: bool = False  # whether its metrics come through a router that loads models
     uptime: Uptime = Uptime()  # the hours of this life of the engine
-    overruled: bool = False  # whether the shortest window is judged, because it shows the opposite
+    #: Whether the shortest window is judged, because it shows the opposite.
+    overruled: bool = False
 
     @property
     def varying(self) -> bool:
-        """Whether drafts vary in length, or leave out the deepest positions, as with a K schedule."""
-        drafted = len(self.measures.position_acceptance_ratio) if self.measures else 0
+        """Whether drafts vary in length, or leave out the deepest positions, as with a
+        K schedule.
+        """
+        if self.measures:
+            drafted = len(self.measures.position_acceptance_ratio)
+        else:
+            drafted = 0
         counted = len(self.counters.accepted_tokens_per_position)
-        return 0 < drafted < counted or (self.measures is not None and self.measures.drafts_vary)
+        return 0 < drafted < counted or (
+            self.measures is not None and self.measures.drafts_vary
+        )
 
     def with_recorded_positions(self) -> Case:
-        """Return the case with the positions of request records, if its server does not count positions.
+        """Return the case with the positions of request records, if its server does not
+        count positions.
 
-        The records must be of the present K, and of the same traffic by their mean acceptance length. They
-        are another sample at each poll, so advice may change at each, as in a window that is not full.
+        The records must be of the present K, and of the same traffic by their mean
+        acceptance length. They are another sample at each poll, so advice may change at
+        each, as in a window that is not full.
         """
-        measures, shape = self.measures, self.shape
-        if measures is None or measures.position_acceptance_ratio or shape is None or self.unadvisable:
+        measures = self.measures
+        shape = self.shape
+        if (
+            measures is None
+            or measures.position_acceptance_ratio
+            or shape is None
+            or self.unadvisable
+        ):
             return self
-        lengths, known = acceptance_lengths(shape.survival), measures.mean_acceptance_length
-        if not lengths or len(lengths) != self.k or known is None or abs(lengths[-1] / known - 1) > ALIKE:
+        lengths = acceptance_lengths(shape.survival)
+        known = measures.mean_acceptance_length
+        if (
+            not lengths
+            or len(lengths) != self.k
+            or known is None
+            or abs(lengths[-1] / known - 1) > ALIKE
+        ):
             return self
         recorded = replace(
             measures,

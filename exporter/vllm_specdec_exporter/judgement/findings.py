@@ -1,4 +1,7 @@
-"""Findings: problems and hints, each with what to do about it. Their words: `findings.toml`."""
+"""Findings: problems and hints, each with what to do about it.
+
+Their words: `findings.toml`.
+"""
 
 import shlex
 import tomllib
@@ -51,48 +54,73 @@ def problem(name: str, **values: object) -> list[Finding]:
 
 def _finding(severity: Severity, name: str, values: dict[str, object]) -> Finding:
     row = TEXTS[name]
-    return Finding(severity, row["text"].format_map(values), row["action"].format_map(values))
+    return Finding(
+        severity, row["text"].format_map(values), row["action"].format_map(values)
+    )
 
 
-_NOT_JUDGED, _UNKNOWN, _NONE = Quality(), Payoff(), Advice()
+_NOT_JUDGED = Quality()
+_UNKNOWN = Payoff()
+_NONE = Advice()
 
 
 def of_payoff(
     case: Case, payoff: Payoff, quality: Quality, advice: Advice, measures: Measures
 ) -> list[Finding]:
-    """Return the findings on payoff and advice, and those that explain an apparent contradiction."""
+    """Return the findings on payoff and advice, and those that explain an apparent
+    contradiction.
+    """
     if payoff.verdict is None:
         return []
-    findings = _undecided(case, payoff, advice) if payoff.verdict is PayoffVerdict.UNKNOWN else []
+    if payoff.verdict is PayoffVerdict.UNKNOWN:
+        findings = _undecided(case, payoff, advice)
+    else:
+        findings = []
     if payoff.verdict is PayoffVerdict.HARMFUL:
-        findings += problem("harmful", payoff=payoff, action=_against_harm(case, payoff, advice))
+        findings += problem(
+            "harmful", payoff=payoff, action=_against_harm(case, payoff, advice)
+        )
     elif advice.action in (Action.INCREASE_K, Action.DECREASE_K):
         findings += hint("another_k", advice=advice, action=_paste(case, advice))
     elif advice.action is Action.SWITCH_METHOD:
         findings += hint("another_method", advice=advice)
     elif advice.action is Action.DISABLE:
-        findings += hint("may_not_pay", advice=advice, action=_against_harm(case, payoff, advice))
+        findings += hint(
+            "may_not_pay", advice=advice, action=_against_harm(case, payoff, advice)
+        )
     return findings + _contradiction(payoff, quality, measures)
 
 
 def _undecided(case: Case, payoff: Payoff, advice: Advice) -> list[Finding]:
-    interval = f"{payoff.speedup_low:.2f} to {payoff.speedup_high:.2f} times as fast, {payoff.basis}"
+    interval = (
+        f"{payoff.speedup_low:.2f} to {payoff.speedup_high:.2f} times as fast, "
+        f"{payoff.basis}"
+    )
     how = how_to_know(payoff.basis or Basis.MODELLED, case.profile)
     if payoff.likely is PayoffVerdict.HARMFUL:
         off = advice.changes_nothing or advice.action is Action.DISABLE
         first = "Switch speculation off" if off else "Follow the advice"
-        return problem("likely_harmful", interval=interval, payoff=payoff, first=first, how=how)
+        return problem(
+            "likely_harmful", interval=interval, payoff=payoff, first=first, how=how
+        )
     how = f"{how[0].upper()}{how[1:]}."
-    name = "likely_beneficial" if payoff.likely is PayoffVerdict.BENEFICIAL else "undecided"
+    if payoff.likely is PayoffVerdict.BENEFICIAL:
+        name = "likely_beneficial"
+    else:
+        name = "undecided"
     return hint(name, interval=interval, action=how)
 
 
 def _against_harm(case: Case, payoff: Payoff, advice: Advice) -> str:
-    texts, suffix = TEXTS["against_harm"], "_measured" if payoff.basis is Basis.MEASURED else ""
+    texts = TEXTS["against_harm"]
+    suffix = "_measured" if payoff.basis is Basis.MEASURED else ""
     if advice.action is Action.DISABLE:
         words = texts["without"].format(server=case.server)
         if advice.schedule_config:
-            return f"{words}, or, to keep it for small batches, {_flag(advice.schedule_config)}."
+            return (
+                f"{words}, or, to keep it for small batches, "
+                f"{_flag(advice.schedule_config)}."
+            )
         return f"{words}."
     if advice.doubted:
         return str(texts["doubted"].format(advice=advice))
@@ -107,18 +135,25 @@ def _paste(case: Case, advice: Advice) -> str:
     if case.server == SGLANG:
         return for_sglang(case, advice)
     if not advice.speculative_config:
-        return f"Start the server with {advice.num_speculative_tokens} as the most tokens to draft."
+        return (
+            f"Start the server with {advice.num_speculative_tokens} as the most tokens "
+            "to draft."
+        )
     return f"Start {case.server.name} {_flag(advice.speculative_config)}."
 
 
 def _flag(config: str) -> str:
-    """Return the flag to start the server with; without --spec.config, the keys of its JSON to change."""
+    """Return the flag to start the server with; without --spec.config, the keys of its
+    JSON to change.
+    """
     if names_drafter(config):
         return f"with --speculative-config {shlex.quote(config)}"
     return f"with {config} in the JSON of its --speculative-config"
 
 
-def _contradiction(payoff: Payoff, quality: Quality, measures: Measures) -> list[Finding]:
+def _contradiction(
+    payoff: Payoff, quality: Quality, measures: Measures
+) -> list[Finding]:
     estimate = measures.estimate
     if (
         quality.level is QualityLevel.POOR
@@ -128,31 +163,50 @@ def _contradiction(payoff: Payoff, quality: Quality, measures: Measures) -> list
         return hint("poor_but_pays", reasons=", ".join(quality.reasons), payoff=payoff)
     good = quality.level in (QualityLevel.HEALTHY, QualityLevel.OPTIMAL)
     if good and payoff.verdict is PayoffVerdict.HARMFUL:
-        why = (
-            f"a step with drafts takes the time of {estimate.step_cost:.2f} plain ones at "
-            f"{estimate.batch_size:.1f} requests a batch"
-            if estimate.step_cost is not None and payoff.basis is not Basis.MEASURED
-            else "verifying costs more than the cost profile says"
-        )
+        if estimate.step_cost is not None and payoff.basis is not Basis.MEASURED:
+            why = (
+                f"a step with drafts takes the time of {estimate.step_cost:.2f} "
+                "plain ones at "
+                f"{estimate.batch_size:.1f} requests a batch"
+            )
+        else:
+            why = "verifying costs more than the cost profile says"
         return hint("good_but_loses", quality=quality, why=why)
     return []
 
 
 def find(
-    case: Case, quality: Quality = _NOT_JUDGED, payoff: Payoff = _UNKNOWN, advice: Advice = _NONE
+    case: Case,
+    quality: Quality = _NOT_JUDGED,
+    payoff: Payoff = _UNKNOWN,
+    advice: Advice = _NONE,
 ) -> tuple[Finding, ...]:
     """Return the findings on one engine, problems first."""
-    activity, measures = case.activity, case.measures
-    findings = (
-        _of_activity(case, activity) if case.speculative else hint("no_speculation", reason=activity.reason)
-    )
+    activity = case.activity
+    measures = case.measures
+    if case.speculative:
+        findings = _of_activity(case, activity)
+    else:
+        findings = hint("no_speculation", reason=activity.reason)
     if measures is not None and quality.level is not None:
         findings += of_payoff(case, payoff, quality, advice, measures)
         findings += _of_acceptance(quality, measures, case.thresholds, payoff, advice)
-        if case.profile.name == "unknown" and not case.method and payoff.basis is Basis.MODELLED:
+        if (
+            case.profile.name == "unknown"
+            and not case.method
+            and payoff.basis is Basis.MODELLED
+        ):
             findings += hint("costs_assumed", how=_how_to_know_method(case))
-    served, given = (case.method, case.model_name, case.version), case.speculation
-    setup = Setup(*served, given.schedule, case.batch_sizes, case.engines, given.tree, given.document)
+    served = (case.method, case.model_name, case.version)
+    given = case.speculation
+    setup = Setup(
+        *served,
+        given.schedule,
+        case.batch_sizes,
+        case.engines,
+        given.tree,
+        given.document,
+    )
     for known in known_problems(setup) if case.vllm else ():
         findings += hint("known_problem", known=known)
     if given.document and (unknown := ", ".join(given.unknown)):
@@ -161,12 +215,19 @@ def find(
         findings += hint("routed")
     if case.mismatch:
         findings += hint("mismatch", case=case)
-    positions, configured_k = len(case.counters.accepted_tokens_per_position), given.num_speculative_tokens
+    positions = len(case.counters.accepted_tokens_per_position)
+    configured_k = given.num_speculative_tokens
     if positions and configured_k is not None and configured_k != positions:
-        findings += hint("positions_differ", positions=positions, configured_k=configured_k)
+        findings += hint(
+            "positions_differ", positions=positions, configured_k=configured_k
+        )
     if case.defects:
         findings += hint("inconsistent", defects="; ".join(case.defects))
-    if activity.state is ActivityState.ACTIVE and case.uptime.decayed and case.uptime.lengths is not None:
+    if (
+        activity.state is ActivityState.ACTIVE
+        and case.uptime.decayed
+        and case.uptime.lengths is not None
+    ):
         before, now = case.uptime.lengths
         findings += hint("decays_with_uptime", before=before, now=now)
     return tuple(sorted(findings, key=lambda f: f.severity is not Severity.PROBLEM))
@@ -177,23 +238,33 @@ def _how_to_know_method(case: Case) -> str:
     if case.speculation.configured:
         return 'Add the method to --spec.config, as in {"method": "draft_model"}'
     if server == SGLANG:
-        return "Set --spec.server-info true, which reads the method from SGLang's /server_info"
+        return (
+            "Set --spec.server-info true, which reads the method from SGLang's "
+            "/server_info"
+        )
     if server.option == VLLM.option:
         return f"Give the JSON of {server.name}'s --speculative-config as --spec.config"
     return 'Give the method as --spec.config, as in {"method": "draft_model"}'
 
 
 def _of_activity(case: Case, activity: Activity) -> list[Finding]:
-    reason, server = activity.reason, case.server
+    reason = activity.reason
+    server = case.server
     if activity.state is ActivityState.OFF:
         where = TEXTS["off"]["vllm" if server == VLLM else "other"]
         return hint("off", reason=reason, server=server, where=where)
     if activity.scheduled and case.batch_sizes is not None:
         plain = drafts_without_model(case.method)
         cost = case.profile.idle_cost(max(1.0, case.batch_sizes[1]))
-        return hint("scheduled_off" if plain else "scheduled_off_beside_model", reason=reason, cost=cost)
+        return hint(
+            "scheduled_off" if plain else "scheduled_off_beside_model",
+            reason=reason,
+            cost=cost,
+        )
     if activity.state is ActivityState.BYPASSED:
-        return problem("bypassed_sglang" if server == SGLANG else "bypassed", reason=reason)
+        return problem(
+            "bypassed_sglang" if server == SGLANG else "bypassed", reason=reason
+        )
     if activity.state is None:
         return hint("unknown_vllm" if server == VLLM else "unknown", reason=reason)
     if activity.state in (ActivityState.IDLE, ActivityState.WARMING_UP):
@@ -202,14 +273,20 @@ def _of_activity(case: Case, activity: Activity) -> list[Finding]:
 
 
 def _of_acceptance(
-    quality: Quality, measures: Measures, thresholds: Thresholds, payoff: Payoff, advice: Advice
+    quality: Quality,
+    measures: Measures,
+    thresholds: Thresholds,
+    payoff: Payoff,
+    advice: Advice,
 ) -> list[Finding]:
     findings: list[Finding] = []
     pays = payoff.verdict in (PayoffVerdict.MARGINAL, PayoffVerdict.BENEFICIAL)
     report = hint if pays else problem
     # Advice on K rests on more than the decline over positions.
     advised = advice.action is not Action.INSUFFICIENT_DATA
-    met = {c.measure for c in quality.criteria if c.level is QualityLevel.POOR and c.met}
+    met = {
+        c.measure for c in quality.criteria if c.level is QualityLevel.POOR and c.met
+    }
     positions = measures.position_acceptance_ratio
     if "position_0_acceptance_ratio" in met:
         findings += report("first_position", rejected=1 - positions[0])
@@ -226,9 +303,14 @@ def _of_acceptance(
             length=measures.mean_acceptance_length_at[worthwhile - 1],
             present=measures.mean_acceptance_length_at[-1],
         )
-    elif met & {"mean_acceptance_length", "acceptance_ratio"} and not findings and payoff.speedup is None:
+    elif (
+        met & {"mean_acceptance_length", "acceptance_ratio"}
+        and not findings
+        and payoff.speedup is None
+    ):
         findings += problem("poor", reasons=", ".join(quality.reasons))
-    ratio, covered = measures.acceptance_ratio, measures.coverage_ratio
+    ratio = measures.acceptance_ratio
+    covered = measures.coverage_ratio
     if ratio is not None and ratio > thresholds.abnormal_acceptance_ratio:
         findings += hint("abnormal", measures=measures)
     if measures.drafts_vary:

@@ -1,7 +1,8 @@
 """Advice hysteresis: when the advised K changes.
 
-While the first window fills, a sample in which another K beats the advised one replaces it at once. After
-that, only a real change of acceptance or load may change it, not noise:
+While the first window fills, a sample in which another K beats the advised one replaces
+it at once. After that, only a real change of acceptance or load may change it, not
+noise:
 
 * A window in which another K is better makes a change pending.
 * The drafts from then on are a new sample, independent of the one that raised the question. It grows until it
@@ -9,8 +10,9 @@ that, only a real change of acceptance or load may change it, not noise:
 * A window that contradicts the advised K replaces it at once: a loss at `BEYOND_DOUBT` standard deviations
   although it drafts, or the verdict `beneficial` although it does not.
 
-While it is not known whether speculation pays, no larger K is advised, K=0 only if a loss is likely, and both
-stay: a larger K until a loss is likely, K=0 until a gain is certain. So noise at one end changes nothing.
+While it is not known whether speculation pays, no larger K is advised, K=0 only if a
+loss is likely, and both stay: a larger K until a loss is likely, K=0 until a gain is
+certain. So noise at one end changes nothing.
 
 A large change is confirmed within one window. A small one takes longer.
 """
@@ -26,11 +28,17 @@ from ..engines.reading import Counters
 from ..measures.measures import survival
 from .payoff import Payoff, PayoffVerdict
 
-#: Standard deviations (90 %) that a first advice needs over the present K; below, nothing is pending.
+#: Standard deviations (90 %) that a first advice needs over the present K; below,
+#: nothing is pending.
 LIKELY = 1.28
-CERTAIN = 4.0  # standard deviations that a change needs; windows are tested every few minutes, for months
-BEYOND_DOUBT = 5.0  # standard deviations at which a single window overrules the advised K
-_SHORTER = 0.25  # a smaller K saves work as well, so from two tokens fewer on a part of the gain suffices
+#: Standard deviations that a change needs; windows are tested every few minutes, for
+#: months.
+CERTAIN = 4.0
+#: Standard deviations at which a single window overrules the advised K.
+BEYOND_DOUBT = 5.0
+#: A smaller K saves work as well, so from two tokens fewer on a part of the gain
+#: suffices.
+_SHORTER = 0.25
 _FARTHER = 3.0  # a K beyond the present one is extrapolated, so it must gain more
 
 
@@ -63,29 +71,45 @@ class Evidence(Struct, frozen=True):
     survival: tuple[float, ...]
     drafts: float  # drafts in the window
     counters: Counters  # cumulative counters at its end
-    cost: Callable[[int], float]  # from a K to the time of its step, in plain steps, at the present load
-    settled: bool  # whether the window is full; until then a single sample may replace the advised K
-    varying: bool  # whether drafts are shorter than K, so that other K cannot be compared
+    #: From a K to the time of its step, in plain steps, at the present load.
+    cost: Callable[[int], float]
+    #: Whether the window is full; until then a single sample may replace the advised K.
+    settled: bool
+    #: Whether drafts are shorter than K, so that other K cannot be compared.
+    varying: bool
     only_smaller: bool  # whether the cost of a larger K is not known
     payoff: Payoff  # whether speculation pays, by the same window
-    thresholds: Thresholds  # for the minimum gain and the usual acceptance length of the method
+    #: For the minimum gain and the usual acceptance length of the method.
+    thresholds: Thresholds
 
     def in_window(self, sureness: float) -> Choice:
         """Return the speedup of every K, from the window."""
         return self._choose(self.survival, self.drafts, sureness)
 
     def since(self, pending: PendingChange, sureness: float) -> Choice | None:
-        """Return the speedup of every K, from the drafts since `pending`; ``None`` while they are too few."""
+        """Return the speedup of every K, from the drafts since `pending`; ``None``
+        while they are too few.
+        """
         drafts = (self.counters.drafts or 0.0) - pending.drafts
         now = self.counters.accepted_tokens_per_position
-        if drafts < self.thresholds.advice_minimum_drafts or len(now) != len(pending.accepted):
+        if drafts < self.thresholds.advice_minimum_drafts or len(now) != len(
+            pending.accepted
+        ):
             return None
-        accepted = tuple(max(0.0, a - b) for a, b in zip(now, pending.accepted, strict=True))
+        accepted = tuple(
+            max(0.0, a - b) for a, b in zip(now, pending.accepted, strict=True)
+        )
         return self._choose(survival(accepted, drafts), drafts, sureness)
 
-    def _choose(self, survival: tuple[float, ...], drafts: float, sureness: float) -> Choice:
+    def _choose(
+        self, survival: tuple[float, ...], drafts: float, sureness: float
+    ) -> Choice:
         return choose(
-            survival, drafts, self.cost, len(survival) if self.varying or self.only_smaller else 0, sureness
+            survival,
+            drafts,
+            self.cost,
+            len(survival) if self.varying or self.only_smaller else 0,
+            sureness,
         )
 
 
@@ -94,38 +118,47 @@ def apply_hysteresis(
 ) -> HysteresisState:
     """Return the advised K after another sample.
 
-    `state` is that after the previous sample with the same K, ``None`` for the first since the last counter
-    reset; a change must have been pending for `hold` seconds before it is made.
+    `state` is that after the previous sample with the same K, ``None`` for the first
+    since the last counter reset; a change must have been pending for `hold` seconds
+    before it is made.
     """
     present = AdvisedK(len(evidence.survival))
     held = state.advised if state else present
     counters = evidence.counters
     choice = evidence.in_window(LIKELY)
     if state is not None and _overruled(evidence, choice, held):
-        state, held = None, present
+        state = None
+        held = present
     if state is None or not evidence.settled:
         return HysteresisState(_wanted(evidence, choice, held))
     pending = state.pending
     if pending is None:
         if _wanted(evidence, choice, held) == held:
             return HysteresisState(held)
-        begun = PendingChange(time, counters.drafts or 0.0, counters.accepted_tokens_per_position)
+        begun = PendingChange(
+            time, counters.drafts or 0.0, counters.accepted_tokens_per_position
+        )
         return HysteresisState(held, begun)
     if (counters.drafts or 0.0) < pending.drafts:
         return replace(state, pending=None)
-    likely, certain = evidence.since(pending, LIKELY), evidence.since(pending, CERTAIN)
+    likely = evidence.since(pending, LIKELY)
+    certain = evidence.since(pending, CERTAIN)
     if likely is None or certain is None:
         return state
     if _wanted(evidence, likely, held) == held:
         return replace(state, pending=None)
     wanted = _wanted(evidence, certain, held)
-    return HysteresisState(wanted) if wanted != held and time - pending.time >= hold else state
+    if wanted != held and time - pending.time >= hold:
+        return HysteresisState(wanted)
+    return state
 
 
 def _overruled(evidence: Evidence, likely: Choice, held: AdvisedK) -> bool:
-    """Return whether the window shows beyond doubt that the advised K loses, or that drafting is worthwhile.
+    """Return whether the window shows beyond doubt that the advised K loses, or that
+    drafting is worthwhile.
 
-    The payoff verdict rests on the same window, and advice must not contradict it for long.
+    The payoff verdict rests on the same window, and advice must not contradict it for
+    long.
     """
     if held.k == 0:
         return evidence.payoff.verdict is PayoffVerdict.BENEFICIAL
@@ -143,17 +176,21 @@ def _wanted(evidence: Evidence, choice: Choice, held: AdvisedK) -> AdvisedK:
     The present K comes instead of a `held` one that the payoff contradicts.
     """
     wanted: tuple[int, ...]
-    loses, undecided = evidence.payoff.side is PayoffVerdict.HARMFUL, evidence.payoff.undecided
+    loses = evidence.payoff.side is PayoffVerdict.HARMFUL
+    undecided = evidence.payoff.undecided
     no_gain = held.k > choice.drafted and (evidence.only_smaller or loses)
     no_loss = held.k == 0 and not (loses or undecided)
     if no_gain or no_loss:
         held = AdvisedK(choice.drafted)
     if evidence.varying:
-        # Other K cannot be compared, but K = 0 needs no data. A K that was advised before drafts varied
-        # stays advised.
+        # Other K cannot be compared, but K = 0 needs no data. A K that was advised
+        # before drafts varied stays advised.
         wanted = (0,) if held.k else (0, choice.drafted)
     else:
-        wanted = (choice.best.num_speculative_tokens, choice.best_drafting.num_speculative_tokens)
+        wanted = (
+            choice.best.num_speculative_tokens,
+            choice.best_drafting.num_speculative_tokens,
+        )
     k = next((k for k in wanted if _beats(evidence, choice, k, held.k)), held.k)
     return AdvisedK(k, not evidence.varying and _misfit(choice, k, held, evidence))
 
@@ -161,31 +198,48 @@ def _wanted(evidence: Evidence, choice: Choice, held: AdvisedK) -> AdvisedK:
 def _beats(evidence: Evidence, choice: Choice, k: int, held: int) -> bool:
     if k == held or ((k > choice.drafted or held == 0) and evidence.payoff.undecided):
         return False
-    this, that, gain = choice.option(k), choice.option(held), evidence.thresholds.advice_minimum_gain
+    this = choice.option(k)
+    that = choice.option(held)
+    gain = evidence.thresholds.advice_minimum_gain
     smaller = choice.options[1 : choice.drafted]
     if k == 0:
-        # A smaller K is worth a trial if it may gain as much as one that was never drafted must.
-        harmful, best = evidence.thresholds.harmful_speedup, choice.best_drafting
+        # A smaller K is worth a trial if it may gain as much as one that was never
+        # drafted must.
+        harmful = evidence.thresholds.harmful_speedup
+        best = choice.best_drafting
         loses = best.speedup_high - (best.speedup_most - best.speedup) < harmful
         return (
             loses
             and evidence.payoff.side is PayoffVerdict.HARMFUL
-            and all(option.speedup_most < (1 + _FARTHER * gain) * harmful for option in smaller)
+            and all(
+                option.speedup_most < (1 + _FARTHER * gain) * harmful
+                for option in smaller
+            )
         )
-    if this.extrapolated and any(option.speedup_most > this.speedup for option in smaller):
+    if this.extrapolated and any(
+        option.speedup_most > this.speedup for option in smaller
+    ):
         return False
-    part = _FARTHER if this.extrapolated else _SHORTER if held - k > 1 else 1.0
+    if this.extrapolated:
+        part = _FARTHER
+    elif held - k > 1:
+        part = _SHORTER
+    else:
+        part = 1.0
     rival = that.speedup if k < held else that.speedup_most
     return this.speedup >= (1 + gain * part) * rival and choice.surely_better(k, held)
 
 
 def _misfit(choice: Choice, k: int, held: AdvisedK, evidence: Evidence) -> bool:
-    """Return whether the method stays below its usual length and gains little even at its best K."""
+    """Return whether the method stays below its usual length and gains little even at
+    its best K.
+    """
     usual = evidence.thresholds.usual_mean_acceptance_length
     # A draft of one token emits two at most, whatever the method.
     if usual <= 1 or k == 0 or choice.drafted < 2:
         return False
-    option, beneficial = choice.option(k), evidence.thresholds.beneficial_speedup
+    option = choice.option(k)
+    beneficial = evidence.thresholds.beneficial_speedup
     longest = choice.option(choice.drafted)
     if held.switch:
         return not (option.speedup_low > beneficial or longest.length_low > usual)

@@ -1,10 +1,10 @@
 """Payoff: is speculation worth it right now?
 
-The speedup of all generated tokens decides: harmful below 1.0, marginal up to 1.2, beneficial above. A
-speedup measured against a baseline at the same load takes precedence over an estimate by the cost profile,
-and none decides while its interval includes 1.
-The estimate is of tokens from drafts, so it is weighted with the share of tokens that come from drafts
-(coverage).
+The speedup of all generated tokens decides: harmful below 1.0, marginal up to 1.2,
+beneficial above. A speedup measured against a baseline at the same load takes
+precedence over an estimate by the cost profile, and none decides while its interval
+includes 1. The estimate is of tokens from drafts, so it is weighted with the share of
+tokens that come from drafts (coverage).
 """
 
 import math
@@ -20,8 +20,10 @@ from ..economics.speedup import MIN_COVERED
 from ..economics.statistics import Z, times
 from ..measures.measures import Measures
 
-LEAN = 0.1  # least distance of a probability from one half with which a verdict leans to a side
-#: Standard errors between the lengths of two windows that no sample explains: they are compared at each poll.
+#: Least distance of a probability from one half with which a verdict leans to a side.
+LEAN = 0.1
+#: Standard errors between the lengths of two windows that no sample explains: they are
+#: compared at each poll.
 APART = 4.0
 #: Share of the other side of an interval below which its end counts as cut off.
 _CUT_OFF = 0.1
@@ -42,15 +44,17 @@ class Payoff(Struct, frozen=True):
     """Whether speculation pays.
 
     Attributes:
-        verdict: `unknown` if the interval includes 1; ``None`` unless the engine is active and a speedup can
-            be computed.
-        speedup: the speedup that decided: of all tokens, with and without drafts; ``None`` if `unknown`.
+        verdict: `unknown` if the interval includes 1; ``None`` unless the engine is
+            active and a speedup can be computed.
+        speedup: the speedup that decided: of all tokens, with and without drafts;
+            ``None`` if `unknown`.
         speedup_low: lower end of its interval, also if `unknown`.
         speedup_high: upper end of its interval, also if `unknown`.
         basis: where the speedup comes from.
-        loss_probability: the probability that the speedup is below 1, by its interval, 0 to 1.
-        likely: which way an `unknown` verdict leans, `harmful` or `beneficial`; ``None`` for other verdicts
-            and where it leans to neither side.
+        loss_probability: the probability that the speedup is below 1, by its interval,
+            0 to 1.
+        likely: which way an `unknown` verdict leans, `harmful` or `beneficial`;
+            ``None`` for other verdicts and where it leans to neither side.
         reasons: how the speedup was found, in words.
     """
 
@@ -65,8 +69,13 @@ class Payoff(Struct, frozen=True):
 
     @property
     def side(self) -> PayoffVerdict | None:
-        """Which way it leans: `harmful` or `beneficial`; ``None`` to neither side, or without a verdict."""
-        return None if self.loss_probability is None else leans(self.loss_probability)
+        """Which way it leans:
+
+        `harmful` or `beneficial`; ``None`` to neither side, or without a verdict.
+        """
+        if self.loss_probability is None:
+            return None
+        return leans(self.loss_probability)
 
     @property
     def harmful(self) -> bool:
@@ -80,9 +89,13 @@ class Payoff(Struct, frozen=True):
 
 
 def judge_payoff(
-    measures: Measures, profile: CostProfile, thresholds: Thresholds, unmeasured: str = ""
+    measures: Measures,
+    profile: CostProfile,
+    thresholds: Thresholds,
+    unmeasured: str = "",
 ) -> Payoff:
-    """Judge whether speculation pays in a window; `unmeasured` is why a baseline gives no speedup.
+    """Judge whether speculation pays in a window; `unmeasured` is why a baseline gives
+    no speedup.
 
     A measured speedup decides, else the estimate.
     """
@@ -96,16 +109,21 @@ def judge_payoff(
     if profile.contradiction:
         reasons.append(profile.contradiction)
     whole = measures.estimate.of_all(measures.coverage_ratio)
-    return _judged(*whole, measures.estimate.basis or Basis.MODELLED, reasons, thresholds)
+    return _judged(
+        *whole, measures.estimate.basis or Basis.MODELLED, reasons, thresholds
+    )
 
 
 def _by_measurement(
     measures: Measures, speedup: float, profile: CostProfile, thresholds: Thresholds
 ) -> Payoff:
-    measured, estimated = measures.measured, measures.estimate.speedup
+    measured = measures.measured
+    estimated = measures.estimate.speedup
     text = (
-        f"measured {speedup:.2f} times as fast per output token as the baseline at the same "
-        f"load ({times(measured.speedup_low or 0.0)} to {times(measured.speedup_high or 0.0)}, "
+        f"measured {speedup:.2f} times as fast per output token as the baseline at "
+        "the same "
+        f"load ({times(measured.speedup_low or 0.0)} to "
+        f"{times(measured.speedup_high or 0.0)}, "
         f"{measured.requests:,.0f} requests)"
     )
     reasons = [text]
@@ -113,17 +131,25 @@ def _by_measurement(
         reasons += _of_estimate(measures, profile)
         if contradicted(measures, thresholds):
             none = correction(measures) is None
-            advice = "there is no advice on K" if none else "advice on K is corrected by it"
+            if none:
+                advice = "there is no advice on K"
+            else:
+                advice = "advice on K is corrected by it"
             reasons.append(
-                f"the cost profile {profile.name} does not fit this deployment: what is measured counts, and "
+                f"the cost profile {profile.name} does not fit this deployment: what "
+                "is measured counts, and "
                 f"{advice}"
             )
-    low, high = measured.speedup_low, measured.speedup_high
-    return _judged(speedup, low or speedup, high or speedup, Basis.MEASURED, reasons, thresholds)
+    low = measured.speedup_low
+    high = measured.speedup_high
+    return _judged(
+        speedup, low or speedup, high or speedup, Basis.MEASURED, reasons, thresholds
+    )
 
 
 def contradicted(measures: Measures, thresholds: Thresholds) -> bool:
-    """Return whether the measured speedup contradicts the estimate: in size, or as a loss or gain.
+    """Return whether the measured speedup contradicts the estimate: in size, or as a
+    loss or gain.
 
     It does not if its interval includes the estimate.
     """
@@ -137,19 +163,24 @@ def contradicted(measures: Measures, thresholds: Thresholds) -> bool:
 
 def _beside_estimate(measures: Measures) -> tuple[float, float, float]:
     """Return the interval of the measured speedup, and the estimate of all tokens."""
-    low, high = measures.measured.speedup_low or 0.0, measures.measured.speedup_high or math.inf
+    low = measures.measured.speedup_low or 0.0
+    high = measures.measured.speedup_high or math.inf
     return low, high, measures.estimate.of_all(measures.coverage_ratio)[0]
 
 
 def correction(measures: Measures) -> float | None:
-    """Return the factor on a step's extra cost that explains the measured speedup; ``None`` if none does.
+    """Return the factor on a step's extra cost that explains the measured speedup;
+    ``None`` if none does.
 
-    The measured speedup is of all tokens, the cost of a step of those from drafts. These may be too few, or
-    cost nothing by the estimate or by the measurement, or the interval is too wide: it includes 1 and the
-    estimate.
+    The measured speedup is of all tokens, the cost of a step of those from drafts.
+    These may be too few, or cost nothing by the estimate or by the measurement, or the
+    interval is too wide: it includes 1 and the estimate.
     """
-    estimate, speedup, length = measures.estimate, measures.measured.speedup, measures.mean_acceptance_length
-    cost, covered = estimate.step_cost or 1.0, measures.coverage_ratio
+    estimate = measures.estimate
+    speedup = measures.measured.speedup
+    length = measures.mean_acceptance_length
+    cost = estimate.step_cost or 1.0
+    covered = measures.coverage_ratio
     covered = 1.0 if covered is None else covered
     if not speedup or not length or cost <= 1 or covered < MIN_COVERED:
         return None
@@ -158,35 +189,78 @@ def correction(measures: Measures) -> float | None:
     extra = 1 / speedup - covered / length - (1 - covered)
     if extra <= 0 or (low <= 1 <= high and low <= whole <= high):
         return None
-    return extra / (covered * (cost - 1) / length + (1 - covered) * (estimate.undrafted_cost - 1))
+    return extra / (
+        covered * (cost - 1) / length + (1 - covered) * (estimate.undrafted_cost - 1)
+    )
 
 
 def _judged(
-    speedup: float, low: float, high: float, basis: Basis, reasons: list[str], thresholds: Thresholds
+    speedup: float,
+    low: float,
+    high: float,
+    basis: Basis,
+    reasons: list[str],
+    thresholds: Thresholds,
 ) -> Payoff:
-    """Return the payoff of a speedup of all output; an interval that includes 1 decides nothing."""
+    """Return the payoff of a speedup of all output; an interval that includes 1 decides
+    nothing.
+    """
     loss = loss_probability(speedup, low, high)
     if low <= 1 + _ROUNDING and high >= 1 - _ROUNDING:
         reasons.append(
-            "the interval includes 1, so it is not known whether speculation pays (it loses with a "
+            "the interval includes 1, so it is not known whether speculation pays "
+            "(it loses with a "
             f"probability of {loss:.0%})"
         )
-        return Payoff(PayoffVerdict.UNKNOWN, None, low, high, basis, loss, leans(loss), tuple(reasons))
-    return Payoff(_verdict(speedup, thresholds), speedup, low, high, basis, loss, None, tuple(reasons))
+        return Payoff(
+            PayoffVerdict.UNKNOWN,
+            None,
+            low,
+            high,
+            basis,
+            loss,
+            leans(loss),
+            tuple(reasons),
+        )
+    return Payoff(
+        _verdict(speedup, thresholds),
+        speedup,
+        low,
+        high,
+        basis,
+        loss,
+        None,
+        tuple(reasons),
+    )
 
 
-def contradicts(newest: Measures, judged: Measures, profile: CostProfile, thresholds: Thresholds) -> bool:
-    """Return whether a shorter window shows another side than the judged one, beyond the intervals of both.
+def contradicts(
+    newest: Measures, judged: Measures, profile: CostProfile, thresholds: Thresholds
+) -> bool:
+    """Return whether a shorter window shows another side than the judged one, beyond
+    the intervals of both.
 
-    By the same basis, it leans to a loss or a gain and the judged one does not, and their lengths are further
-    apart than any sample explains. A burst of load alone is left to the judged window.
+    By the same basis, it leans to a loss or a gain and the judged one does not, and
+    their lengths are further apart than any sample explains. A burst of load alone is
+    left to the judged window.
     """
-    one, other = newest.mean_acceptance_length, judged.mean_acceptance_length
-    error = math.hypot(newest.mean_acceptance_length_error, judged.mean_acceptance_length_error)
+    one = newest.mean_acceptance_length
+    other = judged.mean_acceptance_length
+    error = math.hypot(
+        newest.mean_acceptance_length_error, judged.mean_acceptance_length_error
+    )
     few = (newest.drafts or 0.0) < thresholds.minimum_drafts
-    if few or one is None or other is None or not error or abs(one - other) < APART * error:
+    if (
+        few
+        or one is None
+        or other is None
+        or not error
+        or abs(one - other) < APART * error
+    ):
         return False
-    now, before = (judge_payoff(window, profile, thresholds) for window in (newest, judged))
+    now, before = (
+        judge_payoff(window, profile, thresholds) for window in (newest, judged)
+    )
     if now.loss_probability is None or before.loss_probability is None:
         return False
     same_basis = (now.basis is Basis.MEASURED) is (before.basis is Basis.MEASURED)
@@ -194,18 +268,24 @@ def contradicts(newest: Measures, judged: Measures, profile: CostProfile, thresh
 
 
 def leans(loss: float) -> PayoffVerdict | None:
-    """Return which way an unknown verdict leans, by the probability of a loss; ``None`` to neither side."""
+    """Return which way an unknown verdict leans, by the probability of a loss; ``None``
+    to neither side.
+    """
     if abs(loss - 0.5) < LEAN:
         return None
-    return PayoffVerdict.HARMFUL if loss > 0.5 else PayoffVerdict.BENEFICIAL
+    if loss > 0.5:
+        return PayoffVerdict.HARMFUL
+    return PayoffVerdict.BENEFICIAL
 
 
 def loss_probability(speedup: float, low: float, high: float) -> float:
-    """Return the probability that the speedup is below 1, of a log-normal distribution with this interval.
+    """Return the probability that the speedup is below 1, of a log-normal distribution
+    with this interval.
 
-    The deviation is that of the side on which 1 lies; of the other one where this end is cut off, as for a
-    step that cannot be cheaper than a plain one. An interval that begins at 0 gives one half. Beyond an end
-    is at most half of what the interval leaves out.
+    The deviation is that of the side on which 1 lies; of the other one where this end
+    is cut off, as for a step that cannot be cheaper than a plain one. An interval that
+    begins at 0 gives one half. Beyond an end is at most half of what the interval
+    leaves out.
     """
     sides = (math.log(speedup / low) if low > 0 else math.inf, math.log(high / speedup))
     reach = sides[0] if speedup > 1 else sides[1]
@@ -218,28 +298,46 @@ def loss_probability(speedup: float, low: float, high: float) -> float:
 
 
 def _of_estimate(measures: Measures, profile: CostProfile) -> list[str]:
-    estimate, covered = measures.estimate, measures.coverage_ratio
+    estimate = measures.estimate
+    covered = measures.coverage_ratio
     text = (
         f"{estimate.basis} {estimate.speedup:.2f} times as fast "
-        f"({times(estimate.speedup_low or 0.0)} to {times(estimate.speedup_high or 0.0)}): "
+        f"({times(estimate.speedup_low or 0.0)} to "
+        f"{times(estimate.speedup_high or 0.0)}): "
         f"{measures.mean_acceptance_length:.2f} tokens a draft for the time of "
-        f"{estimate.step_cost:.2f} plain steps, at {estimate.batch_size:.1f} requests a batch and "
-        f"{profile.context_tokens:,.0f} tokens of context, by the cost profile {profile.name}"
+        f"{estimate.step_cost:.2f} plain steps, at {estimate.batch_size:.1f} "
+        "requests a batch and "
+        f"{profile.context_tokens:,.0f} tokens of context, by the cost profile "
+        f"{profile.name}"
     )
     if covered is not None and estimate.speedup is not None:
-        from_drafts, of_all_tokens = f"{estimate.speedup:.2f}", f"{estimate.of_all(covered)[0]:.2f}"
+        from_drafts = f"{estimate.speedup:.2f}"
+        of_all_tokens = f"{estimate.of_all(covered)[0]:.2f}"
         if from_drafts != of_all_tokens:
             text += (
-                f"; {covered:.0%} of the tokens came out of drafts, so over all tokens {of_all_tokens} times"
+                f"; {covered:.0%} of the tokens came out of drafts, so over all tokens "
+                f"{of_all_tokens} times"
             )
             if estimate.undrafted_cost > 1:
-                text += f": a step without drafts takes the time of {estimate.undrafted_cost:.2f} plain ones"
+                text += (
+                    ": a step without drafts takes the time of "
+                    f"{estimate.undrafted_cost:.2f} plain ones"
+                )
     reasons = [text]
-    if profile.basis is Basis.CALIBRATED and estimate.basis is Basis.MODELLED and profile.batches:
-        least, most = profile.contexts or (profile.context_tokens, profile.context_tokens)
+    if (
+        profile.basis is Basis.CALIBRATED
+        and estimate.basis is Basis.MODELLED
+        and profile.batches
+    ):
+        least, most = profile.contexts or (
+            profile.context_tokens,
+            profile.context_tokens,
+        )
         reasons.append(
-            f"calibrated with {profile.batches[0]:g} to {profile.batches[1]:g} requests a batch and "
-            f"{least:,.0f} to {most:,.0f} tokens of context: beyond that it is extrapolated"
+            f"calibrated with {profile.batches[0]:g} to {profile.batches[1]:g} "
+            "requests a batch and "
+            f"{least:,.0f} to {most:,.0f} tokens of context: beyond that it is "
+            "extrapolated"
         )
     return reasons
 
@@ -253,7 +351,10 @@ def how_to_know(basis: Basis, profile: CostProfile) -> str:
     option = f"give {profile.lacking}, " if profile.lacking else ""
     if profile.contradiction and profile.basis is Basis.MODELLED:
         option = "check --cost.hardware and --cost.model, "
-    return f"{option}run history on the Prometheus that scrapes vLLM, calibrate, or record a baseline"
+    return (
+        f"{option}run history on the Prometheus that scrapes vLLM, calibrate, or "
+        "record a baseline"
+    )
 
 
 def _verdict(speedup: float, thresholds: Thresholds) -> PayoffVerdict:
@@ -271,17 +372,24 @@ def why_unknown(measures: Measures) -> str:
         return "the mean acceptance length is not known"
     if not measures.mean_draft_length:
         return "the mean draft length is not known"
-    return "the number of running requests is missing, so the cost of a step is not known"
+    return (
+        "the number of running requests is missing, so the cost of a step is not known"
+    )
 
 
-RAISE_K, LOWER_K, DISABLE, MEASURE, NOTHING = "raise_k", "lower_k", "disable", "measure", ""
+RAISE_K = "raise_k"
+LOWER_K = "lower_k"
+DISABLE = "disable"
+MEASURE = "measure"
+NOTHING = ""
 
 
 class Rule(Struct, frozen=True):
     """One rule, applied.
 
     Attributes:
-        name: which rule. says: `raise_k`, `lower_k`, `disable`, `measure` (under real load first), or empty
+        name: which rule. says: `raise_k`, `lower_k`, `disable`, `measure` (under real
+            load first), or empty
         if it does not apply. text: with the numbers, in words.
     """
 
@@ -290,8 +398,12 @@ class Rule(Struct, frozen=True):
     text: str
 
 
-def apply_rules(measures: Measures, profile: CostProfile, thresholds: Thresholds) -> tuple[Rule, ...]:
-    """Return the published rules applied to a window, without those on deep positions if drafts vary."""
+def apply_rules(
+    measures: Measures, profile: CostProfile, thresholds: Thresholds
+) -> tuple[Rule, ...]:
+    """Return the published rules applied to a window, without those on deep positions
+    if drafts vary.
+    """
     rules = []
     positions = measures.position_acceptance_ratio
     if positions and not measures.drafts_vary:
@@ -305,11 +417,14 @@ def apply_rules(measures: Measures, profile: CostProfile, thresholds: Thresholds
 
 
 def _last_position(ratio: float, k: int, thresholds: Thresholds) -> Rule:
-    lower, upper = (
-        thresholds.lower_k_last_position_acceptance_ratio,
-        thresholds.raise_k_last_position_acceptance_ratio,
-    )
-    says = RAISE_K if ratio > upper else LOWER_K if ratio < lower else NOTHING
+    lower = thresholds.lower_k_last_position_acceptance_ratio
+    upper = thresholds.raise_k_last_position_acceptance_ratio
+    if ratio > upper:
+        says = RAISE_K
+    elif ratio < lower:
+        says = LOWER_K
+    else:
+        says = NOTHING
     text = (
         f"position {k - 1} is accepted in {ratio:.0%} of drafts "
         f"(raise K above {upper:.0%}, lower it below {lower:.0%})"
@@ -318,12 +433,18 @@ def _last_position(ratio: float, k: int, thresholds: Thresholds) -> Rule:
 
 
 def _marginal_benefit(measures: Measures, profile: CostProfile) -> Rule:
-    """Apply: raise K while acceptance(k) x cost of a verification / cost of a draft token exceeds 1."""
-    k, batch = len(measures.position_acceptance_ratio), measures.estimate.batch_size or 1.0
+    """Apply: raise K while acceptance(k) x cost of a verification / cost of a draft
+    token exceeds 1.
+    """
+    k = len(measures.position_acceptance_ratio)
+    batch = measures.estimate.batch_size or 1.0
     ratio = measures.position_acceptance_ratio[-1]
     cost = max(0.0, profile.step_cost(k, batch) - profile.step_cost(k - 1, batch))
     benefit = ratio / cost if cost > 0 else float("inf")
-    text = f"position {k - 1} gives {ratio:.2f} tokens for the time of {cost:.2f} plain steps"
+    text = (
+        f"position {k - 1} gives {ratio:.2f} tokens for the time of {cost:.2f} plain "
+        "steps"
+    )
     return Rule("marginal_benefit", RAISE_K if benefit > 1 else NOTHING, text)
 
 
@@ -334,8 +455,16 @@ def _length(length: float, thresholds: Thresholds) -> Rule:
 
 
 def _ratio(ratio: float, thresholds: Thresholds) -> Rule:
-    least, near = thresholds.disable_acceptance_ratio, thresholds.break_even_acceptance_ratio
-    says = DISABLE if ratio < least else MEASURE if ratio <= near else NOTHING
-    levels = f"disable below {100 * least:.3g}%, near break-even up to {100 * near:.3g}%"
+    least = thresholds.disable_acceptance_ratio
+    near = thresholds.break_even_acceptance_ratio
+    if ratio < least:
+        says = DISABLE
+    elif ratio <= near:
+        says = MEASURE
+    else:
+        says = NOTHING
+    levels = (
+        f"disable below {100 * least:.3g}%, near break-even up to {100 * near:.3g}%"
+    )
     text = f"acceptance ratio {ratio:.1%} ({levels})"
     return Rule("acceptance_ratio", says, text)

@@ -1,11 +1,12 @@
 """Quality: how good is the acceptance, by the published rubric?
 
-Every level has criteria. The level is `poor` if any poor criterion holds; else `optimal` if all healthy and
-optimal ones hold; else `healthy` if all healthy ones hold; else `fair`.
+Every level has criteria. The level is `poor` if any poor criterion holds; else
+`optimal` if all healthy and optimal ones hold; else `healthy` if all healthy ones hold;
+else `fair`.
 
-A criterion whose measure is understated is not judged, with a note: the decline over positions and the last
-position are understated if drafts are shorter than K, because the ratios divide by all drafts. An understated
-value that passes still counts.
+A criterion whose measure is understated is not judged, with a note: the decline over
+positions and the last position are understated if drafts are shorter than K, because
+the ratios divide by all drafts. An understated value that passes still counts.
 """
 
 import operator
@@ -54,13 +55,20 @@ class Criterion(Struct, frozen=True):
             return f"{words} not judged: {self.note}"
         if self.met:
             return f"{words} {self._shown()} {self.comparison} {self.threshold:g}"
-        return f"{words} {self._shown()}, {self.level} needs {self.comparison} {self.threshold:g}"
+        return (
+            f"{words} {self._shown()}, {self.level} needs {self.comparison} "
+            f"{self.threshold:g}"
+        )
 
     def _shown(self) -> str:
         """Return the value with enough digits to differ from the threshold."""
         value = self.value or 0.0
         compare = _COMPARE[self.comparison]
-        digits = (n for n in range(2, 9) if compare(float(f"{value:.{n}f}"), self.threshold) is self.met)
+        digits = (
+            n
+            for n in range(2, 9)
+            if compare(float(f"{value:.{n}f}"), self.threshold) is self.met
+        )
         return f"{value:.{next(digits, 9)}f}"
 
 
@@ -89,17 +97,27 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 _NEEDED = frozenset({"mean_acceptance_length", "acceptance_ratio"})
 
 
-def judge_quality(measures: Measures, others: Sequence[Measures], thresholds: Thresholds) -> Quality:
-    """Judge the acceptance within a window with enough drafts; the `others` show whether it is steady."""
+def judge_quality(
+    measures: Measures, others: Sequence[Measures], thresholds: Thresholds
+) -> Quality:
+    """Judge the acceptance within a window with enough drafts; the `others` show
+    whether it is steady.
+    """
     criteria = tuple(_criteria(measures, others, thresholds))
 
     if measures.mean_acceptance_length is None and measures.acceptance_ratio is None:
-        return Quality(None, ("neither acceptance length nor ratio is known",), criteria)
+        return Quality(
+            None, ("neither acceptance length nor ratio is known",), criteria
+        )
 
     def holds(level: QualityLevel) -> bool:
-        """Return whether all criteria of a level hold; of the measures, length and ratio must be known."""
+        """Return whether all criteria of a level hold; of the measures, length and
+        ratio must be known.
+        """
         return all(
-            c.met or (c.met is None and c.measure not in _NEEDED) for c in criteria if c.level is level
+            c.met or (c.met is None and c.measure not in _NEEDED)
+            for c in criteria
+            if c.level is level
         )
 
     if any(c.met for c in criteria if c.level is QualityLevel.POOR):
@@ -114,9 +132,13 @@ def judge_quality(measures: Measures, others: Sequence[Measures], thresholds: Th
 
 
 def _reasons(level: QualityLevel, criteria: tuple[Criterion, ...]) -> tuple[str, ...]:
-    """Return the criteria that decided the level; for `fair`, the criteria of `healthy` that fail."""
+    """Return the criteria that decided the level; for `fair`, the criteria of `healthy`
+    that fail.
+    """
     if level is QualityLevel.FAIR:
-        decisive = [c for c in criteria if c.level is QualityLevel.HEALTHY and c.met is not True]
+        decisive = [
+            c for c in criteria if c.level is QualityLevel.HEALTHY and c.met is not True
+        ]
     elif level is QualityLevel.POOR:
         decisive = [c for c in criteria if c.level is level and c.met]
     else:
@@ -124,24 +146,34 @@ def _reasons(level: QualityLevel, criteria: tuple[Criterion, ...]) -> tuple[str,
     return tuple(str(c) for c in decisive)
 
 
-def _criteria(measures: Measures, others: Sequence[Measures], thresholds: Thresholds) -> list[Criterion]:
-    length, ratio = measures.mean_acceptance_length, measures.acceptance_ratio
-    positions, decay = measures.position_acceptance_ratio, measures.position_decay_ratio
+def _criteria(
+    measures: Measures, others: Sequence[Measures], thresholds: Thresholds
+) -> list[Criterion]:
+    length = measures.mean_acceptance_length
+    ratio = measures.acceptance_ratio
+    positions = measures.position_acceptance_ratio
+    decay = measures.position_decay_ratio
     first = positions[0] if positions else None
     last = positions[-1] if positions else None
     deviation = _deviation(measures, others, thresholds)
     k = len(positions)
-    varying = (
-        f"drafts hold {measures.mean_draft_length:.1f} of {k} tokens on average, "
-        "so deep positions are understated"
-        if measures.drafts_vary
-        else ""
-    )
-    poor, healthy, optimal = QualityLevel.POOR, QualityLevel.HEALTHY, QualityLevel.OPTIMAL
+    if measures.drafts_vary:
+        varying = (
+            f"drafts hold {measures.mean_draft_length:.1f} of {k} tokens on average, "
+            "so deep positions are understated"
+        )
+    else:
+        varying = ""
+    poor = QualityLevel.POOR
+    healthy = QualityLevel.HEALTHY
+    optimal = QualityLevel.OPTIMAL
     t = thresholds
-    length_name, ratio_name = "mean_acceptance_length", "acceptance_ratio"
-    first_name, last_name = "position_0_acceptance_ratio", "last_position_acceptance_ratio"
-    decay_name, deviation_name = "position_decay_ratio", "mean_acceptance_length_deviation"
+    length_name = "mean_acceptance_length"
+    ratio_name = "acceptance_ratio"
+    first_name = "position_0_acceptance_ratio"
+    last_name = "last_position_acceptance_ratio"
+    decay_name = "position_decay_ratio"
+    deviation_name = "mean_acceptance_length_deviation"
     # level, measure, value, comparison, threshold, why the value might mislead
     rubric: list[tuple[QualityLevel, str, float | None, str, float, str]] = [
         (poor, length_name, length, "<", t.poor_mean_acceptance_length, ""),
@@ -151,28 +183,53 @@ def _criteria(measures: Measures, others: Sequence[Measures], thresholds: Thresh
         (healthy, length_name, length, ">=", t.healthy_mean_acceptance_length, ""),
         (healthy, ratio_name, ratio, ">=", t.healthy_acceptance_ratio, ""),
         (healthy, first_name, first, ">", t.healthy_position_0_acceptance_ratio, ""),
-        (healthy, last_name, last, ">", t.healthy_last_position_acceptance_ratio, varying),
+        (
+            healthy,
+            last_name,
+            last,
+            ">",
+            t.healthy_last_position_acceptance_ratio,
+            varying,
+        ),
         (optimal, length_name, length, ">", t.optimal_mean_acceptance_length, ""),
         (optimal, ratio_name, ratio, ">", t.optimal_acceptance_ratio, ""),
         (optimal, decay_name, decay, ">=", t.optimal_position_decay_ratio, varying),
-        (optimal, deviation_name, deviation, "<=", t.optimal_mean_acceptance_length_deviation, ""),
+        (
+            optimal,
+            deviation_name,
+            deviation,
+            "<=",
+            t.optimal_mean_acceptance_length_deviation,
+            "",
+        ),
     ]
     return [_apply(*row) for row in rubric]
 
 
 def _apply(
-    level: QualityLevel, measure: str, value: float | None, comparison: str, threshold: float, mistrust: str
+    level: QualityLevel,
+    measure: str,
+    value: float | None,
+    comparison: str,
+    threshold: float,
+    mistrust: str,
 ) -> Criterion:
-    met, note = None, "there is no such value in the window"
+    met = None
+    note = "there is no such value in the window"
     if value is not None:
-        met, note = _COMPARE[comparison](value, threshold), ""
+        met = _COMPARE[comparison](value, threshold)
+        note = ""
         if mistrust and met is (level is QualityLevel.POOR):  # unfavourable
-            met, note = None, mistrust
+            met = None
+            note = mistrust
     return Criterion(level, measure, value, comparison, threshold, met, note)
 
 
-def _deviation(measures: Measures, others: Sequence[Measures], thresholds: Thresholds) -> float | None:
-    """Return the largest difference of the acceptance length between this window and another.
+def _deviation(
+    measures: Measures, others: Sequence[Measures], thresholds: Thresholds
+) -> float | None:
+    """Return the largest difference of the acceptance length between this window and
+    another.
 
     Windows with the same samples, as shortly after the start, are left out.
     """

@@ -1,12 +1,13 @@
-"""History: the counter samples of one engine, and the increases between two of them. Pure.
+"""History: the counter samples of one engine, and the increases between two of them.
+Pure.
 
 Two things end the samples that a window may span:
 
 - a *reset*: the counters started anew, because a counter fell or the creation time that the server prints
   changed (`counters_reset`). What was learned of the engine starts anew with them;
 - an *interruption*: a failed poll, a clock that was set back, or a response without a series that had counted
-  before, so that its increase is unknown. After it, a bucket that fell shows a reset too: a restarted process
-  may exceed its old totals by then.
+  before, so that its increase is unknown. After it, a bucket that fell shows a reset
+  too: a restarted process may exceed its old totals by then.
 
 Times are seconds of a monotonic clock and come with the samples.
 """
@@ -27,7 +28,12 @@ from msgspec.structs import replace
 from ..config.values import format_duration
 from ..economics.baseline_match import BaselineComparison
 from ..economics.statistics import MAX_BLOCKS, Uncertainty, over_time
-from ..economics.step_time import draft_share, mean_context, mean_step_seconds, prompts_per_token
+from ..economics.step_time import (
+    draft_share,
+    mean_context,
+    mean_step_seconds,
+    prompts_per_token,
+)
 from ..engines.reading import Counters, Latencies, Steps
 from ..exposition.histogram import Histogram
 
@@ -39,9 +45,11 @@ class Sample(Struct, frozen=True):
 
     time: float  # in seconds
     counters: Counters  # cumulative counters
-    requests_running: float | None = None  # requests in the batch; ``None`` without that series
-    #: Sum over the drafts since the last reset of the requests that ran with each. The increase divided by
-    #: the increase of `drafts` is the mean batch size of these drafts.
+    #: Requests in the batch; ``None`` without that series.
+    requests_running: float | None = None
+    #: Sum over the drafts since the last reset of the requests that ran with each. The
+    #: increase divided by the increase of `drafts` is the mean batch size of these
+    #: drafts.
     draft_load: float = 0.0
     latencies: Latencies | None = None  # of finished requests, if they are read
     #: Comparison with the baseline at the same load, if there is a baseline.
@@ -59,20 +67,25 @@ class Sample(Struct, frozen=True):
 
 
 def running_between(first: Sample, last: Sample) -> float | None:
-    """Return the mean number of running requests between two samples, at least 1; ``None`` if unknown.
+    """Return the mean number of running requests between two samples, at least 1;
+    ``None`` if unknown.
 
-    Samples with no running request do not count: every draft between them belongs to a request.
+    Samples with no running request do not count: every draft between them belongs to a
+    request.
     """
     ends = [end for end in (first.requests_running, last.requests_running) if end]
     if not ends:
-        return None if first.requests_running is None and last.requests_running is None else 1.0
+        if first.requests_running is None and last.requests_running is None:
+            return None
+        return 1.0
     return max(1.0, sum(ends) / len(ends))
 
 
 class History(Struct, frozen=True):
     """The samples since the last counter reset, oldest first."""
 
-    #: As far back as the longest window needs; empty after a response that lacked a series.
+    #: As far back as the longest window needs; empty after a response that lacked a
+    #: series.
     samples: tuple[Sample, ...] = ()
     resets: int = 0  # number of counter resets seen
     interrupted: bool = False  # whether a poll failed since the newest sample
@@ -80,31 +93,45 @@ class History(Struct, frozen=True):
     @property
     def newest(self) -> Sample | None:
         """The latest sample since the last reset."""
-        return self.samples[-1] if self.samples else None
+        if self.samples:
+            return self.samples[-1]
+        return None
 
     def since(self, time: float) -> tuple[Sample, ...]:
         """Return the samples that are not older than `time`."""
         return self.samples[bisect_left(self.samples, time, key=attrgetter("time")) :]
 
     def batch_sizes(self, since: float) -> tuple[float, float] | None:
-        """Return the minimum and maximum of running requests since a time, without samples that had none."""
+        """Return the minimum and maximum of running requests since a time, without
+        samples that had none.
+        """
         seen = [s.requests_running for s in self.since(since) if s.requests_running]
-        return (min(seen), max(seen)) if seen else None
+        if seen:
+            return (min(seen), max(seen))
+        return None
 
     def interrupt(self) -> History:
-        """Return the history with a gap after the newest sample, which no window may span."""
-        return replace(self, interrupted=True) if self.samples else self
+        """Return the history with a gap after the newest sample, which no window may
+        span.
+        """
+        if self.samples:
+            return replace(self, interrupted=True)
+        return self
 
     def add(self, sample: Sample, keep: float) -> History:
-        """Return the history with `sample` added and samples older than `keep` seconds dropped.
+        """Return the history with `sample` added and samples older than `keep` seconds
+        dropped.
 
-        A sample that is not later than the newest one (the clock was set back) drops the older samples,
-        because no rate can be computed. It is not a reset: no counter fell.
+        A sample that is not later than the newest one (the clock was set back) drops
+        the older samples, because no rate can be computed. It is not a reset: no
+        counter fell.
         """
         previous = self.newest
         if previous is None:
             return replace(self, samples=(sample,), interrupted=False)
-        if counters_reset(previous.counters, sample.counters, interrupted=self.interrupted):
+        if counters_reset(
+            previous.counters, sample.counters, interrupted=self.interrupted
+        ):
             return History(samples=(sample,), resets=self.resets + 1)
         if _lost_series(previous.counters, sample.counters):
             # Otherwise the next response would show the whole counter as an increase.
@@ -115,19 +142,26 @@ class History(Struct, frozen=True):
         return History(samples=(*kept, sample.after(previous)), resets=self.resets)
 
 
-def counters_reset(previous: Counters, current: Counters, *, interrupted: bool = False) -> bool:
+def counters_reset(
+    previous: Counters, current: Counters, *, interrupted: bool = False
+) -> bool:
     """Return whether the counters were reset between two samples of one engine.
 
     `interrupted` is whether a poll failed between them.
     """
-    if None not in (previous.created, current.created) and previous.created != current.created:
+    if (
+        None not in (previous.created, current.created)
+        and previous.created != current.created
+    ):
         return True
     if any(after < before for before, after in _counter_pairs(previous, current)):
         return True
     return interrupted and _buckets_fell(previous, current)
 
 
-def _counter_pairs(previous: Counters, current: Counters) -> Iterator[tuple[float, float]]:
+def _counter_pairs(
+    previous: Counters, current: Counters
+) -> Iterator[tuple[float, float]]:
     """Yield old and new value of the counters that both samples have."""
     for before, after in zip(_totals(previous), _totals(current), strict=True):
         if before is not None and after is not None:
@@ -140,23 +174,35 @@ def _counter_pairs(previous: Counters, current: Counters) -> Iterator[tuple[floa
 
 
 def _lost_series(previous: Counters, current: Counters) -> bool:
-    if previous.accepted_tokens_per_position and not current.accepted_tokens_per_position:
+    if (
+        previous.accepted_tokens_per_position
+        and not current.accepted_tokens_per_position
+    ):
         return True
     return any(
-        before and not after for before, after in zip(_totals(previous), _totals(current), strict=True)
+        before and not after
+        for before, after in zip(_totals(previous), _totals(current), strict=True)
     )
 
 
 def _buckets_fell(previous: Counters, current: Counters) -> bool:
-    """Return whether a bucket of drafts by accepted tokens fell below half of its value.
+    """Return whether a bucket of drafts by accepted tokens fell below half of its
+    value.
 
-    This detects a new process even if every counter exceeds its old value. A response whose counters were
-    read at slightly different times lowers a bucket by a few drafts, never by half.
+    This detects a new process even if every counter exceeds its old value. A response
+    whose counters were read at slightly different times lowers a bucket by a few
+    drafts, never by half.
     """
     if previous.drafts is None or current.drafts is None:
         return False
-    pairs = zip(previous.accepted_tokens_per_position, current.accepted_tokens_per_position, strict=False)
-    return any(current.drafts - now < (previous.drafts - before) / 2 for before, now in pairs)
+    pairs = zip(
+        previous.accepted_tokens_per_position,
+        current.accepted_tokens_per_position,
+        strict=False,
+    )
+    return any(
+        current.drafts - now < (previous.drafts - before) / 2 for before, now in pairs
+    )
 
 
 class Latency(Struct, frozen=True):
@@ -167,9 +213,11 @@ class Latency(Struct, frozen=True):
         requests: number of finished requests.
         mean_seconds: exact mean.
         deviation_seconds: standard deviation, estimated from the buckets.
-        error_seconds: standard error of the mean, from blocks of time; ``None`` in snapshots without it.
+        error_seconds: standard error of the mean, from blocks of time; ``None`` in
+            snapshots without it.
         error_freedom: degrees of freedom of that error, at least 1.
-        p50_seconds: median, interpolated within its bucket; ``None`` in the first bucket.
+        p50_seconds: median, interpolated within its bucket; ``None`` in the first
+            bucket.
         p95_seconds: 95th percentile, likewise.
         p99_seconds: 99th percentile, likewise.
     """
@@ -188,7 +236,8 @@ class Latency(Struct, frozen=True):
 def summarise(
     before: Latencies | None, after: Latencies | None, between: Sequence[Sample] = ()
 ) -> tuple[Latency, ...]:
-    """Return the latencies of requests that finished between two samples; empty if unknown.
+    """Return the latencies of requests that finished between two samples; empty if
+    unknown.
 
     The samples `between` them divide the time into blocks.
     """
@@ -200,10 +249,15 @@ def summarise(
     for name in Latencies.__struct_fields__:
         earlier: Histogram | None = getattr(before, name)
         later: Histogram | None = getattr(after, name)
-        increase = later.since(earlier) if later is not None and earlier is not None else None
+        if later is not None and earlier is not None:
+            increase = later.since(earlier)
+        else:
+            increase = None
         if increase is None or increase.mean is None:
             continue
-        known = _uncertainty(increase, [getattr(one.latencies, name, None) for one in between], load)
+        known = _uncertainty(
+            increase, [getattr(one.latencies, name, None) for one in between], load
+        )
         latencies.append(
             Latency(
                 name=name,
@@ -220,16 +274,25 @@ def summarise(
     return tuple(latencies)
 
 
-def _uncertainty(increase: Histogram, totals: Sequence[Histogram | None], load: float) -> Uncertainty:
-    """Return how well the mean of an increase is known, from the totals between which blocks of time lie."""
+def _uncertainty(
+    increase: Histogram, totals: Sequence[Histogram | None], load: float
+) -> Uncertainty:
+    """Return how well the mean of an increase is known, from the totals between which
+    blocks of time lie.
+    """
     known = [one for one in totals if one is not None]
-    blocks = [(last.sum - first.sum, last.count - first.count) for first, last in pairwise(known)]
+    blocks = [
+        (last.sum - first.sum, last.count - first.count)
+        for first, last in pairwise(known)
+    ]
     return over_time(blocks, increase.count, load, increase.spread)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Window:
-    """A time range that ends at the newest sample, in seconds; `name` is its label (``30s``, ``5m``)."""
+    """A time range that ends at the newest sample, in seconds; `name` is its label
+    (``30s``, ``5m``).
+    """
 
     seconds: float
 
@@ -242,10 +305,11 @@ class Window:
 class Delta(Struct, frozen=True):
     """The increase of one engine's counters over `span` seconds without a reset.
 
-    ``None`` means a series that the engine does not have. `batch_size` is the mean over the drafts of the
-    requests in the batch, `context_tokens` the mean of a request, `prompts_per_token` prompt tokens for each
-    generated one; `matches` are the comparisons with the baseline at the ends of the blocks of time.
-    `draft_share` is drafting time over verification time.
+    ``None`` means a series that the engine does not have. `batch_size` is the mean over
+    the drafts of the requests in the batch, `context_tokens` the mean of a request,
+    `prompts_per_token` prompt tokens for each generated one; `matches` are the
+    comparisons with the baseline at the ends of the blocks of time. `draft_share` is
+    drafting time over verification time.
     """
 
     span: float
@@ -265,7 +329,8 @@ class Delta(Struct, frozen=True):
 
 
 def window_delta(history: History, window: Window, slack: float) -> Delta | None:
-    """Return the increase within `window`, or ``None`` if it contains fewer than two samples.
+    """Return the increase within `window`, or ``None`` if it contains fewer than two
+    samples.
 
     The oldest sample may precede the window by `slack` seconds: half a poll interval.
     """
@@ -276,28 +341,44 @@ def window_delta(history: History, window: Window, slack: float) -> Delta | None
     if len(samples) < 2:
         return None
     blocks = min(MAX_BLOCKS, len(samples) - 1)
-    compared = bool(newest.latencies) or newest.match is not None  # all else has no blocks
-    ends = [samples[round(i * (len(samples) - 1) / blocks)] for i in range(blocks + 1)] if compared else []
+    # all else has no blocks
+    compared = bool(newest.latencies) or newest.match is not None
+    if compared:
+        ends = [
+            samples[round(i * (len(samples) - 1) / blocks)] for i in range(blocks + 1)
+        ]
+    else:
+        ends = []
     return delta(samples[0], newest, ends)
 
 
 def delta(first: Sample, last: Sample, ends: Sequence[Sample] = ()) -> Delta:
-    """Return the increase from `first` to `last`, two samples without a reset between them.
+    """Return the increase from `first` to `last`, two samples without a reset between
+    them.
 
     `ends` are samples from the first to the last, between which blocks of time lie.
 
-    A series that `first` lacks counts from 0 if the engine was still unused, because some servers create a
-    series at its first increase. Otherwise `first` was incomplete, and the increase is unknown.
+    A series that `first` lacks counts from 0 if the engine was still unused, because
+    some servers create a series at its first increase. Otherwise `first` was
+    incomplete, and the increase is unknown.
     """
-    before, after = first.counters, last.counters
+    before = first.counters
+    after = last.counters
     # Present and 0: a sibling series that is missing as well proves nothing.
-    nothing_drafted, nothing_generated = before.drafts == 0, before.generation_tokens == 0
+    nothing_drafted = before.drafts == 0
+    nothing_generated = before.generation_tokens == 0
     return Delta(
         span=last.time - first.time,
         drafts=_increase(before.drafts, after.drafts, from_zero=nothing_generated),
-        draft_tokens=_increase(before.draft_tokens, after.draft_tokens, from_zero=nothing_drafted),
-        accepted_tokens=_increase(before.accepted_tokens, after.accepted_tokens, from_zero=nothing_drafted),
-        accepted_tokens_per_position=_position_increases(before, after, "accepted_tokens_per_position"),
+        draft_tokens=_increase(
+            before.draft_tokens, after.draft_tokens, from_zero=nothing_drafted
+        ),
+        accepted_tokens=_increase(
+            before.accepted_tokens, after.accepted_tokens, from_zero=nothing_drafted
+        ),
+        accepted_tokens_per_position=_position_increases(
+            before, after, "accepted_tokens_per_position"
+        ),
         generation_tokens=_increase(
             before.generation_tokens, after.generation_tokens, from_zero=nothing_drafted
         ),
@@ -308,7 +389,9 @@ def delta(first: Sample, last: Sample, ends: Sequence[Sample] = ()) -> Delta:
         draft_share=draft_share(first.steps, last.steps),
         latencies=summarise(first.latencies, last.latencies, ends),
         matches=tuple(sample.match for sample in ends),
-        drafted_tokens_per_position=_position_increases(before, after, "drafted_tokens_per_position"),
+        drafted_tokens_per_position=_position_increases(
+            before, after, "drafted_tokens_per_position"
+        ),
     )
 
 
@@ -319,15 +402,22 @@ def _batch_size(first: Sample, last: Sample) -> float | None:
     return max(1.0, (last.draft_load - first.draft_load) / drafts)
 
 
-def _increase(before: float | None, after: float | None, *, from_zero: bool) -> float | None:
+def _increase(
+    before: float | None, after: float | None, *, from_zero: bool
+) -> float | None:
     if after is None or (before is None and not from_zero):
         return None
     return after - (before or 0.0)
 
 
-def _position_increases(before: Counters, after: Counters, name: str) -> tuple[float, ...]:
-    """Return the increase per position; a deeper position that appears later starts at 0."""
-    earlier, later = getattr(before, name), getattr(after, name)
+def _position_increases(
+    before: Counters, after: Counters, name: str
+) -> tuple[float, ...]:
+    """Return the increase per position; a deeper position that appears later starts at
+    0.
+    """
+    earlier = getattr(before, name)
+    later = getattr(after, name)
     if not earlier and before.drafts != 0:
         return ()
     return tuple(map(sub, later, chain(earlier, repeat(0.0))))

@@ -1,16 +1,18 @@
-"""The measures of a window of one engine, and the distribution of accepted tokens per draft.
+"""The measures of a window of one engine, and the distribution of accepted tokens per
+draft.
 
-The distribution follows exactly from the position counters: a draft has at most j accepted tokens if and
-only if position j was not accepted::
+The distribution follows exactly from the position counters: a draft has at most j
+accepted tokens if and only if position j was not accepted::
 
     bucket(le=j) = drafts - accepted at position j      for j = 0 .. K-1
     bucket(le=K) = drafts                               count = drafts, sum = accepted tokens
 
 These are the cumulative buckets of a Prometheus histogram.
 
-Prometheus treats a bucket that falls as a reset and adds the whole bucket to its rate. A response whose
-counters were read at slightly different times can lower `drafts - accepted` by a few drafts. So each bucket
-keeps its highest value until a reset, and exceeds the true value by one engine step at most.
+Prometheus treats a bucket that falls as a reset and adds the whole bucket to its rate.
+A response whose counters were read at slightly different times can lower `drafts -
+accepted` by a few drafts. So each bucket keeps its highest value until a reset, and
+exceeds the true value by one engine step at most.
 """
 
 from __future__ import annotations
@@ -23,7 +25,13 @@ from msgspec.structs import replace
 
 from ..economics.baseline_match import Measured, measured_speedup
 from ..economics.cost import CostProfile, ObservedStep
-from ..economics.speedup import Estimate, Return, estimate, of_drafts, return_on_speculation
+from ..economics.speedup import (
+    Estimate,
+    Return,
+    estimate,
+    of_drafts,
+    return_on_speculation,
+)
 from ..economics.statistics import AcceptanceSample
 from ..engines.reading import Counters
 from .history import Delta, Latency
@@ -33,7 +41,8 @@ class Distribution(Struct, frozen=True):
     """Cumulative counts of drafts by accepted tokens.
 
     Attributes:
-        buckets: at index j, the drafts with at most j accepted tokens; j runs from 0 to K.
+        buckets: at index j, the drafts with at most j accepted tokens; j runs from 0 to
+            K.
         count: all drafts.
         sum: all accepted tokens.
     """
@@ -43,49 +52,68 @@ class Distribution(Struct, frozen=True):
     sum: float
 
 
-def recover(counters: Counters, earlier: Distribution | None = None) -> Distribution | None:
-    """Return the distribution, at least `earlier` (without a reset); ``None`` without position counters."""
+def recover(
+    counters: Counters, earlier: Distribution | None = None
+) -> Distribution | None:
+    """Return the distribution, at least `earlier` (without a reset); ``None`` without
+    position counters.
+    """
     positions = counters.accepted_tokens_per_position
     if not positions or counters.drafts is None or counters.accepted_tokens is None:
         return None
     drafts = counters.drafts
     floor = earlier.buckets if earlier else ()
     raw = (
-        max(drafts - accepted, floor[j] if j < len(floor) else 0.0) for j, accepted in enumerate(positions)
+        max(drafts - accepted, floor[j] if j < len(floor) else 0.0)
+        for j, accepted in enumerate(positions)
     )
-    # Counters that were read at slightly different times may give buckets that fall with j.
+    # Counters that were read at slightly different times may give buckets that fall
+    # with j.
     rising = tuple(min(bucket, drafts) for bucket in accumulate(raw, max))
-    return Distribution(buckets=(*rising, drafts), count=drafts, sum=counters.accepted_tokens)
+    return Distribution(
+        buckets=(*rising, drafts), count=drafts, sum=counters.accepted_tokens
+    )
 
 
 class DraftShape(Struct, frozen=True):
     """The length of drafts, from request records."""
 
     drafts: int  # number of drafts in the records
-    mean_lengths: tuple[float, ...]  # at index i, the mean tokens per draft with K = i + 1
-    survival: tuple[float, ...] = ()  # at index i, the share of the drafts in which position i was accepted
+    #: At index i, the mean tokens per draft with K = i + 1.
+    mean_lengths: tuple[float, ...]
+    #: At index i, the share of the drafts in which position i was accepted.
+    survival: tuple[float, ...] = ()
 
     @property
     def mean_length(self) -> float:
         """Mean tokens per draft with the present K; 0 without data."""
-        return self.mean_lengths[-1] if self.mean_lengths else 0.0
+        if self.mean_lengths:
+            return self.mean_lengths[-1]
+        return 0.0
 
     def of(self, k: int) -> DraftShape:
-        """Return the shape extended to K positions, of which the records may have reached fewer."""
+        """Return the shape extended to K positions, of which the records may have
+        reached fewer.
+        """
         missing = k - len(self.mean_lengths)
-        return replace(self, mean_lengths=self.mean_lengths + (self.mean_length,) * missing)
+        return replace(
+            self, mean_lengths=self.mean_lengths + (self.mean_length,) * missing
+        )
 
     def length(self, k: int) -> float:
         """Return the mean tokens per draft with this K.
 
-        Above the present K, drafts of K tokens are one token longer for each further position.
+        Above the present K, drafts of K tokens are one token longer for each further
+        position.
         """
         if k <= 0 or not self.mean_lengths:
             return 0.0
         if k <= len(self.mean_lengths):
             return self.mean_lengths[k - 1]
         before = self.mean_lengths[-2] if len(self.mean_lengths) > 1 else 0.0
-        return self.mean_length + (k - len(self.mean_lengths)) * (self.mean_length - before)
+        return self.mean_length + (k - len(self.mean_lengths)) * (
+            self.mean_length - before
+        )
 
 
 def counted_shape(delta: Delta | None) -> DraftShape | None:
@@ -93,45 +121,57 @@ def counted_shape(delta: Delta | None) -> DraftShape | None:
     drafted = delta.drafted_tokens_per_position if delta else ()
     if not drafted or not drafted[0]:
         return None
-    return DraftShape(int(drafted[0]), tuple(total / drafted[0] for total in accumulate(drafted)))
+    return DraftShape(
+        int(drafted[0]), tuple(total / drafted[0] for total in accumulate(drafted))
+    )
 
 
-#: If the mean draft is shorter than this share of K, the ratios of deep positions are understated.
+#: If the mean draft is shorter than this share of K, the ratios of deep positions are
+#: understated.
 FULL_DRAFT_SHARE = 0.95
 LIFETIME = "lifetime"  # window name of the means over a server's whole life (vLLM V0)
 
 
 class Measures(Struct, frozen=True):
-    """Everything derived from one window of one engine. ``None`` or an empty tuple: unknown.
+    """Everything derived from one window of one engine. ``None`` or an empty tuple:
+    unknown.
 
     Attributes:
-        window: the window's name, such as ``5m``; ``lifetime`` for means over a server's whole life (V0).
-        span_seconds: time between the first and the last sample; at first shorter than the window.
+        window: the window's name, such as ``5m``; ``lifetime`` for means over a
+            server's whole life (V0).
+        span_seconds: time between the first and the last sample; at first shorter than
+            the window.
         drafts: drafts in the window, the sample size of the ratios.
         acceptance_ratio: accepted over draft tokens, 0 to 1.
-        mean_acceptance_length: tokens emitted per draft, 1 to 1 + K: 1 + accepted / drafts.
-        mean_acceptance_length_error: its standard error by the sample; where positions are not counted,
-            the largest that drafts of equal length can have.
-        position_acceptance_ratio: at index i, the share of drafts in which position i was accepted.
-        position_conditional_acceptance_ratio: at index i, the share of the drafts accepted at i - 1 that
-            were accepted at i; at 0, of all drafts. If the engine counts the drafts that had a token at i,
-            shorter ones are left out. ``None`` if no draft got to i.
+        mean_acceptance_length: tokens emitted per draft, 1 to 1 + K: 1 + accepted /
+            drafts.
+        mean_acceptance_length_error: its standard error by the sample; where positions
+            are not counted, the largest that drafts of equal length can have.
+        position_acceptance_ratio: at index i, the share of drafts in which position i
+            was accepted.
+        position_conditional_acceptance_ratio: at index i, the share of the drafts
+            accepted at i - 1 that were accepted at i; at 0, of all drafts. If the
+            engine counts the drafts that had a token at i, shorter ones are left out.
+            ``None`` if no draft got to i.
         expected_tokens_per_step: 1 + the sum of the position ratios.
-        mean_acceptance_length_at: at index i, the mean acceptance length with K = i + 1; a lower bound below
-            the present K.
+        mean_acceptance_length_at: at index i, the mean acceptance length with K = i +
+            1; a lower bound below the present K.
         mean_draft_length: draft tokens per draft, 0 to K.
-        position_decay_ratio: geometric mean of the conditional ratios after position 0, 0 to 1.
+        position_decay_ratio: geometric mean of the conditional ratios after position 0,
+            0 to 1.
         coverage_ratio: share of the generated tokens that drafts emitted, 0 to 1.
         drafts_per_second: drafts over `span_seconds`.
         draft_tokens_per_second: tokens over `span_seconds`, as are the next two.
         accepted_tokens_per_second: accepted draft tokens.
         generation_tokens_per_second: generated tokens.
         batch_size: requests in the batch, averaged over the drafts.
-        step_seconds: mean time of an engine step, as every request in the batch sees it.
+        step_seconds: mean time of an engine step, as every request in the batch sees
+            it.
         estimate: the gain of speculation according to the cost profile.
         measured: the gain compared with the baseline at the same load.
         returns: the published return on speculation.
-        latencies: latencies of the requests that finished in the window, if they are read.
+        latencies: latencies of the requests that finished in the window, if they are
+            read.
     """
 
     window: str
@@ -160,10 +200,12 @@ class Measures(Struct, frozen=True):
 
     @property
     def drafts_vary(self) -> bool:
-        """Whether so many drafts are shorter than K that the ratios of deep positions are understated.
+        """Whether so many drafts are shorter than K that the ratios of deep positions
+        are understated.
 
-        Position ratios are shares of all drafts, also of those too short to reach the position. Such drafts
-        come from n-gram and suffix drafting, a K schedule, and the ends of requests.
+        Position ratios are shares of all drafts, also of those too short to reach the
+        position. Such drafts come from n-gram and suffix drafting, a K schedule, and
+        the ends of requests.
         """
         return _vary(self.mean_draft_length, len(self.position_acceptance_ratio))
 
@@ -181,26 +223,40 @@ def derive(
 ) -> Measures:
     """Return the measures of `delta`, the increases within the window of this name.
 
-    The gain is estimated if there is a cost profile, and measured from at least `minimum_requests` requests.
-    The return is that of a draft model with this share of the memory of the GPUs.
+    The gain is estimated if there is a cost profile, and measured from at least
+    `minimum_requests` requests. The return is that of a draft model with this share of
+    the memory of the GPUs.
     """
-    drafts, draft_tokens, accepted = delta.drafts, delta.draft_tokens, delta.accepted_tokens
+    drafts = delta.drafts
+    draft_tokens = delta.draft_tokens
+    accepted = delta.accepted_tokens
     k = len(delta.accepted_tokens_per_position)
     positions = survival(delta.accepted_tokens_per_position, drafts or 0.0)
-    here, before = positions, (1.0, *positions)
+    here = positions
+    before = (1.0, *positions)
     if positions and delta.drafted_tokens_per_position:
-        here, before = delta.accepted_tokens_per_position, reaching(delta)
+        here = delta.accepted_tokens_per_position
+        before = reaching(delta)
     conditional = tuple(map(_ratio, here, before))
     lengths = acceptance_lengths(positions)
     per_draft = _mean(accepted, drafts, k)
     length = None if per_draft is None else 1 + per_draft
     drafted = _mean(draft_tokens, drafts, k)
-    costed = len(positions) if positions and not _vary(drafted, len(positions)) else drafted
-    # Without positions: as if all of a draft were accepted, or none, which varies most (Bhatia, Davis 2000).
+    costed = drafted
+    if positions and not _vary(drafted, len(positions)):
+        costed = len(positions)
+    # Without positions: as if all of a draft were accepted, or none, which varies most
+    # (Bhatia, Davis 2000).
     most = math.ceil(drafted or 0.0)
     survived = positions or (min(1.0, (per_draft or 0.0) / max(1, most)),) * most
-    error = AcceptanceSample(survived, drafts).error_of_length(len(survived)) if drafts else 0.0
-    emitted = None if drafts is None or accepted is None else drafts + accepted
+    if drafts:
+        error = AcceptanceSample(survived, drafts).error_of_length(len(survived))
+    else:
+        error = 0.0
+    if drafts is None or accepted is None:
+        emitted = None
+    else:
+        emitted = drafts + accepted
     measures = Measures(
         window=window,
         span_seconds=delta.span,
@@ -221,21 +277,33 @@ def derive(
         generation_tokens_per_second=_rate(delta.generation_tokens, delta.span),
         batch_size=delta.batch_size,
         step_seconds=delta.step_seconds,
-        estimate=estimate(length, costed, delta.batch_size, profile, error) if profile else Estimate(),
-        measured=measured_speedup(delta.matches[0], delta.matches[-1], minimum_requests, delta.matches)
+        estimate=estimate(length, costed, delta.batch_size, profile, error)
+        if profile
+        else Estimate(),
+        measured=measured_speedup(
+            delta.matches[0], delta.matches[-1], minimum_requests, delta.matches
+        )
         if delta.matches
         else Measured(),
         latencies=delta.latencies,
     )
-    return measures if memory_ratio is None else replace(measures, returns=returns_of(measures, memory_ratio))
+    if memory_ratio is None:
+        return measures
+    return replace(measures, returns=returns_of(measures, memory_ratio))
 
 
 def returns_of(measures: Measures, memory_ratio: float) -> Return:
-    """Return the return on speculation; a measured speedup takes precedence over the estimate."""
+    """Return the return on speculation; a measured speedup takes precedence over the
+    estimate.
+    """
     whole = measures.measured.speedup
-    covered, undrafted = measures.coverage_ratio, measures.estimate.undrafted_cost
-    speedup = (of_drafts(whole, covered, undrafted) if whole else None) or measures.estimate.speedup
-    length, generated = measures.mean_acceptance_length, measures.generation_tokens_per_second
+    covered = measures.coverage_ratio
+    undrafted = measures.estimate.undrafted_cost
+    speedup = (
+        of_drafts(whole, covered, undrafted) if whole else None
+    ) or measures.estimate.speedup
+    length = measures.mean_acceptance_length
+    generated = measures.generation_tokens_per_second
     if not speedup or length is None or generated is None:
         return Return()
     rate = measures.measured.baseline_tokens_per_second or generated / speedup
@@ -250,27 +318,42 @@ def draft_and_batch(delta: Delta | None) -> tuple[float | None, float | None]:
 
 
 def observed_step(delta: Delta | None) -> ObservedStep | None:
-    """Return the mean step of the judged window, ``None`` where the engine does not show it."""
+    """Return the mean step of the judged window, ``None`` where the engine does not
+    show it.
+    """
     drafted, batch = draft_and_batch(delta)
-    if delta is None or not delta.step_seconds or not delta.drafts or not drafted or batch is None:
+    if (
+        delta is None
+        or not delta.step_seconds
+        or not delta.drafts
+        or not drafted
+        or batch is None
+    ):
         return None
     # A request gets a token from each of its steps without a draft.
     accepted = delta.accepted_tokens or 0.0
     steps = max(delta.drafts, (delta.generation_tokens or 0.0) - accepted)
-    share, emitted = delta.drafts / steps, 1 + accepted / steps
+    share = delta.drafts / steps
+    emitted = 1 + accepted / steps
     prompts = delta.prompts_per_token or 0.0
-    return ObservedStep(delta.step_seconds, max(1.0, batch), drafted, share, emitted, prompts)
+    return ObservedStep(
+        delta.step_seconds, max(1.0, batch), drafted, share, emitted, prompts
+    )
 
 
-def derive_lifetime(acceptance_ratio: float | None, efficiency: float | None, k: int | None) -> Measures:
+def derive_lifetime(
+    acceptance_ratio: float | None, efficiency: float | None, k: int | None
+) -> Measures:
     """Return the measures of vLLM V0's two gauges: means over the server's whole life.
 
-    `efficiency` is emitted tokens over the maximum, K + 1 per draft. Without `k` there is no mean acceptance
-    length.
+    `efficiency` is emitted tokens over the maximum, K + 1 per draft. Without `k` there
+    is no mean acceptance length.
     """
     return Measures(
         window=LIFETIME,
-        acceptance_ratio=None if acceptance_ratio is None else min(acceptance_ratio, 1.0),
+        acceptance_ratio=None
+        if acceptance_ratio is None
+        else min(acceptance_ratio, 1.0),
         mean_acceptance_length=None
         if efficiency is None or k is None
         else min(max(1.0, efficiency * (k + 1)), k + 1.0),
@@ -278,48 +361,69 @@ def derive_lifetime(acceptance_ratio: float | None, efficiency: float | None, k:
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:
-    return min(part / whole, 1.0) if part is not None and whole else None
+    if part is not None and whole:
+        return min(part / whole, 1.0)
+    return None
 
 
 def _rate(increase: float | None, span: float) -> float | None:
-    return None if increase is None or span <= 0 else increase / span
+    if increase is None or span <= 0:
+        return None
+    return increase / span
 
 
 def _mean(tokens: float | None, drafts: float | None, k: int) -> float | None:
     """Return tokens per draft, at most K; a K of 0 is unknown."""
     if tokens is None or not drafts:
         return None
-    return min(tokens / drafts, k) if k else tokens / drafts
+    if k:
+        return min(tokens / drafts, k)
+    return tokens / drafts
 
 
 def survival(accepted: tuple[float, ...], drafts: float) -> tuple[float, ...]:
-    """Return the share of drafts accepted at each position, bounded by that of the position before it."""
+    """Return the share of drafts accepted at each position, bounded by that of the
+    position before it.
+    """
     if drafts <= 0:
         return ()
-    return tuple(accumulate((count / drafts for count in accepted), min, initial=1.0))[1:]
+    return tuple(accumulate((count / drafts for count in accepted), min, initial=1.0))[
+        1:
+    ]
 
 
 def reaching(delta: Delta) -> tuple[float, ...]:
-    """Return the drafts that got to each position: accepted up to it, and with a token there.
+    """Return the drafts that got to each position: accepted up to it, and with a token
+    there.
 
-    Needs drafted tokens by position. How many of the drafts that were accepted up to a position have a token
-    there is not counted: the same share as of all drafts is taken, within what the counts allow.
+    Needs drafted tokens by position. How many of the drafts that were accepted up to a
+    position have a token there is not counted: the same share as of all drafts is
+    taken, within what the counts allow.
     """
-    accepted, drafted = delta.accepted_tokens_per_position, delta.drafted_tokens_per_position
+    accepted = delta.accepted_tokens_per_position
+    drafted = delta.drafted_tokens_per_position
     before = (delta.drafts or 0.0, *accepted)
     longer = (*drafted, *(0.0 for _ in accepted[len(drafted) :]))
     drafts = []
-    for kept, had_before, had, here in zip(before, (before[0], *longer), longer, accepted, strict=False):
+    for kept, had_before, had, here in zip(
+        before, (before[0], *longer), longer, accepted, strict=False
+    ):
         likely = kept * had / had_before if had_before > 0 else 0.0
-        drafts.append(max(0.0, min(max(likely, here, kept + had - had_before), kept, had)))
+        drafts.append(
+            max(0.0, min(max(likely, here, kept + had - had_before), kept, had))
+        )
     return tuple(drafts)
 
 
 def acceptance_lengths(survival: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the mean acceptance length for every K from 1 up, a lower bound for all but the last."""
+    """Return the mean acceptance length for every K from 1 up, a lower bound for all
+    but the last.
+    """
     return tuple(accumulate(survival, initial=1.0))[1:]
 
 
 def _decay(conditional: tuple[float | None, ...]) -> float | None:
     later = [ratio for ratio in conditional[1:] if ratio is not None]
-    return math.prod(later) ** (1 / len(later)) if later else None
+    if later:
+        return math.prod(later) ** (1 / len(later))
+    return None

@@ -1,8 +1,10 @@
-"""Uptime: the hours of one life of an engine, to tell whether the acceptance length decays with it. Pure.
+"""Uptime: the hours of one life of an engine, to tell whether the acceptance length
+decays with it. Pure.
 
-Some servers accept less the longer they run, until a restart. That differs from a change of load or traffic:
-the length falls little by little, while draft length, batch size and context stay alike. The reference is
-what the exporter saw first: after its own restart a decayed length, against which only further decay shows.
+Some servers accept less the longer they run, until a restart. That differs from a
+change of load or traffic: the length falls little by little, while draft length, batch
+size and context stay alike. The reference is what the exporter saw first: after its own
+restart a decayed length, against which only further decay shows.
 """
 
 from __future__ import annotations
@@ -16,20 +18,29 @@ from msgspec.structs import replace
 from .history import Sample, delta
 
 _HOUR = 3600.0
-#: Drafts of an hour that counts. With fewer, the length of an hour is known within a few percent only.
+#: Drafts of an hour that counts. With fewer, the length of an hour is known within a
+#: few percent only.
 _MIN_DRAFTS = 5000
-#: An hour with too few drafts is joined with the next; after this many seconds it is begun anew.
+#: An hour with too few drafts is joined with the next; after this many seconds it is
+#: begun anew.
 _MAX_JOINED = 4 * _HOUR
-#: Hours of the reference and of the present, and the most that are kept beside the reference.
-_COMPARED, _KEPT = 2, 24
-#: Relative fall of the length that counts, and the largest share of it that one hour may have.
-_FALL, _STEP = 0.05, 0.5
-#: Relative differences of draft length, batch size and context at which two times are alike.
+#: Hours of the reference and of the present, and the most that are kept beside the
+#: reference.
+_COMPARED = 2
+_KEPT = 24
+#: Relative fall of the length that counts, and the largest share of it that one hour
+#: may have.
+_FALL = 0.05
+_STEP = 0.5
+#: Relative differences of draft length, batch size and context at which two times are
+#: alike.
 _ALIKE = (0.02, 0.5, 0.2)
 
 
 class Hour(Struct, frozen=True):
-    """The drafts of an hour: number, accepted tokens, and means of draft length, batch size and context."""
+    """The drafts of an hour: number, accepted tokens, and means of draft length, batch
+    size and context.
+    """
 
     drafts: float
     accepted: float
@@ -56,17 +67,23 @@ class Hour(Struct, frozen=True):
 
 
 class Uptime(Struct, frozen=True):
-    """The hours of one life of an engine; those with few drafts or an unknown load are left out."""
+    """The hours of one life of an engine; those with few drafts or an unknown load are
+    left out.
+    """
 
     begun: Sample | None = None  # the sample at which the present hour began
     first: tuple[Hour, ...] = ()  # the first hours, at most two
     latest: tuple[Hour, ...] = ()  # the latest hours after them, at most a day
-    #: The length of the first hours and that of the latest ones that were alike, as far as there are any.
+    #: The length of the first hours and that of the latest ones that were alike, as far
+    #: as there are any.
     lengths: tuple[float, float] | None = None
-    decayed: bool = False  # whether the length was seen to fall little by little, and did not recover
+    #: Whether the length was seen to fall little by little, and did not recover.
+    decayed: bool = False
 
     def add(self, sample: Sample | None, *, interrupted: bool) -> Uptime:
-        """Return the uptime after `sample`; `interrupted` is whether an interruption precedes it."""
+        """Return the uptime after `sample`; `interrupted` is whether an interruption
+        precedes it.
+        """
         begun = self.begun
         if sample is None or begun is None or interrupted:
             return replace(self, begun=_bare(sample))
@@ -75,11 +92,16 @@ class Uptime(Struct, frozen=True):
         hour = _hour(begun, sample)
         if hour is None:
             late = sample.time - begun.time >= _MAX_JOINED
-            return replace(self, begun=_bare(sample)) if late else self
+            if late:
+                return replace(self, begun=_bare(sample))
+            return self
         if len(self.first) < _COMPARED:
             return replace(self, begun=_bare(sample), first=(*self.first, hour))
-        after = replace(self, begun=_bare(sample), latest=(*self.latest[1 - _KEPT :], hour))
-        before, present = _pooled(after.first), after.latest[-_COMPARED:]
+        after = replace(
+            self, begun=_bare(sample), latest=(*self.latest[1 - _KEPT :], hour)
+        )
+        before = _pooled(after.first)
+        present = after.latest[-_COMPARED:]
         if len(present) < _COMPARED or not all(map(before.alike, present)):
             return after  # hours of another load, as at night, say nothing
         now = _pooled(present)
@@ -89,32 +111,46 @@ class Uptime(Struct, frozen=True):
 
     @property
     def decay_ratio(self) -> float | None:
-        """The lost share of the length, 0 unless it was lost little by little; ``None`` if not known yet."""
-        return (
-            None if self.lengths is None else 1 - self.lengths[1] / self.lengths[0] if self.decayed else 0.0
-        )
+        """The lost share of the length, 0 unless it was lost little by little; ``None``
+        if not known yet.
+        """
+        if self.lengths is None:
+            return None
+        if self.decayed:
+            return 1 - self.lengths[1] / self.lengths[0]
+        return 0.0
 
     def _gradual(self) -> bool:
         """Return whether no hour has most of the fall, as it has when traffic changes."""
         lengths = [hour.length for hour in (_pooled(self.first), *self.latest)]
         total = lengths[0] - lengths[-1]
-        return all(before - after <= _STEP * total for before, after in pairwise(lengths))
+        return all(
+            before - after <= _STEP * total for before, after in pairwise(lengths)
+        )
 
 
 def _bare(sample: Sample | None) -> Sample | None:
     """Return `sample` without what it would keep in memory for an hour."""
-    return None if sample is None else replace(sample, latencies=None, match=None)
+    if sample is None:
+        return None
+    return replace(sample, latencies=None, match=None)
 
 
 def _hour(first: Sample, last: Sample) -> Hour | None:
     within = delta(first, last)
-    if (within.drafts or 0.0) < _MIN_DRAFTS or within.accepted_tokens is None or not within.draft_tokens:
+    if (
+        (within.drafts or 0.0) < _MIN_DRAFTS
+        or within.accepted_tokens is None
+        or not within.draft_tokens
+    ):
         return None
     if within.batch_size is None or within.context_tokens is None:
         return None
     drafts = within.drafts or 0.0
     length = within.draft_tokens / drafts
-    return Hour(drafts, within.accepted_tokens, length, within.batch_size, within.context_tokens)
+    return Hour(
+        drafts, within.accepted_tokens, length, within.batch_size, within.context_tokens
+    )
 
 
 def _pooled(hours: Iterable[Hour]) -> Hour:

@@ -1,1 +1,3 @@
-"""The pipeline: from one response of a server to the published result of each of its engines."""
+"""The pipeline: from one response of a server to the published result of each of its
+engines.
+"""

@@ -1,7 +1,8 @@
 """Results of a poll. Immutable, and the only input of every publisher.
 
-`/api/v1/snapshot` returns them as JSON, and `vllm_specdec_exporter.get_metrics()` decodes that. ``None`` and
-empty tuples (JSON: ``null`` and empty lists) mean: does not exist or is not known.
+`/api/v1/snapshot` returns them as JSON, and `vllm_specdec_exporter.get_metrics()`
+decodes that. ``None`` and empty tuples (JSON: ``null`` and empty lists) mean: does not
+exist or is not known.
 """
 
 from dataclasses import dataclass, field
@@ -29,9 +30,13 @@ REASONS = {
     "redirect": "the response is a redirect that is not followed",
     "http_status": "the response has another status than 200",
     "too_large": "the response is larger than 16 MiB",
-    "malformed": "the response is cut off or is no metrics text, or has impossible values",
-    "unrecognized": "the response is metrics, but of no supported server, or of several of different kinds; "
-    "also of each poll that is left out because reading empties the server's /metrics (TensorRT-LLM)",
+    "malformed": (
+        "the response is cut off or is no metrics text, or has impossible values"
+    ),
+    "unrecognized": "the response is metrics, but of no supported server, or of several of "
+    "different kinds; "
+    "also of each poll that is left out because reading empties the server's "
+    "/metrics (TensorRT-LLM)",
     "credentials": "the bearer token file cannot be read",
     "stale": "the exporter itself was blocked, and its last result is too old to serve",
     "internal": "a defect of the exporter; its log has the traceback",
@@ -57,10 +62,12 @@ class Deployment(Struct, frozen=True):
 
 
 class LearnedSteps(Struct, frozen=True):
-    """The time of the engine's steps over the batch size, as learned from its inter-token latency.
+    """The time of the engine's steps over the batch size, as learned from its
+    inter-token latency.
 
     Attributes:
-        num_speculative_tokens: tokens drafted for each request in these steps, 0 without drafts.
+        num_speculative_tokens: tokens drafted for each request in these steps, 0
+            without drafts.
         fit: the line; ``None`` if there is none yet.
         refused: why there is none, empty if nothing was observed.
     """
@@ -71,8 +78,13 @@ class LearnedSteps(Struct, frozen=True):
 
 
 def learned(steps: EngineSteps, time: float) -> LearnedSteps:
-    """Return the line that is in use at `time`: of steps with drafts, else of steps without."""
-    times = steps.plain if steps.plain.bins and not steps.drafting.bins else steps.drafting
+    """Return the line that is in use at `time`: of steps with drafts, else of steps
+    without.
+    """
+    if steps.plain.bins and not steps.drafting.bins:
+        times = steps.plain
+    else:
+        times = steps.drafting
     fit = times.fit(time)
     if isinstance(fit, str):
         return LearnedSteps(times.k, refused=fit if times.bins or times.refused else "")
@@ -84,25 +96,29 @@ class EngineResult(Struct, frozen=True):
 
     Attributes:
         model_name: the server's label, empty where it has none.
-        engine: the server's label, empty where it has none, and other labels that separate engines.
+        engine: the server's label, empty where it has none, and other labels that
+            separate engines.
         deployment: what is known of how it was started.
         activity: its activity state, with the reason.
         quality: how good its acceptance is; without a level unless it is active.
         payoff: whether speculation is worth it; without a verdict unless it is active.
         advice: which K it should have, and why.
         findings: what is wrong and what to do about it.
-        judged_window: the window that quality and payoff look at: a shorter one while it shows the opposite.
+        judged_window: the window that quality and payoff look at: a shorter one while
+            it shows the opposite.
         num_speculative_tokens: K: the highest position plus one.
-        scheduled_num_speculative_tokens: the K that the configured schedule has for the present batch.
+        scheduled_num_speculative_tokens: the K that the configured schedule has for the
+            present batch.
         counters: cumulative values as the server gave them.
         load: load gauges as the server gave them.
-        drafts_reaching_position: at index i, the drafts that got to position i: of the engine's life, or, if
-            it counts the drafts that had a token at i, since the exporter first saw it.
+        drafts_reaching_position: at index i, the drafts that got to position i: of the
+            engine's life, or, if it counts the drafts that had a token at i, since the
+            exporter first saw it.
         accepted_tokens_per_draft: the exact distribution since the engine started.
         windows: derived values, one entry per window that holds two samples.
         steps: learned step times.
-        uptime_decay_ratio: lost share of the acceptance length since the first hours that were seen of this
-            run, 0 unless it was lost little by little.
+        uptime_decay_ratio: lost share of the acceptance length since the first hours
+            that were seen of this run, 0 unless it was lost little by little.
         engine_resets_total: detected resets of its counters.
         inconsistent_samples_total: number of its inconsistent samples.
         defects: what was inconsistent in the newest sample.
@@ -142,7 +158,9 @@ class EngineResult(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PollFailure:
-    """Why a poll failed: the `reason` label of `poll_errors_total`, and a sentence for people."""
+    """Why a poll failed: the `reason` label of `poll_errors_total`, and a sentence for
+    people.
+    """
 
     reason: str
     message: str
@@ -150,7 +168,8 @@ class PollFailure:
 
 @dataclass(frozen=True, slots=True)
 class TargetResult:
-    """One server after a poll, successful or not. After a failure it has no engines: nothing is stale.
+    """One server after a poll, successful or not. After a failure it has no engines:
+    nothing is stale.
 
     Attributes:
         target: the server's address, without secrets.
@@ -178,8 +197,8 @@ class Discovered:
     Attributes:
         name: the name, as configured.
         up: whether the last resolution gave servers.
-        targets: number of its servers that are polled; the last known ones for five minutes if there is no
-            answer.
+        targets: number of its servers that are polled; the last known ones for five
+            minutes if there is no answer.
         failure: why there is no answer.
     """
 
@@ -195,7 +214,8 @@ class Reload:
 
     Attributes:
         successful: whether the configuration in force is the newest one.
-        success_timestamp_seconds: Unix time at which the configuration in force was read.
+        success_timestamp_seconds: Unix time at which the configuration in force was
+            read.
     """
 
     successful: bool = True

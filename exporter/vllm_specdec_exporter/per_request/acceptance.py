@@ -36,18 +36,29 @@ def summarise(
     thresholds: Thresholds,
     load: BatchCost | None,
 ) -> ModelRequests:
-    """Return a model's numbers and findings; `positions` has all steps, `recent` those of the window."""
+    """Return a model's numbers and findings; `positions` has all steps, `recent` those
+    of the window.
+    """
     whole = GroupStats()
     for group in recent.groups.values():
         whole.change(group)
     groups = tuple(
         _group(key, group, whole, thresholds, load)
-        for key, group in sorted(recent.groups.items(), key=lambda item: (-item[1].count, item[0]))
+        for key, group in sorted(
+            recent.groups.items(), key=lambda item: (-item[1].count, item[0])
+        )
     )
-    quantiles = {f"{q:g}": value for q in QUANTILES if (value := whole.quantile(q)) is not None}
-    losing, gaining = whole.share(Outcome.LOSES), whole.share(Outcome.GAINS)
+    quantiles = {
+        f"{q:g}": value for q in QUANTILES if (value := whole.quantile(q)) is not None
+    }
+    losing = whole.share(Outcome.LOSES)
+    gaining = whole.share(Outcome.GAINS)
     mixed = None
-    if losing is not None and gaining is not None and whole.count >= thresholds.minimum_requests:
+    if (
+        losing is not None
+        and gaining is not None
+        and whole.count >= thresholds.minimum_requests
+    ):
         mixed = min(losing, gaining) >= thresholds.mixed_requests_ratio
     requests = ModelRequests(
         model_name=model,
@@ -72,7 +83,11 @@ def summarise(
 
 
 def _group(
-    key: GroupKey, group: GroupStats, whole: GroupStats, thresholds: Thresholds, load: BatchCost | None
+    key: GroupKey,
+    group: GroupStats,
+    whole: GroupStats,
+    thresholds: Thresholds,
+    load: BatchCost | None,
 ) -> GroupWindow:
     ratio = group.acceptance_ratio
     rejected = whole.draft_tokens - whole.accepted_tokens
@@ -87,7 +102,9 @@ def _group(
         mean_acceptance_length=group.mean_acceptance_length,
         outcome=outcome_of(ratio, thresholds),
         losing_requests_ratio=group.share(Outcome.LOSES),
-        rejected_ratio=(group.draft_tokens - group.accepted_tokens) / rejected if rejected else None,
+        rejected_ratio=(group.draft_tokens - group.accepted_tokens) / rejected
+        if rejected
+        else None,
         estimated_speedup=_speedup(load, group),
         judged=group.count >= _GROUP_SHARE * thresholds.minimum_requests,
     )
@@ -97,7 +114,9 @@ def _speedup(load: BatchCost | None, group: GroupStats) -> float | None:
     length = group.mean_acceptance_length
     if load is None or length is None:
         return None
-    return estimate(length, group.draft_tokens / group.counted_drafts, load.batch_size, load.profile).speedup
+    return estimate(
+        length, group.draft_tokens / group.counted_drafts, load.batch_size, load.profile
+    ).speedup
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +124,20 @@ class PositionAcceptance:
     """The acceptance of a position, by two denominators."""
 
     where_drafted: float  # over the drafts that had it drafted, 0 to 1
-    #: Over all drafts, as in vLLM's `/metrics`, 0 to 1: a position that is not always drafted looks worse.
+    #: Over all drafts, as in vLLM's `/metrics`, 0 to 1: a position that is not always
+    #: drafted looks worse.
     of_all_drafts: float
 
 
-#: Drafts that are expected to accept one more position, of which none did: e^-10 by chance.
+#: Drafts that are expected to accept one more position, of which none did: e^-10 by
+#: chance.
 _EXPECTED = 10
 
 
 def ends_early(requests: ModelRequests) -> bool:
-    """Return whether drafts are shorter than recorded: many reach one position, and none the next."""
+    """Return whether drafts are shorter than recorded: many reach one position, and
+    none the next.
+    """
     reached = [float(count) for count in requests.accepted_per_position if count]
     if not reached or len(reached) == len(requests.accepted_per_position):
         return False
@@ -124,7 +147,9 @@ def ends_early(requests: ModelRequests) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SmallerK:
-    """Lengths with a K up to the current one; a smaller one accepts at least this (`economics.choice`)."""
+    """Lengths with a K up to the current one; a smaller one accepts at least this
+    (`economics.choice`).
+    """
 
     num_speculative_tokens: int  # the K
     draft_length: float  # mean drafted tokens per draft
@@ -133,22 +158,36 @@ class SmallerK:
 
 def position_acceptances(requests: ModelRequests) -> tuple[PositionAcceptance, ...]:
     """Return both acceptances of every position; empty without detailed records."""
-    reached = [here - before for before, here in pairwise((0.0, *requests.mean_draft_length_at))]
+    reached = [
+        here - before
+        for before, here in pairwise((0.0, *requests.mean_draft_length_at))
+    ]
     return tuple(
         PositionAcceptance(ratio or 0.0, (ratio or 0.0) * share)
-        for ratio, share in zip(requests.position_acceptance_ratio, reached, strict=True)
+        for ratio, share in zip(
+            requests.position_acceptance_ratio, reached, strict=True
+        )
     )
 
 
 def every_k(requests: ModelRequests) -> tuple[SmallerK, ...]:
-    """Return the lengths for every K up to the current one; empty without detailed records."""
-    lengths = accumulate((position.of_all_drafts for position in position_acceptances(requests)), initial=1.0)
+    """Return the lengths for every K up to the current one; empty without detailed
+    records.
+    """
+    lengths = accumulate(
+        (position.of_all_drafts for position in position_acceptances(requests)),
+        initial=1.0,
+    )
     pairs = zip(requests.mean_draft_length_at, list(lengths)[1:], strict=True)
     return tuple(SmallerK(k, *pair) for k, pair in enumerate(pairs, 1))
 
 
-def choice_at(requests: ModelRequests, profile: CostProfile, batch: float) -> Choice | None:
-    """Return the speedup of every K up to the current one, ``None`` without detailed records."""
+def choice_at(
+    requests: ModelRequests, profile: CostProfile, batch: float
+) -> Choice | None:
+    """Return the speedup of every K up to the current one, ``None`` without detailed
+    records.
+    """
     survival = [position.of_all_drafts for position in position_acceptances(requests)]
     if not survival:
         return None

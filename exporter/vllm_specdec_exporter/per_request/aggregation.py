@@ -1,4 +1,6 @@
-"""The request aggregator: counts observed requests by group, in total and within the judged window."""
+"""The request aggregator: counts observed requests by group, in total and within the
+judged window.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,15 @@ from .summary import (
     outcome_of,
 )
 
-#: Lifetime of the cached numbers of models, in seconds: they are the slowest part of a result.
+#: Lifetime of the cached numbers of models, in seconds: they are the slowest part of a
+#: result.
 _CACHE_SECONDS = 1.0
 
 
 class GroupTotal:
-    """The cumulative counts of a group, and a histogram for each of `BOUNDS` that has values."""
+    """The cumulative counts of a group, and a histogram for each of `BOUNDS` that has
+    values.
+    """
 
     def __init__(self) -> None:
         self.counts = RequestCounts()
@@ -50,12 +55,15 @@ class GroupTotal:
             self.counts.add(record, outcome, observation.completion_tokens or 0)
         for name, value in values.items():
             if value is not None:
-                self.histograms.setdefault(name, HistogramAccumulator(BOUNDS[name])).add(value)
+                self.histograms.setdefault(
+                    name, HistogramAccumulator(BOUNDS[name])
+                ).add(value)
 
     def result(self, key: GroupKey) -> GroupResult:
         """Return the counts and histograms."""
         histograms: dict[str, Any] = {
-            name: accumulator.histogram() for name, accumulator in self.histograms.items()
+            name: accumulator.histogram()
+            for name, accumulator in self.histograms.items()
         }
         return GroupResult(
             *key,
@@ -73,13 +81,17 @@ def _by_name(counts: Counter[Outcome]) -> dict[str, int]:
 
 
 class RequestAggregator:
-    """Counts requests. Its memory is bounded by the number of groups, not by the number of requests.
+    """Counts requests. Its memory is bounded by the number of groups, not by the number
+    of requests.
 
     The counts of `sources` are exposed from 0 on.
     """
 
     def __init__(
-        self, settings: RequestSettings, thresholds: Thresholds, sources: Iterable[Source] = ()
+        self,
+        settings: RequestSettings,
+        thresholds: Thresholds,
+        sources: Iterable[Source] = (),
     ) -> None:
         self.settings = settings
         self.thresholds = thresholds
@@ -89,7 +101,11 @@ class RequestAggregator:
         self._tenants: dict[tuple[str, str], RequestCounts] = {}
         self._windows: dict[str, RecentWindow] = {}
         self._observations = Counter(
-            {(source.value, state.value): 0 for source in sources for state in RecordState}
+            {
+                (source.value, state.value): 0
+                for source in sources
+                for state in RecordState
+            }
         )
         self._models: tuple[ModelRequests, ...] = ()
         self._summarised_at: float | None = None
@@ -97,28 +113,39 @@ class RequestAggregator:
     def adopt(self, other: RequestAggregator) -> None:
         """Continue the counts of `other`, the aggregator before a reload.
 
-        If requests are grouped differently or their outcomes are, the counts of groups, tenants and models
-        start anew, as they do at a restart of the exporter.
+        If requests are grouped differently or their outcomes are, the counts of groups,
+        tenants and models start anew, as they do at a restart of the exporter.
         """
         self.push_rejected_total = other.push_rejected_total
         self._observations.update(other._observations)
         if (self.settings, self._zones) == (other.settings, other._zones):
-            self._limiter, self._totals = other._limiter, other._totals
-            self._tenants, self._windows = other._tenants, other._windows
+            self._limiter = other._limiter
+            self._totals = other._totals
+            self._tenants = other._tenants
+            self._windows = other._windows
 
     @property
     def _zones(self) -> tuple[float, float]:
-        return self.thresholds.disable_acceptance_ratio, self.thresholds.break_even_acceptance_ratio
+        return (
+            self.thresholds.disable_acceptance_ratio,
+            self.thresholds.break_even_acceptance_ratio,
+        )
 
-    def add(self, observation: Observation, source: Source, time: float) -> tuple[GroupOverflow, ...]:
+    def add(
+        self, observation: Observation, source: Source, time: float
+    ) -> tuple[GroupOverflow, ...]:
         """Count a request that ended at `time`, in seconds of a monotonic clock.
 
         Returns its labels that became `other` because a limit is reached.
         """
         self._observations[(source.value, observation.state.value)] += 1
         key, overflow = self._limiter.place(observation)
-        model, record = key.model_name, observation.record
-        outcome = outcome_of(record.acceptance_ratio, self.thresholds) if record else None
+        model = key.model_name
+        record = observation.record
+        if record:
+            outcome = outcome_of(record.acceptance_ratio, self.thresholds)
+        else:
+            outcome = None
         if key not in self._totals:
             self._totals[key] = GroupTotal()
         self._totals[key].add(observation, outcome)
@@ -141,14 +168,26 @@ class RequestAggregator:
     def result(
         self, time: float, loads: Mapping[str, BatchCost], tap: TapResult | None = None
     ) -> RequestsResult:
-        """Return the result at `time`, in seconds of the clock of `add`; `loads` are by model, if known."""
-        if self._summarised_at is None or not 0 <= time - self._summarised_at < _CACHE_SECONDS:
-            self._models = tuple(self._summarise(model, time, loads) for model in sorted(self._windows))
+        """Return the result at `time`, in seconds of the clock of `add`; `loads` are by
+        model, if known.
+        """
+        if (
+            self._summarised_at is None
+            or not 0 <= time - self._summarised_at < _CACHE_SECONDS
+        ):
+            self._models = tuple(
+                self._summarise(model, time, loads) for model in sorted(self._windows)
+            )
             self._summarised_at = time
         return RequestsResult(
-            observations=tuple(ObservationCount(*key, n) for key, n in sorted(self._observations.items())),
+            observations=tuple(
+                ObservationCount(*key, n)
+                for key, n in sorted(self._observations.items())
+            ),
             push_rejected_total=self.push_rejected_total,
-            groups=tuple(total.result(key) for key, total in sorted(self._totals.items())),
+            groups=tuple(
+                total.result(key) for key, total in sorted(self._totals.items())
+            ),
             tenants=tuple(
                 TenantResult(
                     model_name=model,
@@ -164,9 +203,17 @@ class RequestAggregator:
             tap=tap,
         )
 
-    def _summarise(self, model: str, time: float, loads: Mapping[str, BatchCost]) -> ModelRequests:
-        # A model under another name, such as an adapter, belongs to the engine if there is only one.
-        load = loads.get(model) or (next(iter(loads.values())) if len(loads) == 1 else None)
-        window, seconds = self._windows[model], self.settings.window_seconds
+    def _summarise(
+        self, model: str, time: float, loads: Mapping[str, BatchCost]
+    ) -> ModelRequests:
+        # A model under another name, such as an adapter, belongs to the engine if there
+        # is only one.
+        load = loads.get(model) or (
+            next(iter(loads.values())) if len(loads) == 1 else None
+        )
+        window = self._windows[model]
+        seconds = self.settings.window_seconds
         name = format_duration(seconds) if math.isfinite(seconds) else ""
-        return summarise(model, name, window.whole(time), window.since_start, self.thresholds, load)
+        return summarise(
+            model, name, window.whole(time), window.since_start, self.thresholds, load
+        )

@@ -1,4 +1,5 @@
-"""One observed request and its response, and the server-sent events of a streamed response.
+"""One observed request and its response, and the server-sent events of a streamed
+response.
 
 An event ends with an empty line; lines end with LF, CR LF or CR (WHATWG HTML, 9.2.5).
 """
@@ -17,23 +18,27 @@ from .openai_api import (
     read_response,
 )
 
-#: Limit of the buffered bytes of a request or a response: a context of a million tokens has about 4 MB of
-#: text. Larger ones are not observed.
+#: Limit of the buffered bytes of a request or a response: a context of a million tokens
+#: has about 4 MB of text. Larger ones are not observed.
 MAX_BODY = 8 * 1024 * 1024
-#: The same for one event of a stream. With `detailed`, the last event lists every step of the response.
+#: The same for one event of a stream. With `detailed`, the last event lists every step
+#: of the response.
 MAX_EVENT = 4 * 1024 * 1024
 SMALL = 128  # bytes of an event, or of a chunk; a smaller one lacks the rest of them
-#: Bytes that small ones may lack, less what larger ones have beyond: 10,000 tiny ones in a row take 0.1 s.
+#: Bytes that small ones may lack, less what larger ones have beyond: 10,000 tiny ones
+#: in a row take 0.1 s.
 MAX_LACKING = 10_000 * SMALL
 
-#: Two line ends in a row. Atomic groups, so that one CR LF is never matched as two line ends.
+#: Two line ends in a row. Atomic groups, so that one CR LF is never matched as two line
+#: ends.
 _END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _LINE = re.compile(rb"\r\n|\n|\r")
 
 #: Bytes of the end of an event that may have been searched already.
 _OVERLAP = 3
 
-#: The end of a complete stream, and the bytes that are searched for it. Clients stop reading there.
+#: The end of a complete stream, and the bytes that are searched for it. Clients stop
+#: reading there.
 _DONE = re.compile(rb"[\r\n]data: ?\[DONE\]\s*\Z")
 _TAIL = 64
 
@@ -43,7 +48,8 @@ class EventSizeError(ValueError):
 
 
 class EventSplitter:
-    """Splits a stream into events, however it is chunked. The joined events are the bytes of the stream.
+    """Splits a stream into events, however it is chunked. The joined events are the
+    bytes of the stream.
 
     An event has at most `limit` bytes, including the empty line at its end.
     """
@@ -65,17 +71,21 @@ class EventSplitter:
         return bytes(self._rest)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the events that `data` completes, including the empty lines at their ends.
+        """Return the events that `data` completes, including the empty lines at their
+        ends.
 
-        EventSizeError if an event, complete or not, is larger than the limit, or too many are tiny.
+        EventSizeError if an event, complete or not, is larger than the limit, or too
+        many are tiny.
         """
         self._plain = self._plain and b"\r" not in data
         whole = 1 < len(data) <= self._limit and data.find(b"\n\n") == len(data) - 2
         if whole and self._plain and not self._rest:
             return [data]  # one event, as nearly always
         events: list[bytes] = []
-        # Joined in place, and only what is new is searched: an event may come in many small pieces.
-        start, position = 0, max(0, len(self._rest) - _OVERLAP)
+        # Joined in place, and only what is new is searched: an event may come in many
+        # small pieces.
+        start = 0
+        position = max(0, len(self._rest) - _OVERLAP)
         self._rest += data
         while (end := _end_of_event(self._rest, position, plain=self._plain)) > 0:
             if end - start > self._limit:
@@ -93,7 +103,9 @@ def _end_of_event(data: bytearray, position: int, *, plain: bool) -> int:
     """Return the end of the event at `position`, 0 if it is incomplete."""
     if plain:  # what servers write; several times faster than the expression
         end = data.find(b"\n\n", position)
-        return end + 2 if end >= 0 else 0
+        if end >= 0:
+            return end + 2
+        return 0
     match = _END.search(data, position)
     if match is None or (match.end() == len(data) and data.endswith(b"\r")):
         return 0  # the LF of this CR may follow
@@ -103,17 +115,29 @@ def _end_of_event(data: bytearray, position: int, *, plain: bool) -> int:
 def data_of(event: bytes) -> bytes:
     """Return the value of an event's ``data`` lines, empty if there are none."""
     # Nearly every event has one line; this is several times faster.
-    one_line = event.endswith(b"\n\n") and event.find(b"\n") == len(event) - 2 and b"\r" not in event
+    one_line = (
+        event.endswith(b"\n\n")
+        and event.find(b"\n") == len(event) - 2
+        and b"\r" not in event
+    )
     if one_line and event.startswith(b"data: "):
         return event[6:-2]
-    values = (line.removeprefix(b"data:") for line in _LINE.split(event) if line.startswith(b"data:"))
+    values = (
+        line.removeprefix(b"data:")
+        for line in _LINE.split(event)
+        if line.startswith(b"data:")
+    )
     return b"\n".join(value.removeprefix(b" ") for value in values)
 
 
 class Exchange:
-    """One request that may be observed, and its response; names of headers are in lower case."""
+    """One request that may be observed, and its response; names of headers are in lower
+    case.
+    """
 
-    def __init__(self, path: str, headers: Mapping[str, str], classification: Classification) -> None:
+    def __init__(
+        self, path: str, headers: Mapping[str, str], classification: Classification
+    ) -> None:
         self._path = path
         self._headers = headers
         self._classification = classification
@@ -137,9 +161,19 @@ class Exchange:
     @staticmethod
     def is_observable(method: str, path: str, headers: Mapping[str, str]) -> bool:
         """Return whether the response to a request may have a record."""
-        kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+        kind = (
+            headers.get("content-type", "application/json")
+            .partition(";")[0]
+            .strip()
+            .lower()
+        )
         plain = headers.get("content-encoding", "identity").lower() == "identity"
-        return method == "POST" and bool(route_of(path)) and kind.endswith("json") and plain
+        return (
+            method == "POST"
+            and bool(route_of(path))
+            and kind.endswith("json")
+            and plain
+        )
 
     @property
     def held(self) -> int:
@@ -173,10 +207,14 @@ class Exchange:
         except UnreadableError:
             self.give_up("malformed")
             return
-        self._type = self._classification.type_of(self._path, self._headers, self._request)
+        self._type = self._classification.type_of(
+            self._path, self._headers, self._request
+        )
         self._tenant = self._classification.tenant_of(self._headers)
         # vLLM derives its identifier from the client's, which may name a user.
-        self._has_client_id = "x-request-id" in self._headers or "request_id" in self._request.fields
+        self._has_client_id = (
+            "x-request-id" in self._headers or "request_id" in self._request.fields
+        )
         self._request_body = bytearray()
         self._headers = {}
 
@@ -188,7 +226,8 @@ class Exchange:
         elif headers.get("content-encoding", "identity").lower() != "identity":
             self.give_up("encoded")
         elif kind == "text/event-stream":
-            self._events, self.streams = EventSplitter(MAX_EVENT), True
+            self._events = EventSplitter(MAX_EVENT)
+            self.streams = True
         elif not kind.endswith("json"):
             self.give_up("malformed")
 
@@ -203,7 +242,10 @@ class Exchange:
             return
         try:
             for event in self._events.feed(data):
-                self._last_event = self._last_event if event.isspace() else event[-_TAIL:]
+                if event.isspace():
+                    self._last_event = self._last_event
+                else:
+                    self._last_event = event[-_TAIL:]
                 self._event(data_of(event), time)
         except EventSizeError:
             self.give_up("too_large")
@@ -211,7 +253,11 @@ class Exchange:
     def _event(self, data: bytes, time: float) -> None:
         if not data:
             return
-        if self._first is not None and self._response.model_name and brings_only_tokens(data):
+        if (
+            self._first is not None
+            and self._response.model_name
+            and brings_only_tokens(data)
+        ):
             self._last = time
             return
         try:
@@ -227,7 +273,9 @@ class Exchange:
         self._response = _merged(self._response, response)
 
     def finish(self, wall: float) -> Observation | None:
-        """Return the observation after the complete response, if any; `wall` is Unix time in seconds."""
+        """Return the observation after the complete response, if any; `wall` is Unix
+        time in seconds.
+        """
         if not self.unobserved and self._request is None:
             self.give_up("malformed")  # a response before the end of its request
         if not self.unobserved and self._events is None:
@@ -239,8 +287,10 @@ class Exchange:
                 self.give_up("refused")
         if self.unobserved or self._request is None:
             return None
-        response, request = self._response, self._request
-        first, sent = self._first, self._sent
+        response = self._response
+        request = self._request
+        first = self._first
+        sent = self._sent
         observation = Observation(
             time=wall,
             model_name=response.model_name or request.model_name,
@@ -252,7 +302,9 @@ class Exchange:
             completion_tokens=response.completion_tokens,
             record=response.record,
             malformed=response.malformed,
-            ttft_seconds=None if first is None or sent is None else max(0.0, first - sent),
+            ttft_seconds=None
+            if first is None or sent is None
+            else max(0.0, first - sent),
             tpot_seconds=self._tpot(request),
         )
         self._drop()
@@ -264,20 +316,35 @@ class Exchange:
         self._drop()
 
     def _drop(self) -> None:
-        self._request_body, self._response_body = bytearray(), bytearray()
-        self._events, self._headers = None, {}
+        self._request_body = bytearray()
+        self._response_body = bytearray()
+        self._events = None
+        self._headers = {}
 
     def _tpot(self, request: RequestFields) -> float | None:
-        """Return the time per output token; ``None`` with several choices or without a token count."""
+        """Return the time per output token; ``None`` with several choices or without a
+        token count.
+        """
         tokens = self._response.completion_tokens
-        if self._first is None or self._last is None or not tokens or tokens < 2 or request.choices != 1:
+        if (
+            self._first is None
+            or self._last is None
+            or not tokens
+            or tokens < 2
+            or request.choices != 1
+        ):
             return None
         return (self._last - self._first) / (tokens - 1)
 
 
 def _merged(before: ResponseFields, now: ResponseFields) -> ResponseFields:
-    """Return the fields of two events of a stream; counts and record of the later one take precedence."""
-    tokens = before.completion_tokens if now.completion_tokens is None else now.completion_tokens
+    """Return the fields of two events of a stream; counts and record of the later one
+    take precedence.
+    """
+    if now.completion_tokens is None:
+        tokens = before.completion_tokens
+    else:
+        tokens = now.completion_tokens
     return ResponseFields(
         request_id=before.request_id or now.request_id,
         model_name=before.model_name or now.model_name,

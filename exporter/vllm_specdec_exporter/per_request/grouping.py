@@ -1,7 +1,9 @@
-"""Groups of requests: type, tenant and temperature bucket of a request, limits on their number, and settings.
+"""Groups of requests: type, tenant and temperature bucket of a request, limits on their
+number, and settings.
 
-A type comes from the configured header, else from the first matching rule, else from the route. A rule is
-``NAME=WHERE:PATTERN`` with a shell pattern (``*``, ``?``, ``[ab]``)::
+A type comes from the configured header, else from the first matching rule, else from
+the route. A rule is ``NAME=WHERE:PATTERN`` with a shell pattern (``*``, ``?``,
+``[ab]``)::
 
     code=model:*coder*          the requested model
     batch=header.x-queue:bulk*  a request header
@@ -28,7 +30,8 @@ T = TypeVar("T")
 
 #: A valid type. Headers of clients are not trusted, and labels are not for free text.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,63}")
-#: Limit of a model's name, in characters: it may be a path, and file systems allow 255 for a part of one.
+#: Limit of a model's name, in characters: it may be a path, and file systems allow 255
+#: for a part of one.
 _MAX_MODEL = 256
 _WHERE = re.compile(r"model|path|field|header\.[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -47,7 +50,9 @@ class TypeRule:
     where: str
     pattern: str
 
-    def matches(self, path: str, headers: Mapping[str, str], request: RequestFields) -> bool:
+    def matches(
+        self, path: str, headers: Mapping[str, str], request: RequestFields
+    ) -> bool:
         """Return whether a request has this type."""
         if self.where == "field":
             return any(fnmatchcase(name, self.pattern) for name in request.fields)
@@ -63,10 +68,21 @@ def parse_rule(text: str) -> TypeRule:
     """Return the rule in `text`; ValueError with the allowed syntax if it is invalid."""
     name, equals, rest = text.partition("=")
     where, colon, pattern = rest.partition(":")
-    name, where, pattern = name.strip(), where.strip().lower(), pattern.strip()
-    if not equals or not colon or not name or not pattern or not _WHERE.fullmatch(where):
+    name = name.strip()
+    where = where.strip().lower()
+    pattern = pattern.strip()
+    if (
+        not equals
+        or not colon
+        or not name
+        or not pattern
+        or not _WHERE.fullmatch(where)
+    ):
         places = "model, path, field or header.NAME"
-        raise ValueError(f"allowed: NAME=WHERE:PATTERN, where WHERE is {places}, such as code=model:*coder*")
+        raise ValueError(
+            f"allowed: NAME=WHERE:PATTERN, where WHERE is {places}, such as "
+            "code=model:*coder*"
+        )
     if not _NAME.fullmatch(name):
         allowed = "a letter or digit, then up to 63 of letters, digits and _.:/-"
         raise ValueError(f"NAME is {allowed}, such as in code=model:*coder*")
@@ -77,11 +93,13 @@ def parse_rule(text: str) -> TypeRule:
 class Classification:
     """How requests are classified."""
 
-    type_header: str = TYPE_HEADER.lower()  # request header (lower case) that names the type, empty for none
+    #: Request header (lower case) that names the type, empty for none.
+    type_header: str = TYPE_HEADER.lower()
     rules: tuple[TypeRule, ...] = ()  # used in order if that header is absent
-    tenant_header: str = ""  # request header (lower case) that names the tenant, empty for none
-    #: The configured tenants; every other becomes `OTHER`, so that no name of a user is stored unless the
-    #: operator has configured it.
+    #: Request header (lower case) that names the tenant, empty for none.
+    tenant_header: str = ""
+    #: The configured tenants; every other becomes `OTHER`, so that no name of a user is
+    #: stored unless the operator has configured it.
     tenants: frozenset[str] = frozenset()
 
     @cached_property
@@ -90,32 +108,50 @@ class Classification:
         of_rules = (rule.where.removeprefix("header.") for rule in self.rules)
         return frozenset({self.type_header, self.tenant_header, *of_rules})
 
-    def type_of(self, path: str, headers: Mapping[str, str], request: RequestFields) -> str:
+    def type_of(
+        self, path: str, headers: Mapping[str, str], request: RequestFields
+    ) -> str:
         """Return a request's type; the names of its headers are in lower case."""
-        named = headers.get(self.type_header, "").strip() if self.type_header else ""
+        if self.type_header:
+            named = headers.get(self.type_header, "").strip()
+        else:
+            named = ""
         if named:
             return clean_type(named)
-        by_rule = next((rule.name for rule in self.rules if rule.matches(path, headers, request)), "")
+        by_rule = next(
+            (rule.name for rule in self.rules if rule.matches(path, headers, request)),
+            "",
+        )
         return by_rule or route_of(path) or OTHER
 
     def tenant_of(self, headers: Mapping[str, str]) -> str:
         """Return a request's tenant, empty if no header is configured or sent."""
-        return self.known_tenant(headers.get(self.tenant_header, "")) if self.tenant_header else ""
+        if self.tenant_header:
+            return self.known_tenant(headers.get(self.tenant_header, ""))
+        return ""
 
     def known_tenant(self, name: str) -> str:
         """Return `name` if it is configured, else `OTHER`; empty stays empty."""
         name = name.strip()
-        return name if name in self.tenants or not name else OTHER
+        if name in self.tenants or not name:
+            return name
+        return OTHER
 
 
 def clean_type(text: str) -> str:
     """Return a type from a client: unchanged if it is valid, else `OTHER`."""
-    return text if _NAME.fullmatch(text) else OTHER
+    if _NAME.fullmatch(text):
+        return text
+    return OTHER
 
 
 def clean_model(name: str) -> str:
-    """Return a model's name from a client: unchanged if it is valid as a label, else `OTHER`."""
-    return name if len(name) <= _MAX_MODEL and name.isprintable() else OTHER
+    """Return a model's name from a client: unchanged if it is valid as a label, else
+    `OTHER`.
+    """
+    if len(name) <= _MAX_MODEL and name.isprintable():
+        return name
+    return OTHER
 
 
 #: Bucket of requests without a temperature, if the server's default is not configured.
@@ -128,7 +164,8 @@ TEMPERATURE_BOUNDS = (0.0, 0.5, 0.7, 1.0)
 MAX_MODELS = 20
 #: Limit of types that only clients name: no rule and no route has them.
 MAX_TYPES = 20
-#: Limit of the groups of these types, of all models together: a group is about 60 series.
+#: Limit of the groups of these types, of all models together: a group is about 60
+#: series.
 MAX_CLIENT_GROUPS = 100
 
 
@@ -145,17 +182,23 @@ class Temperatures:
     """Buckets of temperature."""
 
     bounds: tuple[float, ...] = TEMPERATURE_BOUNDS  # inclusive upper bounds, ascending
-    default: float | None = None  # temperature of requests without one, ``None`` if not known
+    #: Temperature of requests without one, ``None`` if not known.
+    default: float | None = None
 
     def bucket(self, temperature: float | None) -> str:
-        """Return the bucket of a temperature: ``0``, ``0-0.5``, ..., ``1+``, or `UNSET`."""
+        """Return the bucket of a temperature:
+
+        ``0``, ``0-0.5``, ..., ``1+``, or `UNSET`.
+        """
         value = self.default if temperature is None else temperature
         if value is None:
             return UNSET
         lower = 0.0
         for bound in self.bounds:
             if value <= bound:
-                return f"{_text(lower)}-{_text(bound)}" if bound > lower else _text(bound)
+                if bound > lower:
+                    return f"{_text(lower)}-{_text(bound)}"
+                return _text(bound)
             lower = bound
         return f"{_text(lower)}+"
 
@@ -173,25 +216,41 @@ class GroupOverflow(StrEnum):
 
 
 class GroupLimiter:
-    """Assigns every request to a group, within the limits: later values of a label become `OTHER`."""
+    """Assigns every request to a group, within the limits: later values of a label
+    become `OTHER`.
+    """
 
-    def __init__(self, classification: Classification, temperatures: Temperatures) -> None:
-        self._own = {*(rule.name for rule in classification.rules), *ROUTES.values(), OTHER}
+    def __init__(
+        self, classification: Classification, temperatures: Temperatures
+    ) -> None:
+        self._own = {
+            *(rule.name for rule in classification.rules),
+            *ROUTES.values(),
+            OTHER,
+        }
         self._temperatures = temperatures
         self._models: set[str] = {OTHER}
         self._types: set[str] = set()  # those that only clients name
         self._groups: set[GroupKey] = set()  # of these types
 
-    def place(self, observation: Observation) -> tuple[GroupKey, tuple[GroupOverflow, ...]]:
-        """Return the group of a request, and its labels that became `OTHER` because a limit is reached."""
+    def place(
+        self, observation: Observation
+    ) -> tuple[GroupKey, tuple[GroupOverflow, ...]]:
+        """Return the group of a request, and its labels that became `OTHER` because a
+        limit is reached.
+        """
         overflow = []
-        model, request_type = clean_model(observation.model_name), clean_type(observation.request_type)
+        model = clean_model(observation.model_name)
+        request_type = clean_type(observation.request_type)
         if not _admit(model, self._models, MAX_MODELS + 1):  # with `OTHER`
             model = OTHER
             overflow.append(GroupOverflow.MODEL)
-        key = GroupKey(model, self._temperatures.bucket(observation.temperature), request_type)
+        key = GroupKey(
+            model, self._temperatures.bucket(observation.temperature), request_type
+        )
         if request_type not in self._own and not (
-            _admit(request_type, self._types, MAX_TYPES) and _admit(key, self._groups, MAX_CLIENT_GROUPS)
+            _admit(request_type, self._types, MAX_TYPES)
+            and _admit(key, self._groups, MAX_CLIENT_GROUPS)
         ):
             key = key._replace(request_type=OTHER)
             overflow.append(GroupOverflow.TYPE)
@@ -199,22 +258,67 @@ class GroupLimiter:
 
 
 def _admit(value: T, admitted: set[T], limit: int) -> bool:
-    """Return whether a value is admitted, which it is if it was before or the limit is not reached."""
+    """Return whether a value is admitted, which it is if it was before or the limit is
+    not reached.
+    """
     if value not in admitted and len(admitted) < limit:
         admitted.add(value)
     return value in admitted
 
 
-#: Upper bounds of the histograms: ratios with the published thresholds, tokens up to the largest usual K, and
-#: seconds as vLLM has them.
+#: Upper bounds of the histograms: ratios with the published thresholds, tokens up to
+#: the largest usual K, and seconds as vLLM has them.
 BOUNDS: dict[str, tuple[float, ...]] = {
-    "acceptance_ratio": (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.8, 0.9, 0.95, 1.0),
+    "acceptance_ratio": (
+        0.05,
+        0.1,
+        0.2,
+        0.3,
+        0.4,
+        0.5,
+        0.6,
+        0.65,
+        0.7,
+        0.8,
+        0.9,
+        0.95,
+        1.0,
+    ),
     "accepted_tokens_per_draft": (0.25, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 8, 12, 16),
     "time_to_first_token_seconds": (
-        *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160),
+        0.01,
+        0.025,
+        0.05,
+        0.1,
+        0.25,
+        0.5,
+        0.75,
+        1,
+        2.5,
+        5,
+        7.5,
+        10,
+        20,
+        40,
+        80,
+        160,
     ),
     "time_per_output_token_seconds": (
-        *(0.0025, 0.005, 0.01, 0.015, 0.02, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5),
+        0.0025,
+        0.005,
+        0.01,
+        0.015,
+        0.02,
+        0.025,
+        0.05,
+        0.075,
+        0.1,
+        0.15,
+        0.2,
+        0.3,
+        0.5,
+        1,
+        2.5,
     ),
 }
 
@@ -223,6 +327,8 @@ BOUNDS: dict[str, tuple[float, ...]] = {
 class RequestSettings:
     """How requests are grouped and judged."""
 
-    classification: Classification = Classification()  # how types and tenants are assigned
+    #: How types and tenants are assigned.
+    classification: Classification = Classification()
     temperatures: Temperatures = Temperatures()  # buckets of temperature
-    window_seconds: float = 1800.0  # length of the judged window, infinite for all requests of a file
+    #: Length of the judged window, infinite for all requests of a file.
+    window_seconds: float = 1800.0

@@ -1,9 +1,11 @@
-"""Findings on requests: losing requests, which of them to route elsewhere, and missing records.
+"""Findings on requests: losing requests, which of them to route elsewhere, and missing
+records.
 
-Types are the easiest to route by, so they come first: those of which every judged group loses, except
-`OTHER`, whose requests have no type in common. If there are none, temperature buckets. The saving is counted:
-drafted tokens that were rejected. Whether the routed requests become faster is estimated by the cost profile,
-which depends on the load; the outcomes do not.
+Types are the easiest to route by, so they come first: those of which every judged group
+loses, except `OTHER`, whose requests have no type in common. If there are none,
+temperature buckets. The saving is counted: drafted tokens that were rejected. Whether
+the routed requests become faster is estimated by the cost profile, which depends on the
+load; the outcomes do not.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,28 +27,40 @@ def route(
 ) -> Routing | None:
     """Return which requests to send to a server without speculation.
 
-    ``None`` with too few requests, if no or every judged group loses, or if the acceptance of the remaining
-    requests would not be higher.
+    ``None`` with too few requests, if no or every judged group loses, or if the
+    acceptance of the remaining requests would not be higher.
     """
     if whole.count < thresholds.minimum_requests:
         return None
-    types = tuple(kind for kind in losing(groups, lambda group: group.request_type) if kind != OTHER)
-    temperatures = () if types else losing(groups, lambda group: group.temperature)
+    types = tuple(
+        kind
+        for kind in losing(groups, lambda group: group.request_type)
+        if kind != OTHER
+    )
+    temperatures: tuple[str, ...] = ()
+    if not types:
+        temperatures = losing(groups, lambda group: group.temperature)
 
     def is_routed(group: GroupKey | GroupWindow) -> bool:
         return group.request_type in types or group.temperature in temperatures
 
-    if not (types or temperatures) or not any(group.judged and not is_routed(group) for group in groups):
+    if not (types or temperatures) or not any(
+        group.judged and not is_routed(group) for group in groups
+    ):
         return None
     routed = GroupStats()
     for key, group in recent.items():
         if is_routed(key):
             routed.change(group)
     before = whole.accepted_tokens / whole.draft_tokens
-    after = (whole.accepted_tokens - routed.accepted_tokens) / (whole.draft_tokens - routed.draft_tokens)
+    after = (whole.accepted_tokens - routed.accepted_tokens) / (
+        whole.draft_tokens - routed.draft_tokens
+    )
     if after <= before:
         return None
-    rejected = (routed.draft_tokens - routed.accepted_tokens) / (whole.draft_tokens - whole.accepted_tokens)
+    rejected = (routed.draft_tokens - routed.accepted_tokens) / (
+        whole.draft_tokens - whole.accepted_tokens
+    )
     return Routing(
         request_types=types,
         temperatures=temperatures,
@@ -58,7 +72,9 @@ def route(
     )
 
 
-def losing(groups: Iterable[GroupWindow], label: Callable[[GroupWindow], str]) -> tuple[str, ...]:
+def losing(
+    groups: Iterable[GroupWindow], label: Callable[[GroupWindow], str]
+) -> tuple[str, ...]:
     """Return the values of a label that have judged groups, all of which lose."""
     judged = [group for group in groups if group.judged]
     values = {label(group) for group in judged}
@@ -70,8 +86,12 @@ def losing(groups: Iterable[GroupWindow], label: Callable[[GroupWindow], str]) -
 _TAIL = 0.1
 
 
-def with_findings(requests: ModelRequests, routing: Routing | None, thresholds: Thresholds) -> ModelRequests:
-    """Return `requests` with findings, problems first, and with `routing` if enough requests were seen."""
+def with_findings(
+    requests: ModelRequests, routing: Routing | None, thresholds: Thresholds
+) -> ModelRequests:
+    """Return `requests` with findings, problems first, and with `routing` if enough
+    requests were seen.
+    """
     judged = requests.window_requests >= thresholds.minimum_requests
     unrecorded = _unrecorded(requests, thresholds, judged=judged)
     if not judged:
@@ -84,13 +104,17 @@ def with_findings(requests: ModelRequests, routing: Routing | None, thresholds: 
         )
         # If most responses have no record, waiting does not help.
         mostly = requests.window_unrecorded_requests > requests.window_requests
-        return replace(requests, findings=tuple(unrecorded) if mostly else (*few, *unrecorded))
+        return replace(
+            requests, findings=tuple(unrecorded) if mostly else (*few, *unrecorded)
+        )
     problems = [*_tail(requests, thresholds), *_mixed(requests, thresholds)]
     hints = [*unrecorded, *_routing(routing), *_untyped(requests)]
     return replace(requests, findings=(*problems, *hints), routing=routing)
 
 
-def _unrecorded(requests: ModelRequests, thresholds: Thresholds, *, judged: bool) -> list[Finding]:
+def _unrecorded(
+    requests: ModelRequests, thresholds: Thresholds, *, judged: bool
+) -> list[Finding]:
     unrecorded = requests.window_unrecorded_requests
     total = unrecorded + requests.window_requests
     if not unrecorded or unrecorded / total < thresholds.unrecorded_requests_ratio:
@@ -106,11 +130,14 @@ def _unrecorded(requests: ModelRequests, thresholds: Thresholds, *, judged: bool
 
 
 def _within(requests: ModelRequests) -> str:
-    return f" in the last {requests.window}" if requests.window else ""
+    if requests.window:
+        return f" in the last {requests.window}"
+    return ""
 
 
 def _tail(requests: ModelRequests, thresholds: Thresholds) -> list[Finding]:
-    p10, limit = requests.acceptance_quantiles.get("0.1"), thresholds.poor_request_acceptance_ratio
+    p10 = requests.acceptance_quantiles.get("0.1")
+    limit = thresholds.poor_request_acceptance_ratio
     if p10 is None or p10 >= limit or (requests.losing_requests_ratio or 0.0) < _TAIL:
         return []
     value, needed = _distinct(p10, limit)
@@ -121,29 +148,49 @@ def _mixed(requests: ModelRequests, thresholds: Thresholds) -> list[Finding]:
     if not requests.mixed or requests.acceptance_ratio is None:
         return []
     healthy = requests.acceptance_ratio >= thresholds.healthy_acceptance_ratio
-    return problem("mixed", requests=requests, looks="looks healthy and " if healthy else "")
+    return problem(
+        "mixed", requests=requests, looks="looks healthy and " if healthy else ""
+    )
 
 
 def _routing(routing: Routing | None) -> list[Finding]:
-    if routing is None or routing.acceptance_before is None or routing.acceptance_after is None:
+    if (
+        routing is None
+        or routing.acceptance_before is None
+        or routing.acceptance_after is None
+    ):
         return []
     before, after = _distinct(routing.acceptance_before, routing.acceptance_after)
     if routing.request_types:
         which = f"requests of type {' and '.join(routing.request_types)}"
     else:
-        named = (f"{UNSET} (not in the request)" if one == UNSET else one for one in routing.temperatures)
+        named = (
+            f"{UNSET} (not in the request)" if one == UNSET else one
+            for one in routing.temperatures
+        )
         which = f"requests at temperature {' and '.join(named)}"
     speedup = ""
     if routing.speedup is not None:
-        speedup = TEXTS["route"]["faster" if routing.speedup >= 1 else "slower"].format(routing=routing)
-    return hint("route", which=which, routing=routing, before=before, after=after, speedup=speedup)
+        speedup = TEXTS["route"]["faster" if routing.speedup >= 1 else "slower"].format(
+            routing=routing
+        )
+    return hint(
+        "route",
+        which=which,
+        routing=routing,
+        before=before,
+        after=after,
+        speedup=speedup,
+    )
 
 
 def _untyped(requests: ModelRequests) -> list[Finding]:
     """Report losing requests that cannot be routed by type, because they have none."""
     if OTHER not in losing(requests.groups, lambda group: group.request_type):
         return []
-    share = sum(group.requests_ratio for group in requests.groups if group.request_type == OTHER)
+    share = sum(
+        group.requests_ratio for group in requests.groups if group.request_type == OTHER
+    )
     return hint("untyped", share=share)
 
 

@@ -1,12 +1,15 @@
-"""Observations of single requests, and the engines' records of speculation in their responses.
+"""Observations of single requests, and the engines' records of speculation in their
+responses.
 
-An engine is recognised by the names of the counts in its record, so a push and a file may have any of them
-where vLLM's record is expected. Sections of a response that have other contents, such as timings, are no
-record without these names. vLLM's is that of ``--per-request-spec-decode-metrics``.
+An engine is recognised by the names of the counts in its record, so a push and a file
+may have any of them where vLLM's record is expected. Sections of a response that have
+other contents, such as timings, are no record without these names. vLLM's is that of
+``--per-request-spec-decode-metrics``.
 
-With ``summary`` the record has totals and the distribution of accepted tokens; with ``detailed`` also the
-drafted and accepted tokens of each step, and so the acceptance of a position *where it was drafted*. If all
-drafts had K tokens, these follow from the distribution.
+With ``summary`` the record has totals and the distribution of accepted tokens; with
+``detailed`` also the drafted and accepted tokens of each step, and so the acceptance of
+a position *where it was drafted*. If all drafts had K tokens, these follow from the
+distribution.
 """
 
 from collections import Counter
@@ -21,7 +24,8 @@ import msgspec
 
 from ..engines import UNREADABLE
 
-#: Limit of the steps that are read of a record, above what requests have: reading blocks traffic, ~15 ms.
+#: Limit of the steps that are read of a record, above what requests have: reading
+#: blocks traffic, ~15 ms.
 _MAX_STEPS = 65_536
 #: Limit of drafted tokens in one step; vLLM's largest K is far below.
 MAX_DRAFTED = 128
@@ -35,32 +39,41 @@ class RecordError(ValueError):
 class DraftRecord:
     """The record of the speculation of one request."""
 
-    #: Steps with drafted tokens, including those of which a grammar rejected every token; 0 beside drafted
-    #: tokens if the engine does not count steps.
+    #: Steps with drafted tokens, including those of which a grammar rejected every
+    #: token; 0 beside drafted tokens if the engine does not count steps.
     drafts: int
     draft_tokens: int  # drafted tokens
     accepted_tokens: int  # drafted tokens that were accepted
-    histogram: tuple[int, ...] = ()  # at index j, the steps in which j tokens were accepted
-    #: Steps by (drafted, accepted) tokens; empty without details or with too many steps.
+    #: At index j, the steps in which j tokens were accepted.
+    histogram: tuple[int, ...] = ()
+    #: Steps by (drafted, accepted) tokens; empty without details or with too many
+    #: steps.
     steps: dict[tuple[int, int], int] = field(default_factory=dict, hash=False)
-    #: Whether `draft_tokens` is computed from the configured K, which trees and an adaptive K do not follow.
+    #: Whether `draft_tokens` is computed from the configured K, which trees and an
+    #: adaptive K do not follow.
     configured_k: bool = field(default=False, compare=False)
 
     @property
     def acceptance_ratio(self) -> float | None:
         """Accepted over drafted tokens, 0 to 1; ``None`` if nothing was drafted."""
-        return self.accepted_tokens / self.draft_tokens if self.draft_tokens else None
+        if self.draft_tokens:
+            return self.accepted_tokens / self.draft_tokens
+        return None
 
     @property
     def accepted_per_draft(self) -> float | None:
         """Accepted tokens per draft, 0 to K; ``None`` if nothing was drafted."""
-        return self.accepted_tokens / self.drafts if self.drafts else None
+        if self.drafts:
+            return self.accepted_tokens / self.drafts
+        return None
 
 
 def parse_record(document: object) -> DraftRecord:
-    """Return the record in `document`, the value of vLLM's ``metrics.speculative_decoding``.
+    """Return the record in `document`, the value of vLLM's
+    ``metrics.speculative_decoding``.
 
-    Its means are not read: they follow from the counts. RecordError if these contradict each other.
+    Its means are not read: they follow from the counts. RecordError if these contradict
+    each other.
     """
     if not isinstance(document, dict):
         raise RecordError("the record is not an object")
@@ -68,12 +81,18 @@ def parse_record(document: object) -> DraftRecord:
     draft_tokens = count_of(document, "num_draft_tokens")
     accepted = count_of(document, "num_accepted_draft_tokens")
     check(accepted <= draft_tokens, "the record has more tokens accepted than drafted")
-    check(drafts or not draft_tokens, "the record has drafted tokens, but no step that drafted them")
+    check(
+        drafts or not draft_tokens,
+        "the record has drafted tokens, but no step that drafted them",
+    )
     histogram = histogram_of(document, "acceptance_histogram", drafts, accepted)
     steps = _steps(document, drafts, draft_tokens, accepted)
     k = document.get("num_spec_tokens")
     if not steps:
-        k = max(0, len(histogram) - 1) if k is None else count_of(document, "num_spec_tokens")
+        if k is None:
+            k = max(0, len(histogram) - 1)
+        else:
+            k = count_of(document, "num_spec_tokens")
         steps = whole_drafts(k, drafts, draft_tokens, histogram)
     return DraftRecord(drafts, draft_tokens, accepted, histogram, steps)
 
@@ -81,8 +100,15 @@ def parse_record(document: object) -> DraftRecord:
 def whole_drafts(
     k: int, drafts: int, draft_tokens: int, histogram: tuple[int, ...]
 ) -> dict[tuple[int, int], int]:
-    """Return the steps of a request whose drafts all had `k` tokens, the most; empty if some were shorter."""
-    if not 0 < k <= MAX_DRAFTED or draft_tokens != k * drafts or not histogram or any(histogram[k + 1 :]):
+    """Return the steps of a request whose drafts all had `k` tokens, the most; empty if
+    some were shorter.
+    """
+    if (
+        not 0 < k <= MAX_DRAFTED
+        or draft_tokens != k * drafts
+        or not histogram
+        or any(histogram[k + 1 :])
+    ):
         return {}
     return {(k, length): number for length, number in enumerate(histogram) if number}
 
@@ -93,28 +119,42 @@ def check(holds: object, message: str) -> None:
         raise RecordError(message)
 
 
-def histogram_of(document: dict[str, Any], name: str, drafts: int, accepted: int) -> tuple[int, ...]:
+def histogram_of(
+    document: dict[str, Any], name: str, drafts: int, accepted: int
+) -> tuple[int, ...]:
     """Return a distribution that agrees with its totals; empty if there is none."""
     histogram = _counts(document, name)
     if histogram:
         sums = f"the record's {name} does not add up to"
         check(sum(histogram) == drafts, f"{sums} num_spec_steps")
-        check(sum(map(mul, count(), histogram)) == accepted, f"{sums} num_accepted_draft_tokens")
+        check(
+            sum(map(mul, count(), histogram)) == accepted,
+            f"{sums} num_accepted_draft_tokens",
+        )
     return histogram
 
 
 def _steps(
     document: dict[str, Any], drafts: int, draft_tokens: int, accepted: int
 ) -> dict[tuple[int, int], int]:
-    if _is_long(document.get("per_step_drafted")) and _is_long(document.get("per_step_accepted")):
+    if _is_long(document.get("per_step_drafted")) and _is_long(
+        document.get("per_step_accepted")
+    ):
         return {}
-    of_drafted, of_accepted = _counts(document, "per_step_drafted"), _counts(document, "per_step_accepted")
+    of_drafted = _counts(document, "per_step_drafted")
+    of_accepted = _counts(document, "per_step_accepted")
     if not of_drafted and not of_accepted:
         return {}
     same_length = len(of_drafted) == len(of_accepted)
-    check(same_length, "the record's per_step_drafted and per_step_accepted differ in length")
+    check(
+        same_length,
+        "the record's per_step_drafted and per_step_accepted differ in length",
+    )
     totals = (len(of_drafted), sum(of_drafted), sum(of_accepted))
-    check(totals == (drafts, draft_tokens, accepted), "the record's steps do not add up to its totals")
+    check(
+        totals == (drafts, draft_tokens, accepted),
+        "the record's steps do not add up to its totals",
+    )
     too_many = any(map(gt, of_accepted, of_drafted))
     check(not too_many, "a step of the record has more tokens accepted than drafted")
     limit = f"a step of the record has more than {MAX_DRAFTED} drafted tokens"
@@ -138,8 +178,13 @@ def _counts(document: dict[str, Any], name: str) -> tuple[int, ...]:
     values = document.get(name)
     if values is None:
         return ()
-    # Without a Python loop: a long response has thousands of steps, and this blocks traffic.
-    fine = isinstance(values, list) and not _is_long(values) and set(map(type, values)) <= {int}
+    # Without a Python loop: a long response has thousands of steps, and this blocks
+    # traffic.
+    fine = (
+        isinstance(values, list)
+        and not _is_long(values)
+        and set(map(type, values)) <= {int}
+    )
     if not fine or (values and (min(values) < 0 or max(values) >= 2**53)):
         raise RecordError(f"the record's {name} is not a list of counts")
     return tuple(values)
@@ -165,12 +210,15 @@ class RecordState(StrEnum):
 
 #: Descriptions for the documentation.
 RECORD_STATES = {
-    RecordState.DETAILED: "a record with the drafted and accepted tokens of each step, or with a histogram "
+    RecordState.DETAILED: "a record with the drafted and accepted tokens of each step, or with a "
+    "histogram "
     "that gives them, because all drafts had K tokens",
     RecordState.SUMMARY: "a record with totals only",
     RecordState.NOT_DRAFTED: "a record, but nothing was drafted for the request",
-    RecordState.NONE: "no record: vLLM runs without --per-request-spec-decode-metrics, the request had "
-    "several choices, it streamed without include_usage, or SGLang drafts trees or changes K itself",
+    RecordState.NONE: "no record: vLLM runs without --per-request-spec-decode-metrics, the request "
+    "had "
+    "several choices, it streamed without include_usage, or SGLang drafts trees or "
+    "changes K itself",
     RecordState.MALFORMED: "a record that contradicts itself",
 }
 
@@ -181,7 +229,8 @@ class Observation:
 
     time: float  # Unix time of its end, in seconds
     model_name: str = ""  # the model in the response, empty if absent
-    temperature: float | None = None  # the temperature in the request, ``None`` if absent
+    #: The temperature in the request, ``None`` if absent.
+    temperature: float | None = None
     request_type: str = ""  # by the rules of classification, empty if none applies
     tenant: str = ""  # by the configured header, empty without one
     stream: bool = False  # whether the response was streamed
@@ -190,7 +239,8 @@ class Observation:
     record: DraftRecord | None = None  # the record of speculation, if present
     malformed: bool = False  # whether the response had a record that contradicts itself
     ttft_seconds: float | None = None  # time to first token; streams only
-    tpot_seconds: float | None = None  # time per output token, without the first; streams only
+    #: Time per output token, without the first; streams only.
+    tpot_seconds: float | None = None
 
     @property
     def state(self) -> RecordState:
@@ -201,13 +251,16 @@ class Observation:
             return RecordState.NONE
         if not self.record.draft_tokens:
             return RecordState.NOT_DRAFTED
-        return RecordState.DETAILED if self.record.steps else RecordState.SUMMARY
+        if self.record.steps:
+            return RecordState.DETAILED
+        return RecordState.SUMMARY
 
 
 #: Path of the endpoint for pushes.
 PUSH_PATH = "/api/v1/requests"
 
-#: Routes whose responses may have a record: the end of the path, and the type of request.
+#: Routes whose responses may have a record: the end of the path, and the type of
+#: request.
 ROUTES = {
     "/v1/chat/completions": "chat",
     "/v1/completions": "completions",
@@ -221,7 +274,9 @@ _WITHOUT_RECORD = ("/v1/responses", "/v1/messages")
 
 
 def lacks_record(method: str, path: str) -> bool:
-    """Return whether a request is for text, and its response has no record of speculation."""
+    """Return whether a request is for text, and its response has no record of
+    speculation.
+    """
     return method == "POST" and path.partition("?")[0].endswith(_WITHOUT_RECORD)
 
 
@@ -234,7 +289,9 @@ def route_of(path: str) -> str:
 
 
 def read_record(document: object) -> DraftRecord:
-    """Return the record in `document`, of any engine; RecordError if its counts contradict each other."""
+    """Return the record in `document`, of any engine; RecordError if its counts
+    contradict each other.
+    """
     if isinstance(document, dict):
         for name, adapter in _ADAPTERS.items():
             if document.get(name) is not None:
@@ -243,7 +300,9 @@ def read_record(document: object) -> DraftRecord:
 
 
 class _Counts(msgspec.Struct):
-    """What is read of the sections of a response that have a record, of any of these engines."""
+    """What is read of the sections of a response that have a record, of any of these
+    engines.
+    """
 
     completion_tokens: int | None = None
     spec_tokens_details: msgspec.Raw = msgspec.Raw(b"null")
@@ -263,11 +322,12 @@ _COUNTS = msgspec.json.Decoder(_Counts)
 
 
 def find_record(*sections: msgspec.Raw) -> tuple[DraftRecord | None, bool]:
-    """Return the first record in sections of a response, and whether one contradicts itself.
+    """Return the first record in sections of a response, and whether one contradicts
+    itself.
 
-    A section that is no object has none: SGLang writes a list of records for several choices, for which vLLM
-    writes no record either. Nothing drafted is a record of SGLang only: others write zeros without
-    speculation, too.
+    A section that is no object has none: SGLang writes a list of records for several
+    choices, for which vLLM writes no record either. Nothing drafted is a record of
+    SGLang only: others write zeros without speculation, too.
     """
     for raw in sections:
         if bytes(memoryview(raw)[:1]) != b"{":
@@ -282,7 +342,9 @@ def find_record(*sections: msgspec.Raw) -> tuple[DraftRecord | None, bool]:
             record = read_record(document) if known else None
         except (RecordError, *UNREADABLE):
             return None, True
-        if record is not None and (record.draft_tokens or counts.spec_num_proposed_drafts is not None):
+        if record is not None and (
+            record.draft_tokens or counts.spec_num_proposed_drafts is not None
+        ):
             return record, False
     return None, False
 
@@ -296,16 +358,21 @@ def tokens_in(raw: msgspec.Raw) -> int | None:
 
 
 def _of_sglang(document: dict[str, Any]) -> DraftRecord:
-    """Read `meta_info` or `sglext.spec_tokens_details`: verifications, and how many tokens each accepted.
+    """Read `meta_info` or `sglext.spec_tokens_details`: verifications, and how many
+    tokens each accepted.
 
-    SGLang computes what was proposed from the configured number of tokens, whatever was drafted. All drafts
-    of a request have the same length, unless K changes meanwhile: then there are no steps.
+    SGLang computes what was proposed from the configured number of tokens, whatever was
+    drafted. All drafts of a request have the same length, unless K changes meanwhile:
+    then there are no steps.
     """
     drafts = count_of(document, "spec_verify_ct")
     drafted = count_of(document, "spec_num_proposed_drafts")
     accepted = count_of(document, "spec_num_correct_drafts")
     newer = document.get("spec_correct_drafts_histogram") is not None
-    name = "spec_correct_drafts_histogram" if newer else "spec_accept_histogram"
+    if newer:
+        name = "spec_correct_drafts_histogram"
+    else:
+        name = "spec_accept_histogram"
     histogram = histogram_of(document, name, drafts, accepted)
     _check_totals(accepted, drafted)
     check(drafts or not drafted, "the record has drafted tokens, but no verification")
@@ -314,17 +381,25 @@ def _of_sglang(document: dict[str, Any]) -> DraftRecord:
 
 
 def _of_timings(document: dict[str, Any]) -> DraftRecord:
-    """Read `timings` of llama.cpp, which do not count verifications, or of mlx-vlm, which do."""
-    drafted, accepted = count_of(document, "draft_n"), count_of(document, "draft_n_accepted")
+    """Read `timings` of llama.cpp, which do not count verifications, or of mlx-vlm,
+    which do.
+    """
+    drafted = count_of(document, "draft_n")
+    accepted = count_of(document, "draft_n_accepted")
     _check_totals(accepted, drafted)
-    drafts = count_of(document, "draft_rounds") if document.get("draft_rounds") is not None else 0
+    if document.get("draft_rounds") is not None:
+        drafts = count_of(document, "draft_rounds")
+    else:
+        drafts = 0
     return DraftRecord(drafts, drafted, accepted)
 
 
 def _of_usage(document: dict[str, Any]) -> DraftRecord:
     """Read the details of OpenAI's usage, which do not count verifications."""
     accepted = count_of(document, "accepted_prediction_tokens")
-    return DraftRecord(0, accepted + count_of(document, "rejected_prediction_tokens"), accepted)
+    return DraftRecord(
+        0, accepted + count_of(document, "rejected_prediction_tokens"), accepted
+    )
 
 
 def _check_totals(accepted: int, drafted: int) -> None:

@@ -1,4 +1,5 @@
-"""The fields of OpenAI-compatible requests and responses that the exporter reads; never prompts or texts.
+"""The fields of OpenAI-compatible requests and responses that the exporter reads; never
+prompts or texts.
 
 `msgspec` skips other fields without creating objects for them.
 """
@@ -14,7 +15,9 @@ from ..engines import UNREADABLE
 from .observation import DraftRecord, RecordError, find_record, parse_record, tokens_in
 
 #: Identifiers that a server generates. Those of a client may name a user.
-_MADE_BY_SERVER = re.compile(r"([a-z]+-)?([0-9a-f]{16,32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+_MADE_BY_SERVER = re.compile(
+    r"([a-z]+-)?([0-9a-f]{16,32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})"
+)
 
 _DONE = b"[DONE]"
 
@@ -33,11 +36,14 @@ class RequestFields:
     fields: frozenset[str] = frozenset()  # names of the fields that are not empty
 
 
-#: `msgspec` has no union of `Raw` and ``None``; and the value of a field that is not there.
-_NULL, _ABSENT = msgspec.Raw(b"null"), msgspec.Raw(b"")
+#: `msgspec` has no union of `Raw` and ``None``; and the value of a field that is not
+#: there.
+_NULL = msgspec.Raw(b"null")
+_ABSENT = msgspec.Raw(b"")
 
-#: Limit of the names in a request, of which each becomes an object: a million of them take a quarter of a
-#: gigabyte. With more colons, also in texts, only the fields of `_KnownFields` are read.
+#: Limit of the names in a request, of which each becomes an object: a million of them
+#: take a quarter of a gigabyte. With more colons, also in texts, only the fields of
+#: `_KnownFields` are read.
 MAX_NAMES = 20_000
 
 
@@ -56,14 +62,17 @@ _KNOWN_FIELDS = msgspec.json.Decoder(_KnownFields)
 _TEXT = msgspec.json.Decoder(str | None)
 _NUMBER = msgspec.json.Decoder(float | None, strict=False)
 _EMPTY = (b"null", b"[]", b"{}", b'""', b"false")
-#: Longer values, with white space around them, are not copied to be compared: no empty value is as long.
+#: Longer values, with white space around them, are not copied to be compared: no empty
+#: value is as long.
 _MAX_WORD = 64
 #: Limit of `n`, above what any server accepts.
 _MAX_CHOICES = 2**31
 
 
 def _decode_fields(body: bytes | bytearray | msgspec.Raw) -> Mapping[str, msgspec.Raw]:
-    """Return the fields of an object: all, or of a request with very many names only those that are known."""
+    """Return the fields of an object: all, or of a request with very many names only
+    those that are known.
+    """
     text = body if isinstance(body, bytearray) else bytes(body)
     if text.count(b":") <= MAX_NAMES:
         return _FIELDS.decode(body)
@@ -77,7 +86,8 @@ def read_request(body: bytes | bytearray) -> RequestFields:
         fields = _decode_fields(body)
         temperature = _NUMBER.decode(fields.get("temperature", b"null"))
         choices = _NUMBER.decode(fields.get("n", b"1"))
-        if "sampling_params" in fields:  # the generate route has the parameters one level down
+        # the generate route has the parameters one level down
+        if "sampling_params" in fields:
             inner = _decode_fields(fields["sampling_params"])
             temperature = _NUMBER.decode(inner.get("temperature", b"null"))
             choices = _NUMBER.decode(inner.get("n", b"1"))
@@ -86,15 +96,24 @@ def read_request(body: bytes | bytearray) -> RequestFields:
         raise UnreadableError("not the JSON of a request") from error
     if temperature is not None and not math.isfinite(temperature):
         temperature = None
-    present = frozenset(name for name, value in fields.items() if _short_value(value) not in _EMPTY)
+    present = frozenset(
+        name for name, value in fields.items() if _short_value(value) not in _EMPTY
+    )
     # A number in a string may be inf or nan, which no server accepts.
-    count = int(choices) if choices is not None and 1 <= choices <= _MAX_CHOICES else 1
+    if choices is not None and 1 <= choices <= _MAX_CHOICES:
+        count = int(choices)
+    else:
+        count = 1
     return RequestFields(model or "", temperature, count, present)
 
 
 def _short_value(value: msgspec.Raw | bytes) -> bytes:
-    """Return the JSON of a short value without white space around it, dots for a longer one."""
-    return bytes(value).strip() if memoryview(value).nbytes <= _MAX_WORD else b"..."
+    """Return the JSON of a short value without white space around it, dots for a longer
+    one.
+    """
+    if memoryview(value).nbytes <= _MAX_WORD:
+        return bytes(value).strip()
+    return b"..."
 
 
 class _Usage(msgspec.Struct):
@@ -144,9 +163,11 @@ _PART = msgspec.json.Decoder(_Part)
 _RECORD = msgspec.json.Decoder(_Record)
 _CHOICES = msgspec.json.Decoder(list[_Choice] | None)
 _DELTA = msgspec.json.Decoder(dict[str, msgspec.Raw])
-#: Limit of the choices of an event that only names the role, in bytes: with 128 choices about 10 KiB.
+#: Limit of the choices of an event that only names the role, in bytes: with 128 choices
+#: about 10 KiB.
 _MAX_ROLES = 64 * 1024
-#: Fields of a chat's first event that have tokens; without any of them, it only names the role.
+#: Fields of a chat's first event that have tokens; without any of them, it only names
+#: the role.
 _TEXTS = ("content", "reasoning", "reasoning_content", "tool_calls")
 
 
@@ -154,7 +175,8 @@ _TEXTS = ("content", "reasoning", "reasoning_content", "tool_calls")
 class ResponseFields:
     """The fields of a response, or of one event of a streamed response."""
 
-    request_id: str = ""  # the server's identifier, empty if a client may have chosen it
+    #: The server's identifier, empty if a client may have chosen it.
+    request_id: str = ""
     model_name: str = ""
     tokens: bool = False  # whether it has generated tokens, or their end
     only_role: bool = False  # whether it only names the role, before any token
@@ -166,17 +188,26 @@ class ResponseFields:
 
 
 def read_response(body: bytes | bytearray) -> ResponseFields:
-    """Return the fields of the JSON of a response, or of an event's data; UnreadableError if invalid."""
+    """Return the fields of the JSON of a response, or of an event's data;
+    UnreadableError if invalid.
+    """
     if body == _DONE:
         return ResponseFields()
     try:
         document = _DOCUMENT.decode(body)
     except UNREADABLE as error:
         raise UnreadableError("not the JSON of a response") from error
-    record, malformed = _record(document.metrics.speculative_decoding if document.metrics else _NULL)
+    record, malformed = _record(
+        document.metrics.speculative_decoding if document.metrics else _NULL
+    )
     if record is None and not malformed:
-        details = document.usage.completion_tokens_details if document.usage else _NULL
-        record, malformed = find_record(document.sglext, document.meta_info, document.timings, details)
+        if document.usage:
+            details = document.usage.completion_tokens_details
+        else:
+            details = _NULL
+        record, malformed = find_record(
+            document.sglext, document.meta_info, document.timings, details
+        )
     tokens = _has_choices(document.choices)
     name = document.id or document.request_id or ""
     return ResponseFields(
@@ -195,7 +226,8 @@ def read_response(body: bytes | bytearray) -> ResponseFields:
 def brings_only_tokens(body: bytes) -> bool:
     """Return whether an event has tokens and no other field that `read_response` reads.
 
-    True for nearly all events of a stream, and several times faster than `read_response`.
+    True for nearly all events of a stream, and several times faster than
+    `read_response`.
     """
     try:
         part = _PART.decode(body)
@@ -225,7 +257,9 @@ def _record(raw: msgspec.Raw) -> tuple[DraftRecord | None, bool]:
 def _completion_tokens(document: _Document) -> int | None:
     if document.usage is not None:
         return document.usage.completion_tokens
-    return document.tokens_predicted if _is_null(document.meta_info) else tokens_in(document.meta_info)
+    if _is_null(document.meta_info):
+        return document.tokens_predicted
+    return tokens_in(document.meta_info)
 
 
 def _has_choices(raw: msgspec.Raw) -> bool:
@@ -249,8 +283,12 @@ def _has_only_role(choice: _Choice) -> bool:
         delta = _DELTA.decode(choice.delta)
     except UNREADABLE:
         return False
-    return "role" in delta and not any(bytes(delta.get(key, b"null")).strip() not in _EMPTY for key in _TEXTS)
+    return "role" in delta and not any(
+        bytes(delta.get(key, b"null")).strip() not in _EMPTY for key in _TEXTS
+    )
 
 
 def _count(value: int | None) -> int | None:
-    return value if value is not None and 0 <= value < 2**53 else None
+    if value is not None and 0 <= value < 2**53:
+        return value
+    return None

@@ -1,4 +1,5 @@
-"""The JSON of ``POST /api/v1/requests``: observations that gateways and clients push to the exporter.
+"""The JSON of ``POST /api/v1/requests``: observations that gateways and clients push to
+the exporter.
 
 ::
 
@@ -15,17 +16,22 @@ import msgspec
 
 from .observation import Observation, RecordError, read_record
 
-#: Limit of observations in one push: as many of usual size are below the 1 MiB of a body.
+#: Limit of observations in one push: as many of usual size are below the 1 MiB of a
+#: body.
 MAX_REQUESTS = 1000
 
-#: A plausible temperature (OpenAI's API allows up to 2), at most a day, and a count that a float can hold.
+#: A plausible temperature (OpenAI's API allows up to 2), at most a day, and a count
+#: that a float can hold.
 _Temperature = Annotated[float, msgspec.Meta(ge=0, le=1000)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 
 class PushError(ValueError):
-    """An invalid push of `count` requests, 1 if unknown. The message has what is allowed."""
+    """An invalid push of `count` requests, 1 if unknown.
+
+    The message has what is allowed.
+    """
 
     def __init__(self, message: str, count: int = 1) -> None:
         super().__init__(message)
@@ -39,13 +45,16 @@ class PushedRequest(msgspec.Struct, kw_only=True):
         model: the model in the response.
         temperature: the temperature in the request; absent if it had none.
         request_type: the type of request.
-        tenant: the tenant; those that the exporter is not configured with count as `other`.
+        tenant: the tenant; those that the exporter is not configured with count as
+            `other`.
         stream: whether the response was streamed.
         completion_tokens: generated tokens, from the usage in the response.
         time_to_first_token_seconds: from the end of the request to the first token.
-        time_per_output_token_seconds: from the first token to the last, over the tokens after the first.
-        speculative_decoding: the record of the response, if it has one: `metrics.speculative_decoding` of
-            vLLM, or that of another engine (docs/requests.md).
+        time_per_output_token_seconds: from the first token to the last, over the tokens
+            after the first.
+        speculative_decoding: the record of the response, if it has one:
+            `metrics.speculative_decoding` of vLLM, or that of another engine
+            (docs/requests.md).
     """
 
     model: str = ""
@@ -69,7 +78,8 @@ class Pushed:
 
     observations: tuple[Observation, ...]  # the valid requests
     errors: tuple[tuple[int, str], ...] = ()  # index and error of each invalid request
-    warnings: tuple[tuple[int, str], ...] = ()  # index and warning of valid requests with a defect
+    #: Index and warning of valid requests with a defect.
+    warnings: tuple[tuple[int, str], ...] = ()
 
 
 _PUSH = msgspec.json.Decoder(_Push)
@@ -77,7 +87,9 @@ _REQUEST = msgspec.json.Decoder(PushedRequest)
 
 
 def read_push(body: bytes, wall: float) -> Pushed:
-    """Return the contents of a push whose requests ended at the Unix time `wall`, or raise PushError."""
+    """Return the contents of a push whose requests ended at the Unix time `wall`, or
+    raise PushError.
+    """
     try:
         items = _PUSH.decode(body).requests
     except (ValueError, RecursionError) as error:
@@ -85,7 +97,9 @@ def read_push(body: bytes, wall: float) -> Pushed:
     if len(items) > MAX_REQUESTS:
         words = f"{len(items)} requests in one push; allowed: up to {MAX_REQUESTS}"
         raise PushError(words, len(items))
-    observations, errors, warnings = [], [], []
+    observations = []
+    errors = []
+    warnings = []
     for place, item in enumerate(items):
         try:
             observation, warning = read_pushed(item, wall)
@@ -99,13 +113,20 @@ def read_push(body: bytes, wall: float) -> Pushed:
 
 
 def read_pushed(body: bytes | msgspec.Raw, wall: float) -> tuple[Observation, str]:
-    """Return the observation of one request of a push, and a warning, which may be empty.
+    """Return the observation of one request of a push, and a warning, which may be
+    empty.
 
     ValueError or RecursionError if it cannot be used.
     """
-    item, record, malformed, warning = _REQUEST.decode(body), None, False, ""
+    item = _REQUEST.decode(body)
+    record = None
+    malformed = False
+    warning = ""
     if not item.model:
-        warning = "model is missing: its served name is needed to match the request with its engine"
+        warning = (
+            "model is missing: its served name is needed to match the request with its "
+            "engine"
+        )
     if item.speculative_decoding is not None:
         try:
             record = read_record(item.speculative_decoding)

@@ -1,4 +1,6 @@
-"""The requests of the judged window, in slices: the oldest slices are dropped as time goes by."""
+"""The requests of the judged window, in slices: the oldest slices are dropped as time
+goes by.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ MAX_WORST = 10
 #: With fewer drafts, a low acceptance ratio says little about a request.
 MIN_DRAFTS = 5
 
-#: Acceptance ratios are kept in steps of 1 / `RESOLUTION`, rounded down: so a quantile is below a threshold
-#: of three digits if and only if its request is.
+#: Acceptance ratios are kept in steps of 1 / `RESOLUTION`, rounded down: so a quantile
+#: is below a threshold of three digits if and only if its request is.
 RESOLUTION = 1000
 
 
@@ -44,7 +46,8 @@ class RequestCounts:
     """Counts of requests for which something was drafted."""
 
     requests: Counter[Outcome] = field(default_factory=Counter)
-    tokens: Counter[Outcome] = field(default_factory=Counter)  # their generated tokens by outcome
+    #: Their generated tokens by outcome.
+    tokens: Counter[Outcome] = field(default_factory=Counter)
     drafts: int = 0
     draft_tokens: int = 0
     accepted_tokens: int = 0
@@ -73,7 +76,9 @@ class GroupStats(RequestCounts):
         self.ratios[record.accepted_tokens * RESOLUTION // record.draft_tokens] += 1
 
     def change(self, other: GroupStats, sign: int = 1) -> None:
-        """Add the counts of `other`, or with `sign` -1 subtract them, all of which were added before."""
+        """Add the counts of `other`, or with `sign` -1 subtract them, all of which were
+        added before.
+        """
         _change(self.requests, other.requests, sign)
         _change(self.tokens, other.tokens, sign)
         _change(self.ratios, other.ratios, sign)
@@ -85,7 +90,9 @@ class GroupStats(RequestCounts):
     @property
     def counted_drafts(self) -> int:
         """Drafts of all requests, 0 if they are not known of every request."""
-        return 0 if self.uncounted else self.drafts
+        if self.uncounted:
+            return 0
+        return self.drafts
 
     @property
     def count(self) -> int:
@@ -95,25 +102,37 @@ class GroupStats(RequestCounts):
     @property
     def acceptance_ratio(self) -> float | None:
         """Accepted over drafted tokens of all requests together, 0 to 1."""
-        return self.accepted_tokens / self.draft_tokens if self.draft_tokens else None
+        if self.draft_tokens:
+            return self.accepted_tokens / self.draft_tokens
+        return None
 
     @property
     def mean_acceptance_length(self) -> float | None:
-        """Tokens emitted per draft, from 1 up; ``None`` if the drafts are not known of every request."""
+        """Tokens emitted per draft, from 1 up; ``None`` if the drafts are not known of
+        every request.
+        """
         drafts = self.counted_drafts
-        return 1 + self.accepted_tokens / drafts if drafts else None
+        if drafts:
+            return 1 + self.accepted_tokens / drafts
+        return None
 
     def share(self, outcome: Outcome) -> float | None:
         """Return the share of requests with this outcome, 0 to 1."""
-        return self.requests[outcome] / self.count if self.count else None
+        if self.count:
+            return self.requests[outcome] / self.count
+        return None
 
     def token_share(self, outcome: Outcome) -> float | None:
         """Return the share of generated tokens of requests with this outcome, 0 to 1."""
         total = self.tokens.total()
-        return self.tokens[outcome] / total if total else None
+        if total:
+            return self.tokens[outcome] / total
+        return None
 
     def quantile(self, q: float) -> float | None:
-        """Return the smallest acceptance ratio that a share `q` (0 to 1) of requests does not exceed."""
+        """Return the smallest acceptance ratio that a share `q` (0 to 1) of requests
+        does not exceed.
+        """
         if not self.count:
             return None
         ratios = sorted(self.ratios)
@@ -128,19 +147,25 @@ class StepCounts:
     steps: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     def change(self, steps: Mapping[tuple[int, int], int], sign: int = 1) -> None:
-        """Add these steps, or with `sign` -1 subtract them, all of which were added before."""
+        """Add these steps, or with `sign` -1 subtract them, all of which were added
+        before.
+        """
         _change(self.steps, steps, sign)
 
     @property
     def drafts(self) -> int:
-        """All steps, including those of which a grammar rejected every token, as vLLM counts them."""
+        """All steps, including those of which a grammar rejected every token, as vLLM
+        counts them.
+        """
         return self.steps.total()
 
     @property
     def shape(self) -> DraftShape:
         """The lengths of the drafts."""
         drafts = self.drafts
-        return DraftShape(drafts, self.mean_lengths, tuple(count / drafts for count in self.accepted))
+        return DraftShape(
+            drafts, self.mean_lengths, tuple(count / drafts for count in self.accepted)
+        )
 
     @property
     def drafted(self) -> tuple[int, ...]:
@@ -156,7 +181,10 @@ class StepCounts:
     @property
     def ratios(self) -> tuple[float | None, ...]:
         """At index i, accepted over drafted tokens of position i, 0 to 1."""
-        return tuple(a / d if d else None for a, d in zip(self.accepted, self.drafted, strict=True))
+        return tuple(
+            a / d if d else None
+            for a, d in zip(self.accepted, self.drafted, strict=True)
+        )
 
     @property
     def mean_lengths(self) -> tuple[float, ...]:
@@ -182,7 +210,9 @@ class Slice:
     worst: list[WorstRequest] = field(default_factory=list)
     unrecorded: int = 0  # requests whose responses had no record
 
-    def add(self, key: GroupKey, record: DraftRecord, outcome: Outcome, tokens: int) -> None:
+    def add(
+        self, key: GroupKey, record: DraftRecord, outcome: Outcome, tokens: int
+    ) -> None:
         """Count a request for which something was drafted."""
         self.groups.setdefault(key, GroupStats()).add(record, outcome, tokens)
         self.positions.change(record.steps)
@@ -197,7 +227,9 @@ class Slice:
         self.unrecorded -= other.unrecorded
 
 
-def _listed(key: GroupKey, observation: Observation, record: DraftRecord) -> WorstRequest:
+def _listed(
+    key: GroupKey, observation: Observation, record: DraftRecord
+) -> WorstRequest:
     return WorstRequest(
         time=observation.time,
         request_id=observation.request_id,
@@ -213,14 +245,17 @@ def _listed(key: GroupKey, observation: Observation, record: DraftRecord) -> Wor
 
 def _worst_of(requests: Iterable[WorstRequest]) -> list[WorstRequest]:
     """Return those with the lowest acceptance, then with most drafted tokens."""
-    return heapq.nsmallest(MAX_WORST, requests, key=lambda one: (one.acceptance_ratio, -one.draft_tokens))
+    return heapq.nsmallest(
+        MAX_WORST, requests, key=lambda one: (one.acceptance_ratio, -one.draft_tokens)
+    )
 
 
 class RecentWindow:
-    """The last `seconds` of one model's requests, in slices that are dropped one by one.
+    """The last `seconds` of one model's requests, in slices that are dropped one by
+    one.
 
-    Times are those of a monotonic clock. The sum of all slices is maintained incrementally: adding them up
-    for each result would block traffic.
+    Times are those of a monotonic clock. The sum of all slices is maintained
+    incrementally: adding them up for each result would block traffic.
 
     Attributes:
         since_start: all steps, also those before the window.
@@ -232,7 +267,9 @@ class RecentWindow:
         self._slices: deque[tuple[int, Slice]] = deque()
         self._sum = Slice()  # of all slices, without their worst requests
 
-    def add(self, key: GroupKey, observation: Observation, outcome: Outcome, time: float) -> None:
+    def add(
+        self, key: GroupKey, observation: Observation, outcome: Outcome, time: float
+    ) -> None:
         """Count a request with drafted tokens that ended at `time`."""
         record = observation.record
         if record is None or not record.draft_tokens:
@@ -250,8 +287,13 @@ class RecentWindow:
             part.unrecorded += 1
 
     def whole(self, time: float) -> Slice:
-        """Return the sum of the window at `time`. Later requests change it; callers must not."""
-        worst = _worst_of(request for part in self._until(time) for request in part.worst)
+        """Return the sum of the window at `time`.
+
+        Later requests change it; callers must not.
+        """
+        worst = _worst_of(
+            request for part in self._until(time) for request in part.worst
+        )
         return replace(self._sum, worst=worst)
 
     def shape(self, time: float) -> DraftShape:
@@ -268,7 +310,9 @@ class RecentWindow:
         return self._slices[-1][1]
 
     def _until(self, time: float) -> list[Slice]:
-        """Return the slices of the window that ends at `time`, the oldest first, and drop those before."""
+        """Return the slices of the window that ends at `time`, the oldest first, and
+        drop those before.
+        """
         while self._slices and self._slices[0][0] <= int(time // self._length) - SLICES:
             self._sum.subtract(self._slices.popleft()[1])
         return [part for _, part in self._slices]

@@ -1,4 +1,5 @@
-"""Results of single requests, by group and by model. Immutable, and part of the snapshot.
+"""Results of single requests, by group and by model. Immutable, and part of the
+snapshot.
 
 ``None`` means that a value does not exist or is not known.
 """
@@ -15,7 +16,9 @@ from ..judgement.findings import Finding, Severity
 
 
 class Outcome(StrEnum):
-    """The effect of speculation on a request, by its acceptance ratio: values of the label `outcome`."""
+    """The effect of speculation on a request, by its acceptance ratio: values of the
+    label `outcome`.
+    """
 
     LOSES = "loses"
     BREAK_EVEN = "break_even"
@@ -57,7 +60,9 @@ class GroupResult:
 
 @dataclass(frozen=True, slots=True)
 class TenantResult:
-    """All requests of one tenant since the exporter started; the fields are those of `GroupResult`."""
+    """All requests of one tenant since the exporter started; the fields are those of
+    `GroupResult`.
+    """
 
     model_name: str
     tenant: str
@@ -83,7 +88,8 @@ class GroupWindow:
         outcome: by the acceptance ratio of all its requests together.
         losing_requests_ratio: share of its requests that lose.
         rejected_ratio: its share of the model's drafted tokens that were rejected.
-        estimated_speedup: at the current batch, by the cost profile; ``None`` if the batch is not known.
+        estimated_speedup: at the current batch, by the cost profile; ``None`` if the
+            batch is not known.
         judged: whether it has enough requests to be judged.
     """
 
@@ -108,12 +114,14 @@ class Routing:
 
     Attributes:
         request_types: types of which every judged group loses; never `other`.
-        temperatures: temperature buckets of which every judged group loses; empty if there are types.
+        temperatures: temperature buckets of which every judged group loses; empty if
+            there are types.
         requests_ratio: share of the model's requests.
         rejected_ratio: their share of the model's rejected drafted tokens.
         acceptance_before: accepted over drafted tokens of all requests now.
         acceptance_after: the same without the routed requests.
-        speedup: of the routed requests at the current batch, by the cost profile; ``None`` if not known.
+        speedup: of the routed requests at the current batch, by the cost profile;
+            ``None`` if not known.
     """
 
     request_types: tuple[str, ...] = ()
@@ -131,7 +139,8 @@ class WorstRequest:
 
     Attributes:
         time: Unix time of its end, in seconds.
-        request_id: the server's identifier, for its logs; empty if the server did not generate it.
+        request_id: the server's identifier, for its logs; empty if the server did not
+            generate it.
         temperature: the bucket of temperature.
         request_type: the type of request.
         acceptance_ratio: accepted over drafted tokens.
@@ -158,25 +167,32 @@ class ModelRequests:
 
     Attributes:
         model_name: the model.
-        window: the name of the judged window, such as ``30m``; empty for all requests of a file.
+        window: the name of the judged window, such as ``30m``; empty for all requests
+            of a file.
         window_requests: requests in it for which something was drafted.
         window_unrecorded_requests: requests in it whose responses had no record.
-        acceptance_quantiles: acceptance ratio by request, rounded down to a thousandth, by quantile (``0.1``,
-            ``0.5``, ``0.9``); empty without requests.
-        acceptance_ratio: accepted over drafted tokens of all requests together, as in `/metrics`.
+        acceptance_quantiles: acceptance ratio by request, rounded down to a thousandth,
+            by quantile (``0.1``, ``0.5``, ``0.9``); empty without requests.
+        acceptance_ratio: accepted over drafted tokens of all requests together, as in
+            `/metrics`.
         losing_requests_ratio: share of the requests that lose.
         losing_tokens_ratio: share of the generated tokens of requests that lose.
         gaining_requests_ratio: share of the requests that gain.
-        mixed: whether many gain and many lose, so that no mean describes them; ``None`` with too few.
-        position_acceptance_ratio: at index i, the share of the drafts that had position i drafted in which it
-            was accepted; from detailed records only.
-        mean_draft_length_at: at index i, the mean tokens per draft with K = i + 1; the same.
-        drafted_per_position: cumulative: at index i, drafts that had position i drafted.
-        accepted_per_position: cumulative: at index i, drafts that had position i accepted.
+        mixed: whether many gain and many lose, so that no mean describes them; ``None``
+            with too few.
+        position_acceptance_ratio: at index i, the share of the drafts that had position
+            i drafted in which it was accepted; from detailed records only.
+        mean_draft_length_at: at index i, the mean tokens per draft with K = i + 1; the
+            same.
+        drafted_per_position: cumulative: at index i, drafts that had position i
+            drafted.
+        accepted_per_position: cumulative: at index i, drafts that had position i
+            accepted.
         groups: within the window, those with most requests first.
         findings: what is wrong and what to do about it.
         routing: which requests to send elsewhere, if any.
-        worst: the losing requests of the window with the lowest acceptance, the worst first.
+        worst: the losing requests of the window with the lowest acceptance, the worst
+            first.
     """
 
     model_name: str
@@ -211,7 +227,8 @@ class TapResult:
         connections_total: opened connections.
         requests_total: requests on connections that could be followed.
         upstream_errors_total: connections to the server that failed, by reason.
-        unobserved_total: requests for text that passed without an observation, by reason.
+        unobserved_total: requests for text that passed without an observation, by
+            reason.
     """
 
     address: str = ""
@@ -254,7 +271,9 @@ class RequestsResult:
     tap: TapResult | None = None
 
 
-def outcome_of(acceptance_ratio: float | None, thresholds: Thresholds) -> Outcome | None:
+def outcome_of(
+    acceptance_ratio: float | None, thresholds: Thresholds
+) -> Outcome | None:
     """Return the outcome of an acceptance ratio, ``None`` without one."""
     if acceptance_ratio is None:
         return None
@@ -282,7 +301,8 @@ class RequestsVerdict(StrEnum):
 
 def requests_verdict(requests: ModelRequests) -> RequestsVerdict:
     """Return the verdict on the requests of a model; unknown with too few of them."""
-    losing, gaining = requests.losing_requests_ratio, requests.gaining_requests_ratio
+    losing = requests.losing_requests_ratio
+    gaining = requests.gaining_requests_ratio
     if requests.mixed is None or losing is None or gaining is None:
         return RequestsVerdict.UNKNOWN
     if requests.mixed:
@@ -291,9 +311,15 @@ def requests_verdict(requests: ModelRequests) -> RequestsVerdict:
         return RequestsVerdict.LOSING
     if is_problem((requests,)):
         return RequestsVerdict.PARTLY_LOSING
-    return RequestsVerdict.GAINING if gaining >= _MAJORITY else RequestsVerdict.BREAK_EVEN
+    if gaining >= _MAJORITY:
+        return RequestsVerdict.GAINING
+    return RequestsVerdict.BREAK_EVEN
 
 
 def is_problem(models: Iterable[ModelRequests]) -> bool:
     """Return whether any of these models has a problem among its findings."""
-    return any(finding.severity is Severity.PROBLEM for model in models for finding in model.findings)
+    return any(
+        finding.severity is Severity.PROBLEM
+        for model in models
+        for finding in model.findings
+    )

@@ -1,1 +1,4 @@
-"""Publication: results as metrics, JSON, pages, log events and reports. Reads results only."""
+"""Publication: results as metrics, JSON, pages, log events and reports.
+
+Reads results only.
+"""

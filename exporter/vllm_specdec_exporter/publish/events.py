@@ -1,7 +1,8 @@
 """Log events: state changes between two results, and periodic aggregate lines.
 
-A line is written when something changes. In a configured interval, one aggregate line is written for each
-engine and for each model with observations of single requests. There is never a line per poll.
+A line is written when something changes. In a configured interval, one aggregate line
+is written for each engine and for each model with observations of single requests.
+There is never a line per poll.
 """
 
 import logging
@@ -13,16 +14,23 @@ from ..judgement.advice import Action
 from ..observe.result import EngineResult, ExporterResult, TargetResult
 from ..per_request.summary import ModelRequests
 
-_NORMAL_FAILURES = frozenset({"refused"})  # failures that are part of a server's normal life: not a warning
+#: Failures that are part of a server's normal life: not a warning.
+_NORMAL_FAILURES = frozenset({"refused"})
 
 #: The measures in an aggregate line, beside those by position.
 _MEASURES = (
-    *("acceptance_ratio", "mean_acceptance_length", "mean_draft_length", "coverage_ratio"),
-    *("drafts_per_second", "draft_tokens_per_second", "accepted_tokens_per_second"),
+    "acceptance_ratio",
+    "mean_acceptance_length",
+    "mean_draft_length",
+    "coverage_ratio",
+    "drafts_per_second",
+    "draft_tokens_per_second",
+    "accepted_tokens_per_second",
     "generation_tokens_per_second",
 )
 
-_MAX_LINES = 24  # of one poll, three for each of eight engines; more changes are reported in one line
+#: Of one poll, three for each of eight engines; more changes are reported in one line.
+_MAX_LINES = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +55,23 @@ def changes(before: TargetResult, after: TargetResult) -> Iterator[Event]:
             normal = reason in _NORMAL_FAILURES and not before.up
             level = logging.INFO if normal else logging.WARNING
             message = "waiting for the server" if normal else "server is down"
-            yield Event(level, message, {**target, "reason": reason, "error": after.failure.message})
+            yield Event(
+                level,
+                message,
+                {**target, "reason": reason, "error": after.failure.message},
+            )
     known = {engine.key: engine for engine in before.engines}
-    events = [e for engine in after.engines for e in _engine_changes(known.get(engine.key), engine, target)]
+    events = [
+        e
+        for engine in after.engines
+        for e in _engine_changes(known.get(engine.key), engine, target)
+    ]
     if len(events) > _MAX_LINES:
-        events = [Event(logging.INFO, "many engines changed", {**target, "changes": len(events)})]
+        events = [
+            Event(
+                logging.INFO, "many engines changed", {**target, "changes": len(events)}
+            )
+        ]
     yield from events
 
 
@@ -61,7 +81,11 @@ def _engine_changes(
     fields = {**target, **_identity(after)}
     if before is None or before.activity.state is not after.activity.state:
         state = after.activity.state or "unknown"
-        yield Event(logging.INFO, "activity", {**fields, "state": state, "why": after.activity.reason})
+        yield Event(
+            logging.INFO,
+            "activity",
+            {**fields, "state": state, "why": after.activity.reason},
+        )
     level = after.quality.level
     if level is not None and (before is None or before.quality.level is not level):
         why = "; ".join(after.quality.reasons)
@@ -69,29 +93,46 @@ def _engine_changes(
     verdict = after.payoff.verdict
     if verdict is not None and (before is None or before.payoff.verdict is not verdict):
         why = "; ".join(after.payoff.reasons)
-        yield Event(logging.INFO, "payoff", {**fields, **_present(_payoff(after)), "why": why})
+        yield Event(
+            logging.INFO, "payoff", {**fields, **_present(_payoff(after)), "why": why}
+        )
     if _has_new_advice(before, after):
-        yield Event(logging.INFO, "recommendation", {**fields, **_advice(after), "why": after.advice.reason})
+        yield Event(
+            logging.INFO,
+            "recommendation",
+            {**fields, **_advice(after), "why": after.advice.reason},
+        )
     if before is None:
         return
     if after.engine_resets_total > before.engine_resets_total:
         yield Event(logging.INFO, "counters reset", fields)
     if before.num_speculative_tokens != after.num_speculative_tokens is not None:
-        k = {"before": before.num_speculative_tokens, "now": after.num_speculative_tokens}
-        yield Event(logging.INFO, "num_speculative_tokens changed", {**fields, **_present(k)})
+        k = {
+            "before": before.num_speculative_tokens,
+            "now": after.num_speculative_tokens,
+        }
+        yield Event(
+            logging.INFO, "num_speculative_tokens changed", {**fields, **_present(k)}
+        )
 
 
 def _has_new_advice(before: EngineResult | None, after: EngineResult) -> bool:
-    # This does not flap: advice changes only after another K was better for a whole window.
+    # This does not flap: advice changes only after another K was better for a whole
+    # window.
     advice = after.advice
     if advice.action is Action.INSUFFICIENT_DATA:
         return False
-    known = None if before is None else (before.advice.action, before.advice.num_speculative_tokens)
+    if before is None:
+        known = None
+    else:
+        known = (before.advice.action, before.advice.num_speculative_tokens)
     return known != (advice.action, advice.num_speculative_tokens)
 
 
 def aggregate(result: ExporterResult) -> Iterator[Event]:
-    """Yield a line for each target that is down, each engine by its judged window, and each model."""
+    """Yield a line for each target that is down, each engine by its judged window, and
+    each model.
+    """
     for target in result.targets:
         where: dict[str, object] = {"target": target.target}
         if not target.up:
@@ -100,7 +141,11 @@ def aggregate(result: ExporterResult) -> Iterator[Event]:
                 why = {"reason": target.failure.reason, "error": target.failure.message}
             yield Event(logging.INFO, "no metrics", {**where, **why})
         for engine in target.engines:
-            yield Event(logging.INFO, "aggregate", {**where, **_identity(engine), **_values(engine)})
+            yield Event(
+                logging.INFO,
+                "aggregate",
+                {**where, **_identity(engine), **_values(engine)},
+            )
     for model in result.requests.models if result.requests else ():
         if model.window_requests:
             yield Event(logging.INFO, "requests", _request_values(model))
@@ -174,4 +219,6 @@ def _advice(engine: EngineResult) -> dict[str, object]:
 
 
 def _whole(value: float | None) -> int | None:
-    return None if value is None else round(value)
+    if value is None:
+        return None
+    return round(value)

@@ -1,4 +1,6 @@
-"""The last hour of each engine, a point a minute, and its sparklines on the status page."""
+"""The last hour of each engine, a point a minute, and its sparklines on the status
+page.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,10 +9,12 @@ from ..engines.reading import EngineKey
 from ..observe.result import EngineResult
 from .markup import Html, element
 
-_SPAN, _INTERVAL = 3600.0, 60.0
+_SPAN = 3600.0
+_INTERVAL = 60.0
 #: A line does not cross a longer gap, in seconds.
 _GAP = 2.5 * _INTERVAL
-_WIDTH, _HEIGHT = 240, 32
+_WIDTH = 240
+_HEIGHT = 32
 _LEAST_RANGE = 0.1  # of the greatest value: smaller changes are not drawn larger
 
 
@@ -23,20 +27,30 @@ class Point:
     mean_acceptance_length: float | None
 
 
-LastHour = Mapping[EngineKey, tuple[Point, ...]]  # the points of each engine of a server, oldest first
+# the points of each engine of a server, oldest first
+LastHour = Mapping[EngineKey, tuple[Point, ...]]
 
 
-def add_minute(hour: LastHour, engines: Sequence[EngineResult], time: float) -> LastHour:
-    """Return the last hour of these engines, 61 points each at most, with a poll at the Unix time `time`.
+def add_minute(
+    hour: LastHour, engines: Sequence[EngineResult], time: float
+) -> LastHour:
+    """Return the last hour of these engines, 61 points each at most, with a poll at the
+    Unix time `time`.
 
-    Engines that are gone are dropped: labels that change at every poll would otherwise fill the memory.
+    Engines that are gone are dropped: labels that change at every poll would otherwise
+    fill the memory.
     """
     if not any(_is_due(hour.get(engine.key, ()), time) for engine in engines):
         return hour
-    return {engine.key: _with_point(hour.get(engine.key, ()), engine, time) for engine in engines}
+    return {
+        engine.key: _with_point(hour.get(engine.key, ()), engine, time)
+        for engine in engines
+    }
 
 
-def _with_point(points: tuple[Point, ...], engine: EngineResult, time: float) -> tuple[Point, ...]:
+def _with_point(
+    points: tuple[Point, ...], engine: EngineResult, time: float
+) -> tuple[Point, ...]:
     # A clock that was set back begins anew.
     kept = tuple(point for point in points if time - _SPAN <= point.time <= time)
     if not _is_due(points, time):
@@ -57,22 +71,30 @@ def sparkline(
     mark: float | None,
     latest: float | None,
 ) -> Html:
-    """Return a line over the last hour, its range in words, and a line at `mark`; or nothing.
+    """Return a line over the last hour, its range in words, and a line at `mark`; or
+    nothing.
 
-    `latest` is the value that is shown beside it, at most a minute after the last point.
+    `latest` is the value that is shown beside it, at most a minute after the last
+    point.
     """
-    known = [(point.time, value) for point in points if (value := read(point)) is not None]
+    known = [
+        (point.time, value) for point in points if (value := read(point)) is not None
+    ]
     if known and latest is not None:
         known[-1] = (known[-1][0], latest)
     if len(known) < 2:
         return Html()
     values = [value for _, value in known]
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     shown = values if mark is None else [*values, mark]
-    bottom, top = min(shown), max(shown)
-    # A tenth of the value at least: what hardly changes is drawn as a level line, in the middle.
+    bottom = min(shown)
+    top = max(shown)
+    # A tenth of the value at least: what hardly changes is drawn as a level line, in
+    # the middle.
     short = max(0.0, _LEAST_RANGE * top - (top - bottom))
-    bottom, top = bottom - short / 2, top + short / 2
+    bottom = bottom - short / 2
+    top = top + short / 2
     scale = (_HEIGHT - 4) / (top - bottom) if top > bottom else 0.0
     newest = known[-1][0]
 
@@ -86,9 +108,16 @@ def sparkline(
             lines.append([])
         lines[-1].append(f"{_WIDTH * (1 - (newest - time) / _SPAN):.1f},{at(value)}")
         before = time
-    parts = [element("polyline", points=" ".join(line), class_="line") for line in lines]
+    parts = [
+        element("polyline", points=" ".join(line), class_="line") for line in lines
+    ]
     if mark is not None:
-        parts.insert(0, element("polyline", points=f"0,{at(mark)} {_WIDTH},{at(mark)}", class_="mark"))
+        parts.insert(
+            0,
+            element(
+                "polyline", points=f"0,{at(mark)} {_WIDTH},{at(mark)}", class_="mark"
+            ),
+        )
     drawn = element(
         "svg",
         *parts,
@@ -98,4 +127,9 @@ def sparkline(
         aria_hidden="true",
         focusable="false",
     )
-    return element("div", drawn, element("p", f"last hour: {form(low)} to {form(high)}"), class_="hour")
+    return element(
+        "div",
+        drawn,
+        element("p", f"last hour: {form(low)} to {form(high)}"),
+        class_="hour",
+    )

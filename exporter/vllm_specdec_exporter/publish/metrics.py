@@ -1,6 +1,7 @@
 """The metric table: every metric of the exporter, declared once in `metrics.toml`.
 
-The collector, `docs/reference/metrics.md` and the snapshot's ``metric`` filter are derived from it.
+The collector, `docs/reference/metrics.md` and the snapshot's ``metric`` filter are
+derived from it.
 """
 
 import platform
@@ -25,8 +26,8 @@ from ..judgement.quality import QualityLevel
 Samples = Iterable[tuple[tuple[str, ...], float]]
 
 PREFIX = "vllm_specdec_"
-#: Batch sizes at which the advised K schedule is published. Fixed, because the bounds of the advised rows
-#: vary from poll to poll and would create a series each.
+#: Batch sizes at which the advised K schedule is published. Fixed, because the bounds
+#: of the advised rows vary from poll to poll and would create a series each.
 SCHEDULED_BATCHES = tuple(2**power for power in range(11))
 
 
@@ -41,8 +42,9 @@ class Kind(StrEnum):
 class Scope(StrEnum):
     """The object that has the samples of a metric. It determines the identity labels.
 
-    The exporter, a target, an engine of a target, or a window of an engine; or, of single requests: all of
-    them, a group, a tenant, a model, or the recent window of a model.
+    The exporter, a target, an engine of a target, or a window of an engine; or, of
+    single requests: all of them, a group, a tenant, a model, or the recent window of a
+    model.
     """
 
     EXPORTER = "exporter"
@@ -64,9 +66,10 @@ class Metric:
     kind: Kind  # Prometheus type
     scope: Scope  # the object that has the samples
     help: str  # what it measures, with range and unit
-    field: str  # dotted path from the object of `scope` to the value, as in the snapshot
-    #: Returns the samples of that value. The value of a histogram is a `Distribution` or a `Histogram`, which
-    #: the collector expands itself.
+    #: Dotted path from the object of `scope` to the value, as in the snapshot.
+    field: str
+    #: Returns the samples of that value. The value of a histogram is a `Distribution`
+    #: or a `Histogram`, which the collector expands itself.
     expand: Callable[[Any], Samples]
     #: The metric's own labels, in the order of the label values that `expand` returns.
     labels: tuple[str, ...] = ()
@@ -81,7 +84,9 @@ class Metric:
     @property
     def full_help(self) -> str:
         """The HELP text, which ends with the upstream series."""
-        return f"{self.help} From {', '.join(self.upstream)}." if self.upstream else self.help
+        if self.upstream:
+            return f"{self.help} From {', '.join(self.upstream)}."
+        return self.help
 
     @cached_property
     def value(self) -> Callable[[object], Any]:
@@ -92,20 +97,34 @@ class Metric:
     def _holder(self) -> Callable[[object], Any]:
         """The function that returns the object that has the value as an attribute."""
         path = self.field.rpartition(".")[0]
-        return attrgetter(path) if path else lambda result: result
+        if path:
+            return attrgetter(path)
+        return lambda result: result
 
     def samples(self, result: object) -> Samples:
-        """Return the samples of this metric in an object of its scope; none if it lacks that part."""
-        return () if self._holder(result) is None else self.expand(self.value(result))
+        """Return the samples of this metric in an object of its scope; none if it lacks
+        that part.
+        """
+        if self._holder(result) is None:
+            return ()
+        return self.expand(self.value(result))
 
 
 def _one(value: float | None) -> Samples:
-    return () if value is None else (((), float(value)),)
+    if value is None:
+        return ()
+    return (((), float(value)),)
 
 
 def _each(values: Iterable[float | None], first: int = 0) -> Samples:
-    """Return a sample for each value that is not ``None``, labelled by its index counted from `first`."""
-    return [((str(index),), value) for index, value in enumerate(values, first) if value is not None]
+    """Return a sample for each value that is not ``None``, labelled by its index
+    counted from `first`.
+    """
+    return [
+        ((str(index),), value)
+        for index, value in enumerate(values, first)
+        if value is not None
+    ]
 
 
 def _by_name(values: Mapping[str, float]) -> Samples:
@@ -113,8 +132,12 @@ def _by_name(values: Mapping[str, float]) -> Samples:
 
 
 def _one_hot(states: type[StrEnum]) -> Callable[[StrEnum | None], Samples]:
-    """Return a function from a state to its samples: 1 for the present one, 0 for all others."""
-    return lambda present: [((state.value,), float(state is present)) for state in states]
+    """Return a function from a state to its samples: 1 for the present one, 0 for all
+    others.
+    """
+    return lambda present: [
+        ((state.value,), float(state is present)) for state in states
+    ]
 
 
 def _by_basis(judged: Payoff | Estimate) -> Samples:
@@ -132,7 +155,10 @@ def _interval(payoff: Payoff) -> Samples:
 def _terms(fit: StepFit | None) -> Samples:
     if fit is None:
         return ()
-    return [((term,), getattr(fit, term)) for term in ("fixed", "per_request", "per_kv_cache")]
+    return [
+        ((term,), getattr(fit, term))
+        for term in ("fixed", "per_request", "per_kv_cache")
+    ]
 
 
 def _schedule(rows: tuple[ScheduleRow, ...]) -> Samples:
@@ -155,17 +181,24 @@ BREAKDOWNS: Mapping[str, tuple[tuple[str, ...], Callable[[Any], Samples]]] = {
     "step_fit": (("term",), _terms),
     "options": (
         ("num_speculative_tokens",),
-        lambda options: [((str(each.num_speculative_tokens),), each.speedup) for each in options],
+        lambda options: [
+            ((str(each.num_speculative_tokens),), each.speedup) for each in options
+        ],
     ),
     "schedule": (("batch_size",), _schedule),
     # Not "quantile": promtool rejects that label outside summaries.
     "latency_ratios": (
         ("latency", "percentile"),
-        lambda ratios: [((each.latency, f"{100 * each.quantile:g}"), each.ratio) for each in ratios],
+        lambda ratios: [
+            ((each.latency, f"{100 * each.quantile:g}"), each.ratio) for each in ratios
+        ],
     ),
     "percentile": (
         ("percentile",),
-        lambda values: [((f"{100 * float(quantile):g}",), value) for quantile, value in values.items()],
+        lambda values: [
+            ((f"{100 * float(quantile):g}",), value)
+            for quantile, value in values.items()
+        ],
     ),
     "activity": (("state",), _one_hot(ActivityState)),
     "quality": (("level",), _one_hot(QualityLevel)),
@@ -173,12 +206,18 @@ BREAKDOWNS: Mapping[str, tuple[tuple[str, ...], Callable[[Any], Samples]]] = {
     "action": (("action",), _one_hot(Action)),
     "outcome": (("outcome",), _by_name),
     "reason": (("reason",), _by_name),
-    # No label that targets often carry, such as `name` or `version`: Prometheus would rename it.
+    # No label that targets often carry, such as `name` or `version`: Prometheus would
+    # rename it.
     "threshold": (("threshold",), _by_name),
-    "discovery": (("dns_name",), lambda names: [((each.name,), float(each.up)) for each in names]),
+    "discovery": (
+        ("dns_name",),
+        lambda names: [((each.name,), float(each.up)) for each in names],
+    ),
     "observations": (
         ("source", "record"),
-        lambda counts: [((each.source, each.record), float(each.requests)) for each in counts],
+        lambda counts: [
+            ((each.source, each.record), float(each.requests)) for each in counts
+        ],
     ),
     "deployment": (_DEPLOYMENT, lambda known: [(attrgetter(*_DEPLOYMENT)(known), 1.0)]),
     "build": (
@@ -193,17 +232,36 @@ _KEYS = {"scope", "help", "field", "by", "kind", "upstream"}
 
 
 def parse_metric(name: str, entry: Mapping[str, Any]) -> Metric:
-    """Return the metric of a table in `metrics.toml`; ValueError for a key that is not known."""
+    """Return the metric of a table in `metrics.toml`; ValueError for a key that is not
+    known.
+    """
     if unknown := entry.keys() - _KEYS:
-        raise ValueError(f"{name}: unknown: {', '.join(sorted(unknown))}; known: {', '.join(sorted(_KEYS))}")
+        raise ValueError(
+            f"{name}: unknown: {', '.join(sorted(unknown))}; known: "
+            f"{', '.join(sorted(_KEYS))}"
+        )
     labels, expand = BREAKDOWNS[entry.get("by", "")]
-    kind = Kind(entry.get("kind", Kind.COUNTER if name.endswith("_total") else Kind.GAUGE))
-    field, upstream = entry.get("field", name), tuple(entry.get("upstream", ()))
-    return Metric(name, kind, Scope(entry["scope"]), entry["help"], field, expand, labels, upstream)
+    kind = Kind(
+        entry.get("kind", Kind.COUNTER if name.endswith("_total") else Kind.GAUGE)
+    )
+    field = entry.get("field", name)
+    upstream = tuple(entry.get("upstream", ()))
+    return Metric(
+        name,
+        kind,
+        Scope(entry["scope"]),
+        entry["help"],
+        field,
+        expand,
+        labels,
+        upstream,
+    )
 
 
 #: Every metric, in the order of the exposition and of the reference.
 METRICS = tuple(
     parse_metric(name, entry)
-    for name, entry in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
+    for name, entry in tomllib.loads(
+        Path(__file__).with_suffix(".toml").read_text("utf-8")
+    ).items()
 )

@@ -12,38 +12,50 @@ from ..measures.measures import Distribution
 from ..observe.result import ExporterResult
 from .metrics import METRICS, Kind, Metric, Scope
 
-BLOCK_LINES = 256  # lines of a block, or the lines of one object if those are more: a millisecond
+#: Lines of a block, or the lines of one object if those are more: a millisecond.
+BLOCK_LINES = 256
 
 
 def metrics_text(
     result: ExporterResult, names: Collection[str] = (), *, open_metrics: bool = False
 ) -> Iterator[str]:
-    """Yield the text in blocks: Prometheus' text format, or OpenMetrics without its last line.
+    """Yield the text in blocks: Prometheus' text format, or OpenMetrics without its
+    last line.
 
-    With `names`, only the samples with these names. Labels are sorted by name, as prometheus_client does.
+    With `names`, only the samples with these names. Labels are sorted by name, as
+    prometheus_client does.
     """
     carriers = _carriers(result)
     for row in METRICS:
-        head, block = _head(row, open_metrics=open_metrics), list[str]()
+        head = _head(row, open_metrics=open_metrics)
+        block = list[str]()
         for labels, carrier in carriers[row.scope]:
             block += _lines(row, labels, carrier, names)
             if len(block) >= BLOCK_LINES:
                 yield "".join((head, *block))
-                head, block = "", []
+                head = ""
+                block = []
         if block:
             yield "".join((head, *block))
 
 
 def _head(row: Metric, *, open_metrics: bool) -> str:
-    name = row.full_name.removesuffix("_total") if open_metrics else row.full_name
+    if open_metrics:
+        name = row.full_name.removesuffix("_total")
+    else:
+        name = row.full_name
     text = row.full_help.replace("\\", "\\\\").replace("\n", "\\n")
     if open_metrics:
         text = text.replace('"', '\\"')
     return f"# HELP {name} {text}\n# TYPE {name} {row.kind}\n"
 
 
-def _samples(row: Metric, carrier: object) -> Iterator[tuple[str, tuple[str, ...], float]]:
-    """Yield the samples of a metric in an object of its scope: name, values of its own labels, and value."""
+def _samples(
+    row: Metric, carrier: object
+) -> Iterator[tuple[str, tuple[str, ...], float]]:
+    """Yield the samples of a metric in an object of its scope: name, values of its own
+    labels, and value.
+    """
     name = row.full_name
     if row.kind is not Kind.HISTOGRAM:
         for values, value in row.samples(carrier):
@@ -52,7 +64,10 @@ def _samples(row: Metric, carrier: object) -> Iterator[tuple[str, tuple[str, ...
     observed: Distribution | Histogram | None = row.value(carrier)
     if observed is None:
         return
-    histogram = observed if isinstance(observed, Histogram) else _histogram(observed)
+    if isinstance(observed, Histogram):
+        histogram = observed
+    else:
+        histogram = _histogram(observed)
     # Prometheus 3 stores bounds as Go formats them: whole numbers with ".0".
     for bound, count in zip(histogram.bounds, histogram.counts, strict=True):
         yield f"{name}_bucket", (floatToGoString(bound),), count  # type: ignore[no-untyped-call]
@@ -61,7 +76,9 @@ def _samples(row: Metric, carrier: object) -> Iterator[tuple[str, tuple[str, ...
     yield f"{name}_sum", ("",), histogram.sum
 
 
-def _lines(row: Metric, labels: _Labels, carrier: object, names: Collection[str]) -> Iterator[str]:
+def _lines(
+    row: Metric, labels: _Labels, carrier: object, names: Collection[str]
+) -> Iterator[str]:
     own = ("le",) if row.kind is Kind.HISTOGRAM else row.labels
     before = after = ""
     for name, values, value in _samples(row, carrier):
@@ -79,7 +96,10 @@ def _lines(row: Metric, labels: _Labels, carrier: object, names: Collection[str]
 
 
 class _Labels:
-    """Labels, sorted by name. One with an empty value is left out: to Prometheus it is the same."""
+    """Labels, sorted by name.
+
+    One with an empty value is left out: to Prometheus it is the same.
+    """
 
     def __init__(self, *pairs: tuple[str, str]) -> None:
         self._pairs = sorted(pair for pair in pairs if pair[1])
@@ -91,7 +111,9 @@ class _Labels:
     @cached_property
     def text(self) -> str:
         """The labels in braces."""
-        return f"{{{','.join(map(_label, self._pairs))}}}" if self._pairs else ""
+        if self._pairs:
+            return f"{{{','.join(map(_label, self._pairs))}}}"
+        return ""
 
     def around(self, name: str) -> tuple[str, str]:
         """Return what comes before and after the value of one more label."""
@@ -114,18 +136,27 @@ def _carriers(result: ExporterResult) -> dict[Scope, list[tuple[_Labels, object]
     carriers: dict[Scope, list[tuple[_Labels, object]]] = {scope: [] for scope in Scope}
     carriers[Scope.EXPORTER].append((_Labels(), result))
     for target in result.targets:
-        labels = _Labels(("target", target.target)) if result.several_targets else _Labels()
+        if result.several_targets:
+            labels = _Labels(("target", target.target))
+        else:
+            labels = _Labels()
         carriers[Scope.TARGET].append((labels, target))
         for engine in target.engines:
-            own = labels.plus(("model_name", "engine"), (engine.model_name, engine.engine))
+            own = labels.plus(
+                ("model_name", "engine"), (engine.model_name, engine.engine)
+            )
             carriers[Scope.ENGINE].append((own, engine))
-            carriers[Scope.WINDOW] += [(own.plus(("window",), (w.window,)), w) for w in engine.windows]
+            carriers[Scope.WINDOW] += [
+                (own.plus(("window",), (w.window,)), w) for w in engine.windows
+            ]
     requests = result.requests
     if requests is None:
         return carriers
     carriers[Scope.REQUESTS].append((_Labels(), requests))
     for group in requests.groups:
-        own = _Labels(("model_name", group.model_name), ("request_type", group.request_type))
+        own = _Labels(
+            ("model_name", group.model_name), ("request_type", group.request_type)
+        )
         own = own.plus(("temperature",), (group.temperature,))
         carriers[Scope.GROUP].append((own, group))
     for tenant in requests.tenants:
@@ -139,6 +170,8 @@ def _carriers(result: ExporterResult) -> dict[Scope, list[tuple[_Labels, object]
 
 
 def _histogram(distribution: Distribution) -> Histogram:
-    """Return a distribution as a histogram: its bucket j counts the drafts with at most j accepted tokens."""
+    """Return a distribution as a histogram: its bucket j counts the drafts with at most
+    j accepted tokens.
+    """
     bounds = tuple(float(accepted) for accepted in range(len(distribution.buckets)))
     return Histogram(bounds, distribution.buckets, distribution.count, distribution.sum)

@@ -1,10 +1,11 @@
 """Plots for HTML reports, as SVG elements.
 
-They are drawn with matplotlib, the optional extra ``reports``, which the first plot imports. The same data
-give the same bytes: there is no date and no random identifier, and matplotlibrc files are ignored.
+They are drawn with matplotlib, the optional extra ``reports``, which the first plot
+imports. The same data give the same bytes: there is no date and no random identifier,
+and matplotlibrc files are ignored.
 
-Text and axes have the colour of the text around the plot (``currentColor``), for light and dark pages.
-Series differ in marker and dash too.
+Text and axes have the colour of the text around the plot (``currentColor``), for light
+and dark pages. Series differ in marker and dash too.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-#: Okabe and Ito, "Color Universal Design" (2008): distinguishable with all common forms of colour blindness.
-#: Those first that contrast with both white and black.
+#: Okabe and Ito, "Color Universal Design" (2008): distinguishable with all common forms
+#: of colour blindness. Those first that contrast with both white and black.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 #: Replaced by ``currentColor`` in the SVG.
 INK = "#010203"
-_WIDTH, HEIGHT = 6.0, 3.4
+_WIDTH = 6.0
+HEIGHT = 3.4
 _RC: Any = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -71,11 +73,15 @@ class Series:
 
 
 def require() -> None:
-    """Import matplotlib, so that a command fails before its work, not after; ConfigError if it is missing."""
+    """Import matplotlib, so that a command fails before its work, not after;
+    ConfigError if it is missing.
+    """
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise ConfigError("plots need matplotlib, which is not installed: pip install matplotlib") from error
+        raise ConfigError(
+            "plots need matplotlib, which is not installed: pip install matplotlib"
+        ) from error
 
 
 def lines(
@@ -87,14 +93,18 @@ def lines(
     description: str = "",
     y_range: tuple[float | None, float | None] = (None, None),
 ) -> Html:
-    """Return lines over a numeric axis, with the intervals of their points, as an ``<svg>`` element.
+    """Return lines over a numeric axis, with the intervals of their points, as an
+    ``<svg>`` element.
 
-    `title` and `description` are for screen readers; labels have the unit; `y_range` has the
-    ends of the vertical axis, ``None`` for those of the data. Raises ConfigError without matplotlib.
+    `title` and `description` are for screen readers; labels have the unit; `y_range`
+    has the ends of the vertical axis, ``None`` for those of the data. Raises
+    ConfigError without matplotlib.
     """
     shown = [one for one in series if one.points]
     with drawing() as (figure, axes):
-        for one, colour, marker, dash in zip(shown, *map(cycle, (PALETTE, _MARKERS, _DASHES)), strict=False):
+        for one, colour, marker, dash in zip(
+            shown, *map(cycle, (PALETTE, _MARKERS, _DASHES)), strict=False
+        ):
             _line(axes, one, colour, marker, dash)
         ticks = sorted({point.x for one in shown for point in one.points})
         if 1 < len(ticks) <= 12:
@@ -116,10 +126,11 @@ def bars_with_intervals(
     form: str = "{:.2f}",
     reference: float | None = None,
 ) -> Html:
-    """Return horizontal bars by name with their values beside them, as an ``<svg>`` element.
+    """Return horizontal bars by name with their values beside them, as an ``<svg>``
+    element.
 
-    `title` and `description` are for screen readers; `reference` is
-    a value to draw a line at, such as 1 for break-even. Raises ConfigError without matplotlib.
+    `title` and `description` are for screen readers; `reference` is a value to draw a
+    line at, such as 1 for break-even. Raises ConfigError without matplotlib.
     """
     with drawing(height=max(1.6, 0.9 + 0.42 * len(bars))) as (figure, axes):
         for place, bar in enumerate(bars.values()):
@@ -127,10 +138,20 @@ def bars_with_intervals(
             axes.barh(place, end, height=0.55, color=PALETTE[0])
             if bar and bar.low is not None and bar.high is not None:
                 reach = [[max(0.0, end - bar.low)], [max(0.0, bar.high - end)]]
-                axes.errorbar(end, place, xerr=reach, fmt="none", ecolor=INK, capsize=4, linewidth=1.2)
+                axes.errorbar(
+                    end,
+                    place,
+                    xerr=reach,
+                    fmt="none",
+                    ecolor=INK,
+                    capsize=4,
+                    linewidth=1.2,
+                )
                 end = max(end, bar.high)
             beside: Any = {"textcoords": "offset points", "verticalalignment": "center"}
-            axes.annotate(bar_label(bar, form), (max(end, 0.0), place), (6, 0), **beside)
+            axes.annotate(
+                bar_label(bar, form), (max(end, 0.0), place), (6, 0), **beside
+            )
         axes.set_yticks(range(len(bars)), list(map(printable, bars)))
         axes.set_xlabel(printable(x_label))
         axes.margins(x=0.12)
@@ -143,12 +164,15 @@ def bars_with_intervals(
 
 def bar_label(value: Interval | None, form: str) -> str:
     """Return the text beside a bar."""
-    return "none" if value is None else form.format(value.value)
+    if value is None:
+        return "none"
+    return form.format(value.value)
 
 
 @contextmanager
 def drawing(height: float = HEIGHT) -> Iterator[tuple[Figure, Axes]]:
-    """Provide a figure with one pair of axes. The settings do not depend on matplotlibrc files.
+    """Provide a figure with one pair of axes. The settings do not depend on
+    matplotlibrc files.
 
     The `height` is in inches. Raises ConfigError without matplotlib.
     """
@@ -168,19 +192,35 @@ def drawing(height: float = HEIGHT) -> Iterator[tuple[Figure, Axes]]:
 
 
 def _line(axes: Axes, series: Series, colour: str, marker: str, dash: Any) -> None:
-    xs, ys = [point.x for point in series.points], [point.y for point in series.points]
-    look: Any = {"color": colour, "marker": marker, "linestyle": dash, "linewidth": 1.8, "markersize": 5.5}
+    xs = [point.x for point in series.points]
+    ys = [point.y for point in series.points]
+    look: Any = {
+        "color": colour,
+        "marker": marker,
+        "linestyle": dash,
+        "linewidth": 1.8,
+        "markersize": 5.5,
+    }
     name = printable(series.name)
     # matplotlib leaves names that begin with an underscore out of the legend.
     axes.plot(xs, ys, label=f" {name}" if name.startswith("_") else name, **look)
     for point in series.points:
         if point.low is not None and point.high is not None:
             reach = [[max(0.0, point.y - point.low)], [max(0.0, point.high - point.y)]]
-            axes.errorbar(point.x, point.y, yerr=reach, fmt="none", ecolor=colour, capsize=3.5, linewidth=1.2)
+            axes.errorbar(
+                point.x,
+                point.y,
+                yerr=reach,
+                fmt="none",
+                ecolor=colour,
+                capsize=3.5,
+                linewidth=1.2,
+            )
 
 
 def svg(figure: Figure, title: str, description: str) -> Html:
-    """Return the figure as an ``<svg>`` element, independent of other figures in the page.
+    """Return the figure as an ``<svg>`` element, independent of other figures in the
+    page.
 
     `title` and `description` are for screen readers.
     """
@@ -194,10 +234,15 @@ def svg(figure: Figure, title: str, description: str) -> Html:
     raw = re.sub(r"<metadata>.*?</metadata>\s*", "", raw, flags=re.DOTALL)
     # A style element would apply to the whole page.
     raw = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>\s*", "", raw, flags=re.DOTALL)
-    raw = raw.replace("xlink:href", "href").replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "")
+    raw = raw.replace("xlink:href", "href").replace(
+        ' xmlns:xlink="http://www.w3.org/1999/xlink"', ""
+    )
     raw = re.sub(INK, "currentColor", raw, flags=re.IGNORECASE)
     # Identifiers must be unique within the page.
-    prefix = "p" + hashlib.sha256(f"{title}\0{raw}".encode("utf-8", "replace")).hexdigest()[:8]
+    prefix = (
+        "p"
+        + hashlib.sha256(f"{title}\0{raw}".encode("utf-8", "replace")).hexdigest()[:8]
+    )
     raw = re.sub(r'\bid="', f'id="{prefix}-', raw)
     raw = re.sub(r'(href="|url\()#', rf"\1#{prefix}-", raw)
     head = (

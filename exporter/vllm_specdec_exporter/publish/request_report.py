@@ -1,4 +1,7 @@
-"""The report of `requests`, and of `check` on single requests: text for a terminal. Pure."""
+"""The report of `requests`, and of `check` on single requests: text for a terminal.
+
+Pure.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +28,8 @@ _STYLES = {
     RequestsVerdict.BREAK_EVEN: w.YELLOW,
     RequestsVerdict.UNKNOWN: w.YELLOW,
 }
-_MAX_GROUPS = 20  # groups of a model, those with most requests: a screen has about 40 lines
+#: Groups of a model, those with most requests: a screen has about 40 lines.
+_MAX_GROUPS = 20
 _BIASED = 0.005  # least difference of two acceptance ratios that gets a sentence
 #: The flag with which vLLM records speculation in its responses.
 FLAG = "--per-request-spec-decode-metrics detailed"
@@ -33,7 +37,9 @@ FLAG = "--per-request-spec-decode-metrics detailed"
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The cost profile of a model, and the batch sizes for which to estimate the speedup of every K."""
+    """The cost profile of a model, and the batch sizes for which to estimate the
+    speedup of every K.
+    """
 
     profile: CostProfile
     batches: tuple[float, ...]
@@ -42,7 +48,9 @@ class Costs:
 def render(
     requests: RequestsResult, paint: w.Paint, costs: Mapping[str, Costs] | None = None
 ) -> Iterator[str]:
-    """Yield the lines of the report, wrapped at 100 columns; without `costs`, no speedups of other K."""
+    """Yield the lines of the report, wrapped at 100 columns; without `costs`, no
+    speedups of other K.
+    """
     yield from _records(requests)
     for model in requests.models:
         yield from _verdict(model, paint)
@@ -55,32 +63,52 @@ def render(
 
 
 def _records(requests: RequestsResult) -> Iterator[str]:
-    """Yield the number of observations by record, what to do if there are no records, and the tap."""
+    """Yield the number of observations by record, what to do if there are no records,
+    and the tap.
+    """
     records: Counter[str] = Counter()
     for item in requests.observations:
         records[item.record] += item.requests
     words = ", ".join(
-        f"{count(number)} {name.replace('_', ' ')}" for name, number in records.items() if number
+        f"{count(number)} {name.replace('_', ' ')}"
+        for name, number in records.items()
+        if number
     )
     yield from w.paragraph(words or "no request was observed", 12, "  records   ")
     recorded = records.total() - records[RecordState.NONE]
     if records.total() and not recorded:
         yield from w.paragraph(
-            f"No response has a record of speculation. Start vLLM (0.29 or newer) with {FLAG}.", 12
+            (
+                "No response has a record of speculation. Start vLLM (0.29 or newer) "
+                f"with {FLAG}."
+            ),
+            12,
         )
     elif records[RecordState.SUMMARY] and not records[RecordState.DETAILED]:
-        words = f"Positions, and what another K would give, need detailed records: start vLLM with {FLAG}."
+        words = (
+            "Positions, and what another K would give, need detailed records: start "
+            f"vLLM with {FLAG}."
+        )
         yield from w.paragraph(words, 12)
     if requests.push_rejected_total:
-        yield f"  rejected  {count(requests.push_rejected_total)} pushed observations that could not be used"
+        yield (
+            f"  rejected  {count(requests.push_rejected_total)} pushed observations "
+            "that could not be used"
+        )
     if requests.tap is not None:
         yield from w.paragraph(_tap(requests.tap), 12, "  tap       ")
 
 
 def _tap(tap: TapResult) -> str:
-    words = f"{tap.address} before {tap.upstream}: {count(tap.connections)} connections open, "
+    words = (
+        f"{tap.address} before {tap.upstream}: {count(tap.connections)} connections "
+        "open, "
+    )
     words += f"{count(tap.requests_total)} requests passed on"
-    for label, reasons in (("not observed", tap.unobserved_total), ("failed", tap.upstream_errors_total)):
+    for label, reasons in (
+        ("not observed", tap.unobserved_total),
+        ("failed", tap.upstream_errors_total),
+    ):
         words += f"; {label}: {counts(reasons)}" if any(reasons.values()) else ""
     return words
 
@@ -90,12 +118,17 @@ def _verdict(model: ModelRequests, paint: w.Paint) -> Iterator[str]:
     if verdict is RequestsVerdict.UNKNOWN and not model.window_requests:
         words = "no request can be judged"
     elif verdict is RequestsVerdict.UNKNOWN:
-        words = f"{count(model.window_requests)} requests are too few to be judged one by one"
+        words = (
+            f"{count(model.window_requests)} requests are too few to be judged one by "
+            "one"
+        )
     else:
         words = (
-            f"{w.shown(model.gaining_requests_ratio, w.PERCENT)} of {count(model.window_requests)} requests "
+            f"{w.shown(model.gaining_requests_ratio, w.PERCENT)} of "
+            f"{count(model.window_requests)} requests "
             f"gain and {w.shown(model.losing_requests_ratio, w.PERCENT)} lose, while "
-            f"{w.shown(model.acceptance_ratio, w.PERCENT)} of all drafted tokens are accepted"
+            f"{w.shown(model.acceptance_ratio, w.PERCENT)} of all drafted tokens are "
+            "accepted"
         )
     head = verdict.upper()
     lines = w.paragraph(f"{head}  {_name(model)}: {words}", 4, "  ")
@@ -109,7 +142,9 @@ def _name(model: ModelRequests) -> str:
 def _model(model: ModelRequests, paint: w.Paint, costs: Costs | None) -> Iterator[str]:
     window = f" in the last {model.window}" if model.window else ""
     facts = f"{count(model.window_requests)} requests with something drafted{window}"
-    yield from w.emphasised(w.paragraph(f"{_name(model)} ({facts})", 4, "  "), _name(model), paint, w.BOLD)
+    yield from w.emphasised(
+        w.paragraph(f"{_name(model)} ({facts})", 4, "  "), _name(model), paint, w.BOLD
+    )
     yield ""
     if model.window_requests:
         yield from _numbers(model, costs)
@@ -136,18 +171,26 @@ def _numbers(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
 
 
 def _quantiles(model: ModelRequests) -> str:
-    by_request, together = percentiles(model.acceptance_quantiles), w.shown(model.acceptance_ratio, w.PERCENT)
+    by_request = percentiles(model.acceptance_quantiles)
+    together = w.shown(model.acceptance_ratio, w.PERCENT)
     return f"{by_request} by request; {together} of all drafted tokens together"
 
 
 def percentiles(quantiles: Mapping[str, float]) -> str:
     """Return acceptance ratios by quantile as ``P10 31.2%, P50 58.0%``."""
-    return ", ".join(f"P{100 * float(quantile):g} {percent(ratio)}" for quantile, ratio in quantiles.items())
+    return ", ".join(
+        f"P{100 * float(quantile):g} {percent(ratio)}"
+        for quantile, ratio in quantiles.items()
+    )
 
 
 def _outcomes(model: ModelRequests) -> str:
-    gaining, losing = model.gaining_requests_ratio or 0.0, model.losing_requests_ratio or 0.0
-    words = f"{percent(gaining)} gain, {percent(max(0.0, 1 - gaining - losing))} are near break-even, "
+    gaining = model.gaining_requests_ratio or 0.0
+    losing = model.losing_requests_ratio or 0.0
+    words = (
+        f"{percent(gaining)} gain, {percent(max(0.0, 1 - gaining - losing))} are near "
+        "break-even, "
+    )
     words += f"{percent(losing)} lose"
     if losing and model.losing_tokens_ratio is not None:
         words += f" (with {percent(model.losing_tokens_ratio)} of the generated tokens)"
@@ -156,14 +199,35 @@ def _outcomes(model: ModelRequests) -> str:
 
 def _groups(groups: Sequence[GroupWindow]) -> Iterator[str]:
     speedups = any(group.estimated_speedup is not None for group in groups)
-    heads = ["temp", "type", "requests", "share", "accepted", "P10", "P50", "outcome", "losing", "rejected"]
+    heads = [
+        "temp",
+        "type",
+        "requests",
+        "share",
+        "accepted",
+        "P10",
+        "P50",
+        "outcome",
+        "losing",
+        "rejected",
+    ]
     heads += ["speedup"] if speedups else []
     rows = []
     for group in groups[:_MAX_GROUPS]:
-        outcome = (group.outcome or w.DASH).replace("_", "-") if group.judged else "too few"
+        if group.judged:
+            outcome = (group.outcome or w.DASH).replace("_", "-")
+        else:
+            outcome = "too few"
         row = [group.temperature, group.request_type, count(group.requests)]
-        row += [w.shown(group.requests_ratio, w.WHOLE_PERCENT), w.shown(group.acceptance_ratio, w.PERCENT)]
-        row += [w.shown(group.p10, w.WHOLE_PERCENT), w.shown(group.p50, w.WHOLE_PERCENT), outcome]
+        row += [
+            w.shown(group.requests_ratio, w.WHOLE_PERCENT),
+            w.shown(group.acceptance_ratio, w.PERCENT),
+        ]
+        row += [
+            w.shown(group.p10, w.WHOLE_PERCENT),
+            w.shown(group.p50, w.WHOLE_PERCENT),
+            outcome,
+        ]
         row += [
             w.shown(group.losing_requests_ratio, w.WHOLE_PERCENT),
             w.shown(group.rejected_ratio, w.WHOLE_PERCENT),
@@ -173,18 +237,27 @@ def _groups(groups: Sequence[GroupWindow]) -> Iterator[str]:
     yield from w.table(heads, rows, left=("temp", "type", "outcome"), shorten="type")
     rest = groups[_MAX_GROUPS:]
     if rest:
-        yield f"    and {len(rest)} groups more with {count(sum(group.requests for group in rest))} requests"
+        yield (
+            f"    and {len(rest)} groups more with "
+            f"{count(sum(group.requests for group in rest))} requests"
+        )
 
 
 def _positions(model: ModelRequests) -> Iterator[str]:
     every = position_acceptances(model)
-    rows = [[str(at), percent(p.where_drafted), percent(p.of_all_drafts)] for at, p in enumerate(every)]
+    rows = [
+        [str(at), percent(p.where_drafted), percent(p.of_all_drafts)]
+        for at, p in enumerate(every)
+    ]
     yield from w.table(("position", "accepted where drafted", "of all drafts"), rows)
-    differences = [position.where_drafted - position.of_all_drafts for position in every]
+    differences = [
+        position.where_drafted - position.of_all_drafts for position in every
+    ]
     if max(differences) > _BIASED:
         place = differences.index(max(differences))
         words = (
-            f"Drafts vary in length. Counted over all drafts, as on /metrics, position {place} "
+            "Drafts vary in length. Counted over all drafts, as on /metrics, "
+            f"position {place} "
             f"looks {100 * differences[place]:.1f} points worse than it is."
         )
         yield from w.paragraph(words, 4)
@@ -193,32 +266,52 @@ def _positions(model: ModelRequests) -> Iterator[str]:
 def _every_k(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
     options = every_k(model)
     batches = costs.batches if costs else ()
-    choices = [choice_at(model, costs.profile, batch) for batch in batches] if costs else []
+    if costs:
+        choices = [choice_at(model, costs.profile, batch) for batch in batches]
+    else:
+        choices = []
     heads = ["K", "drafted", "accepted", "tokens a draft, at least"]
     heads += [f"speedup at {batch:g}" for batch in batches]
     rows = []
     for option in options:
-        k, accepted = option.num_speculative_tokens, option.acceptance_length
-        lengths = (w.LENGTH.format(value) for value in (option.draft_length, accepted - 1, accepted))
-        speedups = (w.shown(choice.option(k).speedup, w.TIMES) for choice in choices if choice)
+        k = option.num_speculative_tokens
+        accepted = option.acceptance_length
+        lengths = (
+            w.LENGTH.format(value)
+            for value in (option.draft_length, accepted - 1, accepted)
+        )
+        speedups = (
+            w.shown(choice.option(k).speedup, w.TIMES) for choice in choices if choice
+        )
         rows.append([str(k), *lengths, *speedups])
     yield from w.table(heads, rows)
     if costs is not None:
         yield from _best(len(options), dict(zip(batches, choices, strict=True)), costs)
 
 
-def _best(present: int, choices: Mapping[float, Choice | None], costs: Costs) -> Iterator[str]:
+def _best(
+    present: int, choices: Mapping[float, Choice | None], costs: Costs
+) -> Iterator[str]:
     at: dict[str, list[str]] = {}
     for batch, choice in choices.items():
         if choice is None:
             continue
         best = choice.best.num_speculative_tokens
         sure = best == present or choice.surely_better(best, present)
-        words = (f"K={best}" if best else "no speculation") + ("" if sure else " (not surely)")
+        words = (f"K={best}" if best else "no speculation") + (
+            "" if sure else " (not surely)"
+        )
         at.setdefault(words, []).append(f"{batch:g}")
-    answers = "; ".join(f"{words} at {', '.join(batches)}" for words, batches in at.items())
+    answers = "; ".join(
+        f"{words} at {', '.join(batches)}" for words, batches in at.items()
+    )
     yield from w.paragraph(
-        f"fastest by the cost profile {costs.profile.name}, by requests in the batch: {answers}", 6, "    "
+        (
+            f"fastest by the cost profile {costs.profile.name}, by requests in the "
+            f"batch: {answers}"
+        ),
+        6,
+        "    ",
     )
 
 
@@ -227,8 +320,17 @@ def _worst(model: ModelRequests) -> Iterator[str]:
     rows = []
     for request in model.worst:
         row = [percent(request.acceptance_ratio), count(request.drafts)]
-        rows.append([*row, request.temperature, request.request_type, request.request_id or w.DASH])
-    yield from w.table(heads, rows, left=("temp", "type", "worst requests"), shorten="type")
+        rows.append(
+            [
+                *row,
+                request.temperature,
+                request.request_type,
+                request.request_id or w.DASH,
+            ]
+        )
+    yield from w.table(
+        heads, rows, left=("temp", "type", "worst requests"), shorten="type"
+    )
 
 
 def _tenants(tenants: Iterable[TenantResult]) -> Iterator[str]:
@@ -242,7 +344,12 @@ def _tenants(tenants: Iterable[TenantResult]) -> Iterator[str]:
 
 
 def tenant_ratios(tenant: TenantResult) -> tuple[int, float | None, float | None]:
-    """Return a tenant's requests, its acceptance ratio, and the share of its requests that lose."""
+    """Return a tenant's requests, its acceptance ratio, and the share of its requests
+    that lose.
+    """
     total = sum(tenant.outcomes.values())
-    accepted = tenant.accepted_tokens / tenant.draft_tokens if tenant.draft_tokens else None
+    if tenant.draft_tokens:
+        accepted = tenant.accepted_tokens / tenant.draft_tokens
+    else:
+        accepted = None
     return total, accepted, tenant.outcomes.get("loses", 0) / total if total else None

@@ -18,17 +18,30 @@ from .request_report import Costs
 _BAR_WIDTH = 30
 #: Likely causes of a failed poll, by its reason.
 _CAUSES = {
-    "refused": "Is the server running, and is this its port? A vLLM that is loading refuses for minutes.",
+    "refused": (
+        "Is the server running, and is this its port? A vLLM that is loading refuses "
+        "for minutes."
+    ),
     "timeout": "The server may be overloaded, or the address may belong to something else.",
-    "http_status": "Is this the address of the server's /metrics, and does it need a token?",
+    "http_status": (
+        "Is this the address of the server's /metrics, and does it need a token?"
+    ),
     "unrecognized": "Is this the address of the server's /metrics?",
     "tls": "See --vllm.ca-file, --vllm.server-name and --vllm.cert-file.",
 }
 _NO_ADVICE = Advice()
 
 
-def render(result: ExporterResult, *, colour: bool = False, costs: Mapping[str, Costs] | None = None) -> str:
-    """Return the report on `result`; `costs` by model are for single requests. Colours add no information."""
+def render(
+    result: ExporterResult,
+    *,
+    colour: bool = False,
+    costs: Mapping[str, Costs] | None = None,
+) -> str:
+    """Return the report on `result`; `costs` by model are for single requests.
+
+    Colours add no information.
+    """
     paint = w.painter(colour=colour)
     lines: list[str] = []
     for target in result.targets:
@@ -43,7 +56,9 @@ def _target(target: TargetResult, paint: w.Paint) -> Iterator[str]:
     if not target.up:
         yield paint(f"{w.printable(target.target)} cannot be judged", w.RED)
         if target.failure is not None:
-            yield from w.paragraph(f"{target.failure.reason}: {target.failure.message}", 4, "  ")
+            yield from w.paragraph(
+                f"{target.failure.reason}: {target.failure.message}", 4, "  "
+            )
             if target.failure.reason in _CAUSES:
                 yield f"    {_CAUSES[target.failure.reason]}"
         return
@@ -62,7 +77,8 @@ def _verdict(engine: EngineResult, paint: w.Paint) -> Iterator[str]:
     words = engine.activity.reason
     if engine.quality.level is not None and measures is not None:
         words = (
-            f"{w.shown(measures.acceptance_ratio, w.PERCENT)} of the drafted tokens accepted, "
+            f"{w.shown(measures.acceptance_ratio, w.PERCENT)} of the drafted tokens "
+            "accepted, "
             f"{w.shown(measures.mean_acceptance_length, w.LENGTH)} tokens a draft"
         )
     if engine.payoff.speedup is not None:
@@ -76,7 +92,9 @@ def _verdict(engine: EngineResult, paint: w.Paint) -> Iterator[str]:
 
 def _name(engine: EngineResult) -> str:
     labels = (engine.model_name, f"engine {engine.engine}" if engine.engine else "")
-    return w.printable(", ".join(label for label in labels if label)) or "the only engine"
+    return (
+        w.printable(", ".join(label for label in labels if label)) or "the only engine"
+    )
 
 
 def _engine(engine: EngineResult, paint: w.Paint) -> Iterator[str]:
@@ -88,19 +106,27 @@ def _engine(engine: EngineResult, paint: w.Paint) -> Iterator[str]:
         "K": str(engine.num_speculative_tokens or ""),
     }
     facts = ", ".join(f"{name} {value}" for name, value in known.items() if value)
-    yield from w.emphasised(w.paragraph(f"{_name(engine)} ({facts})", 4, "  "), _name(engine), paint, w.BOLD)
+    yield from w.emphasised(
+        w.paragraph(f"{_name(engine)} ({facts})", 4, "  "), _name(engine), paint, w.BOLD
+    )
     yield ""
     activity = f"{engine.activity.state or 'unknown'} ({engine.activity.reason})"
     yield from w.paragraph(activity, 14, "    activity  ")
     if engine.quality.level is not None:
         quality = f"{engine.quality.level} ({'; '.join(engine.quality.reasons)})"
         yield from w.paragraph(quality, 14, "    quality   ")
-        payoff = f"{w.verdict_words(engine.payoff) or 'unknown'} ({'; '.join(engine.payoff.reasons)})"
+        payoff = (
+            f"{w.verdict_words(engine.payoff) or 'unknown'} "
+            f"({'; '.join(engine.payoff.reasons)})"
+        )
         yield from w.paragraph(payoff, 14, "    payoff    ")
         yield from _advice(engine)
     yield ""
     for measures in engine.windows:
-        if measures.acceptance_ratio is not None or measures.generation_tokens_per_second is not None:
+        if (
+            measures.acceptance_ratio is not None
+            or measures.generation_tokens_per_second is not None
+        ):
             yield from _measures(engine, measures)
             yield ""
     for finding in engine.findings:
@@ -108,21 +134,31 @@ def _engine(engine: EngineResult, paint: w.Paint) -> Iterator[str]:
 
 
 def _advice(engine: EngineResult) -> Iterator[str]:
-    """Yield the advice on K, the results of the rules of thumb, and the configuration to paste."""
+    """Yield the advice on K, the results of the rules of thumb, and the configuration
+    to paste.
+    """
     advice = engine.advice
-    yield from w.paragraph(f"{w.to_do(engine)} ({w.reason_words(advice)})", 14, "    advice    ")
+    yield from w.paragraph(
+        f"{w.to_do(engine)} ({w.reason_words(advice)})", 14, "    advice    "
+    )
     label = "rules"
     for rule in advice.rules:
-        yield from w.paragraph(f"{w.SAYS.get(rule.says, rule.says)}: {rule.text}", 16, f"    {label:<10}")
+        yield from w.paragraph(
+            f"{w.SAYS.get(rule.says, rule.says)}: {rule.text}", 16, f"    {label:<10}"
+        )
         label = ""
     if advice.rules:
-        words = "Rules of thumb look at acceptance alone; advice weighs it against the time a step takes."
+        words = (
+            "Rules of thumb look at acceptance alone; advice weighs it against the "
+            "time a step takes."
+        )
         yield from w.paragraph(words, 14)
     if advice.speculative_config:
         yield f"    to paste  {w.to_paste(advice.speculative_config)}"
     if advice.schedule_config:
         rows = "; ".join(
-            f"{row.first} to {row.last} requests K={row.num_speculative_tokens}" for row in advice.schedule
+            f"{row.first} to {row.last} requests K={row.num_speculative_tokens}"
+            for row in advice.schedule
         )
         yield from w.paragraph(f"best K by batch size: {rows}", 14, "    schedule  ")
         yield f"              {w.to_paste(advice.schedule_config)}"
@@ -137,7 +173,9 @@ def _style(engine: EngineResult) -> str:
     if engine.payoff.harmful:
         return w.RED
     if engine.payoff.verdict is not None:
-        return w.GREEN if engine.payoff.verdict is PayoffVerdict.BENEFICIAL else w.YELLOW
+        if engine.payoff.verdict is PayoffVerdict.BENEFICIAL:
+            return w.GREEN
+        return w.YELLOW
     if engine.activity.unexplained or engine.quality.level is QualityLevel.POOR:
         return w.RED
     if engine.quality.level in (QualityLevel.HEALTHY, QualityLevel.OPTIMAL):
@@ -146,8 +184,14 @@ def _style(engine: EngineResult) -> str:
 
 
 def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
-    span = "" if measures.span_seconds is None else f", real span {measures.span_seconds:.1f} s"
-    latencies = ((f"{w.LATENCIES[item.name]}, mean", item.mean_seconds) for item in measures.latencies)
+    if measures.span_seconds is None:
+        span = ""
+    else:
+        span = f", real span {measures.span_seconds:.1f} s"
+    latencies = (
+        (f"{w.LATENCIES[item.name]}, mean", item.mean_seconds)
+        for item in measures.latencies
+    )
     rows = [
         ("window", f"{measures.window}{span}"),
         ("drafts", _count(measures.drafts)),
@@ -173,29 +217,49 @@ def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
 
 
 def _gains(measures: Measures) -> Iterator[tuple[str, str]]:
-    estimate, measured = measures.estimate, measures.measured
+    estimate = measures.estimate
+    measured = measures.measured
     if estimate.speedup is not None:
-        interval = f"{times(estimate.speedup_low or 0.0)}x to {times(estimate.speedup_high or 0.0)}x"
+        interval = (
+            f"{times(estimate.speedup_low or 0.0)}x to "
+            f"{times(estimate.speedup_high or 0.0)}x"
+        )
         yield "estimated speedup", f"{w.shown(estimate.speedup, w.TIMES)} ({interval})"
-        yield "break-even length", w.shown(estimate.break_even_acceptance_length, w.LENGTH)
-        yield "break-even acceptance", w.shown(estimate.break_even_acceptance_ratio, w.PERCENT)
+        yield (
+            "break-even length",
+            w.shown(estimate.break_even_acceptance_length, w.LENGTH),
+        )
+        yield (
+            "break-even acceptance",
+            w.shown(estimate.break_even_acceptance_ratio, w.PERCENT),
+        )
         yield "requests in the batch", _count(estimate.batch_size)
     if measured.speedup is not None:
-        interval = f"{times(measured.speedup_low or 0.0)}x to {times(measured.speedup_high or 0.0)}x"
+        interval = (
+            f"{times(measured.speedup_low or 0.0)}x to "
+            f"{times(measured.speedup_high or 0.0)}x"
+        )
         words = f"{interval}, {_count(measured.requests)} requests"
         yield "measured speedup", f"{w.shown(measured.speedup, w.TIMES)} ({words})"
     for name, words in w.LATENCIES.items():
         ratios = [item for item in measured.latency_ratios if item.latency == name]
         if ratios:
-            listed = ", ".join(f"P{100 * item.quantile:g} {w.shown(item.ratio, w.TIMES)}" for item in ratios)
+            listed = ", ".join(
+                f"P{100 * item.quantile:g} {w.shown(item.ratio, w.TIMES)}"
+                for item in ratios
+            )
             yield f"{words}, time", f"{listed} of the baseline's"
     if measures.returns.return_ratio is not None:
         yield "return on speculation", w.shown(measures.returns.return_ratio, w.LENGTH)
 
 
 def _positions(measures: Measures, advice: Advice) -> Iterator[str]:
-    speedups = {option.num_speculative_tokens: option.speedup for option in advice.options}
-    heads = "position  accepted  of those before  with K up to here, at least: mean length"
+    speedups = {
+        option.num_speculative_tokens: option.speedup for option in advice.options
+    }
+    heads = (
+        "position  accepted  of those before  with K up to here, at least: mean length"
+    )
     yield f"    {heads}{', speedup' if speedups else ''}"
     positions = zip(
         measures.position_acceptance_ratio,
@@ -205,17 +269,28 @@ def _positions(measures: Measures, advice: Advice) -> Iterator[str]:
     )
     for position, (ratio, conditional, length) in enumerate(positions):
         bar = "█" * round(ratio * _BAR_WIDTH)
-        speedup = f"{w.shown(speedups.get(position + 1), w.TIMES):<7}" if speedups else ""
-        cells = f"{ratio:>8.1%}  {w.shown(conditional, w.PERCENT):>15}  {length:<6.2f}{speedup}"
+        if speedups:
+            speedup = f"{w.shown(speedups.get(position + 1), w.TIMES):<7}"
+        else:
+            speedup = ""
+        cells = (
+            f"{ratio:>8.1%}  {w.shown(conditional, w.PERCENT):>15}  "
+            f"{length:<6.2f}{speedup}"
+        )
         yield f"    {position:>8}  {cells}{bar}"
     for option in advice.options:
         k = option.num_speculative_tokens
         if option.extrapolated and k <= (advice.num_speculative_tokens or 0):
             cells = f"{w.DASH:>8}  {w.DASH:>15}  {option.mean_acceptance_length:<6.2f}"
-            yield f"    {k - 1:>8}  {cells}{w.shown(option.speedup, w.TIMES):<7}extrapolated"
+            yield (
+                f"    {k - 1:>8}  "
+                f"{cells}{w.shown(option.speedup, w.TIMES):<7}extrapolated"
+            )
 
 
 def _count(value: float | None) -> str:
     if value is None:
         return w.DASH
-    return f"{value:,.0f}" if value == int(value) or value >= 10 else f"{value:.2f}"
+    if value == int(value) or value >= 10:
+        return f"{value:,.0f}"
+    return f"{value:.2f}"

@@ -1,4 +1,6 @@
-"""Texts that the terminal reports and the status page share, and the layout of terminal text. Pure."""
+"""Texts that the terminal reports and the status page share, and the layout of terminal
+text. Pure.
+"""
 
 import re
 import shlex
@@ -9,18 +11,30 @@ from ..economics.speculative_config import names_drafter
 from ..economics.statistics import Interval, times
 from ..judgement.advice import Action, Advice
 from ..judgement.findings import Finding, Severity
-from ..judgement.payoff import DISABLE, LOWER_K, MEASURE, NOTHING, RAISE_K, Payoff, PayoffVerdict
+from ..judgement.payoff import (
+    DISABLE,
+    LOWER_K,
+    MEASURE,
+    NOTHING,
+    RAISE_K,
+    Payoff,
+    PayoffVerdict,
+)
 from ..observe.result import EngineResult
 
 #: Returns a text, emphasised in a style.
 Paint = Callable[[str, str], str]
 
-#: Shown with a configuration that lacks the method, because the exporter was not given it.
+#: Shown with a configuration that lacks the method, because the exporter was not given
+#: it.
 ONLY_CHANGES = (
-    "Only what changes is in it: add it to the server's own JSON. With --spec.config, the whole is shown."
+    "Only what changes is in it: add it to the server's own JSON. With --spec.config, "
+    "the whole is shown."
 )
 #: What to do, in words that the dashboards have too.
-OFF, OFF_OR_MEASURE, CHECK = "switch speculation off", "switch off, or measure", "check its flags"
+OFF = "switch speculation off"
+OFF_OR_MEASURE = "switch off, or measure"
+CHECK = "check its flags"
 NO_ADVICE = "no advice"
 #: Results of the rules of thumb in words.
 SAYS = {
@@ -38,9 +52,15 @@ LATENCIES = {
 }
 
 #: Terminal colours and emphasis: parameters of the escape sequence.
-BOLD, RED, YELLOW, GREEN = "1", "31", "33", "32"
+BOLD = "1"
+RED = "31"
+YELLOW = "33"
+GREEN = "32"
 #: Formats of numbers in terminal reports.
-PERCENT, WHOLE_PERCENT, LENGTH, TIMES = "{:.1%}", "{:.0%}", "{:.2f}", "{:.2f}x"
+PERCENT = "{:.1%}"
+WHOLE_PERCENT = "{:.0%}"
+LENGTH = "{:.2f}"
+TIMES = "{:.2f}x"
 DASH = "–"
 WIDTH = 100
 
@@ -53,30 +73,40 @@ def painter(*, colour: bool) -> Paint:
     """Return a function that emphasises text, or with no `colour` leaves it as it is."""
 
     def paint(text: str, style: str) -> str:
-        return f"\x1b[{style}m{text}\x1b[0m" if colour else text
+        if colour:
+            return f"\x1b[{style}m{text}\x1b[0m"
+        return text
 
     return paint
 
 
 def printable(text: str) -> str:
-    """Return text with unprintable characters replaced: they could control a terminal or break a line."""
+    """Return text with unprintable characters replaced: they could control a terminal
+    or break a line.
+    """
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-#: Control characters that JSON may have, also those that change lines or the direction of a text.
+#: Control characters that JSON may have, also those that change lines or the direction
+#: of a text.
 _CONTROL = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def escape_controls(json_text: str) -> str:
-    """Return JSON with escaped control characters, for terminals; its readers get the same texts."""
+    """Return JSON with escaped control characters, for terminals; its readers get the
+    same texts.
+    """
     if json_text.isascii() and "\x7f" not in json_text:
         return json_text
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", json_text)
 
 
 def verdict_words(payoff: Payoff) -> str:
-    """Return a verdict in words; of an unknown one its interval, and which way it leans."""
-    low, high = payoff.speedup_low, payoff.speedup_high
+    """Return a verdict in words; of an unknown one its interval, and which way it
+    leans.
+    """
+    low = payoff.speedup_low
+    high = payoff.speedup_high
     if payoff.verdict is not PayoffVerdict.UNKNOWN or low is None or high is None:
         return payoff.verdict or ""
     leaning = f"likely {payoff.likely}" if payoff.likely else "unknown"
@@ -84,13 +114,17 @@ def verdict_words(payoff: Payoff) -> str:
 
 
 def headline(payoff: Payoff) -> str:
-    """Return the verdict in capitals, with the interval of an unknown one; empty without one."""
+    """Return the verdict in capitals, with the interval of an unknown one; empty
+    without one.
+    """
     name, *interval = verdict_words(payoff).split(" (")
     return " (".join((name.upper(), *interval))
 
 
 def wrap(text: str, indent: str, hang: int) -> list[str]:
-    """Return text as lines of a terminal: the first indented by `indent`, the others by `hang` blanks."""
+    """Return text as lines of a terminal: the first indented by `indent`, the others by
+    `hang` blanks.
+    """
     return textwrap.wrap(
         text,
         WIDTH,
@@ -102,13 +136,16 @@ def wrap(text: str, indent: str, hang: int) -> list[str]:
 
 
 def paragraph(text: str, hang: int, indent: str = "") -> list[str]:
-    """Return text from outside as lines of a terminal, as `wrap` does. A flag to paste stays in one line.
+    """Return text from outside as lines of a terminal, as `wrap` does. A flag to paste
+    stays in one line.
 
-    Unprintable characters are replaced. `hang` blanks come before all lines but the first, which has
-    `indent`.
+    Unprintable characters are replaced. `hang` blanks come before all lines but the
+    first, which has `indent`.
     """
     glued = _PASTE.sub(lambda match: match[0].replace(" ", _GLUE), printable(text))
-    return [line.replace(_GLUE, " ") for line in wrap(glued, indent or " " * hang, hang)]
+    return [
+        line.replace(_GLUE, " ") for line in wrap(glued, indent or " " * hang, hang)
+    ]
 
 
 def emphasised(lines: list[str], text: str, paint: Paint, style: str) -> list[str]:
@@ -116,7 +153,9 @@ def emphasised(lines: list[str], text: str, paint: Paint, style: str) -> list[st
     return [lines[0].replace(text, paint(text, style), 1), *lines[1:]]
 
 
-def finding_lines(finding: Finding, indent: str, hang: int, paint: Paint) -> Iterator[str]:
+def finding_lines(
+    finding: Finding, indent: str, hang: int, paint: Paint
+) -> Iterator[str]:
     """Yield a finding, its first line emphasised, and its remedy."""
     first, *rest = paragraph(finding.text, hang, indent)
     yield paint(first, RED if finding.severity is Severity.PROBLEM else YELLOW)
@@ -126,16 +165,24 @@ def finding_lines(finding: Finding, indent: str, hang: int, paint: Paint) -> Ite
 
 def shown(value: float | None, form: str) -> str:
     """Return a formatted value, or a dash without one."""
-    return DASH if value is None else form.format(value)
+    if value is None:
+        return DASH
+    return form.format(value)
 
 
 def digits(value: float) -> str:
     """Return a number with three digits, or all before the decimal point."""
-    return f"{value:,.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+    if value >= 99.95:
+        return f"{value:,.0f}"
+    if value >= 9.995:
+        return f"{value:.1f}"
+    return f"{value:.2f}"
 
 
 def range_words(interval: Interval) -> str:
-    """Return the ends of an interval of ratios, `1.27 to 1.41`; empty where they are not known."""
+    """Return the ends of an interval of ratios, `1.27 to 1.41`; empty where they are
+    not known.
+    """
     if interval.low is None or interval.high is None:
         return ""
     return f"{times(interval.low)} to {times(interval.high)}"
@@ -155,11 +202,13 @@ def action_words(advice: Advice) -> str:
 
 
 def to_do(engine: EngineResult) -> str:
-    """Return what to do in words: the advised action, or without a better K what the verdict says.
+    """Return what to do in words: the advised action, or without a better K what the
+    verdict says.
 
     The dashboards use words like these.
     """
-    payoff, advice = engine.payoff, engine.advice
+    payoff = engine.payoff
+    advice = engine.advice
     none = advice.action is Action.INSUFFICIENT_DATA
     if engine.activity.unexplained:
         return CHECK
@@ -168,7 +217,9 @@ def to_do(engine: EngineResult) -> str:
         return OFF
     if payoff.likely is PayoffVerdict.HARMFUL and advice.changes_nothing:
         return OFF_OR_MEASURE
-    return "measure" if none and payoff.verdict is PayoffVerdict.UNKNOWN else action_words(advice)
+    if none and payoff.verdict is PayoffVerdict.UNKNOWN:
+        return "measure"
+    return action_words(advice)
 
 
 def reason_words(advice: Advice) -> str:
@@ -177,21 +228,35 @@ def reason_words(advice: Advice) -> str:
 
 
 def to_paste(config: str) -> str:
-    """Return vLLM's flag with this JSON, quoted for a shell; without a method, the JSON alone."""
-    return f"--speculative-config {shlex.quote(config)}" if names_drafter(config) else config
+    """Return vLLM's flag with this JSON, quoted for a shell; without a method, the JSON
+    alone.
+    """
+    if names_drafter(config):
+        return f"--speculative-config {shlex.quote(config)}"
+    return config
 
 
 def seen_words(advice: Advice) -> str:
-    """Return the batch sizes with measurements behind the advised schedule, empty if there are none."""
+    """Return the batch sizes with measurements behind the advised schedule, empty if
+    there are none.
+    """
     if advice.batch_sizes is None:
         return ""
     least, most = advice.batch_sizes
-    seen = f"{least:,.0f} to {most:,.0f}" if least < most else f"{most:,.0f}"
-    return f"Batches of {seen} were seen; for all others it rests on the cost profile alone."
+    if least < most:
+        seen = f"{least:,.0f} to {most:,.0f}"
+    else:
+        seen = f"{most:,.0f}"
+    return (
+        f"Batches of {seen} were seen; for all others it rests on the cost profile "
+        "alone."
+    )
 
 
 def only_changes(engine: EngineResult) -> bool:
-    """Return whether the advised configuration lacks the method: the exporter was not given it."""
+    """Return whether the advised configuration lacks the method: the exporter was not
+    given it.
+    """
     return not engine.deployment.method and not engine.deployment.draft_model
 
 
@@ -203,7 +268,10 @@ def table(
     shorten: str = "",
     indent: str = "    ",
 ) -> Iterator[str]:
-    """Yield a table. Columns are right-aligned, but for `left`; `shorten` is cut to fit into the line."""
+    """Yield a table.
+
+    Columns are right-aligned, but for `left`; `shorten` is cut to fit into the line.
+    """
     lines = [list(heads), *([printable(cell) for cell in row] for row in rows)]
     widths = [max(len(line[place]) for line in lines) for place in range(len(heads))]
     if shorten:
@@ -221,7 +289,9 @@ def table(
 
 
 def _cut(text: str, width: int) -> str:
-    """Return a text without its middle if it is too long: names often differ at their ends."""
+    """Return a text without its middle if it is too long: names often differ at their
+    ends.
+    """
     if len(text) <= width:
         return text
     end = width // 2

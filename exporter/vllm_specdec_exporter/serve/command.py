@@ -15,33 +15,48 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..config.options import ENVIRONMENT_PREFIX, ConfigError, add_flags, unknown_variables
+from ..config.options import (
+    ENVIRONMENT_PREFIX,
+    ConfigError,
+    add_flags,
+    unknown_variables,
+)
 from ..config.values import format_address, nearest
-from . import configuration as config
-from . import logs, standby
-from .configuration import ServeConfig
-from .connection_limits import ConnectionLimiter
-from .daemon_threads import in_daemon_thread
+from ..listener.connection_limits import ConnectionLimiter
+from ..listener.sockets import error_text
+from ..listener.web_config import CONFIG_FILE_VARIABLE, add_config_file, load_web_config
+from ..runtime import logs
+from ..runtime.daemon_threads import in_daemon_thread
+from ..runtime.shutdown import END_SECONDS, Shutdown
+from ..settings import configuration as config
+from ..settings.configuration import ServeConfig
+from ..settings.option_table import OPTIONS
+from . import standby
 from .endpoints import create_app
 from .exporter import Exporter
-from .option_table import OPTIONS
-from .shutdown import END_SECONDS, Shutdown
-from .sockets import error_text
-from .web_config import CONFIG_FILE_VARIABLE, add_config_file, load_web_config
+from .tap import end_tap, make_tap
 
 if TYPE_CHECKING:
+    from ..listener.web_config.middleware import WebConfigMiddleware
     from .tap.tap import Tap
-    from .web_config.middleware import WebConfigMiddleware
 
 _EXIT_CODES = (
-    "Exit codes: 0 ended by SIGTERM or SIGINT; 1 cannot listen; 2 settings that cannot be used (with "
+    "Exit codes: 0 ended by SIGTERM or SIGINT; 1 cannot listen; 2 settings that "
+    "cannot be used (with "
     "--startup.on-error=wait it stands by instead)."
 )
 
-#: Prefix of the variables of the command `dashboards`, which may share an environment with the exporter.
+#: Prefix of the variables of the command `dashboards`, which may share an environment
+#: with the exporter.
 _GRAFANA_VARIABLES = ENVIRONMENT_PREFIX + "GRAFANA_"
 #: The most important flags, first in the help.
-_FIRST = ("vllm.url", "spec.config", "cost.hardware", "baseline.file", "web.listen-address")
+_FIRST = (
+    "vllm.url",
+    "spec.config",
+    "cost.hardware",
+    "baseline.file",
+    "web.listen-address",
+)
 
 #: Groups of the other flags in the help, by the first part of their names.
 _SUBJECTS = {
@@ -76,7 +91,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def stand_by(words: Sequence[str]) -> int | None:
-    """Stand by after invalid flags if --startup.on-error=wait is set; ``None`` to exit at once."""
+    """Stand by after invalid flags if --startup.on-error=wait is set; ``None`` to exit
+    at once.
+    """
     return standby.stand_by_without_flags(words, os.environ)
 
 
@@ -103,15 +120,21 @@ class _Parts:
 
 def _prepare(load: Callable[[], ServeConfig]) -> _Parts:
     """Create the parts of the process, or raise ConfigError. Nothing listens yet."""
-    exporter, guard = Exporter(load), None
+    exporter = Exporter(load)
+    guard = None
     if path := exporter.config.web_config_file:
-        from .web_config.middleware import WebConfigMiddleware  # here: most sidecars have no such file
+        # here: most sidecars have no such file
+        from ..listener.web_config.middleware import WebConfigMiddleware
 
         guard = WebConfigMiddleware(*load_web_config(path), exporter.note_web_config)
-    return _Parts(exporter, guard, config.make_tap(exporter.config.tap, exporter.config.upstream))
+    return _Parts(
+        exporter, guard, make_tap(exporter.config.tap, exporter.config.upstream)
+    )
 
 
-async def _start(prepare: Callable[[], _Parts], flags: Mapping[str, Any], *, wait: bool) -> int:
+async def _start(
+    prepare: Callable[[], _Parts], flags: Mapping[str, Any], *, wait: bool
+) -> int:
     with Shutdown.on_signals() as shutdown:
         standby_tap = None
         if wait:
@@ -129,27 +152,43 @@ async def _start(prepare: Callable[[], _Parts], flags: Mapping[str, Any], *, wai
         for name in unknown_variables(OPTIONS, os.environ):
             if name != CONFIG_FILE_VARIABLE and not name.startswith(_GRAFANA_VARIABLES):
                 near = nearest(name, [option.variable for option in OPTIONS]) or None
-                logs.log(logging.WARNING, "unknown environment variable", name=name, did_you_mean=near)
+                logs.log(
+                    logging.WARNING,
+                    "unknown environment variable",
+                    name=name,
+                    did_you_mean=near,
+                )
         return await _serve(parts, standby_tap, shutdown, wait=wait)
 
 
-async def _serve(parts: _Parts, standby_tap: Tap | None, shutdown: Shutdown, *, wait: bool) -> int:
-    exporter, guard = parts.exporter, parts.guard
+async def _serve(
+    parts: _Parts, standby_tap: Tap | None, shutdown: Shutdown, *, wait: bool
+) -> int:
+    exporter = parts.exporter
+    guard = parts.guard
     try:
         tap = await _start_tap(exporter, parts.tap, standby_tap, wait=wait)
     except OSError as error:
-        address = format_address(*exporter.config.tap.listen) if exporter.config.tap else ""
+        if exporter.config.tap:
+            address = format_address(*exporter.config.tap.listen)
+        else:
+            address = ""
         where = f'--tap.listen-address "{address}"'
-        sys.stderr.write(f"vllm-specdec-exporter: error: {where}: cannot listen: {error_text(error)}\n")
+        sys.stderr.write(
+            f"vllm-specdec-exporter: error: {where}: cannot listen: "
+            f"{error_text(error)}\n"
+        )
         return 1
     limiter = ConnectionLimiter()
     runner = await limiter.set_up(create_app(exporter, guard))
     host, port = exporter.config.listen
     listener = await standby.listen(host, port, shutdown.stop if wait else None)
     if listener is None:
-        await shutdown.end_tap(tap)
+        await end_tap(tap, shutdown.hurry)
         await runner.cleanup()
-        return 0 if shutdown.stop.is_set() else 1
+        if shutdown.stop.is_set():
+            return 0
+        return 1
     if guard is None:
         listener.serve(limiter.accept)
     else:
@@ -158,10 +197,16 @@ async def _serve(parts: _Parts, standby_tap: Tap | None, shutdown: Shutdown, *, 
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reloader(exporter))
     targets = ",".join(target.name for target in exporter.config.upstream.targets)
     addresses = ",".join(listener.addresses)
-    logs.log(logging.INFO, "listening", version=__version__, address=addresses, targets=targets)
+    logs.log(
+        logging.INFO,
+        "listening",
+        version=__version__,
+        address=addresses,
+        targets=targets,
+    )
     await shutdown.stop.wait()
     logs.log(logging.INFO, "stopping")
-    await shutdown.end_tap(tap)
+    await end_tap(tap, shutdown.hurry)
     listener.close()
     with contextlib.suppress(TimeoutError):  # such as a reload whose files hang
         async with asyncio.timeout(END_SECONDS):
@@ -170,7 +215,8 @@ async def _serve(parts: _Parts, standby_tap: Tap | None, shutdown: Shutdown, *, 
                 await guard.stop()
             await runner.cleanup()
     if guard is not None:
-        # A thread that returns from bcrypt while the interpreter shuts down would abort the process.
+        # A thread that returns from bcrypt while the interpreter shuts down would abort
+        # the process.
         logging.shutdown()
         os._exit(0)
     return 0
@@ -179,7 +225,9 @@ async def _serve(parts: _Parts, standby_tap: Tap | None, shutdown: Shutdown, *, 
 async def _start_tap(
     exporter: Exporter, tap: Tap | None, standby_tap: Tap | None, *, wait: bool
 ) -> Tap | None:
-    """Start the tap, or keep that of the standby if its settings are the same; OSError unless `wait`."""
+    """Start the tap, or keep that of the standby if its settings are the same; OSError
+    unless `wait`.
+    """
     if standby_tap is not None:
         if tap is not None and standby_tap.means(tap.config, exporter.config.upstream):
             tap = standby_tap
@@ -197,10 +245,12 @@ async def _start_tap(
 
 
 def _reloader(exporter: Exporter) -> Callable[[], None]:
-    running: set[asyncio.Task[None]] = set()  # keeps the tasks from the garbage collector
+    #: Keeps the tasks from the garbage collector.
+    running: set[asyncio.Task[None]] = set()
 
     async def reload() -> None:
-        with contextlib.suppress(ConfigError):  # already logged, and exposed as a metric
+        # already logged, and exposed as a metric
+        with contextlib.suppress(ConfigError):
             await exporter.reload()
 
     def handle() -> None:

@@ -19,24 +19,27 @@ from ..observe.result import ExporterResult
 from ..per_request.observation import PUSH_PATH
 from ..publish import snapshot
 from ..publish.metrics_text import metrics_text
-from . import logs
-from .daemon_threads import in_daemon_thread
+from ..runtime import logs
+from ..runtime.daemon_threads import in_daemon_thread
 from .exporter import Exporter
 
 if TYPE_CHECKING:
-    from .web_config.middleware import WebConfigMiddleware
+    from ..listener.web_config.middleware import WebConfigMiddleware
 
 T = TypeVar("T")
 #: zlib's `wbits` for gzip, and the level of Prometheus' own library.
 _GZIP = zlib.MAX_WBITS | 16
 _LEVEL = 6
 _WEIGHT = re.compile(r"[01](?:\.\d{0,3})?")  # a quality value (RFC 9110, 12.4.2)
-_MAX_ACCEPT = 4096  # limit of the list of what a client accepts, in characters; Prometheus sends 300
-_SLICE_SECONDS = 0.0005  # longest time to encode metrics before other tasks run, in seconds
+#: Limit of the list of what a client accepts, in characters; Prometheus sends 300.
+_MAX_ACCEPT = 4096
+#: Longest time to encode metrics before other tasks run, in seconds.
+_SLICE_SECONDS = 0.0005
 
 
 class _Shared(Generic[T]):
-    """Encodes once for all requests that wait, and at most half of the time, whatever is requested.
+    """Encodes once for all requests that wait, and at most half of the time, whatever
+    is requested.
 
     What a request gets was always encoded after it arrived.
     """
@@ -47,16 +50,22 @@ class _Shared(Generic[T]):
         self._rests_until = 0.0
 
     async def get(self, key: Hashable, encode: Callable[[], Awaitable[T]]) -> T:
-        """Return what `encode` returns, which is the same for all requests with this key."""
+        """Return what `encode` returns, which is the same for all requests with this
+        key.
+        """
         task = self._waiting.get(key)
         if task is None:
-            task = self._waiting[key] = asyncio.create_task(self._encode(key, encode), name="encode")
-        return await asyncio.shield(task)  # a client that leaves must not cancel the others
+            task = self._waiting[key] = asyncio.create_task(
+                self._encode(key, encode), name="encode"
+            )
+        # a client that leaves must not cancel the others
+        return await asyncio.shield(task)
 
     async def _encode(self, key: Hashable, encode: Callable[[], Awaitable[T]]) -> T:
         async with self._encoding:
             await asyncio.sleep(self._rests_until - time.monotonic())
-            del self._waiting[key]  # requests that have arrived until now share this one
+            # requests that have arrived until now share this one
+            del self._waiting[key]
             start = time.monotonic()
             try:
                 return await encode()
@@ -81,8 +90,11 @@ class _InPieces(web.StreamResponse):
         await super().write_eof(data)
 
 
-def make_handler(latest: Callable[[], ExporterResult], *, process_metrics: bool) -> Handler:
-    """Return the handler of `/metrics`, with those of this process if wanted; `latest` must not block.
+def make_handler(
+    latest: Callable[[], ExporterResult], *, process_metrics: bool
+) -> Handler:
+    """Return the handler of `/metrics`, with those of this process if wanted; `latest`
+    must not block.
 
     It responds in the text format that ``Accept`` prefers.
     """
@@ -100,14 +112,20 @@ def make_handler(latest: Callable[[], ExporterResult], *, process_metrics: bool)
         except (TypeError, ValueError):  # an invalid version
             encode, content_type = choose_encoder("")
         gzip = _accepts_gzip(request)
-        headers = {"Content-Type": content_type} | ({"Content-Encoding": "gzip"} if gzip else {})
+        headers = {"Content-Type": content_type} | (
+            {"Content-Encoding": "gzip"} if gzip else {}
+        )
 
         def blocks() -> Iterator[bytes]:
             open_metrics = content_type.startswith("application/openmetrics-text")
-            yield from map(str.encode, metrics_text(latest(), names, open_metrics=open_metrics))
+            yield from map(
+                str.encode, metrics_text(latest(), names, open_metrics=open_metrics)
+            )
             yield encode(own.restricted_registry(names) if names else own)
 
-        pieces = await shared.get((content_type, gzip, names), lambda: _in_pieces(blocks(), gzip=gzip))
+        pieces = await shared.get(
+            (content_type, gzip, names), lambda: _in_pieces(blocks(), gzip=gzip)
+        )
         return _InPieces(pieces, headers)
 
     return handler
@@ -119,7 +137,9 @@ def _header(request: web.Request, name: str) -> str:
 
 
 def _accepts_gzip(request: web.Request) -> bool:
-    """Return whether the client accepts gzip (RFC 9110, 12.5.3); an invalid quality value counts as 0."""
+    """Return whether the client accepts gzip (RFC 9110, 12.5.3); an invalid quality
+    value counts as 0.
+    """
     weights: dict[str, float] = {}
     for part in _header(request, "Accept-Encoding").lower().split(","):
         coding, _, parameter = part.partition(";")
@@ -138,12 +158,15 @@ async def _in_pieces(blocks: Iterator[bytes], *, gzip: bool) -> list[bytes]:
         if time.monotonic() - start >= _SLICE_SECONDS:
             await asyncio.sleep(0)
             start = time.monotonic()
-    return [*pieces, packer.flush()] if packer else pieces
+    if packer:
+        return [*pieces, packer.flush()]
+    return pieces
 
 
 EXPORTER: web.AppKey[Exporter] = web.AppKey("exporter")
 _SHARED: web.AppKey[_Shared[bytes]] = web.AppKey("shared")
-_MAX_RELOADS = 4  # limit of requests that wait for the next reload, which they all share: one would do
+#: Limit of requests that wait for the next reload, which they all share: one would do.
+_MAX_RELOADS = 4
 
 _PAGE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -152,13 +175,19 @@ _PAGE_HEADERS = {
 }
 
 
-def create_app(exporter: Exporter, guard: WebConfigMiddleware | None = None) -> web.Application:
-    """Return the application that serves `exporter`, with the web configuration of `guard` if given."""
+def create_app(
+    exporter: Exporter, guard: WebConfigMiddleware | None = None
+) -> web.Application:
+    """Return the application that serves `exporter`, with the web configuration of
+    `guard` if given.
+    """
     app = web.Application()
     app[EXPORTER], app[_SHARED] = exporter, _Shared[bytes]()
     if guard is not None:
         guard.attach(app)
-    metrics = make_handler(exporter.latest, process_metrics=exporter.config.process_metrics)
+    metrics = make_handler(
+        exporter.latest, process_metrics=exporter.config.process_metrics
+    )
     app.router.add_get("/", _page)
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/-/healthy", _healthy)
@@ -190,13 +219,20 @@ async def _page(request: web.Request) -> web.Response:
 
     async def render() -> bytes:
         hours = exporter.last_hours()
-        page = await in_daemon_thread(status_page.render, exporter.latest(), time.time(), query, hours)
+        page = await in_daemon_thread(
+            status_page.render, exporter.latest(), time.time(), query, hours
+        )
         return page.encode()
 
     page = await request.app[_SHARED].get(("/", query), render)
     # The page shows labels from the server, so it must not run or load anything.
-    headers = {"Content-Security-Policy": status_page.CONTENT_SECURITY_POLICY, **_PAGE_HEADERS}
-    return web.Response(body=page, content_type="text/html", charset="utf-8", headers=headers)
+    headers = {
+        "Content-Security-Policy": status_page.CONTENT_SECURITY_POLICY,
+        **_PAGE_HEADERS,
+    }
+    return web.Response(
+        body=page, content_type="text/html", charset="utf-8", headers=headers
+    )
 
 
 async def _healthy(request: web.Request) -> web.Response:
@@ -206,7 +242,8 @@ async def _healthy(request: web.Request) -> web.Response:
 
 
 async def _ready(_request: web.Request) -> web.Response:
-    # Does not depend on the server: a pod must not lose its traffic because metrics are missing.
+    # Does not depend on the server: a pod must not lose its traffic because metrics are
+    # missing.
     return web.Response(text="ready\n")
 
 
@@ -216,7 +253,9 @@ async def _reload(request: web.Request) -> web.Response:
     exporter = request.app[EXPORTER]
     if exporter.reloads_waiting >= _MAX_RELOADS:
         headers = {"Retry-After": "1"}
-        return web.Response(status=503, text="too many requests for a reload\n", headers=headers)
+        return web.Response(
+            status=503, text="too many requests for a reload\n", headers=headers
+        )
     try:
         await exporter.reload(logs.log_seldom)
     except ConfigError as error:
@@ -230,11 +269,15 @@ async def _config(request: web.Request) -> web.Response:
     shown = request.app[EXPORTER].config.shown
 
     async def dump() -> bytes:
-        return yaml.safe_dump(_nest(shown), sort_keys=False, allow_unicode=True, encoding="utf-8")
+        return yaml.safe_dump(
+            _nest(shown), sort_keys=False, allow_unicode=True, encoding="utf-8"
+        )
 
     body = await request.app[_SHARED].get("config", dump)
     headers = {"Cache-Control": "no-store"}
-    return web.Response(body=body, content_type="application/yaml", charset="utf-8", headers=headers)
+    return web.Response(
+        body=body, content_type="application/yaml", charset="utf-8", headers=headers
+    )
 
 
 def _nest(texts: Mapping[str, object]) -> dict[str, object]:
@@ -261,7 +304,11 @@ async def _snapshot(request: web.Request) -> web.Response:
         return snapshot.encode(exporter.latest(), selection)
 
     body = await request.app[_SHARED].get(("snapshot", request.query_string), encode)
-    response = web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
+    response = web.Response(
+        body=body,
+        content_type="application/json",
+        headers={"Cache-Control": "no-store"},
+    )
     if _accepts_gzip(request):
         response.enable_compression(web.ContentCoding.gzip)
     return response

@@ -1,4 +1,6 @@
-"""The exporter: the pollers of all targets, the current configuration, and the latest result."""
+"""The exporter: the pollers of all targets, the current configuration, and the latest
+result.
+"""
 
 import asyncio
 import logging
@@ -11,29 +13,33 @@ from typing import TypeVar
 
 from .. import __version__
 from ..config.options import ConfigError
+from ..listener.web_config import WebConfigFileError
 from ..observe.result import ExporterResult, Reload
 from ..publish.events import aggregate
 from ..publish.last_hour import LastHour
-from . import logs
-from .configuration import ServeConfig
-from .daemon_threads import SharedThreads
-from .discovery import Discovery
+from ..runtime import logs
+from ..runtime.daemon_threads import SharedThreads
+from ..settings.configuration import ServeConfig
+from ..upstream.client import Upstream
+from ..upstream.discovery import Discovery
 from .poller import Poller
 from .request_intake import RequestIntake
-from .upstream import Upstream
-from .web_config import WebConfigFileError
 
 T = TypeVar("T")
-RELOAD_SECONDS = 1.0  # least time between two reloads, in seconds; requests within it share the next one
-READ_SECONDS = 30.0  # deadline to read the files of a configuration, in seconds: YAML of 4 MiB takes half
+#: Least time between two reloads, in seconds; requests within it share the next one.
+RELOAD_SECONDS = 1.0
+#: Deadline to read the files of a configuration, in seconds: YAML of 4 MiB takes half.
+READ_SECONDS = 30.0
 GRACE = 1.0  # a result is stale after interval, timeout and this time, in seconds
 
 
 class Exporter:
-    """Polls every target of the configuration, and reloads the configuration on request.
+    """Polls every target of the configuration, and reloads the configuration on
+    request.
 
-    `load` reads and checks the configuration, or raises ConfigError. `clock` is monotonic time, `wall` Unix
-    time, in seconds. `reloads_waiting` is the number of callers that wait for a reload.
+    `load` reads and checks the configuration, or raises ConfigError. `clock` is
+    monotonic time, `wall` Unix time, in seconds. `reloads_waiting` is the number of
+    callers that wait for a reload.
     """
 
     def __init__(
@@ -47,7 +53,9 @@ class Exporter:
         self._clock = clock
         self._wall = wall
         self.config = load()
-        self.requests = RequestIntake(self.config, clock, lambda: [poller.latest for poller in self._pollers])
+        self.requests = RequestIntake(
+            self.config, clock, lambda: [poller.latest for poller in self._pollers]
+        )
         self._threads = SharedThreads()
         self._discovery = Discovery(clock)
         self._discovering: asyncio.Task[None] | None = None
@@ -76,7 +84,8 @@ class Exporter:
             reload=Reload(
                 successful=self._reload.successful and self._web_config_read.successful,
                 success_timestamp_seconds=max(
-                    self._reload.success_timestamp_seconds, self._web_config_read.success_timestamp_seconds
+                    self._reload.success_timestamp_seconds,
+                    self._web_config_read.success_timestamp_seconds,
                 ),
             ),
             discoveries=self._discovery.results(),
@@ -91,7 +100,9 @@ class Exporter:
         self._web_config_read = reading
 
     def healthy(self) -> bool:
-        """Return whether every poll loop and discovery runs, whatever the state of the servers."""
+        """Return whether every poll loop and discovery runs, whatever the state of the
+        servers.
+        """
         if self._epoch is None or self._stopped:
             return True
         tasks = [self._polling.get(poller) for poller in self._pollers]
@@ -100,7 +111,9 @@ class Exporter:
         return not any(task is None or task.done() for task in tasks)
 
     def start(self) -> None:
-        """Start polling, with the targets spread over the interval, and logging aggregates."""
+        """Start polling, with the targets spread over the interval, and logging
+        aggregates.
+        """
         now = self._clock()
         if self._epoch is None:
             self._epoch = now
@@ -111,8 +124,13 @@ class Exporter:
             # Relative to a fixed time: otherwise reloads would move the polls together.
             phase = self._epoch + index * interval / len(self._pollers)
             start = phase + max(0, math.ceil((now - phase) / interval)) * interval
-            self._polling[poller] = asyncio.create_task(poller.run(start), name=f"poll {poller.name}")
-        if self._discovery.use(self.config.upstream.targets) and self._discovering is None:
+            self._polling[poller] = asyncio.create_task(
+                poller.run(start), name=f"poll {poller.name}"
+            )
+        if (
+            self._discovery.use(self.config.upstream.targets)
+            and self._discovering is None
+        ):
             self._discovering = asyncio.create_task(self._discover(), name="discovery")
         if self.config.log_interval > 0 and self._logging is None:
             self._logging = asyncio.create_task(self._log(), name="aggregate log")
@@ -139,8 +157,12 @@ class Exporter:
                 await self._discovery.resolve()
                 async with self._reloading:
                     servers = self._discovery.servers(self.config.upstream.targets)
-                    if [server.name for server in servers] != [poller.name for poller in self._pollers]:
-                        pollers = await self._read(partial(self._make_pollers, self.config))
+                    if [server.name for server in servers] != [
+                        poller.name for poller in self._pollers
+                    ]:
+                        pollers = await self._read(
+                            partial(self._make_pollers, self.config)
+                        )
                         self._pollers = await self._replace_pollers(pollers)
                         self.start()
             except Exception:  # noqa: BLE001 - a bug or a missing certificate must not end the loop
@@ -153,7 +175,9 @@ class Exporter:
             self._logging = None
 
     async def _stop_pollers(self, pollers: Sequence[Poller]) -> None:
-        tasks = [self._polling.pop(poller) for poller in pollers if poller in self._polling]
+        tasks = [
+            self._polling.pop(poller) for poller in pollers if poller in self._polling
+        ]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -161,27 +185,35 @@ class Exporter:
             await poller.close()
 
     async def reload(self, log: Callable[..., None] = logs.log) -> None:
-        """Read and apply the configuration, or raise ConfigError; the state of targets that remain is kept.
+        """Read and apply the configuration, or raise ConfigError; the state of targets
+        that remain is kept.
 
-        After a ConfigError the configuration is the one before.
-        The files are read after this call, and not more often than every `RELOAD_SECONDS`. The result is
+        After a ConfigError the configuration is the one before. The files are read
+        after this call, and not more often than every `RELOAD_SECONDS`. The result is
         written with `log`.
         """
         if self._next_reload is None:
-            self._next_reload = asyncio.create_task(self._reload_soon(log), name="reload")
+            self._next_reload = asyncio.create_task(
+                self._reload_soon(log), name="reload"
+            )
             # Marked as retrieved: all callers may have been cancelled.
-            self._next_reload.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._next_reload.add_done_callback(
+                lambda task: task.cancelled() or task.exception()
+            )
         self.reloads_waiting += 1
         try:
-            await asyncio.shield(self._next_reload)  # a cancelled caller must not cancel the others
+            # a cancelled caller must not cancel the others
+            await asyncio.shield(self._next_reload)
         finally:
             self.reloads_waiting -= 1
 
     async def _reload_soon(self, log: Callable[..., None]) -> None:
         if self._reloaded_at is not None:
             await asyncio.sleep(self._reloaded_at + RELOAD_SECONDS - self._clock())
-        # The next caller may have changed the files that are being read: it gets the next reload.
-        self._next_reload, self._reloaded_at = None, self._clock()
+        # The next caller may have changed the files that are being read: it gets the
+        # next reload.
+        self._next_reload = None
+        self._reloaded_at = self._clock()
         await self._reload_now(log)
 
     async def _reload_now(self, log: Callable[..., None]) -> None:
@@ -191,9 +223,15 @@ class Exporter:
             try:
                 config, pollers = await self._read(self._load_pollers)
             except ConfigError as error:
-                # The middleware of the web configuration file reports when it is valid again.
-                if isinstance(error, WebConfigFileError) and error.path == self.config.web_config_file:
-                    self._web_config_read = replace(self._web_config_read, successful=False)
+                # The middleware of the web configuration file reports when it is valid
+                # again.
+                if (
+                    isinstance(error, WebConfigFileError)
+                    and error.path == self.config.web_config_file
+                ):
+                    self._web_config_read = replace(
+                        self._web_config_read, successful=False
+                    )
                 else:
                     self._reload = replace(self._reload, successful=False)
                 log(logging.ERROR, "configuration not reloaded", error=str(error))
@@ -202,7 +240,9 @@ class Exporter:
         log(logging.INFO, "configuration reloaded")
 
     async def _read(self, function: Callable[[], T]) -> T:
-        """Return the result of a function that reads files of the configuration, or raise ConfigError."""
+        """Return the result of a function that reads files of the configuration, or
+        raise ConfigError.
+        """
         if self._threads.are_busy:
             raise ConfigError("the files of the configuration are still being read")
         try:
@@ -216,9 +256,12 @@ class Exporter:
         return config, self._make_pollers(config)
 
     async def _replace_pollers(self, pollers: list[Poller]) -> list[Poller]:
-        """Stop the pollers that are not among these, and return these; what exists of a target is kept."""
+        """Stop the pollers that are not among these, and return these; what exists of a
+        target is kept.
+        """
         existing = {poller.name: poller for poller in self._pollers}
-        # A poller that sends the same requests is kept, with the poll that is under way.
+        # A poller that sends the same requests is kept, with the poll that is under
+        # way.
         pollers = [_kept(existing.get(poller.name), poller) for poller in pollers]
         removed = [poller for poller in self._pollers if poller not in pollers]
         await self._stop_pollers(removed)
@@ -231,22 +274,30 @@ class Exporter:
         try:
             pollers = await self._replace_pollers(pollers)
         finally:
-            old, self.config, self._pollers = self.config, config, pollers
+            old = self.config
+            self.config = config
+            self._pollers = pollers
             self._stop_discovery()  # started again, with the new names and interval
             if config.log_interval != old.log_interval:
                 self._stop_logging()
             self.requests.use(config)
-            self._reload = Reload(successful=True, success_timestamp_seconds=self._wall())
+            self._reload = Reload(
+                successful=True, success_timestamp_seconds=self._wall()
+            )
             logs.set_up(config.log_format, config.log_level)
             if not self._stopped:
                 self.start()
         if _needs_restart(config) != _needs_restart(old):
-            logs.log(logging.WARNING, "web.*, tap.* and push.* settings take effect after a restart")
+            logs.log(
+                logging.WARNING,
+                "web.*, tap.* and push.* settings take effect after a restart",
+            )
 
     def _make_pollers(self, config: ServeConfig) -> list[Poller]:
         for target in config.upstream.targets:
             if target.discovery:
-                Upstream(target, config.upstream)  # checks the certificates, if no server is known yet
+                # checks the certificates, if no server is known yet
+                Upstream(target, config.upstream)
         return [
             Poller(
                 target.name,
@@ -270,7 +321,9 @@ class Exporter:
 
 
 def _kept(before: Poller | None, new: Poller) -> Poller:
-    """Return the existing poller with the new settings, or the new one if its requests differ."""
+    """Return the existing poller with the new settings, or the new one if its requests
+    differ.
+    """
     if before is None or before.identity != new.identity:
         return new
     before.settings = new.settings

@@ -1,7 +1,9 @@
-"""The command `health`, for the health checks of containers: whether the exporter on this machine is alive.
+"""The command `health`, for the health checks of containers: whether the exporter on
+this machine is alive.
 
-It reads the listen address from the settings of `serve`, so it needs no flags in the same environment. It
-starts in a few hundredths of a second, because it imports only a small part of the standard library.
+It reads the listen address from the settings of `serve`, so it needs no flags in the
+same environment. It starts in a few hundredths of a second, because it imports only a
+small part of the standard library.
 """
 
 import argparse
@@ -15,7 +17,13 @@ from typing import Any
 
 from ..config.options import ConfigError, Option, add_flags, gather
 from ..config.values import format_address, loopback_hosts
-from .web_config import CONFIG_FILE_VARIABLE, LISTEN_ADDRESS, WEB_CONFIG_FILE, WEB_OPTIONS, add_config_file
+from ..listener.web_config import (
+    CONFIG_FILE_VARIABLE,
+    LISTEN_ADDRESS,
+    WEB_CONFIG_FILE,
+    WEB_OPTIONS,
+    add_config_file,
+)
 
 #: Deadline of the whole check, in seconds.
 TIMEOUT_SECONDS = 3.0
@@ -29,12 +37,15 @@ class ProbeResult:
 
     alive: bool  # whether the exporter is alive
     text: str  # one line for the output
-    is_final: bool = False  # whether the exporter has responded, so that no other address or scheme is tried
+    #: Whether the exporter has responded, so that no other address or scheme is tried.
+    is_final: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `health`: those of `serve` for the listen address."""
-    parser.epilog = "Exit codes: 0 alive; 1 no response, or a poll loop has ended; 2 bad usage."
+    parser.epilog = (
+        "Exit codes: 0 alive; 1 no response, or a poll loop has ended; 2 bad usage."
+    )
     add_config_file(parser)
     add_flags(parser, WEB_OPTIONS)
 
@@ -48,16 +59,22 @@ def run(args: argparse.Namespace) -> int:
         result = ProbeResult(alive=False, text=str(error))
     else:
         result = probe(address, may_be_tls=bool(web_config), end=end)
-    text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in result.text)
+    text = "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}"
+        for letter in result.text
+    )
     (sys.stdout if result.alive else sys.stderr).write(f"{text}\n")
-    return 0 if result.alive else 1
+    if result.alive:
+        return 0
+    return 1
 
 
 def probe(address: tuple[str, int], *, may_be_tls: bool, end: float) -> ProbeResult:
-    """Send a request to the exporter that listens on `address`, before `end` on the monotonic clock.
+    """Send a request to the exporter that listens on `address`, before `end` on the
+    monotonic clock.
 
-    A wildcard means this machine. With a web configuration file (`may_be_tls`), TLS is turned on and off at
-    run time.
+    A wildcard means this machine. With a web configuration file (`may_be_tls`), TLS is
+    turned on and off at run time.
     """
     host, port = address
     results = []
@@ -75,13 +92,24 @@ def _request(host: str, port: int, *, tls: bool, end: float) -> ProbeResult:
     url = f"{scheme}://{format_address(host, port)}/-/healthy"
     try:
         with socket.create_connection((host, port), _left(end)) as connection:
-            response = _exchange_tls(connection, end) if tls else _exchange(connection, end)
+            if tls:
+                response = _exchange_tls(connection, end)
+            else:
+                response = _exchange(connection, end)
     except TimeoutError:
-        return ProbeResult(alive=False, text=f"{url}: no response within {TIMEOUT_SECONDS:g} s")
+        return ProbeResult(
+            alive=False, text=f"{url}: no response within {TIMEOUT_SECONDS:g} s"
+        )
     except (OSError, UnicodeError) as error:  # the latter for an invalid host name
-        return ProbeResult(alive=False, text=f"{url}: {getattr(error, 'strerror', None) or error}")
+        return ProbeResult(
+            alive=False, text=f"{url}: {getattr(error, 'strerror', None) or error}"
+        )
     if response is None:
-        return ProbeResult(alive=True, text=f"{url}: alive; it requires a client certificate", is_final=True)
+        return ProbeResult(
+            alive=True,
+            text=f"{url}: alive; it requires a client certificate",
+            is_final=True,
+        )
     return _parse(url, response)
 
 
@@ -92,7 +120,9 @@ def _parse(url: str, response: bytes) -> ProbeResult:
         return ProbeResult(alive=False, text=f"{url}: not an HTTP response")
     text = body.strip().partition("\n")[0]
     if words[1] != "200":
-        return ProbeResult(alive=False, text=f"{url}: status {words[1]}: {text}", is_final=True)
+        return ProbeResult(
+            alive=False, text=f"{url}: status {words[1]}: {text}", is_final=True
+        )
     return ProbeResult(alive=True, text=f"{url}: {text or 'healthy'}", is_final=True)
 
 
@@ -110,14 +140,16 @@ def _exchange(connection: socket.socket, end: float) -> bytes:
 
 
 def _exchange_tls(connection: socket.socket, end: float) -> bytes | None:
-    """Return the response, or `None` if the server ended the connection after it had chosen a cipher.
+    """Return the response, or `None` if the server ended the connection after it had
+    chosen a cipher.
 
     That is what it does with a client that has no certificate where one is required.
     """
     import ssl  # imported only for TLS
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # The connection stays on this machine. Not from `serve.upstream_connection`, whose imports are slow.
+    # The connection stays on this machine. Not from `serve.upstream_connection`, whose
+    # imports are slow.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     connection.settimeout(_left(end))
@@ -141,8 +173,12 @@ def _left(end: float) -> float:
     return left
 
 
-def web_values(flags: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[tuple[str, int], str]:
-    """Return the listen address and the path of the web configuration file; raise ConfigError if unusable."""
+def web_values(
+    flags: Mapping[str, Any], environment: Mapping[str, str]
+) -> tuple[tuple[str, int], str]:
+    """Return the listen address and the path of the web configuration file; raise
+    ConfigError if unusable.
+    """
     values = values_of(WEB_OPTIONS, flags, environment)
     return values[LISTEN_ADDRESS.name], values[WEB_CONFIG_FILE.name] or ""
 
@@ -150,13 +186,16 @@ def web_values(flags: Mapping[str, Any], environment: Mapping[str, str]) -> tupl
 def values_of(
     options: Sequence[Option], flags: Mapping[str, Any], environment: Mapping[str, str]
 ) -> Mapping[str, Any]:
-    """Return the values of `options`, whatever the others; raise ConfigError if one is unusable."""
+    """Return the values of `options`, whatever the others; raise ConfigError if one is
+    unusable.
+    """
     file = flags.get("config_file") or environment.get(CONFIG_FILE_VARIABLE, "")
     if not file:
         return gather(options, flags, environment, None)[0]
-    # Imported only if there is such a file, because YAML and the table make `health` slow.
+    # Imported only if there is such a file, because YAML and the table make `health`
+    # slow.
     from ..config.files import read_file
-    from .option_table import OPTIONS
+    from ..settings.option_table import OPTIONS
 
     # The names of all other settings are checked, their values are not.
     rows = [row if row in options else replace(row, parse=str) for row in OPTIONS]

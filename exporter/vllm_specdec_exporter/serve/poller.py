@@ -1,6 +1,7 @@
 """The poll loop of one target: fetch, run the pipeline, keep the latest result.
 
-Polls start at fixed times. A long poll does not shift them; those that pass meanwhile are skipped.
+Polls start at fixed times. A long poll does not shift them; those that pass meanwhile
+are skipped.
 """
 
 from __future__ import annotations
@@ -30,14 +31,18 @@ from ..observe.pipeline import EngineState, Settings
 from ..observe.result import REASONS, EngineResult, PollFailure, TargetResult
 from ..publish.events import Event, changes
 from ..publish.last_hour import LastHour, add_minute
-from . import logs
-from .daemon_threads import in_daemon_thread
-from .upstream import PollError, Upstream
+from ..runtime import logs
+from ..runtime.daemon_threads import in_daemon_thread
+from ..upstream.client import PollError, Upstream
 
-#: Failures that do not suggest a restart of the server. After any other, the next response may be from
-#: another process, whose counters may already exceed the old values.
-_SAME_SERVER = frozenset({"timeout", "too_large", "malformed", "credentials", "internal"})
-_LARGE = 256 * 1024  # a response of more bytes is parsed in a thread, so that it does not block the loop
+#: Failures that do not suggest a restart of the server. After any other, the next
+#: response may be from another process, whose counters may already exceed the old
+#: values.
+_SAME_SERVER = frozenset(
+    {"timeout", "too_large", "malformed", "credentials", "internal"}
+)
+#: A response of more bytes is parsed in a thread, so that it does not block the loop.
+_LARGE = 256 * 1024
 _VERSION_TRIES = 3  # requests for a server's version before it is assumed to have none
 
 
@@ -53,7 +58,8 @@ class Poller:
         clock: monotonic time in seconds.
         wall: Unix time in seconds.
         log: writes events to the log.
-        shapes: returns the draft lengths of each model, if single requests are observed.
+        shapes: returns the draft lengths of each model, if single requests are
+            observed.
     """
 
     def __init__(
@@ -85,7 +91,9 @@ class Poller:
         self._server_info: ServerInfo | None = None
         self._expires: float | None = None
         self._final: PollFailure | None = None
-        self.latest = TargetResult(target=name, poll_errors_total=dict.fromkeys(REASONS, 0))
+        self.latest = TargetResult(
+            target=name, poll_errors_total=dict.fromkeys(REASONS, 0)
+        )
         self.last_hour: LastHour = {}
 
     @property
@@ -94,16 +102,24 @@ class Poller:
         return self._upstream.identity, self._interval, self._patience
 
     def adopt(self, other: Poller) -> None:
-        """Take over the state of `other`, the poller of the same target before a reload.
+        """Take over the state of `other`, the poller of the same target before a
+        reload.
 
-        A result that is not stale now stays until the first poll of this poller is overdue.
+        A result that is not stale now stays until the first poll of this poller is
+        overdue.
         """
         self._states = other._states
         self._resets = other._resets
         self._version = other._version
-        self._server_info = other._server_info if self.settings.server_info else None
+        if self.settings.server_info:
+            self._server_info = other._server_info
+        else:
+            self._server_info = None
         self._expires = other._expires
-        self._final = other._final if other.identity == self.identity else None
+        if other.identity == self.identity:
+            self._final = other._final
+        else:
+            self._final = None
         now = self._clock()
         if self._expires is not None and not self._overdue(now):
             self._expires = max(self._expires, now + self._patience)
@@ -123,7 +139,9 @@ class Poller:
         started = self._clock()
         before = self.latest
         if self._overdue(started):
-            before = replace(before, poll_errors_total=_counted(before.poll_errors_total, "stale"))
+            before = replace(
+                before, poll_errors_total=_counted(before.poll_errors_total, "stale")
+            )
         failure: PollFailure | None = None
         results: tuple[EngineResult, ...] = ()
         try:
@@ -136,20 +154,34 @@ class Poller:
             failure = _failure("malformed", error)
         except Unrecognized as error:
             failure = _failure("unrecognized", error)
-            self._final = failure if isinstance(error, ReadingEmptiesError) else None
+            if isinstance(error, ReadingEmptiesError):
+                self._final = failure
+            else:
+                self._final = None
         except Exception as error:  # noqa: BLE001 - a bug must not end the poll loop
-            logs.LOGGER.exception("poll failed unexpectedly", extra={"fields": {"target": self.name}})
+            logs.LOGGER.exception(
+                "poll failed unexpectedly", extra={"fields": {"target": self.name}}
+            )
             failure = PollFailure("internal", f"{type(error).__name__}: {error}")
         if failure is not None:
             failure = replace(failure, message=self._upstream.mask(failure.message))
-        after = replace(before, failure=failure, poll_duration_seconds=self._clock() - started)
+        after = replace(
+            before, failure=failure, poll_duration_seconds=self._clock() - started
+        )
         if failure is None:
             now = self._wall()
-            self.latest = replace(after, up=True, last_success_timestamp_seconds=now, engines=results)
+            self.latest = replace(
+                after, up=True, last_success_timestamp_seconds=now, engines=results
+            )
             self.last_hour = add_minute(self.last_hour, results, now)
-            resets = {(each.model_name, each.engine): each.engine_resets_total for each in results}
+            resets = {
+                (each.model_name, each.engine): each.engine_resets_total
+                for each in results
+            }
             # Compared with the last successful poll, so that each restart counts once.
-            if any(total > self._resets.get(engine, 0) for engine, total in resets.items()):
+            if any(
+                total > self._resets.get(engine, 0) for engine, total in resets.items()
+            ):
                 self._forget_version()
             self._resets = resets
         else:
@@ -162,9 +194,16 @@ class Poller:
         time = self._clock()
         latencies = self.settings.latencies or self.settings.baseline is not None
         parse = partial(
-            read, response.body, response.content_type, latencies=latencies, process=response.life
+            read,
+            response.body,
+            response.content_type,
+            latencies=latencies,
+            process=response.life,
         )
-        reading = await in_daemon_thread(parse) if len(response.body) > _LARGE else parse()
+        if len(response.body) > _LARGE:
+            reading = await in_daemon_thread(parse)
+        else:
+            reading = parse()
         reading = replace_reading(reading, routed="model=" in self.name)
         # One deadline for the whole poll: the version gets the rest of it.
         left = self._upstream.timeout - (time - started)
@@ -183,14 +222,26 @@ class Poller:
             self._version_tries -= 1
             reason = "malformed"
             try:
-                body = await self._upstream.document("server_info", left, MAX_SERVER_INFO)
+                body = await self._upstream.document(
+                    "server_info", left, MAX_SERVER_INFO
+                )
                 self._server_info = await in_daemon_thread(read_server_info, body)
             except PollError as error:
                 reason = error.reason  # not the message, which may quote the server
             if self._server_info is None and not self._version_tries:
-                logs.log(logging.WARNING, "server_info cannot be read", target=self.name, reason=reason)
-            self._version = self._upstream.mask(self._server_info.version) if self._server_info else ""
-        return add_server_info(reading, self._server_info) if self._server_info else reading
+                logs.log(
+                    logging.WARNING,
+                    "server_info cannot be read",
+                    target=self.name,
+                    reason=reason,
+                )
+            if self._server_info:
+                self._version = self._upstream.mask(self._server_info.version)
+            else:
+                self._version = ""
+        if self._server_info:
+            return add_server_info(reading, self._server_info)
+        return reading
 
     def _fail(self, after: TargetResult, failure: PollFailure) -> None:
         errors = _counted(after.poll_errors_total, failure.reason)
@@ -200,17 +251,23 @@ class Poller:
             self._states = pipeline.interrupt(self._states)
 
     def result(self, now: float) -> TargetResult:
-        """Return the latest result, or a failure if it is stale because this process was blocked."""
+        """Return the latest result, or a failure if it is stale because this process
+        was blocked.
+        """
         if not self.latest.up or not self._overdue(now):
             return self.latest
-        failure = PollFailure("stale", "the exporter was blocked, and its last poll is too old to serve")
+        failure = PollFailure(
+            "stale", "the exporter was blocked, and its last poll is too old to serve"
+        )
         return replace(self.latest, up=False, failure=failure, engines=())
 
     def _overdue(self, now: float) -> bool:
         return self._expires is not None and now > self._expires
 
     def _forget_version(self) -> None:
-        self._version, self._version_tries, self._server_info = "", _VERSION_TRIES, None
+        self._version = ""
+        self._version_tries = _VERSION_TRIES
+        self._server_info = None
 
     async def close(self) -> None:
         """Close the client."""

@@ -1,4 +1,6 @@
-"""Single requests in a running exporter: the observations of tap and pushes, and their aggregation."""
+"""Single requests in a running exporter: the observations of tap and pushes, and their
+aggregation.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ from ..observe.state import Settings
 from ..per_request.grouping import GroupOverflow
 from ..per_request.observation import PUSH_PATH, Observation, Source
 from ..per_request.summary import RequestsResult
-from . import logs
-from .configuration import ServeConfig
-from .daemon_threads import SharedThreads
+from ..runtime import logs
+from ..runtime.daemon_threads import SharedThreads
+from ..settings.configuration import ServeConfig
 
 if TYPE_CHECKING:
     from ..per_request.acceptance import BatchCost
@@ -49,7 +51,10 @@ class RequestIntake:
         self._sglang_k: dict[str, int | None] = {}
         self._sglang_k_at = -math.inf
         self._settings = config.settings
-        enabled = {Source.TAP: config.tap is not None, Source.PUSH: bool(config.push_token_file)}
+        enabled = {
+            Source.TAP: config.tap is not None,
+            Source.PUSH: bool(config.push_token_file),
+        }
         # Not changed by a reload.
         self._sources = [source for source, is_enabled in enabled.items() if is_enabled]
         self._classification = config.requests.classification
@@ -60,16 +65,20 @@ class RequestIntake:
     def _aggregate(self, config: ServeConfig) -> RequestAggregator | None:
         if not self._sources:
             return None
-        from ..per_request.aggregation import RequestAggregator  # here: most sidecars see no requests
+        # here: most sidecars see no requests
+        from ..per_request.aggregation import RequestAggregator
 
-        return RequestAggregator(config.requests, config.settings.thresholds, self._sources)
+        return RequestAggregator(
+            config.requests, config.settings.thresholds, self._sources
+        )
 
     def use(self, config: ServeConfig) -> None:
         """Apply a new configuration; the counts are kept."""
         aggregator = self._aggregate(config)
         if aggregator is not None and self._aggregator is not None:
             aggregator.adopt(self._aggregator)
-        self._aggregator, self._settings = aggregator, config.settings
+        self._aggregator = aggregator
+        self._settings = config.settings
         self._classification = config.requests.classification
         if self.tap is not None:
             self.attach_tap(self.tap)
@@ -93,12 +102,15 @@ class RequestIntake:
     def _tells_drafted(self, observation: Observation) -> bool:
         """Return whether the drafted tokens of a record can be believed.
 
-        SGLang computes them from the configured K. The poll knows whether it drafts trees or changes K.
+        SGLang computes them from the configured K. The poll knows whether it drafts
+        trees or changes K.
         """
-        record, now = observation.record, self._clock()
+        record = observation.record
+        now = self._clock()
         if record is None:
             return True
-        if now - self._sglang_k_at >= _K_SECONDS:  # not for each request: there may be many servers
+        # not for each request: there may be many servers
+        if now - self._sglang_k_at >= _K_SECONDS:
             self._sglang_k |= sglang_k(self._polled())
             self._sglang_k_at = now
         known = self._sglang_k
@@ -118,14 +130,20 @@ class RequestIntake:
 
     def shapes(self) -> Mapping[str, DraftShape]:
         """Return the draft lengths of each model."""
-        return self._aggregator.shapes(self._clock()) if self._aggregator is not None else {}
+        if self._aggregator is not None:
+            return self._aggregator.shapes(self._clock())
+        return {}
 
     def result(self, targets: Iterable[TargetResult]) -> RequestsResult | None:
-        """Return the aggregated requests; `targets` provide the batch sizes of the servers."""
+        """Return the aggregated requests; `targets` provide the batch sizes of the
+        servers.
+        """
         if self._aggregator is None:
             return None
         tap = self.tap.result() if self.tap is not None else None
-        return self._aggregator.result(self._clock(), batch_costs(targets, self._settings), tap)
+        return self._aggregator.result(
+            self._clock(), batch_costs(targets, self._settings), tap
+        )
 
 
 #: How long the K of SGLang's models is kept, in seconds.
@@ -133,27 +151,41 @@ _K_SECONDS = 1.0
 
 
 def sglang_k(targets: Iterable[TargetResult]) -> dict[str, int | None]:
-    """Return K of each model of SGLang, ``None`` where drafted tokens do not follow from it."""
+    """Return K of each model of SGLang, ``None`` where drafted tokens do not follow
+    from it.
+    """
     return {
-        engine.model_name: None if engine.counters.draft_tokens is None else engine.num_speculative_tokens
+        engine.model_name: None
+        if engine.counters.draft_tokens is None
+        else engine.num_speculative_tokens
         for target in targets
         for engine in target.engines
         if engine.deployment.dialect == SGLANG.name.lower()
     }
 
 
-def batch_costs(targets: Iterable[TargetResult], settings: Settings) -> dict[str, BatchCost]:
-    """Return the batch size and cost profile of each model, from the first engine with a batch size."""
+def batch_costs(
+    targets: Iterable[TargetResult], settings: Settings
+) -> dict[str, BatchCost]:
+    """Return the batch size and cost profile of each model, from the first engine with
+    a batch size.
+    """
     from ..per_request.acceptance import BatchCost
 
     loads: dict[str, BatchCost] = {}
     for engine in (engine for target in targets for engine in target.engines):
         measures = engine.window(engine.judged_window)
-        if measures is None or measures.estimate.batch_size is None or engine.model_name in loads:
+        if (
+            measures is None
+            or measures.estimate.batch_size is None
+            or engine.model_name in loads
+        ):
             continue
         known = engine.deployment
         seen = known.dialect, known.upstream_version, known.method
-        profile = deployed(settings.costs, settings.speculation, engine.model_name, *seen)
+        profile = deployed(
+            settings.costs, settings.speculation, engine.model_name, *seen
+        )
         loads[engine.model_name] = BatchCost(measures.estimate.batch_size, profile)
     return loads
 
@@ -174,8 +206,12 @@ def add_push(app: web.Application, requests: RequestIntake, token_file: str) -> 
         except (TokenError, TimeoutError) as error:
             return _error(503, f"the bearer token file of the exporter {error}")
         if not is_authorized(request.headers.get("Authorization", ""), token):
-            response = _error(401, "a valid bearer token is required: Authorization: Bearer TOKEN")
-            response.headers["WWW-Authenticate"] = 'Bearer realm="vllm-specdec-exporter"'
+            response = _error(
+                401, "a valid bearer token is required: Authorization: Bearer TOKEN"
+            )
+            response.headers["WWW-Authenticate"] = (
+                'Bearer realm="vllm-specdec-exporter"'
+            )
             return response
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
             requests.reject(1)
@@ -206,7 +242,9 @@ def add_push(app: web.Application, requests: RequestIntake, token_file: str) -> 
             "errors": _texts(pushed.errors),
             "warnings": _texts(pushed.warnings),
         }
-        return web.json_response(document, status=200 if pushed.observations or not pushed.errors else 400)
+        return web.json_response(
+            document, status=200 if pushed.observations or not pushed.errors else 400
+        )
 
     app.router.add_post(PUSH_PATH, push)
 

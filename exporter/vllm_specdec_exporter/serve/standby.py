@@ -1,8 +1,9 @@
 """Standby of a sidecar while its configuration cannot be used.
 
-A container that is not running makes its pod not ready, and a native sidecar that exits can prevent the start
-of vLLM. So with ``--startup.on-error=wait`` the process does not exit on a wrong setting: it reports it in
-its log and as `config_last_reload_successful`, responds to the liveness probe, and retries.
+A container that is not running makes its pod not ready, and a native sidecar that exits
+can prevent the start of vLLM. So with ``--startup.on-error=wait`` the process does not
+exit on a wrong setting: it reports it in its log and as
+`config_last_reload_successful`, responds to the liveness probe, and retries.
 """
 
 from __future__ import annotations
@@ -21,18 +22,24 @@ from aiohttp import web
 from .. import __version__
 from ..config.options import ConfigError, Parser, add_flags, gather
 from ..config.values import format_address
+from ..listener.connection_limits import ConnectionLimiter
+from ..listener.sockets import Listener, error_text
+from ..listener.web_config import (
+    CONFIG_FILE_VARIABLE,
+    WEB_OPTIONS,
+    WebConfigFileError,
+    load_web_config,
+)
 from ..observe.result import ExporterResult, Reload
-from . import logs
-from .configuration import build_upstream, make_tap
-from .connection_limits import ConnectionLimiter
-from .daemon_threads import in_daemon_thread
+from ..runtime import logs
+from ..runtime.daemon_threads import in_daemon_thread
+from ..runtime.shutdown import Shutdown
+from ..settings.configuration import build_upstream
+from ..settings.option_table import OPTIONS, STARTUP_ON_ERROR
+from ..settings.request_options import build_tap
 from .endpoints import make_handler
 from .health import values_of, web_values
-from .option_table import OPTIONS, STARTUP_ON_ERROR
-from .request_options import build_tap
-from .shutdown import Shutdown
-from .sockets import Listener, error_text
-from .web_config import CONFIG_FILE_VARIABLE, WEB_OPTIONS, WebConfigFileError, load_web_config
+from .tap import end_tap, make_tap
 
 if TYPE_CHECKING:
     import ssl
@@ -44,11 +51,15 @@ if TYPE_CHECKING:
 RETRY_SECONDS = 5.0  # time between two attempts, in seconds; SIGHUP starts one at once
 #: The options that the tap needs.
 _TAP = next(option for option in OPTIONS if option.name == "tap.listen-address")
-_TAP_OPTIONS = tuple(option for option in OPTIONS if option.name.startswith(("vllm.", "tap.")))
+_TAP_OPTIONS = tuple(
+    option for option in OPTIONS if option.name.startswith(("vllm.", "tap."))
+)
 
 
 def waits_on_error(flags: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
-    """Return whether to wait if the exporter cannot start: if the option says so, or its value is invalid."""
+    """Return whether to wait if the exporter cannot start: if the option says so, or
+    its value is invalid.
+    """
     try:
         values, _ = gather((STARTUP_ON_ERROR,), flags, environment, None)
     except ConfigError:
@@ -56,8 +67,12 @@ def waits_on_error(flags: Mapping[str, Any], environment: Mapping[str, str]) -> 
     return bool(values[STARTUP_ON_ERROR.name] == "wait")
 
 
-def stand_by_without_flags(arguments: Sequence[str], environment: Mapping[str, str]) -> int | None:
-    """Stand by after invalid flags until a signal; return the exit code, ``None`` to exit at once."""
+def stand_by_without_flags(
+    arguments: Sequence[str], environment: Mapping[str, str]
+) -> int | None:
+    """Stand by after invalid flags until a signal; return the exit code, ``None`` to
+    exit at once.
+    """
     parser = Parser(prog="", description="")
     add_flags(parser, (STARTUP_ON_ERROR, *WEB_OPTIONS, *_TAP_OPTIONS))
     try:
@@ -79,9 +94,11 @@ def stand_by_without_flags(arguments: Sequence[str], environment: Mapping[str, s
 
 
 async def listen(host: str, port: int, stop: asyncio.Event | None) -> Listener | None:
-    """Return a listener; with `stop`, try every `RETRY_SECONDS` until it is set, else once.
+    """Return a listener; with `stop`, try every `RETRY_SECONDS` until it is set, else
+    once.
 
-    ``None`` if the address could not be bound. The first error is logged; without `stop`, it goes to stderr.
+    ``None`` if the address could not be bound. The first error is logged; without
+    `stop`, it goes to stderr.
     """
     logged = False
     while True:
@@ -89,7 +106,8 @@ async def listen(host: str, port: int, stop: asyncio.Event | None) -> Listener |
             return await Listener.open(host, port)
         except (OSError, UnicodeError) as error:
             reason = (
-                f'--web.listen-address "{format_address(host, port)}": cannot listen: {error_text(error)}'
+                f'--web.listen-address "{format_address(host, port)}": cannot listen: '
+                f"{error_text(error)}"
             )
         if stop is None:
             sys.stderr.write(f"vllm-specdec-exporter: error: {reason}\n")
@@ -108,13 +126,17 @@ async def wait_for(
     environment: Mapping[str, str],
     shutdown: Shutdown,
 ) -> tuple[Prepared, Tap | None] | None:
-    """Return the result of `prepare`; stand by while it raises `ConfigError`. ``None`` after a signal.
+    """Return the result of `prepare`; stand by while it raises `ConfigError`. ``None``
+    after a signal.
 
-    Meanwhile a tap relays if its own settings, from flags and environment, can be used; it is returned too.
+    Meanwhile a tap relays if its own settings, from flags and environment, can be used;
+    it is returned too.
     """
     try:
         prepared = await shutdown.unless_stopped(in_daemon_thread(prepare))
-        return None if prepared is None else (prepared, None)
+        if prepared is None:
+            return None
+        return (prepared, None)
     except ConfigError as raised:
         error = str(raised)
     logs.set_up("logfmt", "info")
@@ -137,22 +159,34 @@ async def wait_for(
             except ConfigError as raised:
                 error = str(raised)
             else:
-                return None if prepared is None else (prepared, server.take_tap())
+                if prepared is None:
+                    return None
+                return (prepared, server.take_tap())
 
 
 async def _wait_for_any(*events: asyncio.Event) -> None:
     """Wait for one of the events, at most `RETRY_SECONDS`."""
     waiting = [asyncio.create_task(event.wait()) for event in events]
-    await asyncio.wait(waiting, timeout=RETRY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait(
+        waiting, timeout=RETRY_SECONDS, return_when=asyncio.FIRST_COMPLETED
+    )
     for task in waiting:
         task.cancel()
 
 
 class _StandbyServer:
-    """Responds to probes and scrapes at the exporter's address, and runs its tap, if possible."""
+    """Responds to probes and scrapes at the exporter's address, and runs its tap, if
+    possible.
+    """
 
-    def __init__(self, flags: Mapping[str, Any], environment: Mapping[str, str], shutdown: Shutdown) -> None:
-        self._flags, self._environment = flags, environment
+    def __init__(
+        self,
+        flags: Mapping[str, Any],
+        environment: Mapping[str, str],
+        shutdown: Shutdown,
+    ) -> None:
+        self._flags = flags
+        self._environment = environment
         self._shutdown = shutdown
         self._limiter = ConnectionLimiter()
         self._runner: web.AppRunner | None = None
@@ -166,7 +200,7 @@ class _StandbyServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._shutdown.end_tap(self._tap)
+        await end_tap(self._tap, self._shutdown.hurry)
         if self._listener is not None:
             self._listener.close()
         if self._runner is not None:
@@ -174,7 +208,8 @@ class _StandbyServer:
 
     def take_tap(self) -> Tap | None:
         """Return the tap, which keeps running after the standby."""
-        tap, self._tap = self._tap, None
+        tap = self._tap
+        self._tap = None
         return tap
 
     async def update(self) -> None:
@@ -195,12 +230,17 @@ class _StandbyServer:
                 listener.close()
             if self._logged_error != str(error):
                 self._logged_error = str(error)
-                logs.log(logging.ERROR, "standing by without an answer", error=str(error))
+                logs.log(
+                    logging.ERROR, "standing by without an answer", error=str(error)
+                )
             return
         self._listener = listener
 
     def _make_tap(self) -> Tap | None:
-        """Return the tap if its settings can be used. It relays, but observes nothing."""
+        """Return the tap if its settings can be used.
+
+        It relays, but observes nothing.
+        """
         reason = ""
         for flags, environment in self._sources():
             try:
@@ -217,7 +257,8 @@ class _StandbyServer:
         return None
 
     def _web_values(self) -> tuple[tuple[str, int], ssl.SSLContext | None]:
-        """Return address and TLS context from all settings, without the file, or the defaults.
+        """Return address and TLS context from all settings, without the file, or the
+        defaults.
 
         There is no TLS if the web configuration file cannot be used.
         """
@@ -233,12 +274,19 @@ class _StandbyServer:
     def _sources(self) -> Iterator[tuple[Mapping[str, Any], Mapping[str, str]]]:
         """Yield flags and environment, with and without the configuration file."""
         yield self._flags, self._environment
-        bare = {name: value for name, value in self._environment.items() if name != CONFIG_FILE_VARIABLE}
+        bare = {
+            name: value
+            for name, value in self._environment.items()
+            if name != CONFIG_FILE_VARIABLE
+        }
         yield {**self._flags, "config_file": None}, bare
 
 
 def _app() -> web.Application:
-    """Return the application. It exposes nothing of the configuration, so it needs no authentication."""
+    """Return the application.
+
+    It exposes nothing of the configuration, so it needs no authentication.
+    """
     app = web.Application()
     app.router.add_get("/metrics", make_handler(_result, process_metrics=False))
     app.router.add_get("/-/healthy", _standing_by)
@@ -258,12 +306,15 @@ def _result() -> ExporterResult:
 
 
 async def _standing_by(_request: web.Request) -> web.Response:
-    return web.Response(text="standing by: the configuration cannot be used, see the log\n")
+    return web.Response(
+        text="standing by: the configuration cannot be used, see the log\n"
+    )
 
 
 async def _not_started(_request: web.Request) -> web.Response:
     text = (
-        "The exporter has not started: its configuration cannot be used. Its log says why:\n"
+        "The exporter has not started: its configuration cannot be used. Its log "
+        "says why:\n"
         "kubectl logs POD -c specdec-exporter\n"
     )
     return web.Response(status=503, text=text)

@@ -1,6 +1,7 @@
 """A linter of rules: what `promtool check rules` accepts, and this project does not.
 
-Whether an expression gives the right series is not checked here: the histories of the tests show it.
+Whether an expression gives the right series is not checked here: the histories of the
+tests show it.
 """
 
 from .bundle import PREFIX, ROOT, RULES, RUNBOOKS, Bundle, Rule, read_bundle, records

@@ -10,7 +10,8 @@ import promql_parser as promql
 import yaml
 
 ROOT = Path(__file__).parents[3]
-RULES, RUNBOOKS = ROOT / "alerts" / "rules", ROOT / "alerts" / "runbooks"
+RULES = ROOT / "alerts" / "rules"
+RUNBOOKS = ROOT / "alerts" / "runbooks"
 PREFIX = "VLLMSpecDecode"
 RATES = frozenset({"rate", "increase", "irate"})
 #: Labels by which rules of one name may differ.
@@ -82,7 +83,9 @@ def records(bundle: Bundle) -> dict[str, Rule]:
 def read_bundle() -> Bundle:
     """Return the committed rules."""
     texts = (path.read_text("utf-8") for path in sorted(RULES.glob("*.yml")))
-    return Bundle(tuple(group for text in texts for group in yaml.safe_load(text)["groups"]))
+    return Bundle(
+        tuple(group for text in texts for group in yaml.safe_load(text)["groups"])
+    )
 
 
 # --- expressions
@@ -106,13 +109,21 @@ def children(node: promql.Expr) -> tuple[promql.Expr, ...]:
         return tuple(node.args)
     if isinstance(node, promql.MatrixSelector):
         return (node.vector_selector,)
-    if isinstance(node, promql.AggregateExpr | promql.ParenExpr | promql.UnaryExpr | promql.SubqueryExpr):
+    if isinstance(
+        node,
+        promql.AggregateExpr
+        | promql.ParenExpr
+        | promql.UnaryExpr
+        | promql.SubqueryExpr,
+    ):
         return (node.expr,)
     return ()
 
 
 def nodes(node: promql.Expr, kind: Any, without: Any = ()) -> Iterator[Any]:
-    """Yield those of an expression and all below it that are of a kind; below `without` there are none."""
+    """Yield those of an expression and all below it that are of a kind; below `without`
+    there are none.
+    """
     if isinstance(node, kind):
         yield node
     if not isinstance(node, without):
@@ -122,12 +133,18 @@ def nodes(node: promql.Expr, kind: Any, without: Any = ()) -> Iterator[Any]:
 
 def bare(node: promql.Expr) -> promql.Expr:
     """Return what parentheses hold."""
-    return bare(node.expr) if isinstance(node, promql.ParenExpr) else node
+    if isinstance(node, promql.ParenExpr):
+        return bare(node.expr)
+    return node
 
 
 def selector_name(node: promql.VectorSelector) -> str:
     """Return the metric that a selector names, however it is written."""
-    named = (m.value for m in node.matchers.matchers if m.name == "__name__" and m.op == promql.MatchOp.Equal)
+    named = (
+        m.value
+        for m in node.matchers.matchers
+        if m.name == "__name__" and m.op == promql.MatchOp.Equal
+    )
     return node.name or next(named, "")
 
 

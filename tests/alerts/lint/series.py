@@ -1,4 +1,6 @@
-"""What is known of raw series: the exporter's metric table, and what vLLM's captures show."""
+"""What is known of raw series: the exporter's metric table, and what vLLM's captures
+show.
+"""
 
 import gzip
 import re
@@ -13,7 +15,8 @@ CAPTURES = Path(__file__).parents[2] / "data" / "captures"
 
 #: What Prometheus attaches to a target, as far as the rules may name it.
 TARGET = frozenset({"cluster", "namespace", "job", "instance", "pod"})
-#: Prometheus's own series, which runbooks may ask for, and rules may not: not every rule server has them.
+#: Prometheus's own series, which runbooks may ask for, and rules may not: not every
+#: rule server has them.
 PROMETHEUS = frozenset(
     {
         "scrape_duration_seconds",
@@ -41,7 +44,9 @@ _SCOPES: Mapping[Scope, tuple[str, ...]] = {
 
 @cache
 def raw_metrics() -> dict[str, frozenset[str]]:
-    """Return the labels of every raw series that a rule may use, without those of the target."""
+    """Return the labels of every raw series that a rule may use, without those of the
+    target.
+    """
     texts = [path.read_text("utf-8") for path in CAPTURES.glob("*/metrics-final.txt")]
     rendered = CAPTURES.glob("rendered/*.classic.txt.gz")
     texts += [gzip.decompress(path.read_bytes()).decode() for path in rendered]

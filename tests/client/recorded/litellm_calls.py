@@ -1,7 +1,7 @@
 """Records what LiteLLM tells a callback.
 
-The project's own environment has no LiteLLM, which needs an older openai than the one that is tested here.
-Where `litellm` and `msgspec` are installed::
+The project's own environment has no LiteLLM, which needs an older openai than the one
+that is tested here. Where `litellm` and `msgspec` are installed::
 
     PYTHONPATH=tests:exporter python tests/client/recorded/litellm_calls.py
 """
@@ -37,9 +37,13 @@ class Recorder(CustomLogger):
     ) -> None:
         metadata = kwargs["litellm_params"].get("metadata") or {}
         kept = {name: kwargs.get(name) for name in KEPT}
-        kept["litellm_params"] = {"metadata": {"request_type": metadata.get("request_type")}}
+        kept["litellm_params"] = {
+            "metadata": {"request_type": metadata.get("request_type")}
+        }
         self.called.set()
-        self.calls.append({"kwargs": kept, "response": response_obj.model_dump(mode="json")})
+        self.calls.append(
+            {"kwargs": kept, "response": response_obj.model_dump(mode="json")}
+        )
 
 
 async def main() -> None:
@@ -58,14 +62,22 @@ async def main() -> None:
                     user="CANARY-USER",
                     temperature=0.3,
                     metadata={"request_type": "code"},
-                    **({"stream": True, "stream_options": {"include_usage": True}} if stream else {}),
+                    **(
+                        {"stream": True, "stream_options": {"include_usage": True}}
+                        if stream
+                        else {}
+                    ),
                 )
                 if stream:
                     async for _ in answer:
                         pass
                 await asyncio.wait_for(recorder.called.wait(), 30)
                 recorder.calls[-1]["provider"] = provider
-    document = {"litellm": version("litellm"), "openai": version("openai"), "calls": recorder.calls}
+    document = {
+        "litellm": version("litellm"),
+        "openai": version("openai"),
+        "calls": recorder.calls,
+    }
     FILE.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
 
 

@@ -1,4 +1,5 @@
-"""Build the page that draws dashboards: the packages of the lock file, then one bundle of them and `src`.
+"""Build the page that draws dashboards: the packages of the lock file, then one bundle
+of them and `src`.
 
 Does nothing where both are current::
 
@@ -20,7 +21,8 @@ _BUILD = ("npm", "run", "--silent", "build")
 
 
 def bundle() -> Path:
-    """Build what is not current, once for all processes that ask at the same time; return the page.
+    """Build what is not current, once for all processes that ask at the same time;
+    return the page.
 
     Raises:
         NpmError: npm is missing, or it failed; the message says how.
@@ -29,7 +31,10 @@ def bundle() -> Path:
     with (BUILD / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         modules = (install(HERE) / ".stamp").read_text()
-        sources = _digest([HERE / "package.json", *sorted((HERE / "src").iterdir())]) + modules
+        sources = (
+            _digest([HERE / "package.json", *sorted((HERE / "src").iterdir())])
+            + modules
+        )
         stamp = BUILD / ".stamp"
         if not stamp.exists() or stamp.read_text() != sources:
             run(_BUILD, HERE)

@@ -1,8 +1,9 @@
-"""Documents: any bytes of a file that operators or models bring are read, or refused by its own error.
+"""Documents: any bytes of a file that operators or models bring are read, or refused by
+its own error.
 
-The first byte of an input says which file (`_KINDS`): cost profiles, the web configuration, a baseline, a
-model's ``config.json``, a scenario of the simulator. The refusal is one line, and that of the web
-configuration quotes no hash of a password.
+The first byte of an input says which file (`_KINDS`): cost profiles, the web
+configuration, a baseline, a model's ``config.json``, a scenario of the simulator. The
+refusal is one line, and that of the web configuration quotes no hash of a password.
 """
 
 import json
@@ -12,14 +13,18 @@ from fuzz.seeds import EXAMPLES, fenced
 from vllm_specdec_exporter.commands.simulate.phases import ScenarioError
 from vllm_specdec_exporter.commands.simulate.simulation import parse_scenario
 from vllm_specdec_exporter.config.yaml_text import YAMLTextError, read_yaml
-from vllm_specdec_exporter.economics.architecture import FAMILIES, ArchitectureError, read_architecture
+from vllm_specdec_exporter.economics.architecture import (
+    FAMILIES,
+    ArchitectureError,
+    read_architecture,
+)
 from vllm_specdec_exporter.economics.baseline import BaselineError, decode, encode
 from vllm_specdec_exporter.economics.model import from_architecture
 from vllm_specdec_exporter.economics.profiles import ProfileError, parse_profiles
 from vllm_specdec_exporter.economics.sizes import PRECISIONS
-from vllm_specdec_exporter.serve.web_config import document as web_document
-from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
-from vllm_specdec_exporter.serve.web_config.fields import parse_yaml as read_texts
+from vllm_specdec_exporter.listener.web_config import document as web_document
+from vllm_specdec_exporter.listener.web_config.fields import WebConfigError
+from vllm_specdec_exporter.listener.web_config.fields import parse_yaml as read_texts
 
 #: Part of the bcrypt hash in the examples, which is a secret of a kind.
 _MARK = "s3cr3ts3cr3t"
@@ -43,8 +48,10 @@ def _hashes(text: bytes) -> None:
     """What stands where a hash belongs, in a file that is broken around it."""
     parts = (text.decode("utf-8", "replace").split("\x1e") + [""] * 3)[:3]
     name, before, behind = (part.replace(_MARK, "").replace("\n", "") for part in parts)
-    # In quotes that begin in the name, or before a colon, it would be a part of the name, which is shown.
-    name, behind = name.replace("'", "").replace('"', ""), behind.replace(":", "")
+    # In quotes that begin in the name, or before a colon, it would be a part of the
+    # name, which is shown.
+    name = name.replace("'", "").replace('"', "")
+    behind = behind.replace(":", "")
     _web(f"basic_auth_users:\n  {name}: {before}{_MARK}{behind}\n".encode())
 
 
@@ -55,12 +62,16 @@ def _profiles(text: bytes) -> None:
 
 def _web(text: bytes) -> None:
     found = web_document.parse(read_texts(text), "/etc/exporter")
-    assert all(":" not in name and hashed.startswith("$2") for name, hashed in found.users)
+    assert all(
+        ":" not in name and hashed.startswith("$2") for name, hashed in found.users
+    )
 
 
 def _baseline(text: bytes) -> None:
     found = decode(text)
-    assert decode(encode(found)) == found, "a baseline that is not read as it was written"
+    assert decode(encode(found)) == found, (
+        "a baseline that is not read as it was written"
+    )
 
 
 def _config(text: bytes) -> None:
@@ -69,7 +80,9 @@ def _config(text: bytes) -> None:
     except (ValueError, RecursionError):
         return
     model = from_architecture(read_architecture(document), PRECISIONS["bf16"])
-    assert 0 < model.active_parameters <= model.parameters, f"{model.active_parameters} of {model.parameters}"
+    assert 0 < model.active_parameters <= model.parameters, (
+        f"{model.active_parameters} of {model.parameters}"
+    )
 
 
 def _scenario(text: bytes) -> None:
@@ -88,7 +101,9 @@ _KINDS = {
 
 
 def seeds() -> Iterator[bytes]:
-    """Yield the examples of the documentation, and one of each kind that uses every key."""
+    """Yield the examples of the documentation, and one of each kind that uses every
+    key.
+    """
     for name, kind in (
         ("reference/cost-profiles.md", b"0"),
         ("operations.md", b"1"),

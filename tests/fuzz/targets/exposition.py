@@ -1,13 +1,14 @@
 """The exposition parser: any bytes are read, or refused for a reason that holds.
 
-The first byte of an input says how the rest is meant, so that one corpus reaches classic text and
-OpenMetrics, with latencies and without.
+The first byte of an input says how the rest is meant, so that one corpus reaches
+classic text and OpenMetrics, with latencies and without.
 
 What is promised:
 
 - A `Reading`, `MalformedExposition` or `Unrecognized`; nothing else.
 - Where the text keeps to the format (`_SAMPLE`) and prometheus_client's parser takes every line of it,
-  exactly its samples are read: none invented, none lost, with the same labels and values.
+  exactly its samples are read: none invented, none lost, with the same labels and
+      values.
 - Such a text is refused only for what it says: a counter that cannot be, a series twice, … (`_excuse`).
 - The order of lines and of labels does not matter, and neither does whether latencies are read.
 """
@@ -25,7 +26,12 @@ from fuzz.seeds import DATA
 from support.copies import replace
 from vllm_specdec_exporter.engines import DIALECTS, Unrecognized, read
 from vllm_specdec_exporter.engines.dialect import MAX_POSITIONS
-from vllm_specdec_exporter.engines.normal_form import MAX_DEFECTS, MAX_ENGINES, MAX_LABEL, MAX_VALUE
+from vllm_specdec_exporter.engines.normal_form import (
+    MAX_DEFECTS,
+    MAX_ENGINES,
+    MAX_LABEL,
+    MAX_VALUE,
+)
 from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Reading
 from vllm_specdec_exporter.exposition.text import (
     MAX_LINE,
@@ -36,10 +42,15 @@ from vllm_specdec_exporter.exposition.text import (
 )
 
 #: What the first byte of an input says, as bits of its number, such as ``0`` to ``3``.
-LATENCIES, OPENMETRICS = 1, 2
-_CONTENT_TYPES = ("text/plain; version=0.0.4", "application/openmetrics-text; version=1.0.0; charset=utf-8")
+LATENCIES = 1
+OPENMETRICS = 2
+_CONTENT_TYPES = (
+    "text/plain; version=0.0.4",
+    "application/openmetrics-text; version=1.0.0; charset=utf-8",
+)
 
-#: Characters of a refusal: two quotes of 120 characters, each of which may be spelled ``\\U0001f600``.
+#: Characters of a refusal: two quotes of 120 characters, each of which may be spelled
+#: ``\\U0001f600``.
 MAX_MESSAGE = 3000
 
 
@@ -48,24 +59,33 @@ _TIMED = {name for dialect in DIALECTS for name in dialect.histogram_fields}
 _SELECTIONS = (Selection(_COUNTED), Selection(_COUNTED | _TIMED))
 
 
-# The text format as Prometheus documents it, a line at a time. What Go takes for a number is narrower than
-# what Python does: no surrounding space, no signed NaN, nothing out of range.
+# The text format as Prometheus documents it, a line at a time. What Go takes for a
+# number is narrower than what Python does: no surrounding space, no signed NaN, nothing
+# out of range.
 _LABEL_TEXT = rb'[a-zA-Z_][a-zA-Z0-9_]*[ \t]*=[ \t]*"(?:[^"\\\n\0]|\\[^\n\0])*"[ \t]*'
 _NUMBER = rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?[iI]nf|NaN"
 _SAMPLE = re.compile(
     rb"[ \t]*([a-zA-Z_:][a-zA-Z0-9_:]*)"
-    rb"(?:[ \t]*\{[ \t]*((?:" + _LABEL_TEXT + rb"(?:,[ \t]*" + _LABEL_TEXT + rb")*,?)?)[ \t]*\}[ \t]*|[ \t]+)"
+    rb"(?:[ \t]*\{[ \t]*((?:"
+    + _LABEL_TEXT
+    + rb"(?:,[ \t]*"
+    + _LABEL_TEXT
+    + rb")*,?)?)[ \t]*\}[ \t]*|[ \t]+)"
     rb"(" + _NUMBER + rb")(?:[ \t]+-?[0-9]{1,18})?[ \t]*"
 )
-_EXEMPLAR = re.compile(rb' # \{[^}\n"]*(?:"[^"\\\n]*"[^}\n"]*)*\} [0-9.]+(?: [0-9.]+)?\Z')
+_EXEMPLAR = re.compile(
+    rb' # \{[^}\n"]*(?:"[^"\\\n]*"[^}\n"]*)*\} [0-9.]+(?: [0-9.]+)?\Z'
+)
 
 
 def check(data: bytes) -> None:
     """Raise unless the parser keeps its promises for one input."""
     if not data:
         return
-    latencies, openmetrics = bool(data[0] & LATENCIES), bool(data[0] & OPENMETRICS)
-    body, content_type = data[1:], _CONTENT_TYPES[openmetrics]
+    latencies = bool(data[0] & LATENCIES)
+    openmetrics = bool(data[0] & OPENMETRICS)
+    body = data[1:]
+    content_type = _CONTENT_TYPES[openmetrics]
     refusal: ValueError | None = None
     reading: Reading | None = None
     try:
@@ -73,17 +93,21 @@ def check(data: bytes) -> None:
     except (MalformedExposition, Unrecognized) as error:
         refusal = error
     if refusal is not None:
-        assert str(refusal).isprintable(), f"a message that steers a terminal: {refusal!r}"
-        assert len(str(refusal)) < MAX_MESSAGE, f"a message of {len(str(refusal))} characters"
+        assert str(refusal).isprintable(), (
+            f"a message that steers a terminal: {refusal!r}"
+        )
+        assert len(str(refusal)) < MAX_MESSAGE, (
+            f"a message of {len(str(refusal))} characters"
+        )
     samples = reference(body, openmetrics=openmetrics)
     if samples is not None:
         names = _COUNTED | _TIMED if latencies else _COUNTED
         wanted = [sample for sample in samples if sample.name in names]
         if reading is None:
             excuse = _excuse(wanted, body, openmetrics=openmetrics)
-            assert excuse or (isinstance(refusal, Unrecognized) and _no_server(wanted)), (
-                f"refused without need: {refusal}"
-            )
+            assert excuse or (
+                isinstance(refusal, Unrecognized) and _no_server(wanted)
+            ), f"refused without need: {refusal}"
         else:
             _agree(list(_SELECTIONS[latencies].lines(body)), wanted)
             _sums(reading, wanted)
@@ -95,7 +119,9 @@ def check(data: bytes) -> None:
 
 
 def reference(body: bytes, *, openmetrics: bool) -> list[SampleLine] | None:
-    """Return the samples of a text that a Prometheus server would take, ``None`` of any other."""
+    """Return the samples of a text that a Prometheus server would take, ``None`` of any
+    other.
+    """
     if body and not body.endswith(b"\n"):
         if not (openmetrics and body.endswith(b"\n# EOF")):
             return None
@@ -117,10 +143,14 @@ _NOTHING = SampleLine("", (), 0.0)
 
 @lru_cache(maxsize=1 << 15)
 def _sample(line: bytes, openmetrics: bool) -> SampleLine | None:
-    """Return the sample of a line, `_NOTHING` where it has none, ``None`` where a server would refuse it."""
+    """Return the sample of a line, `_NOTHING` where it has none, ``None`` where a
+    server would refuse it.
+    """
     content = line.lstrip(b" \t")
     if not content or content.startswith(b"#"):
-        return None if b"\0" in line else _NOTHING
+        if b"\0" in line:
+            return None
+        return _NOTHING
     if openmetrics:
         line = _EXEMPLAR.sub(b"", line)
     match = _SAMPLE.fullmatch(line)
@@ -139,9 +169,13 @@ def _sample(line: bytes, openmetrics: bool) -> SampleLine | None:
 
 def _agree(ours: list[SampleLine], theirs: list[SampleLine]) -> None:
     """Nothing is invented and nothing lost."""
-    assert len(ours) == len(theirs), f"{len(ours)} samples instead of {len(theirs)}: {ours} {theirs}"
+    assert len(ours) == len(theirs), (
+        f"{len(ours)} samples instead of {len(theirs)}: {ours} {theirs}"
+    )
     for mine, other in zip(ours, theirs, strict=True):
-        same = mine.value == other.value or (math.isnan(mine.value) and math.isnan(other.value))
+        same = mine.value == other.value or (
+            math.isnan(mine.value) and math.isnan(other.value)
+        )
         same = same and (mine.name, mine.labels) == (other.name, other.labels)
         assert same, f"{mine} instead of {other}"
 
@@ -149,22 +183,33 @@ def _agree(ours: list[SampleLine], theirs: list[SampleLine]) -> None:
 #: The label with the position of the counters by position, by the ends of their names.
 _POSITIONS = {
     ("_per_pos_total",): "position",
-    ("spec_decode_accepted_tokens_total", "spec_decode_drafted_tokens_total"): "token_position",
+    (
+        "spec_decode_accepted_tokens_total",
+        "spec_decode_drafted_tokens_total",
+    ): "token_position",
 }
 
 
 def _position_label(name: str) -> str:
-    return next((label for names, label in _POSITIONS.items() if name.endswith(names)), "")
+    return next(
+        (label for names, label in _POSITIONS.items() if name.endswith(names)), ""
+    )
 
 
 def _excuse(wanted: list[SampleLine], body: bytes, *, openmetrics: bool) -> str:
-    """Return why a text of good form may be refused nevertheless; empty where nothing excuses it."""
+    """Return why a text of good form may be refused nevertheless; empty where nothing
+    excuses it.
+    """
     start = body[:256].lstrip().lower()
     seen = set()
     engines = set()
-    for name, labels, value in ((line.name, line.labels, line.value) for line in wanted):
+    for name, labels, value in (
+        (line.name, line.labels, line.value) for line in wanted
+    ):
         by_name = dict(labels)
-        engines.add(tuple(pair for pair in labels if pair[0] not in ("pid", "le", "position")))
+        engines.add(
+            tuple(pair for pair in labels if pair[0] not in ("pid", "le", "position"))
+        )
         series = (name.removeprefix("ray_").replace(":", "_", 1), labels)
         if series in seen:
             return "a series twice"
@@ -184,7 +229,9 @@ def _excuse(wanted: list[SampleLine], body: bytes, *, openmetrics: bool) -> str:
         return "too much"
     if any(len(line) > MAX_LINE for line in body.split(b"\n")):
         return "a long line"
-    return "a page" if start.startswith((b"<!doctype", b"<html")) else ""
+    if start.startswith((b"<!doctype", b"<html")):
+        return "a page"
+    return ""
 
 
 def _is_bound(text: str) -> bool:
@@ -195,24 +242,43 @@ def _is_bound(text: str) -> bool:
 
 
 def _no_server(wanted: list[SampleLine]) -> bool:
-    """Whether the samples are of no known server, or may be of servers of several kinds or types."""
-    found = [dialect for dialect in DIALECTS if dialect.may_be({line.name for line in wanted})]
-    types = {value for line in wanted for name, value in line.labels if name == "engine_type"}
+    """Whether the samples are of no known server, or may be of servers of several kinds
+    or types.
+    """
+    found = [
+        dialect
+        for dialect in DIALECTS
+        if dialect.may_be({line.name for line in wanted})
+    ]
+    types = {
+        value for line in wanted for name, value in line.labels if name == "engine_type"
+    }
     return len(found) != 1 or len(types) > 1
 
 
 def _sums(reading: Reading, wanted: list[SampleLine]) -> None:
-    """Every counter is the sum of its samples, engine by engine; no series counts twice, no engine is new."""
+    """Every counter is the sum of its samples, engine by engine; no series counts
+    twice, no engine is new.
+    """
     dialect = next(dialect for dialect in DIALECTS if dialect.name == reading.dialect)
-    expected: dict[EngineKey, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    expected: dict[EngineKey, dict[str, float]] = defaultdict(
+        lambda: defaultdict(float)
+    )
     seen = set()
-    parts = dialect.parts_in(line for line in wanted if line.name not in dialect.histogram_fields)
+    parts = dialect.parts_in(
+        line for line in wanted if line.name not in dialect.histogram_fields
+    )
     for line in wanted:
-        own = "le" if line.name.endswith("_bucket") else _position_label(line.name)
+        if line.name.endswith("_bucket"):
+            own = "le"
+        else:
+            own = _position_label(line.name)
         sums = expected[_engine(dict(line.labels), parts | {own})]
         field = dialect.fields.get(line.name)
         if field:
-            assert (field, line.labels) not in seen, f"{line.name}{line.labels} counts twice"
+            assert (field, line.labels) not in seen, (
+                f"{line.name}{line.labels} counts twice"
+            )
             seen.add((field, line.labels))
             sums[""] = sums[field[0]] = sums[field[0]] + line.value
         timed, part = dialect.histogram_fields.get(line.name, ("", ""))
@@ -222,11 +288,18 @@ def _sums(reading: Reading, wanted: list[SampleLine]) -> None:
     assert written == {engine.key for engine in reading.engines}, "other engines"
     for engine in reading.engines:
         sums = expected[engine.key]
-        counted = {"drafts", "draft_tokens", "accepted_tokens", "generation_tokens"} - set(dialect.derived)
+        counted = {
+            "drafts",
+            "draft_tokens",
+            "accepted_tokens",
+            "generation_tokens",
+        } - set(dialect.derived)
         for attribute in sorted(counted):
             value = getattr(engine.counters, attribute)
             assert (value is None) == (attribute not in sums), f"{attribute} is {value}"
-            assert value is None or _close(value, sums[attribute]), f"{attribute}: {value}, {sums[attribute]}"
+            assert value is None or _close(value, sums[attribute]), (
+                f"{attribute}: {value}, {sums[attribute]}"
+            )
         positions = engine.counters.accepted_tokens_per_position
         if positions and "accepted_tokens_per_position" not in dialect.derived:
             total = sums["accepted_tokens_per_position"]
@@ -234,13 +307,20 @@ def _sums(reading: Reading, wanted: list[SampleLine]) -> None:
         for attribute in dialect.histograms if engine.latencies else ():
             histogram = getattr(engine.latencies, attribute)
             total = sums.get(attribute, 0.0)
-            assert _close(histogram.sum if histogram else 0.0, total), f"{attribute}: {histogram}, {total}"
+            assert _close(histogram.sum if histogram else 0.0, total), (
+                f"{attribute}: {histogram}, {total}"
+            )
 
 
 def _engine(labels: dict[str, str], parts: frozenset[str]) -> EngineKey:
     """The engine of a series: no label that separates it from others is left out."""
-    names = sorted(name for name, text in labels.items() if text and name not in {"engine", *parts})
-    texts = {name: re.sub("[%,=]", lambda c: f"%{ord(c[0]):02X}", text) for name, text in labels.items()}
+    names = sorted(
+        name for name, text in labels.items() if text and name not in {"engine", *parts}
+    )
+    texts = {
+        name: re.sub("[%,=]", lambda c: f"%{ord(c[0]):02X}", text)
+        for name, text in labels.items()
+    }
     engine = [texts["engine"]] if labels.get("engine") else []
     engine += [f"{name}={texts[name]}" for name in names if name != "model_name"]
     return EngineKey(labels.get("model_name", ""), ",".join(engine))
@@ -250,20 +330,27 @@ def _engine(labels: dict[str, str], parts: frozenset[str]) -> EngineKey:
 
 
 def _order(reading: Reading, body: bytes, *, latencies: bool) -> None:
-    """The lines backwards, with their labels backwards, are read alike; so they are without latencies."""
+    """The lines backwards, with their labels backwards, are read alike; so they are
+    without latencies.
+    """
     lines = list(_SELECTIONS[latencies].lines(body))
     text = "".join(_written(lines[::-1])).encode()
     again = read(text, latencies=latencies)
     assert again == reading or _same(again, reading), f"{again} instead of {reading}"
     if latencies:
         bare = read(body, latencies=False)
-        cut = replace(reading, engines=tuple(replace(e, latencies=None) for e in reading.engines))
+        cut = replace(
+            reading, engines=tuple(replace(e, latencies=None) for e in reading.engines)
+        )
         assert bare == cut, f"{bare} instead of {cut}"
 
 
 def _written(lines: Iterable[SampleLine]) -> Iterator[str]:
     for line in lines:
-        pairs = (f'{name}="{value.translate(_ESCAPES)}"' for name, value in reversed(line.labels))
+        pairs = (
+            f'{name}="{value.translate(_ESCAPES)}"'
+            for name, value in reversed(line.labels)
+        )
         yield f"{line.name}{{{','.join(pairs)}}} {line.value!r}\n"
 
 
@@ -271,15 +358,23 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def _same(one: object, other: object) -> bool:
-    """Tell whether two readings say the same: sums may differ in their last digit, defects in their order."""
+    """Tell whether two readings say the same: sums may differ in their last digit,
+    defects in their order.
+    """
     if isinstance(one, float) and isinstance(other, float):
         return one == other or _close(one, other)
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, EngineReading) and isinstance(other, EngineReading):
-        some = len(one.defects) == len(other.defects) == MAX_DEFECTS  # which they are is a matter of order
-        one, other = (replace(e, defects=() if some else tuple(sorted(e.defects))) for e in (one, other))
-    fields = getattr(one, "__struct_fields__", getattr(one, "__dataclass_fields__", None))
+        # which they are is a matter of order
+        some = len(one.defects) == len(other.defects) == MAX_DEFECTS
+        one, other = (
+            replace(e, defects=() if some else tuple(sorted(e.defects)))
+            for e in (one, other)
+        )
+    fields = getattr(
+        one, "__struct_fields__", getattr(one, "__dataclass_fields__", None)
+    )
     if fields and type(one) is type(other):
         return all(_same(getattr(one, name), getattr(other, name)) for name in fields)
     return one == other
@@ -290,16 +385,30 @@ def _close(one: float, other: float) -> bool:
 
 
 def seeds() -> Iterator[bytes]:
-    """Yield the recorded answers in small pieces: the lines of interest, a few at a time."""
+    """Yield the recorded answers in small pieces: the lines of interest, a few at a
+    time.
+    """
     names = _COUNTED | _TIMED
     texts = [path.read_bytes() for path in sorted((DATA / "upstream").glob("*.txt"))]
-    texts += [path.read_bytes() for path in sorted((DATA / "captures").glob("*/metrics-final.txt"))]
     texts += [
-        gzip.decompress(path.read_bytes()) for path in sorted((DATA / "captures/rendered").glob("*.gz"))
+        path.read_bytes()
+        for path in sorted((DATA / "captures").glob("*/metrics-final.txt"))
+    ]
+    texts += [
+        gzip.decompress(path.read_bytes())
+        for path in sorted((DATA / "captures/rendered").glob("*.gz"))
     ]
     for text in texts:
-        rows = [row for row in text.split(b"\n") if re.split(rb"[{ ]", row, maxsplit=1)[0].decode() in names]
-        counted = [row for row in rows if re.split(rb"[{ ]", row, maxsplit=1)[0].decode() in _COUNTED]
+        rows = [
+            row
+            for row in text.split(b"\n")
+            if re.split(rb"[{ ]", row, maxsplit=1)[0].decode() in names
+        ]
+        counted = [
+            row
+            for row in rows
+            if re.split(rb"[{ ]", row, maxsplit=1)[0].decode() in _COUNTED
+        ]
         for part in (counted[:10], counted[-10:], rows[:12], rows[-12:]):
             joined = b"\n".join(part) + b"\n"
             yield b"0" + joined

@@ -1,8 +1,9 @@
-"""Pushes: any body is counted in full, or refused, and nothing of what it says is repeated.
+"""Pushes: any body is counted in full, or refused, and nothing of what it says is
+repeated.
 
-What is promised: accepted and rejected requests add up to those in the body; else `PushError`. A message
-names fields, types and numbers; of the texts in a body it has none (`MARK` stands for one). What is accepted
-is within what the tallies take.
+What is promised: accepted and rejected requests add up to those in the body; else
+`PushError`. A message names fields, types and numbers; of the texts in a body it has
+none (`MARK` stands for one). What is accepted is within what the tallies take.
 """
 
 import json
@@ -10,7 +11,11 @@ import math
 from collections.abc import Iterator
 
 from tap.streams import RECORD
-from vllm_specdec_exporter.per_request.push_schema import MAX_REQUESTS, PushError, read_push
+from vllm_specdec_exporter.per_request.push_schema import (
+    MAX_REQUESTS,
+    PushError,
+    read_push,
+)
 
 #: Stands for a prompt, a user, a key: for what is nobody's business.
 MARK = "s3cr3t"
@@ -27,29 +32,44 @@ def check(data: bytes) -> None:
         return
     assert MARK not in str(refusal), f"content in {refusal}"
     assert refusal.count >= 1, f"a refusal of {refusal.count}"
-    assert refusal.count == 1 or refusal.count > MAX_REQUESTS, f"a refusal of {refusal.count}"
+    assert refusal.count == 1 or refusal.count > MAX_REQUESTS, (
+        f"a refusal of {refusal.count}"
+    )
 
 
 def _check_counts(data: bytes, pushed: object) -> None:
-    observations, errors, warnings = pushed.observations, pushed.errors, pushed.warnings
-    # Nobody looks at the UTF-8 of what is skipped. Of fields with one name the last counts, for both readers.
+    observations = pushed.observations
+    errors = pushed.errors
+    warnings = pushed.warnings
+    # Nobody looks at the UTF-8 of what is skipped. Of fields with one name the last
+    # counts, for both readers.
     try:
         count = len(json.loads(data.decode("utf-8", "replace"))["requests"])
     except RecursionError:  # Python's reader gives up before the other does
         return
-    assert len(observations) + len(errors) == count, f"{len(observations)} and {len(errors)} of {count}"
+    assert len(observations) + len(errors) == count, (
+        f"{len(observations)} and {len(errors)} of {count}"
+    )
     assert count <= MAX_REQUESTS, f"{count} requests"
     places = [place for place, _ in errors]
     assert places == sorted(set(places)), f"places {places}"
-    assert len(warnings) <= len(observations), f"{len(warnings)} warnings of {len(observations)}"
+    assert len(warnings) <= len(observations), (
+        f"{len(warnings)} warnings of {len(observations)}"
+    )
     for place, message in (*errors, *warnings):
         assert 0 <= place < count, f"place {place} of {count}"
         assert MARK not in message, f"content in {message}"
         assert message, "an error without a message"
         assert message.isprintable(), f"a message that steers a terminal: {message!r}"
     for observation in observations:
-        numbers = (observation.temperature, observation.ttft_seconds, observation.tpot_seconds)
-        assert all(n is None or (math.isfinite(n) and n >= 0) for n in numbers), f"{observation}"
+        numbers = (
+            observation.temperature,
+            observation.ttft_seconds,
+            observation.tpot_seconds,
+        )
+        assert all(n is None or (math.isfinite(n) and n >= 0) for n in numbers), (
+            f"{observation}"
+        )
         tokens = observation.completion_tokens
         assert tokens is None or 0 <= tokens < 2**53, f"{tokens} tokens"
 
@@ -71,9 +91,15 @@ def seeds() -> Iterator[bytes]:
     yield json.dumps({"requests": [good, {}]}).encode()
     yield json.dumps({"requests": [dict.fromkeys(good, MARK)]}).encode()
     for name in good:
-        yield json.dumps({"requests": [{name: good[name]}, {name: -1}, {name: [MARK]}]}).encode()
+        yield json.dumps(
+            {"requests": [{name: good[name]}, {name: -1}, {name: [MARK]}]}
+        ).encode()
     for name in RECORD:
-        yield json.dumps({"requests": [{"speculative_decoding": {**RECORD, name: [MARK]}}]}).encode()
-    yield json.dumps({"requests": [{}] * (MAX_REQUESTS + 1)}, separators=(",", ":")).encode()
+        yield json.dumps(
+            {"requests": [{"speculative_decoding": {**RECORD, name: [MARK]}}]}
+        ).encode()
+    yield json.dumps(
+        {"requests": [{}] * (MAX_REQUESTS + 1)}, separators=(",", ":")
+    ).encode()
     yield json.dumps({"requests": {MARK: MARK}}).encode()
     yield b'{"requests":[],"requests":[{}]}'

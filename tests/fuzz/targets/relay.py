@@ -1,7 +1,7 @@
 """The tap: what it observes does not depend on the pieces that the bytes come in.
 
-The first byte of an input says what is fed (`_KINDS`), the second how it is cut into pieces. What is
-promised:
+The first byte of an input says what is fed (`_KINDS`), the second how it is cut into
+pieces. What is promised:
 
 - `EventSplitter`: the same events as a plain reading of the standard finds, and no byte lost; no event above
   the limit.
@@ -34,7 +34,11 @@ from vllm_specdec_exporter.per_request.exchange import (
 )
 from vllm_specdec_exporter.per_request.grouping import Classification
 from vllm_specdec_exporter.per_request.observation import Observation
-from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED, ObservationContext, Observer
+from vllm_specdec_exporter.serve.tap.observer import (
+    UNOBSERVED,
+    ObservationContext,
+    Observer,
+)
 
 #: Between what the client sends and what the server sends.
 _TURN = b"\x1e"
@@ -47,13 +51,16 @@ def check(data: bytes) -> None:
 
 
 def pieces(data: bytes, way: int) -> list[bytes]:
-    """Return bytes cut in one of 256 ways: into equal pieces, or into pieces of lengths that go round.
+    """Return bytes cut in one of 256 ways: into equal pieces, or into pieces of lengths
+    that go round.
 
-    Single bytes are for short inputs: of a long one they would cost a hundred times the rest.
+    Single bytes are for short inputs: of a long one they would cost a hundred times the
+    rest.
     """
     size = way % 32 + 1 + len(data) // 64
     step = way // 32
-    cut, start = [], 0
+    cut = []
+    start = 0
     while start < len(data):
         cut.append(data[start : start + size])
         start += size
@@ -67,7 +74,9 @@ def pieces(data: bytes, way: int) -> list[bytes]:
 def _check_events(data: bytes, way: int) -> None:
     limit = 48 if way % 2 else 1 << 20
     expected = _by_the_standard(data)
-    splitter, found, large = EventSplitter(limit), [], False
+    splitter = EventSplitter(limit)
+    found = []
+    large = False
     for piece in pieces(data, way):
         try:
             found += splitter.feed(piece)
@@ -76,7 +85,9 @@ def _check_events(data: bytes, way: int) -> None:
             break
     for event in found:
         lines = event.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        values = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
+        values = [
+            line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")
+        ]
         assert data_of(event) == b"\n".join(values), f"{data_of(event)!r} of {event!r}"
         assert len(event) <= limit, f"an event of {len(event)} bytes"
     if large:
@@ -89,19 +100,31 @@ def _check_events(data: bytes, way: int) -> None:
 
 
 def _by_the_standard(data: bytes) -> list[bytes]:
-    """Return the whole events, read line by line; one whose last line may still go on is not whole."""
-    events, start, position, empty = [], 0, 0, False
+    """Return the whole events, read line by line; one whose last line may still go on
+    is not whole.
+    """
+    events = []
+    start = 0
+    position = 0
+    empty = False
     while position < len(data):
         stop = min(
-            (i for i in (data.find(b"\n", position), data.find(b"\r", position)) if i >= 0), default=-1
+            (
+                i
+                for i in (data.find(b"\n", position), data.find(b"\r", position))
+                if i >= 0
+            ),
+            default=-1,
         )
         if stop < 0:
             break
         end = stop + (2 if data[stop : stop + 2] == b"\r\n" else 1)
         empty = stop == position
-        # An empty line ends an event, also the first one: the bytes before it are its own.
-        # One line end alone ends no event: it may be that of its first line.
-        if empty and (position > start or len(re.findall(rb"\r\n|\n|\r", data[start:end])) > 1):
+        # An empty line ends an event, also the first one: the bytes before it are its
+        # own. One line end alone ends no event: it may be that of its first line.
+        if empty and (
+            position > start or len(re.findall(rb"\r\n|\n|\r", data[start:end])) > 1
+        ):
             if end == len(data) and data[end - 1 : end] == b"\r":
                 break
             events.append(data[start:end])
@@ -117,27 +140,45 @@ def _check_observer(data: bytes, way: int) -> None:
     ends = way % 2 == 0
     seen = {
         step: _watch(data, cut, ends=ends)
-        for step, cut in (("whole", lambda d: [d] if d else []), ("cut", lambda d: pieces(d, way)))
+        for step, cut in (
+            ("whole", lambda d: [d] if d else []),
+            ("cut", lambda d: pieces(d, way)),
+        )
     }
     assert seen["whole"] == seen["cut"], f"{seen}"
 
 
-def _watch(data: bytes, cut: Callable[[bytes], list[bytes]], *, ends: bool) -> tuple[object, ...]:
+def _watch(
+    data: bytes, cut: Callable[[bytes], list[bytes]], *, ends: bool
+) -> tuple[object, ...]:
     told: list[Observation] = []
     watch = ObservationContext(told.append, Classification(), lambda: 1.0, lambda: 1e9)
     observer = Observer(watch)
     for turn, part in enumerate(data.split(_TURN)):
         for piece in cut(part):
             (observer.from_server if turn % 2 else observer.from_client)(piece)
-            assert 0 <= watch.held <= 2 * MAX_BODY + MAX_EVENT, f"{watch.held} bytes are held"
-            held = observer._exchange.held if observer._exchange is not None else 0
-            assert watch.held == held <= len(data), f"{watch.held} and {held} bytes of {len(data)} are held"
+            assert 0 <= watch.held <= 2 * MAX_BODY + MAX_EVENT, (
+                f"{watch.held} bytes are held"
+            )
+            if observer._exchange is not None:
+                held = observer._exchange.held
+            else:
+                held = 0
+            assert watch.held == held <= len(data), (
+                f"{watch.held} and {held} bytes of {len(data)} are held"
+            )
     if ends:
         observer.server_ended()
     observer.closed()
-    assert watch.held == 0, f"{watch.held} bytes are held of a connection that has ended"
-    assert set(watch.unobserved) == set(UNOBSERVED), f"other reasons: {watch.unobserved}"
-    assert sum(watch.unobserved.values()) + len(told) <= watch.requests, "more outcomes than requests"
+    assert watch.held == 0, (
+        f"{watch.held} bytes are held of a connection that has ended"
+    )
+    assert set(watch.unobserved) == set(UNOBSERVED), (
+        f"other reasons: {watch.unobserved}"
+    )
+    assert sum(watch.unobserved.values()) + len(told) <= watch.requests, (
+        "more outcomes than requests"
+    )
     assert watch.unobserved["internal"] == 0
     for observation in told:
         for seconds in (observation.ttft_seconds, observation.tpot_seconds):
@@ -152,20 +193,40 @@ _KINDS = {
 
 
 _UNTIL_THE_END = {"transfer-encoding": None}
-_IN_CHUNKS = request(b"", Content_Type="application/json", Transfer_Encoding="chunked") + chunks(
-    [dump(chat_request(stream=True)).encode()], trailers=b"X-T: 1\r\n"
-)
+_IN_CHUNKS = request(
+    b"", Content_Type="application/json", Transfer_Encoding="chunked"
+) + chunks([dump(chat_request(stream=True)).encode()], trailers=b"X-T: 1\r\n")
 
 
 def seeds() -> Iterator[bytes]:
-    """Yield whole conversations, and streams with every kind of line end, in some ways of cutting."""
+    """Yield whole conversations, and streams with every kind of line end, in some ways
+    of cutting.
+    """
     for way in (b"\x00", b"\x07", b"\x1f", b"\xe3"):
         for end in ("\n", "\r\n", "\r"):
             yield b"0" + way + chat_stream(end=end)
         yield b"0" + way + b"data: a\r\ndata: b\r\n\r\n: ping\n\nid: 1\rdata\r\r"
         yield b"3" + way + _TURN.join((ASKED, STREAMED, ASKED_PLAIN, ANSWERED_PLAIN))
-        yield b"3" + way + _TURN.join((ASKED_PLAIN, answer({"error": {}}, "429 Too Many Requests")))
+        yield (
+            b"3"
+            + way
+            + _TURN.join((ASKED_PLAIN, answer({"error": {}}, "429 Too Many Requests")))
+        )
         yield b"3" + way + _TURN.join((ASKED, STREAMED[:-5]))
-        yield b"3" + way + _TURN.join((ASKED, stream_head(**_UNTIL_THE_END) + chat_stream()))
-        yield b"3" + way + _TURN.join((_IN_CHUNKS, answer(chat_answer(), Content_Length=None)))
-        yield b"3" + way + _TURN.join((request(method="HEAD", path="/health"), answer(b""), ASKED, b""))
+        yield (
+            b"3"
+            + way
+            + _TURN.join((ASKED, stream_head(**_UNTIL_THE_END) + chat_stream()))
+        )
+        yield (
+            b"3"
+            + way
+            + _TURN.join((_IN_CHUNKS, answer(chat_answer(), Content_Length=None)))
+        )
+        yield (
+            b"3"
+            + way
+            + _TURN.join(
+                (request(method="HEAD", path="/health"), answer(b""), ASKED, b"")
+            )
+        )

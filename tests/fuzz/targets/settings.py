@@ -1,4 +1,5 @@
-"""Settings: any file, environment or flag becomes values, or a `ConfigError` that names the place.
+"""Settings: any file, environment or flag becomes values, or a `ConfigError` that names
+the place.
 
 The first byte of an input says what the rest is (`_KINDS`). What is promised:
 
@@ -19,10 +20,15 @@ import yaml
 
 from fuzz.seeds import VALUES
 from vllm_specdec_exporter.config.options import ConfigError, gather
-from vllm_specdec_exporter.config.values import file, format_duration, parse_duration, parse_target
+from vllm_specdec_exporter.config.values import (
+    file,
+    format_duration,
+    parse_duration,
+    parse_target,
+)
 from vllm_specdec_exporter.config.yaml_text import YAMLTextError, read_yaml
-from vllm_specdec_exporter.serve.configuration import build
-from vllm_specdec_exporter.serve.option_table import OPTIONS
+from vllm_specdec_exporter.settings.configuration import build
+from vllm_specdec_exporter.settings.option_table import OPTIONS
 
 SECRET = "s3cr3t"
 _FILE = "settings.yml"
@@ -34,13 +40,17 @@ def _no_file(_text: str) -> str:
 
 
 #: The table without what opens files by names that a fuzzer makes up.
-_TABLE = tuple(replace(option, parse=_no_file) if option.parse is file else option for option in OPTIONS)
+_TABLE = tuple(
+    replace(option, parse=_no_file) if option.parse is file else option
+    for option in OPTIONS
+)
 _VARIABLES = {option.name: option.variable for option in _TABLE}
 
 
 def check(data: bytes) -> None:
     """Raise unless settings keep their promises for one input."""
-    kind, text = data[:1], data[1:]
+    kind = data[:1]
+    text = data[1:]
     if kind in _KINDS:
         _KINDS[kind](text)
 
@@ -52,18 +62,24 @@ def _check_file(text: bytes) -> None:
 
 
 def _check_environment(text: bytes) -> None:
-    """Names of settings and their texts, with a unit separator between, and record separators around."""
+    """Names of settings and their texts, with a unit separator between, and record
+    separators around.
+    """
     environment = {}
     for record in text.split(b"\x1e")[:4]:
         name, _, value = record.partition(b"\x1f")
         variable = _VARIABLES.get(name.decode("latin-1"))
         variable = variable or list(_VARIABLES.values())[sum(name) % len(_VARIABLES)]
-        environment[variable] = value.decode("utf-8", "surrogateescape").replace("\0", "")
+        environment[variable] = value.decode("utf-8", "surrogateescape").replace(
+            "\0", ""
+        )
     _configure(environment, None)
 
 
 def _check_secrets(text: bytes) -> None:
-    parts = (text.decode("utf-8", "replace").replace("\0", "").split("\x1e") + [""] * 4)[:4]
+    parts = (
+        text.decode("utf-8", "replace").replace("\0", "").split("\x1e") + [""] * 4
+    )[:4]
     before, left, right, behind = (part.replace(SECRET, "") for part in parts)
     for url in (
         f"http://{before}:{left}{SECRET}{right}@{behind.replace('@', '')}",
@@ -71,12 +87,20 @@ def _check_secrets(text: bytes) -> None:
     ):
         _hidden({"VLLM_SPECDEC_EXPORTER_VLLM_URL": url.replace(",", "")})
         with contextlib.suppress(ValueError):
-            assert SECRET not in parse_target(url).name, f"{url} is called {parse_target(url).name}"
+            assert SECRET not in parse_target(url).name, (
+                f"{url} is called {parse_target(url).name}"
+            )
     header = f"{before.replace(':', '')}:{left}{SECRET}{right}".replace("\n", "")
     _hidden({"VLLM_SPECDEC_EXPORTER_VLLM_HEADER": header})
-    # A file that is broken around a secret: its line is not quoted, nor a secret that begins like an alias.
-    for value in (f'{before}"Authorization: Bearer {left}{SECRET}{right}{behind}', f"{left}{SECRET}{right}"):
-        _, refusal = _read(f"vllm:\n  header: {value}\n".encode("utf-8", "surrogateescape"))
+    # A file that is broken around a secret: its line is not quoted, nor a secret that
+    # begins like an alias.
+    for value in (
+        f'{before}"Authorization: Bearer {left}{SECRET}{right}{behind}',
+        f"{left}{SECRET}{right}",
+    ):
+        _, refusal = _read(
+            f"vllm:\n  header: {value}\n".encode("utf-8", "surrogateescape")
+        )
         assert SECRET not in refusal, f"a secret in {refusal}"
 
 
@@ -88,16 +112,24 @@ def _check_texts(text: bytes) -> None:
         pass
     else:
         if seconds < 1e11:  # ten thousand years: more is not exact to the millisecond
-            assert math.isclose(parse_duration(format_duration(seconds)), seconds, abs_tol=1e-3), words
+            assert math.isclose(
+                parse_duration(format_duration(seconds)), seconds, abs_tol=1e-3
+            ), words
     try:
         target = parse_target(words)
     except ValueError:
         return
-    assert parse_target(target.name).name == target.name, f"{words!r} is shown as {target.name!r}"
+    assert parse_target(target.name).name == target.name, (
+        f"{words!r} is shown as {target.name!r}"
+    )
 
 
-def _configure(environment: Mapping[str, str], document: object) -> Mapping[str, object]:
-    """Return what is shown of the settings, none where they are refused; check the refusal."""
+def _configure(
+    environment: Mapping[str, str], document: object
+) -> Mapping[str, object]:
+    """Return what is shown of the settings, none where they are refused; check the
+    refusal.
+    """
     try:
         values, shown = gather(_TABLE, {}, environment, document, _FILE)
         _finite(values)
@@ -107,7 +139,10 @@ def _configure(environment: Mapping[str, str], document: object) -> Mapping[str,
         assert message, "a refusal without a message"
         assert "\n" not in message, f"more than one line: {message!r}"
         assert "\x1b" not in message, f"a message that steers a terminal: {message!r}"
-        places = (_FILE, *(name for option in _TABLE for name in (option.flag, option.variable)))
+        places = (
+            _FILE,
+            *(name for option in _TABLE for name in (option.flag, option.variable)),
+        )
         assert any(place in message for place in places), f"no place in {message!r}"
         return {"refused": message}
     json.dumps(shown)
@@ -121,12 +156,16 @@ def _configure(environment: Mapping[str, str], document: object) -> Mapping[str,
 def _finite(values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         numbers = value if isinstance(value, tuple) else (value,)
-        assert not any(isinstance(n, float) and not math.isfinite(n) for n in numbers), f"{name}: {value}"
+        assert not any(
+            isinstance(n, float) and not math.isfinite(n) for n in numbers
+        ), f"{name}: {value}"
 
 
 def _hidden(environment: Mapping[str, str]) -> None:
     shown = _configure(environment, None)
-    assert SECRET not in json.dumps(shown, ensure_ascii=False), f"{environment} shows as {shown}"
+    assert SECRET not in json.dumps(shown, ensure_ascii=False), (
+        f"{environment} shows as {shown}"
+    )
 
 
 def _read(text: bytes) -> tuple[object, str]:
@@ -140,14 +179,24 @@ def _read(text: bytes) -> tuple[object, str]:
     return None, refusal
 
 
-_KINDS = {b"0": _check_file, b"1": _check_environment, b"2": _check_secrets, b"3": _check_texts}
+_KINDS = {
+    b"0": _check_file,
+    b"1": _check_environment,
+    b"2": _check_secrets,
+    b"3": _check_texts,
+}
 
 
 def seeds() -> Iterator[bytes]:
-    """Yield every setting in a file and in the environment, and what is usual of each kind."""
+    """Yield every setting in a file and in the environment, and what is usual of each
+    kind.
+    """
     examples = yaml.safe_load(VALUES.read_text("utf-8"))
     for option in _TABLE:
-        default = option.default if isinstance(option.default, str) else ",".join(option.default or ())
+        if isinstance(option.default, str):
+            default = option.default
+        else:
+            default = ",".join(option.default or ())
         text = examples.get(option.name, default)
         yield f"1{option.name}\x1f{text}".encode()
         nested = ""
@@ -155,10 +204,19 @@ def seeds() -> Iterator[bytes]:
             nested += f"\n{'  ' * depth}{part}:"
         yield f"0{nested} {json.dumps(text)}\n".encode()
         yield f"0{nested} [{text}]\n".encode()
-    yield b"0vllm: {url: [http://a:1, 'unix:/run/a.sock']}\npoll: {interval: 5s}\nwindow: [30s, 5m]\n"
+    yield (
+        b"0vllm: {url: [http://a:1, 'unix:/run/a.sock']}\npoll: {interval: 5s}\n"
+        b"window: [30s, 5m]\n"
+    )
     yield b"0a: &a [1, *b]\nb: &b {x: !!timestamp 2020-01-01, <<: *a}\n"
     yield b"2user\x1ep@ss\x1e/%\x1ehost:8000/metrics"
     yield b"2X-Key\x1e\x1e\x1e"
     yield from (
-        b"3" + text for text in (b"1h30m", b"500ms", b"unix:/a.sock:/metrics?x=1", b"https://[::1]:1/a/")
+        b"3" + text
+        for text in (
+            b"1h30m",
+            b"500ms",
+            b"unix:/a.sock:/metrics?x=1",
+            b"https://[::1]:1/a/",
+        )
     )

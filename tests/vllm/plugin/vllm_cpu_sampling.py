@@ -1,13 +1,15 @@
-"""A plugin of vLLM's: on a CPU, requests with draft tokens are sampled at the temperature they ask for.
+"""A plugin of vLLM's: on a CPU, requests with draft tokens are sampled at the
+temperature they ask for.
 
-vLLM's stand-in for `expand_kernel` on a CPU fills a copy of the tensor it was given, so that the sampler goes
-on with memory that nobody has written: temperature, top-k and top-p of draft tokens are what lay there before
-(vllm-project/vllm#55005, open; 0.32.0 has it). Acceptance is then another in every life of a server, from
-0 to as high as without a temperature, and two answers to one seed differ. Only sampled requests with draft
-tokens are concerned, and only on a CPU.
+vLLM's stand-in for `expand_kernel` on a CPU fills a copy of the tensor it was given, so
+that the sampler goes on with memory that nobody has written: temperature, top-k and
+top-p of draft tokens are what lay there before (vllm-project/vllm#55005, open; 0.32.0
+has it). Acceptance is then another in every life of a server, from 0 to as high as
+without a temperature, and two answers to one seed differ. Only sampled requests with
+draft tokens are concerned, and only on a CPU.
 
-vLLM loads it in each of its processes, by the entry point beside it; `server.py` puts this directory on the
-path.
+vLLM loads it in each of its processes, by the entry point beside it; `server.py` puts
+this directory on the path.
 """
 
 import torch  # type: ignore[import-not-found]
@@ -20,7 +22,9 @@ def expand_batch_to_tokens(
     replace_from: float = 0,
     replace_to: float = 0,
 ) -> torch.Tensor:
-    """Return the value of each request once for each of its tokens, with one value replaced."""
+    """Return the value of each request once for each of its tokens, with one value
+    replaced.
+    """
     tokens = torch.diff(cu_num_tokens, prepend=cu_num_tokens.new_zeros(1))
     replaced = x.masked_fill(x == replace_from, replace_to)
     return replaced.repeat_interleave(tokens, output_size=num_tokens)

@@ -1,4 +1,5 @@
-"""`act`: a receiver of Alertmanager's webhook that runs a program for each decision alert.
+"""`act`: a receiver of Alertmanager's webhook that runs a program for each decision
+alert.
 
 The webhook is protected by a bearer token; health and metrics are not.
 """
@@ -20,12 +21,12 @@ from prometheus_client.aiohttp import make_aiohttp_handler
 from ...config.files import TokenError, is_authorized, read_token
 from ...config.options import ConfigError
 from ...config.values import format_address, format_duration, parse_listen_address
+from ...listener.connection_limits import ConnectionLimiter
+from ...listener.sockets import Listener, error_text
 from ...publish.wording import printable
-from ...serve import logs
-from ...serve.connection_limits import ConnectionLimiter
-from ...serve.daemon_threads import SharedThreads
-from ...serve.shutdown import on_each_signal
-from ...serve.sockets import Listener, error_text
+from ...runtime import logs
+from ...runtime.daemon_threads import SharedThreads
+from ...runtime.shutdown import on_each_signal
 from ..arguments import add_flag, parsed, seconds_of, whole_between
 from . import history
 from .decision import AlertAction, Decision, EventKind, decide
@@ -42,7 +43,8 @@ class WebhookReceiver:
     """The endpoints. Alerts need the token; health and metrics do not.
 
     Args:
-        offer: queues the decisions of one payload, all or none, and returns whether it did.
+        offer: queues the decisions of one payload, all or none, and returns whether it
+            did.
         token_file: read at each request; ``None`` to accept every client.
         on_warning: called with a line about a token file that cannot be used.
     """
@@ -53,7 +55,9 @@ class WebhookReceiver:
         token_file: str | None,
         on_warning: Callable[[str], None],
     ) -> None:
-        self._offer, self._token_file, self._on_warning = offer, token_file, on_warning
+        self._offer = offer
+        self._token_file = token_file
+        self._on_warning = on_warning
         self._threads = SharedThreads()
         self._last_warning = ""  # it is not repeated: clients could fill the log
 
@@ -80,7 +84,9 @@ class WebhookReceiver:
             return _answer(400, str(error))
         if not self._offer(decisions):
             # Alertmanager retries after a 5xx response.
-            return _answer(503, "too many alerts are waiting already, or act is stopping")
+            return _answer(
+                503, "too many alerts are waiting already, or act is stopping"
+            )
         return _answer(200, f"{len(decisions)} accepted")
 
     async def _refusal(self, request: web.Request) -> web.Response | None:
@@ -89,17 +95,28 @@ class WebhookReceiver:
             return _answer(403, "browsers are not served")
         try:
             file = self._token_file
-            token = None if file is None else await self._threads.read(read_token, file)
+            if file is None:
+                token = None
+            else:
+                token = await self._threads.read(read_token, file)
         except (TokenError, TimeoutError) as error:
-            warning, self._last_warning = self._last_warning, f"--web.token-file {error}; no alerts are taken"
+            warning = self._last_warning
+            self._last_warning = f"--web.token-file {error}; no alerts are taken"
             if warning != self._last_warning:
                 self._on_warning(self._last_warning)
             return _answer(503, "the token file cannot be used")
-        if token is not None and not is_authorized(request.headers.get("Authorization", ""), token):
+        if token is not None and not is_authorized(
+            request.headers.get("Authorization", ""), token
+        ):
             response = _answer(401, "the bearer token of --web.token-file is needed")
-            response.headers["WWW-Authenticate"] = 'Bearer realm="vllm-specdec-exporter act"'
+            response.headers["WWW-Authenticate"] = (
+                'Bearer realm="vllm-specdec-exporter act"'
+            )
             return response
-        if request.content_type != "application/json" or "Content-Encoding" in request.headers:
+        if (
+            request.content_type != "application/json"
+            or "Content-Encoding" in request.headers
+        ):
             return _answer(415, "the payload is application/json, not compressed")
         return None
 
@@ -113,7 +130,8 @@ def _answer(status: int, line: str) -> web.Response:
 
 
 EVENTS = "vllm_specdec_act_events_total"
-#: The values of the label `action`: `none` for an alert without one, `unknown` for one with any other.
+#: The values of the label `action`: `none` for an alert without one, `unknown` for one
+#: with any other.
 _ACTIONS = (*AlertAction, "none", "unknown")
 
 #: Listen addresses that only this machine can reach.
@@ -127,15 +145,20 @@ FINE, PROBLEM, USAGE = range(3)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `act` to `parser`."""
     parser.epilog = (
-        f"Exit codes: {FINE} stopped by SIGTERM or Ctrl-C; {PROBLEM} it cannot listen; {USAGE} bad usage."
+        f"Exit codes: {FINE} stopped by SIGTERM or Ctrl-C; {PROBLEM} it cannot listen; "
+        f"{USAGE} bad usage."
     )
     group = parser.add_argument_group("what to do")
-    execute = "Run the program of --script. Default: dry-run, which only logs what it would run."
+    execute = (
+        "Run the program of --script. Default: dry-run, which only logs what it would "
+        "run."
+    )
     add_flag(group, "--execute", execute)
     add_flag(
         group,
         "--script PATH",
-        "Program to run, without a shell: PATH ACTION MODEL_NAME RECOMMENDED_K NAMESPACE CLUSTER, with the "
+        "Program to run, without a shell: PATH ACTION MODEL_NAME RECOMMENDED_K "
+        "NAMESPACE CLUSTER, with the "
         "alert as JSON on standard input.",
     )
     timeout = "Time that the program may take before it is killed."
@@ -143,15 +166,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     group = parser.add_argument_group("how often, and what is remembered")
     least = "Least time between two actions on one model."
-    add_flag(group, "--limit.per-model DURATION", least, format_duration(RunnerSettings().per_model))
-    most, default = "Most actions in an hour, over all models.", f"{RunnerSettings().per_hour}"
+    add_flag(
+        group,
+        "--limit.per-model DURATION",
+        least,
+        format_duration(RunnerSettings().per_model),
+    )
+    most = "Most actions in an hour, over all models."
+    default = f"{RunnerSettings().per_hour}"
     add_flag(group, "--limit.per-hour N", most, default, whole_between(1, 1000))
-    state = "File that remembers across restarts what was done; a dry run only reads it. Default: none."
+    state = (
+        "File that remembers across restarts what was done; a dry run only reads it. "
+        "Default: none."
+    )
     add_flag(group, "--state.file FILE", state, parse=Path)
 
     group = parser.add_argument_group("who may send alerts")
-    add_flag(group, "--web.listen-address ADDRESS", "Address to listen on.", "127.0.0.1:9851")
-    bearer = "File with the bearer token that Alertmanager sends; read for every payload."
+    add_flag(
+        group, "--web.listen-address ADDRESS", "Address to listen on.", "127.0.0.1:9851"
+    )
+    bearer = (
+        "File with the bearer token that Alertmanager sends; read for every payload."
+    )
     add_flag(group, "--web.token-file FILE", bearer)
     insecure = "Take alerts from anybody who can reach an address other than loopback."
     add_flag(group, "--web.insecure", insecure)
@@ -159,7 +195,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Receive alerts until SIGTERM or SIGINT; return the exit code."""
-    settings, listen = _settings(args), _listen_address(args)
+    settings = _settings(args)
+    listen = _listen_address(args)
     if args.web_token_file is not None:
         parsed("--web.token-file", args.web_token_file, read_token)
     past = ActionHistory()
@@ -173,23 +210,30 @@ def run(args: argparse.Namespace) -> int:
 def _settings(args: argparse.Namespace) -> RunnerSettings:
     if args.execute and args.script is None:
         raise ConfigError("--execute: needs --script to say what is done")
-    script = "" if args.script is None else str(Path(args.script).absolute())  # PATH is not searched
+    # PATH is not searched
+    script = "" if args.script is None else str(Path(args.script).absolute())
     if script and not (Path(script).is_file() and os.access(script, os.X_OK)):
-        raise ConfigError(f"--script {json.dumps(args.script)}: is not an executable file")
+        raise ConfigError(
+            f"--script {json.dumps(args.script)}: is not an executable file"
+        )
     timeout = seconds_of("--script.timeout", args.script_timeout, 0.1, 3600.0)
     per_model = seconds_of("--limit.per-model", args.limit_per_model, 0.0, FORGET_AFTER)
-    return RunnerSettings(args.execute, script, timeout, per_model, args.limit_per_hour, args.state_file)
+    return RunnerSettings(
+        args.execute, script, timeout, per_model, args.limit_per_hour, args.state_file
+    )
 
 
 def _listen_address(args: argparse.Namespace) -> tuple[str, int]:
-    flag, text = "--web.listen-address", args.web_listen_address
+    flag = "--web.listen-address"
+    text = args.web_listen_address
     host, port = parsed(flag, text, parse_listen_address)
     secured = args.web_token_file is not None
     if secured and args.web_insecure:
         raise ConfigError("--web.insecure and --web.token-file: give one of them")
     if not (secured or args.web_insecure or host.lower() in _LOOPBACK):
         raise ConfigError(
-            f"{flag} {json.dumps(text)}: others can reach it: give --web.token-file, or a loopback address, "
+            f"{flag} {json.dumps(text)}: others can reach it: give --web.token-file, "
+            "or a loopback address, "
             "or --web.insecure"
         )
     return host, port
@@ -198,7 +242,8 @@ def _listen_address(args: argparse.Namespace) -> tuple[str, int]:
 def _lock(file: Path) -> None:
     """Lock the lock file of a state file until the process ends, or raise ConfigError.
 
-    Two processes with one state file would overwrite each other's state, and both would act.
+    Two processes with one state file would overwrite each other's state, and both would
+    act.
     """
     lock = file.with_name(f"{file.name}.lock")
     try:
@@ -206,21 +251,32 @@ def _lock(file: Path) -> None:
         number = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise ConfigError(f'--state.file "{file}": another process of act uses it') from error
+        raise ConfigError(
+            f'--state.file "{file}": another process of act uses it'
+        ) from error
     except OSError as error:
         why = f"{lock.name} cannot be made beside it: {error.strerror}"
         raise ConfigError(f'--state.file "{file}": {why}') from error
 
 
 async def _serve(
-    settings: RunnerSettings, past: ActionHistory, listen: tuple[str, int], token_file: str | None
+    settings: RunnerSettings,
+    past: ActionHistory,
+    listen: tuple[str, int],
+    token_file: str | None,
 ) -> int:
     stop = asyncio.Event()
     with on_each_signal(stop.set):
         disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = CollectorRegistry()
-        events = Counter(EVENTS, "Alerts, by result and action.", ("event", "action"), registry=registry)
-        for kind in EventKind:  # every series exists from the start: `increase` includes the first event
+        events = Counter(
+            EVENTS,
+            "Alerts, by result and action.",
+            ("event", "action"),
+            registry=registry,
+        )
+        # every series exists from the start: `increase` includes the first event
+        for kind in EventKind:
             for action in _ACTIONS:
                 events.labels(kind, action)
         runner = Runner(settings, past, lambda event: _log(event, events), _say)
@@ -228,13 +284,19 @@ async def _serve(
             listener = await Listener.open(*listen)
         except (OSError, UnicodeError) as error:
             address = format_address(*listen)
-            _say(f'error: --web.listen-address "{address}": cannot listen: {error_text(error)}')
+            _say(
+                f'error: --web.listen-address "{address}": cannot listen: '
+                f"{error_text(error)}"
+            )
             return PROBLEM
         limiter = ConnectionLimiter()
         receiver = WebhookReceiver(runner.offer, token_file, _say)
         server = await limiter.set_up(receiver.create_app(registry))
         listener.serve(limiter.accept)
-        mode = "commands are executed" if settings.execute else "dry-run: nothing is executed"
+        if settings.execute:
+            mode = "commands are executed"
+        else:
+            mode = "dry-run: nothing is executed"
         _say(f"listening on http://{listener.addresses[0]} ({mode})")
         working = asyncio.ensure_future(runner.run())
         working.add_done_callback(lambda _: stop.set())  # with a defect
@@ -249,14 +311,19 @@ async def _serve(
 
 
 def _log(event: Mapping[str, object], events: Counter) -> None:
-    """Count an event, and write it; if standard output cannot be written, to standard error."""
+    """Count an event, and write it; if standard output cannot be written, to standard
+    error.
+    """
     action = event["action"] or "none"
     events.labels(event["event"], action if action in _ACTIONS else "unknown").inc()
     line = json.dumps(event)
     try:
         print(line, flush=True)
     except OSError as error:
-        _say(f"standard output: cannot be written: {error.strerror}; the event was {line}")
+        _say(
+            f"standard output: cannot be written: {error.strerror}; the event was "
+            f"{line}"
+        )
 
 
 def _say(text: str) -> None:

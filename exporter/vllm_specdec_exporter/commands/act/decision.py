@@ -1,7 +1,9 @@
-"""Decisions: from a webhook payload to the action that each alert requests, or why it is not taken. Pure.
+"""Decisions: from a webhook payload to the action that each alert requests, or why it
+is not taken. Pure.
 
-The payload is that of `webhook_config` in Alertmanager's documentation, version 4. Labels are untrusted
-input: only values that were validated here become part of a command.
+The payload is that of `webhook_config` in Alertmanager's documentation, version 4.
+Labels are untrusted input: only values that were validated here become part of a
+command.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ import msgspec
 
 #: Alerts in a payload: five decision alerts of a hundred models.
 MAX_ALERTS = 500
-#: Characters of a label value that becomes a command argument: names of models have at most some hundred.
+#: Characters of a label value that becomes a command argument: names of models have at
+#: most some hundred.
 MAX_LABEL_LENGTH = 1024
 #: Characters of a label value in a message, which is one line of a log.
 _MAX_QUOTED = 80
@@ -37,13 +40,17 @@ class AlertAction(StrEnum):
 
 
 #: The actions with a label `recommended_k`.
-ACTIONS_WITH_K = frozenset({AlertAction.ENABLE, AlertAction.INCREASE_K, AlertAction.DECREASE_K})
+ACTIONS_WITH_K = frozenset(
+    {AlertAction.ENABLE, AlertAction.INCREASE_K, AlertAction.DECREASE_K}
+)
 
 #: The alerts that may request an action, and which ones each may.
 ALERT_ACTIONS: Mapping[str, frozenset[AlertAction]] = {
     "VLLMSpecDecodeDisable": frozenset({AlertAction.DISABLE, AlertAction.MEASURE}),
     "VLLMSpecDecodeReenable": frozenset({AlertAction.ENABLE}),
-    "VLLMSpecDecodeKChangeAdvised": frozenset({AlertAction.INCREASE_K, AlertAction.DECREASE_K}),
+    "VLLMSpecDecodeKChangeAdvised": frozenset(
+        {AlertAction.INCREASE_K, AlertAction.DECREASE_K}
+    ),
     "VLLMSpecDecodeMethodChangeAdvised": frozenset({AlertAction.SWITCH_METHOD}),
     "VLLMSpecDecodeNearBreakEven": frozenset({AlertAction.MEASURE}),
 }
@@ -77,8 +84,10 @@ class Decision:
 
     labels: Mapping[str, str]  # of the alert
     body: bytes  # the whole alert as JSON, on one line
-    starts_at: float | None  # when it began to fire, Unix seconds; ``None`` if that is not valid
-    #: The result without a command; ``None`` if one should run. With that and RESOLVED the labels are valid.
+    #: When it began to fire, Unix seconds; ``None`` if that is not valid.
+    starts_at: float | None
+    #: The result without a command; ``None`` if one should run. With that and RESOLVED
+    #: the labels are valid.
     no_action: EventKind | None = None
     why: str = ""  # the reason for `no_action`
 
@@ -89,18 +98,24 @@ class Decision:
     @property
     def model(self) -> str:
         """The labels that identify a model, as JSON: no two models have the same text."""
-        return json.dumps([self.label(name) for name in ("cluster", "namespace", "model_name")])
+        return json.dumps(
+            [self.label(name) for name in ("cluster", "namespace", "model_name")]
+        )
 
     @property
     def recommended_k(self) -> str:
         """The recommended K: 0 for `disable`, empty for `switch_method` and `measure`."""
-        return "0" if self.label("action") == AlertAction.DISABLE else self.label("recommended_k")
+        if self.label("action") == AlertAction.DISABLE:
+            return "0"
+        return self.label("recommended_k")
 
     @property
     def request(self) -> str:
         """The action, with K if it has one: what a model's history is kept by."""
         action = self.label("action")
-        return f"{action} {self.recommended_k}" if action in ACTIONS_WITH_K else action
+        if action in ACTIONS_WITH_K:
+            return f"{action} {self.recommended_k}"
+        return action
 
     @property
     def identity(self) -> tuple[str, str, float | None]:
@@ -113,10 +128,12 @@ class Decision:
 
 
 def decide(body: bytes) -> tuple[Decision, ...]:
-    """Return the decisions of a payload, in the order of its alerts; ValueError if it is none.
+    """Return the decisions of a payload, in the order of its alerts; ValueError if it
+    is none.
 
-    If firing alerts request different actions or K for one model, only `disable` is carried out; `measure`
-    contradicts nothing and gives way. If several request the same, the first one is acted upon.
+    If firing alerts request different actions or K for one model, only `disable` is
+    carried out; `measure` contradicts nothing and gives way. If several request the
+    same, the first one is acted upon.
     """
     try:
         decisions = tuple(map(_decide, msgspec.json.decode(body, type=_Payload).alerts))
@@ -127,16 +144,22 @@ def decide(body: bytes) -> tuple[Decision, ...]:
         if decision.no_action is None:
             requests[decision.model].setdefault(decision.request, decision)
     return tuple(
-        _beside(requests[each.model], each) if each.no_action is None else each for each in decisions
+        _beside(requests[each.model], each) if each.no_action is None else each
+        for each in decisions
     )
 
 
 def _beside(requests: Mapping[str, Decision], decision: Decision) -> Decision:
-    """Return a decision, without action if others of its payload for the same model are in its way."""
+    """Return a decision, without action if others of its payload for the same model are
+    in its way.
+    """
     changes = requests.keys() - {AlertAction.MEASURE}
     chosen = changes & {AlertAction.DISABLE} or changes or requests.keys()
     if len(chosen) > 1:
-        why = f"the payload requests {', '.join(sorted(chosen)[:5])} for one model: none is carried out"
+        why = (
+            f"the payload requests {', '.join(sorted(chosen)[:5])} for one model: none "
+            "is carried out"
+        )
     elif decision.request not in chosen:
         why = f"the payload requests {min(chosen)} for the same model"
     elif requests[decision.request] is not decision:
@@ -149,45 +172,75 @@ def _beside(requests: Mapping[str, Decision], decision: Decision) -> Decision:
 def _decide(document: dict[str, Any]) -> Decision:
     alert = msgspec.convert(document, _Alert)
     try:
-        starts_at = msgspec.convert(alert.starts_at, datetime).astimezone(UTC).timestamp()
+        starts_at = (
+            msgspec.convert(alert.starts_at, datetime).astimezone(UTC).timestamp()
+        )
     except (ValueError, OverflowError):
         starts_at = None
-    # Encoded from the decoded document: if the input repeats a key, the script reads the validated value.
+    # Encoded from the decoded document: if the input repeats a key, the script reads
+    # the validated value.
     decision = Decision(alert.labels, msgspec.json.encode(document), starts_at)
     kind, why = _invalid(decision)
     if not why and starts_at is None:
-        kind, why = EventKind.REJECTED, f"startsAt {quoted(alert.starts_at)} is no RFC 3339 time"
+        kind = EventKind.REJECTED
+        why = f"startsAt {quoted(alert.starts_at)} is no RFC 3339 time"
     if not why and alert.status == "resolved":
-        kind, why = EventKind.RESOLVED, "the alert no longer fires"
-    return decision.without_action(kind, why) if why else decision
+        kind = EventKind.RESOLVED
+        why = "the alert no longer fires"
+    if why:
+        return decision.without_action(kind, why)
+    return decision
 
 
 def _invalid(decision: Decision) -> tuple[EventKind, str]:
-    """Return the result of an alert whose labels are not valid, and why; an empty reason if they are."""
+    """Return the result of an alert whose labels are not valid, and why; an empty
+    reason if they are.
+    """
     action, k, alertname = map(decision.label, ("action", "recommended_k", "alertname"))
     if not action:
         return EventKind.SKIPPED, "the alert has no label action"
     if action not in list(AlertAction):
-        return EventKind.SKIPPED, f"unknown action {quoted(action)}; known: {', '.join(AlertAction)}"
+        return (
+            EventKind.SKIPPED,
+            f"unknown action {quoted(action)}; known: {', '.join(AlertAction)}",
+        )
     if not decision.label("model_name").strip():
         return EventKind.REJECTED, "the alert names no model"
     for name in ("model_name", "namespace", "cluster", "alertname"):
         value = decision.label(name)
         too_long = len(value) > MAX_LABEL_LENGTH
-        if value.startswith("-") or value != value.strip() or not value.isprintable() or too_long:
+        if (
+            value.startswith("-")
+            or value != value.strip()
+            or not value.isprintable()
+            or too_long
+        ):
             allowed = (
-                f"at most {MAX_LABEL_LENGTH} printable characters, no - at the begin, no space at an end"
+                f"at most {MAX_LABEL_LENGTH} printable characters, no - at the begin, "
+                "no space at an end"
             )
-            return EventKind.REJECTED, f"label {name} {quoted(value)}: allowed: {allowed}"
+            return (
+                EventKind.REJECTED,
+                f"label {name} {quoted(value)}: allowed: {allowed}",
+            )
     if action not in ALERT_ACTIONS.get(alertname, ()):
-        return EventKind.REJECTED, f"the alert {quoted(alertname)} may not request {action}"
-    form, allowed = "", "none"
+        return (
+            EventKind.REJECTED,
+            f"the alert {quoted(alertname)} may not request {action}",
+        )
+    form = ""
+    allowed = "none"
     if action in ACTIONS_WITH_K:
-        form, allowed = "[1-9][0-9]{0,2}", "a whole number from 1 to 999"
+        form = "[1-9][0-9]{0,2}"
+        allowed = "a whole number from 1 to 999"
     elif action == AlertAction.DISABLE:
-        form, allowed = "0?", "0 or none"
+        form = "0?"
+        allowed = "0 or none"
     if not re.fullmatch(form, k):
-        return EventKind.REJECTED, f"label recommended_k {quoted(k)}: allowed with {action}: {allowed}"
+        return (
+            EventKind.REJECTED,
+            f"label recommended_k {quoted(k)}: allowed with {action}: {allowed}",
+        )
     return EventKind.SKIPPED, ""
 
 

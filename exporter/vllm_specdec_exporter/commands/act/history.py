@@ -1,17 +1,21 @@
-"""The history of actions: which decisions were acted upon, and when the next command may run.
+"""The history of actions: which decisions were acted upon, and when the next command
+may run.
 
-The history is pure; time is an argument. A model has one record: the last command of each request (an action
-with its K). These rules hold for any input, also across restarts:
+The history is pure; time is an argument. A model has one record: the last command of
+each request (an action with its K). These rules hold for any input, also across
+restarts:
 
 * A decision whose command succeeded is never acted upon again. An alert requests the same decision as long as
-  it began before `RESUMED_WITHIN` had passed since the last sight of one that did: a second reason, a gap in
+  it began before `RESUMED_WITHIN` had passed since the last sight of one that did: a
+      second reason, a gap in
   scraping, or a restart of Prometheus, is no new decision.
 * At most `--limit.per-hour` commands begin in any hour.
 * Two commands for one model begin at least `--limit.per-model` apart, unless the later one retries the
   earlier one.
 * After `MAX_FAILURES` failures in a row a decision is given up until its alert resolves.
 
-A command is recorded as a failure before it starts, so that it is one if the process ends before the command.
+A command is recorded as a failure before it starts, so that it is one if the process
+ends before the command.
 """
 
 from __future__ import annotations
@@ -30,12 +34,15 @@ from ...config.values import format_time
 from .decision import Decision
 
 HOUR = 3600.0
-#: Failures in a row after which a decision is given up: repeats of an alert come each hour.
+#: Failures in a row after which a decision is given up: repeats of an alert come each
+#: hour.
 MAX_FAILURES = 3
-#: Seconds after the end of an alert in which the same one that begins anew is the same decision.
+#: Seconds after the end of an alert in which the same one that begins anew is the same
+#: decision.
 RESUMED_WITHIN = HOUR
-#: Seconds without a repeat of its alert after which a command is forgotten, and the longest limit for a
-#: model. It bounds the history: with the limit of 4 commands in an hour, there are at most 2,880.
+#: Seconds without a repeat of its alert after which a command is forgotten, and the
+#: longest limit for a model. It bounds the history: with the limit of 4 commands in an
+#: hour, there are at most 2,880.
 FORGET_AFTER = 30 * 24 * HOUR
 #: `seen` is updated at most this often, in seconds, to save writes.
 _SEEN_RESOLUTION = 300.0
@@ -46,7 +53,8 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0)]
 class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The last command of a request."""
 
-    failures: Annotated[int, msgspec.Meta(ge=0)]  # in a row; 0 after a success, or if its alert resolved
+    #: In a row; 0 after a success, or if its alert resolved.
+    failures: Annotated[int, msgspec.Meta(ge=0)]
     started: _Seconds  # when it began, Unix seconds
     seen: _Seconds  # when its alert was last received, Unix seconds; at least `started`
     latest: float  # the latest begin of its alerts, Unix seconds, by another clock
@@ -58,15 +66,16 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     #: By model: the last command of each of its requests.
     models: dict[str, dict[str, Command]] = {}
-    starts: tuple[_Seconds, ...] = ()  # when commands began within the last hour, Unix seconds, rising
+    #: When commands began within the last hour, Unix seconds, rising.
+    starts: tuple[_Seconds, ...] = ()
     #: Changes when an older version of `act` could not read the file.
     format: Literal["vllm-specdec-act/2"] = "vllm-specdec-act/2"
 
     def prune(self, now: float) -> ActionHistory:
         """Return the history without what no longer counts.
 
-        Times after `now` (the clock was set back between two processes) become `now`: limits must not hold
-        until it has caught up.
+        Times after `now` (the clock was set back between two processes) become `now`:
+        limits must not hold until it has caught up.
         """
         models = {
             model: commands
@@ -77,42 +86,64 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return ActionHistory(models, starts)._at(lambda time: min(time, now))
 
     def shift(self, seconds: float) -> ActionHistory:
-        """Return the history for a clock that was set by `seconds`: what has passed stays the same."""
+        """Return the history for a clock that was set by `seconds`: what has passed
+        stays the same.
+        """
         return self._at(lambda time: max(0.0, time + seconds))
 
     def _at(self, moved: Callable[[float], float]) -> ActionHistory:
         """Return the history with each time as `moved` returns it."""
         models = {
             model: {
-                request: replace(each, started=moved(each.started), seen=moved(each.seen))
+                request: replace(
+                    each, started=moved(each.started), seen=moved(each.seen)
+                )
                 for request, each in commands.items()
             }
             for model, commands in self.models.items()
         }
         return ActionHistory(models, tuple(map(moved, self.starts)))
 
-    def reason_against(self, decision: Decision, now: float, per_model: float, per_hour: int) -> str:
+    def reason_against(
+        self, decision: Decision, now: float, per_model: float, per_hour: int
+    ) -> str:
         """Return why a decision must not be acted upon now; empty if it may."""
         command = self._command(decision, now)
         if command is not None and command.done:
             return f"already acted upon at {format_time(math.ceil(command.started))}"
         if command is not None and command.failures >= MAX_FAILURES:
-            return f"given up after {command.failures} failures in a row, until the alert resolves"
-        others = [each.started for each in self._commands(decision).values() if each is not command]
+            return (
+                f"given up after {command.failures} failures in a row, until the alert "
+                "resolves"
+            )
+        others = [
+            each.started
+            for each in self._commands(decision).values()
+            if each is not command
+        ]
         model_allows = max(others, default=-math.inf) + per_model
         full = len(self.starts) >= per_hour
-        hour_allows = sorted(self.starts)[-per_hour] + HOUR if full else -math.inf
+        if full:
+            hour_allows = sorted(self.starts)[-per_hour] + HOUR
+        else:
+            hour_allows = -math.inf
         allowed, why = max(
             (model_allows, "this model was acted upon less than --limit.per-model ago"),
             (hour_allows, f"--limit.per-hour {per_hour} is reached"),
         )
-        return "" if allowed <= now else f"{why}: allowed again at {format_time(math.ceil(allowed))}"
+        if allowed <= now:
+            return ""
+        return f"{why}: allowed again at {format_time(math.ceil(allowed))}"
 
     def begin(self, decision: Decision, now: float) -> ActionHistory:
         """Return the history with a command that begins now."""
         before = self._command(decision, now)
-        failures, latest = (before.failures, before.latest) if before else (0, -math.inf)
-        command = Command(failures + 1, now, now, max(latest, decision.starts_at or 0.0))
+        failures, latest = (
+            (before.failures, before.latest) if before else (0, -math.inf)
+        )
+        command = Command(
+            failures + 1, now, now, max(latest, decision.starts_at or 0.0)
+        )
         return ActionHistory(self._with(decision, command).models, (*self.starts, now))
 
     def succeed(self, decision: Decision) -> ActionHistory:
@@ -121,25 +152,36 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self._with(decision, replace(command, failures=0, done=True))
 
     def saw(self, decision: Decision, now: float, *, firing: bool) -> ActionHistory:
-        """Return the history after an alert was received again, without its failures if it has resolved."""
+        """Return the history after an alert was received again, without its failures if
+        it has resolved.
+        """
         command = self._command(decision, now)
         if command is None:
             return self
         latest = max(command.latest, decision.starts_at or 0.0)
-        if firing and latest == command.latest and now - command.seen < _SEEN_RESOLUTION:
+        if (
+            firing
+            and latest == command.latest
+            and now - command.seen < _SEEN_RESOLUTION
+        ):
             return self
         failures = command.failures if firing else 0
-        return self._with(decision, replace(command, failures=failures, seen=now, latest=latest))
+        return self._with(
+            decision, replace(command, failures=failures, seen=now, latest=latest)
+        )
 
     def _commands(self, decision: Decision) -> dict[str, Command]:
         return self.models.get(decision.model, {})
 
     def _command(self, decision: Decision, now: float) -> Command | None:
         """Return the last command of the same decision."""
-        command, starts_at = self._commands(decision).get(decision.request), decision.starts_at or 0.0
+        command = self._commands(decision).get(decision.request)
+        starts_at = decision.starts_at or 0.0
         if command is None or starts_at <= command.latest:
             return command
-        return command if min(starts_at, now) <= command.seen + RESUMED_WITHIN else None
+        if min(starts_at, now) <= command.seen + RESUMED_WITHIN:
+            return command
+        return None
 
     def _with(self, decision: Decision, command: Command) -> ActionHistory:
         commands = {**self._commands(decision), decision.request: command}
@@ -147,16 +189,22 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load(path: Path) -> ActionHistory:
-    """Read a state file; one that does not exist is empty, one that cannot be used a ConfigError."""
+    """Read a state file; one that does not exist is empty, one that cannot be used a
+    ConfigError.
+    """
     try:
         return msgspec.json.decode(path.read_bytes(), type=ActionHistory)
     except FileNotFoundError:
         return ActionHistory()
     except (OSError, ValueError) as error:
         remedy = "remove the file to begin anew, and what was done is forgotten"
-        raise ConfigError(f'--state.file "{path}": cannot be used: {error}; {remedy}') from error
+        raise ConfigError(
+            f'--state.file "{path}": cannot be used: {error}; {remedy}'
+        ) from error
 
 
 def save(path: Path, history: ActionHistory) -> None:
-    """Replace a state file atomically; OSError if it cannot be written, and the old content stays."""
+    """Replace a state file atomically; OSError if it cannot be written, and the old
+    content stays.
+    """
     files.write(path, msgspec.json.encode(history), mode=0o600)

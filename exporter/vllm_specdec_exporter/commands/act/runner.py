@@ -1,6 +1,8 @@
-"""The runner: a bounded queue of decisions, whose commands run one at a time within the limits.
+"""The runner: a bounded queue of decisions, whose commands run one at a time within the
+limits.
 
-No shell is involved. An untrusted value is always one whole argument, and was validated by `decision`.
+No shell is involved. An untrusted value is always one whole argument, and was validated
+by `decision`.
 """
 
 import asyncio
@@ -23,32 +25,48 @@ from .history import ActionHistory
 
 #: Queued alerts: five decision alerts of twenty models.
 MAX_QUEUED = 100
-#: Seconds that a running command may delay the shutdown: a third of Kubernetes' default grace period.
+#: Seconds that a running command may delay the shutdown: a third of Kubernetes' default
+#: grace period.
 MAX_SHUTDOWN_SECONDS = 10.0
 
 #: The labels that an event contains.
 _LABELS = ("action", "recommended_k", "model_name", "namespace", "cluster", "alertname")
 
-#: Environment variables that a command gets: what a shell needs, and kubectl in a pod or with a kubeconfig.
-_PASSED = {"PATH", "HOME", "LANG", "KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"}
-#: It also gets those with this prefix, but not the exporter's, which may hold credentials.
+#: Environment variables that a command gets: what a shell needs, and kubectl in a pod
+#: or with a kubeconfig.
+_PASSED = {
+    "PATH",
+    "HOME",
+    "LANG",
+    "KUBECONFIG",
+    "KUBERNETES_SERVICE_HOST",
+    "KUBERNETES_SERVICE_PORT",
+}
+#: It also gets those with this prefix, but not the exporter's, which may hold
+#: credentials.
 _PASSED_PREFIX = "VLLM_SPECDEC_"
 
 #: Bytes at the end of the output that are kept: some lines of an error.
 KEPT_OUTPUT = 2048
-#: Seconds by which the clock may be off without being set anew: an adjustment by NTP takes longer for more.
+#: Seconds by which the clock may be off without being set anew: an adjustment by NTP
+#: takes longer for more.
 _MAX_SLEW = 1.0
-#: Seconds between SIGTERM and SIGKILL: a tenth of what a command may delay the shutdown of `act`.
+#: Seconds between SIGTERM and SIGKILL: a tenth of what a command may delay the shutdown
+#: of `act`.
 _GRACE = 1.0
 
 
 class Outcome(NamedTuple):
-    """The result of an alert; its last fields are those of the command that ran, or would run."""
+    """The result of an alert; its last fields are those of the command that ran, or
+    would run.
+    """
 
     kind: EventKind  # the result in one word
     why: str  # the reason in a sentence
-    argv: tuple[str, ...] | None = None  # program and arguments; ``None`` without a command
-    exit_code: int | None = None  # negative for a signal; ``None`` if it did not start or end
+    #: Program and arguments; ``None`` without a command.
+    argv: tuple[str, ...] | None = None
+    #: Negative for a signal; ``None`` if it did not start or end.
+    exit_code: int | None = None
     output: str = ""  # the last `KEPT_OUTPUT` bytes of its standard output and error
 
 
@@ -59,9 +77,11 @@ class RunnerSettings:
     execute: bool = False  # whether commands are run; otherwise it is a dry run
     script: str = ""  # the absolute path of the program; empty only in a dry run
     timeout: float = 60.0  # seconds that a command may take
-    per_model: float = history.HOUR  # minimum seconds between two commands for one model, up to 30 days
+    #: Minimum seconds between two commands for one model, up to 30 days.
+    per_model: float = history.HOUR
     per_hour: int = 4  # maximum number of commands in any hour, over all models
-    state_file: Path | None = None  # the file that keeps the history across restarts; ``None`` for none
+    #: The file that keeps the history across restarts; ``None`` for none.
+    state_file: Path | None = None
 
 
 class Runner:
@@ -81,22 +101,29 @@ class Runner:
         on_event: Callable[[Mapping[str, object]], None],
         on_warning: Callable[[str], None],
     ) -> None:
-        self._settings, self._history = settings, past
-        self._on_event, self._on_warning = on_event, on_warning
+        self._settings = settings
+        self._history = past
+        self._on_event = on_event
+        self._on_warning = on_warning
         self._queue: deque[Decision] = deque()
         self._changed = asyncio.Event()
         self._stopping = False
         self._clock_offset = time.time() - time.monotonic()  # seconds
 
     def offer(self, decisions: tuple[Decision, ...]) -> bool:
-        """Queue the decisions of one payload, all or none, and return whether they were queued.
+        """Queue the decisions of one payload, all or none, and return whether they were
+        queued.
 
-        A payload larger than the queue is accepted if the queue is empty. An alert that resolves cancels its
-        queued decision.
+        A payload larger than the queue is accepted if the queue is empty. An alert that
+        resolves cancels its queued decision.
         """
-        if self._stopping or (self._queue and len(self._queue) + len(decisions) > MAX_QUEUED):
+        if self._stopping or (
+            self._queue and len(self._queue) + len(decisions) > MAX_QUEUED
+        ):
             return False
-        resolved = {each.identity for each in decisions if each.no_action is EventKind.RESOLVED}
+        resolved = {
+            each.identity for each in decisions if each.no_action is EventKind.RESOLVED
+        }
         for place, waiting in enumerate(self._queue):
             if waiting.no_action is None and waiting.identity in resolved:
                 why = "the alert resolved while it waited"
@@ -115,25 +142,35 @@ class Runner:
                 self._changed.clear()
                 await self._changed.wait()
         while self._queue:
-            await self._report(self._queue.popleft(), Outcome(EventKind.SKIPPED, "act is stopping"))
+            await self._report(
+                self._queue.popleft(), Outcome(EventKind.SKIPPED, "act is stopping")
+            )
 
     async def stop(self, running: asyncio.Future[None]) -> None:
         """Refuse further alerts and end `run`; a command that takes too long is killed."""
         self._stopping = True
         self._changed.set()
-        await asyncio.wait({running}, timeout=min(self._settings.timeout, MAX_SHUTDOWN_SECONDS))
+        await asyncio.wait(
+            {running}, timeout=min(self._settings.timeout, MAX_SHUTDOWN_SECONDS)
+        )
         running.cancel()
         await asyncio.wait({running})
 
     async def _handle(self, decision: Decision) -> Outcome:
-        now, settings = await self._now(), self._settings
+        now = await self._now()
+        settings = self._settings
         if decision.no_action is not None:
             if decision.no_action is EventKind.RESOLVED:
                 await self._keep(self._history.saw(decision, now, firing=False))
             return Outcome(decision.no_action, decision.why)
         before = self._history.prune(now).saw(decision, now, firing=True)
-        argv = arguments(settings.script, decision) if settings.script else None
-        if why := before.reason_against(decision, now, settings.per_model, settings.per_hour):
+        if settings.script:
+            argv = arguments(settings.script, decision)
+        else:
+            argv = None
+        if why := before.reason_against(
+            decision, now, settings.per_model, settings.per_hour
+        ):
             await self._keep(before)
             return Outcome(EventKind.SKIPPED, why, argv)
         if argv is None or not settings.execute:
@@ -146,17 +183,25 @@ class Runner:
         try:
             outcome = await run_command(argv, decision.body, settings.timeout)
         except asyncio.CancelledError:
-            outcome = Outcome(EventKind.FAILED, "it still ran when act was stopped, and was killed", argv)
+            outcome = Outcome(
+                EventKind.FAILED,
+                "it still ran when act was stopped, and was killed",
+                argv,
+            )
         except OSError as error:  # no room for the files of its input and output
-            outcome = Outcome(EventKind.FAILED, f"it cannot be run: {error.strerror or error}", argv)
+            outcome = Outcome(
+                EventKind.FAILED, f"it cannot be run: {error.strerror or error}", argv
+            )
         if outcome.kind is EventKind.ACTED:
             await self._keep(self._history.succeed(decision))
         return outcome
 
     async def _now(self) -> float:
-        """Return the time, Unix seconds. If the clock was set, the history is moved with it.
+        """Return the time, Unix seconds. If the clock was set, the history is moved
+        with it.
 
-        So limits count the time that passed; while `act` does not run, they count that of the clock.
+        So limits count the time that passed; while `act` does not run, they count that
+        of the clock.
         """
         offset = time.time() - time.monotonic()
         moved = offset - self._clock_offset
@@ -166,17 +211,22 @@ class Runner:
         return time.time()
 
     async def _keep(self, new: ActionHistory) -> bool:
-        """Set the history and return whether it was saved, if a state file is configured.
+        """Set the history and return whether it was saved, if a state file is
+        configured.
 
         A dry run begins with what was done, and saves nothing.
         """
-        changed, self._history, file = new != self._history, new, self._settings.state_file
+        changed = new != self._history
+        self._history = new
+        file = self._settings.state_file
         if file is None or not changed or not self._settings.execute:
             return True
         try:
             await asyncio.to_thread(history.save, file, new)
         except OSError as error:
-            self._on_warning(f"--state.file {file}: cannot be written: {error.strerror or error}")
+            self._on_warning(
+                f"--state.file {file}: cannot be written: {error.strerror or error}"
+            )
             return False
         return True
 
@@ -187,7 +237,9 @@ class Runner:
             "event": str(outcome.kind),
             "why": outcome.why,
             **{name: decision.label(name)[:MAX_LABEL_LENGTH] for name in _LABELS},
-            "starts_at": "" if starts_at is None else format_time(starts_at, "microseconds"),
+            "starts_at": ""
+            if starts_at is None
+            else format_time(starts_at, "microseconds"),
             "command": outcome.argv,
             "exit_code": outcome.exit_code,
             "output": outcome.output,
@@ -196,27 +248,34 @@ class Runner:
 
 
 def arguments(script: str, decision: Decision) -> tuple[str, ...]:
-    """Return the argument list of the user's program; it reads the alert as JSON on standard input.
+    """Return the argument list of the user's program; it reads the alert as JSON on
+    standard input.
 
-    ``ACTION MODEL_NAME RECOMMENDED_K NAMESPACE CLUSTER``, empty if absent, is an interface: the order stays.
+    ``ACTION MODEL_NAME RECOMMENDED_K NAMESPACE CLUSTER``, empty if absent, is an
+    interface: the order stays.
     """
-    action, model_name, *place = map(decision.label, ("action", "model_name", "namespace", "cluster"))
+    action, model_name, *place = map(
+        decision.label, ("action", "model_name", "namespace", "cluster")
+    )
     return script, action, model_name, decision.recommended_k, *place
 
 
 async def run_command(argv: tuple[str, ...], stdin: bytes, seconds: float) -> Outcome:
     """Run a command in its own process group, without a shell.
 
-    After `seconds`, or when this coroutine is cancelled, the group gets SIGTERM, and SIGKILL a second later.
-    Background processes of a command that ends by itself are not stopped.
+    After `seconds`, or when this coroutine is cancelled, the group gets SIGTERM, and
+    SIGKILL a second later. Background processes of a command that ends by itself are
+    not stopped.
     """
     late = False
     environment = {
         name: value
         for name, value in os.environ.items()
-        if name in _PASSED or (name.startswith(_PASSED_PREFIX) and not name.startswith(ENVIRONMENT_PREFIX))
+        if name in _PASSED
+        or (name.startswith(_PASSED_PREFIX) and not name.startswith(ENVIRONMENT_PREFIX))
     }
-    # Files, not pipes: writing never blocks, and a process that the command left running delays nothing.
+    # Files, not pipes: writing never blocks, and a process that the command left
+    # running delays nothing.
     with tempfile.TemporaryFile() as body, tempfile.TemporaryFile() as output:
         body.write(stdin)
         body.seek(0)
@@ -243,9 +302,11 @@ async def run_command(argv: tuple[str, ...], stdin: bytes, seconds: float) -> Ou
         size = os.fstat(output.fileno()).st_size
         kept = os.pread(output.fileno(), KEPT_OUTPUT, max(0, size - KEPT_OUTPUT))
     code = process.returncode
-    kind, why = (EventKind.FAILED if code else EventKind.ACTED), f"the command ended with {code}"
+    kind = EventKind.FAILED if code else EventKind.ACTED
+    why = f"the command ended with {code}"
     if late:
-        kind, why = EventKind.FAILED, f"it took longer than {format_duration(seconds)} and was killed"
+        kind = EventKind.FAILED
+        why = f"it took longer than {format_duration(seconds)} and was killed"
     return Outcome(kind, why, argv, code, kept.decode("utf-8", "replace"))
 
 

@@ -1,4 +1,6 @@
-"""`baseline`: record the speed of a server without speculation, with one recorder per engine."""
+"""`baseline`: record the speed of a server without speculation, with one recorder per
+engine.
+"""
 
 import argparse
 import asyncio
@@ -19,14 +21,16 @@ from ...economics.statistics import reach_of
 from ...engines.reading import EngineKey, EngineReading, Reading
 from ...measures.history import Sample
 from ...publish.wording import printable, shown
-from ...serve import configuration as config
-from ...serve.upstream import PollError, Upstream
+from ...settings import configuration as config
+from ...upstream.client import PollError, Upstream
 from .. import arguments as cli
 from .recorder import Recorder
 
 
 class Watcher:
-    """Records the engines of one model of a server, without the `settle` seconds after a draft."""
+    """Records the engines of one model of a server, without the `settle` seconds after
+    a draft.
+    """
 
     def __init__(
         self,
@@ -45,35 +49,52 @@ class Watcher:
         self._version = ""
         self._dialect = ""
         self.missed = 0  # failed polls
-        self.drafting = False  # whether the newest sample was left out because of drafts
+        # whether the newest sample was left out because of drafts
+        self.drafting = False
 
     async def begin(self, earlier: Baseline | None = None) -> None:
         """Take the first sample; `earlier` is a baseline to extend.
 
-        PollError if the server cannot be reached or parsed, BaselineError if there is nothing to record.
+        PollError if the server cannot be reached or parsed, BaselineError if there is
+        nothing to record.
         """
         reading = await self._upstream.read(latencies=True)
         models = sorted({engine.key.model_name for engine in reading.engines})
         if not self._model_name and len(models) > 1:
             names = ", ".join(models)
-            raise BaselineError(f"the server has several models, choose one with --model: {names}")
+            raise BaselineError(
+                f"the server has several models, choose one with --model: {names}"
+            )
         if self._model_name and self._model_name not in models:
-            raise BaselineError(f"no model {self._model_name!r}; the server has {', '.join(models)}")
+            raise BaselineError(
+                f"no model {self._model_name!r}; the server has {', '.join(models)}"
+            )
         self._model_name = self._model_name or models[0]
         for engine in self._engines(reading):
-            if engine.latencies is None or engine.latencies.time_per_output_token is None:
+            if (
+                engine.latencies is None
+                or engine.latencies.time_per_output_token is None
+            ):
                 raise BaselineError(
-                    "the server has no time per output token: a baseline needs vLLM 0.11 or later, "
-                    "SGLang 0.5.23 or later, or TensorRT-LLM, without --disable-log-stats"
+                    "the server has no time per output token: a baseline needs vLLM "
+                    "0.11 or later, "
+                    "SGLang 0.5.23 or later, or TensorRT-LLM, without "
+                    "--disable-log-stats"
                 )
         self._dialect = reading.dialect
         self._version = await self._upstream.version()
-        if earlier is not None and (reason := earlier.why_not(self._model_name, self._version)):
+        if earlier is not None and (
+            reason := earlier.why_not(self._model_name, self._version)
+        ):
             raise BaselineError(reason)
         self._observe(reading)
 
-    async def watch(self, seconds: float, interval: float, tell: Callable[[float, float], None]) -> None:
-        """Take samples for some seconds; `tell` gets the elapsed seconds and the recorded requests."""
+    async def watch(
+        self, seconds: float, interval: float, tell: Callable[[float, float], None]
+    ) -> None:
+        """Take samples for some seconds; `tell` gets the elapsed seconds and the
+        recorded requests.
+        """
         started = self._clock()
         beat = started
         while (passed := self._clock() - started) < seconds:
@@ -85,10 +106,15 @@ class Watcher:
                 self.missed += 1
                 for recorder in self._recorders.values():
                     recorder.interrupt()
-            tell(self._clock() - started, sum(recorder.requests for recorder in self._recorders.values()))
+            tell(
+                self._clock() - started,
+                sum(recorder.requests for recorder in self._recorders.values()),
+            )
 
     def baseline(self, earlier: Baseline | None = None) -> Baseline:
-        """Return the recording, added to the earlier baseline if there is one, or raise BaselineError."""
+        """Return the recording, added to the earlier baseline if there is one, or raise
+        BaselineError.
+        """
         together = Recorder()
         problem: BaselineError | None = None
         for recorder in self._recorders.values():
@@ -110,7 +136,11 @@ class Watcher:
         )
 
     def _engines(self, reading: Reading) -> list[EngineReading]:
-        return [engine for engine in reading.engines if engine.key.model_name == self._model_name]
+        return [
+            engine
+            for engine in reading.engines
+            if engine.key.model_name == self._model_name
+        ]
 
     def _observe(self, reading: Reading) -> None:
         now = self._clock()
@@ -119,7 +149,12 @@ class Watcher:
             if engine.shows_speculation and not drafts_without_model(method):
                 raise BaselineError(_NO_PLAIN_STEPS.format(reading.server.option))
             recorder = self._recorders.setdefault(engine.key, Recorder(self._settle))
-            sample = Sample(now, engine.counters, engine.load.requests_running, latencies=engine.latencies)
+            sample = Sample(
+                now,
+                engine.counters,
+                engine.load.requests_running,
+                latencies=engine.latencies,
+            )
             before = recorder.speculating_seconds
             recorder.observe(sample)
             self.drafting = recorder.speculating_seconds > before
@@ -127,7 +162,8 @@ class Watcher:
 
 _LOOKUPS = ", ".join(sorted(WITHOUT_MODEL))
 _NO_PLAIN_STEPS = (
-    "the server speculates, and with a draft model even steps without drafts (K=0 of a schedule) cost a pass "
+    "the server speculates, and with a draft model even steps without drafts (K=0 of "
+    "a schedule) cost a pass "
     f"of it: record a server without {{}}, or give --method if it is one of {_LOOKUPS}"
 )
 
@@ -137,9 +173,12 @@ FINE, NOTHING, USAGE, _, UNREACHABLE = range(5)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `baseline` to `parser`."""
     parser.epilog = (
-        "The server must not speculate, or do so without a draft model and only at times (a K schedule with "
-        "rows of 0, and --method). It is not sent anything: its usual traffic is what counts. Exit codes: "
-        f"{FINE} recorded; {NOTHING} nothing could be recorded; {USAGE} bad usage; {UNREACHABLE} the server "
+        "The server must not speculate, or do so without a draft model and only at "
+        "times (a K schedule with "
+        "rows of 0, and --method). It is not sent anything: its usual traffic is "
+        "what counts. Exit codes: "
+        f"{FINE} recorded; {NOTHING} nothing could be recorded; {USAGE} bad usage; "
+        f"{UNREACHABLE} the server "
         "cannot be reached or understood."
     )
     cli.add_url(parser, "Server without speculation.")
@@ -147,11 +186,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how_long = "How long to record; Ctrl-C ends it earlier and keeps what there is."
     cli.add_flag(parser, "--for DURATION", how_long, "10m", dest="duration")
     cli.add_flag(parser, "--interval DURATION", "Time between two samples.", "1s")
-    cli.add_flag(parser, "--settle DURATION", "Time behind a server's last draft that is left out.", "30s")
-    cli.add_flag(parser, "--model NAME", "Model to record, where there are several.", "")
+    cli.add_flag(
+        parser,
+        "--settle DURATION",
+        "Time behind a server's last draft that is left out.",
+        "30s",
+    )
+    cli.add_flag(
+        parser, "--model NAME", "Model to record, where there are several.", ""
+    )
     method = f"Speculative method of a server that speculates at times: {_LOOKUPS}."
-    cli.add_flag(parser, "--method NAME", method, "", choices=("", *sorted(WITHOUT_MODEL)))
-    cli.add_flag(parser, "--append", "Add to the file: more load levels, or more requests for each.")
+    cli.add_flag(
+        parser, "--method NAME", method, "", choices=("", *sorted(WITHOUT_MODEL))
+    )
+    cli.add_flag(
+        parser,
+        "--append",
+        "Add to the file: more load levels, or more requests for each.",
+    )
     add_flags(parser, cli.CONNECTION_OPTIONS)
 
 
@@ -162,10 +214,17 @@ def run(args: argparse.Namespace) -> int:
     interval = cli.seconds_of("--interval", args.interval, 0.1)
     settle = cli.seconds_of("--settle", args.settle, 0.0)
     if interval >= seconds:
-        raise ConfigError(f"--interval {args.interval}: must be less than --for {args.duration}")
-    upstream_config = config.build_upstream(values, values["poll.timeout"] or max(4.0, interval))
+        raise ConfigError(
+            f"--interval {args.interval}: must be less than --for {args.duration}"
+        )
+    upstream_config = config.build_upstream(
+        values, values["poll.timeout"] or max(4.0, interval)
+    )
     out = Path(args.out)
-    earlier = config.load_baseline(str(out), "--append") if args.append and out.exists() else None
+    if args.append and out.exists():
+        earlier = config.load_baseline(str(out), "--append")
+    else:
+        earlier = None
     cli.check_writable("--out", out)
     target = upstream_config.targets[0]
     upstream = Upstream(target, upstream_config)
@@ -174,8 +233,13 @@ def run(args: argparse.Namespace) -> int:
         asyncio.run(_record(watcher, upstream, seconds, interval, earlier))
         baseline = watcher.baseline(earlier)
     except PollError as error:
-        hint = " (a server that loads its model refuses for minutes)" if error.reason == "refused" else ""
-        return cli.fail("baseline", f"{target.name}: {error.reason}: {error}{hint}", UNREACHABLE)
+        if error.reason == "refused":
+            hint = " (a server that loads its model refuses for minutes)"
+        else:
+            hint = ""
+        return cli.fail(
+            "baseline", f"{target.name}: {error.reason}: {error}{hint}", UNREACHABLE
+        )
     except BaselineError as error:
         return cli.fail("baseline", f"{target.name}: {error}", NOTHING)
     cli.write_file("--out", out, encode(baseline))
@@ -184,11 +248,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _record(
-    watcher: Watcher, upstream: Upstream, seconds: float, interval: float, earlier: Baseline | None
+    watcher: Watcher,
+    upstream: Upstream,
+    seconds: float,
+    interval: float,
+    earlier: Baseline | None,
 ) -> None:
     try:
         await watcher.begin(earlier)
-        task = asyncio.ensure_future(watcher.watch(seconds, interval, _progress(seconds, watcher)))
+        task = asyncio.ensure_future(
+            watcher.watch(seconds, interval, _progress(seconds, watcher))
+        )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, task.cancel)
@@ -200,38 +270,64 @@ async def _record(
 
 
 def _progress(seconds: float, watcher: Watcher) -> Callable[[float, float], None]:
-    whole, warned = format_duration(seconds), False
+    whole = format_duration(seconds)
+    warned = False
 
     def tell(passed: float, requests: float) -> None:
         nonlocal warned
         if watcher.drafting and not warned:
             warned = True
-            print("the server drafts: nothing is recorded until it stops", file=sys.stderr)
+            print(
+                "the server drafts: nothing is recorded until it stops", file=sys.stderr
+            )
         done = format_duration(float(round(passed)))
-        cli.show_progress(f"\rrecording: {done} of {whole}, {requests:,.0f} requests ", end="")
+        cli.show_progress(
+            f"\rrecording: {done} of {whole}, {requests:,.0f} requests ", end=""
+        )
 
     return tell
 
 
 def _table(baseline: Baseline, out: Path, missed: int) -> str:
     lines = [
-        f"{printable(baseline.model_name) or 'the only model'} without speculation, by running requests:",
+        (
+            f"{printable(baseline.model_name) or 'the only model'} without "
+            "speculation, by running requests:"
+        ),
         "",
-        "  running  requests  tokens/s   ms per output token: mean, ±, P50, P99   ms to the first",
+        (
+            "  running  requests  tokens/s   ms per output token: mean, ±, P50, P99   "
+            "ms to the first"
+        ),
     ]
     for bucket in baseline.buckets:
-        tpot, ttft = bucket.latencies.time_per_output_token, bucket.latencies.time_to_first_token
-        whole = (tpot.mean, tpot.quantile(0.5), tpot.quantile(0.99)) if tpot else (None, None, None)
+        tpot = bucket.latencies.time_per_output_token
+        ttft = bucket.latencies.time_to_first_token
+        if tpot:
+            whole = (tpot.mean, tpot.quantile(0.5), tpot.quantile(0.99))
+        else:
+            whole = (None, None, None)
         times = (*whole, ttft.mean if ttft else None)
-        mean, *quantiles, first = (f"{shown(time and 1000 * time, '{:,.2f}'):>9}" for time in times)
+        mean, *quantiles, first = (
+            f"{shown(time and 1000 * time, '{:,.2f}'):>9}" for time in times
+        )
         within = f"{math.expm1(reach_of(bucket.uncertainty)):>6.0%}"
         cells = " ".join((mean, within, *quantiles)) + " " * 7
         lines.append(
             f"  {bucket.requests_running:>7.1f}  {bucket.requests:>8,.0f}  "
             f"{bucket.generation_tokens_per_second:>8,.0f}   {cells}{first}"
         )
-    lines += ["", "  (±: 95 % interval of the mean; quantiles are as coarse as the server's buckets)"]
-    lines += ["", f"written to {out}; give it to the exporter with --baseline.file {out}"]
+    lines += [
+        "",
+        (
+            "  (±: 95 % interval of the mean; quantiles are as coarse as the server's "
+            "buckets)"
+        ),
+    ]
+    lines += [
+        "",
+        f"written to {out}; give it to the exporter with --baseline.file {out}",
+    ]
     if missed:
         lines.append(f"{missed} samples could not be had")
     return "\n".join(lines)

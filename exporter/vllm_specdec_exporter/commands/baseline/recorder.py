@@ -1,7 +1,9 @@
-"""Recording a baseline: requests that finish between two samples are counted at the load between them.
+"""Recording a baseline: requests that finish between two samples are counted at the
+load between them.
 
-Only time without drafts counts. A server with a K schedule has such times, too (K=0); requests that finish
-soon after the last draft are left out, because they were partly decoded with drafts.
+Only time without drafts counts. A server with a K schedule has such times, too (K=0);
+requests that finish soon after the last draft are left out, because they were partly
+decoded with drafts.
 """
 
 from collections.abc import Iterable
@@ -21,11 +23,14 @@ class _Sums:
     seconds: float = 0.0
     generation_tokens: float = 0.0
     latencies: Latencies = Latencies()
-    blocks: list[tuple[float, float]] = field(default_factory=list)  # of each interval, as in the file
+    #: Of each interval, as in the file.
+    blocks: list[tuple[float, float]] = field(default_factory=list)
 
 
 class Recorder:
-    """Sorts the increases between samples of an engine by load, without `settle` seconds after a draft."""
+    """Sorts the increases between samples of an engine by load, without `settle`
+    seconds after a draft.
+    """
 
     def __init__(self, settle: float = 30.0) -> None:
         self._settle = settle
@@ -37,7 +42,8 @@ class Recorder:
 
     def observe(self, sample: Sample) -> None:
         """Add the next sample."""
-        previous, self._previous = self._previous, sample
+        previous = self._previous
+        self._previous = sample
         if previous is None or sample.time <= previous.time:
             return
         if counters_reset(previous.counters, sample.counters):
@@ -45,10 +51,15 @@ class Recorder:
         seconds = sample.time - previous.time
         if (sample.counters.drafts or 0.0) > (previous.counters.drafts or 0.0):
             self._drafted_at = sample.time
-        if self._drafted_at is not None and previous.time < self._drafted_at + self._settle:
+        if (
+            self._drafted_at is not None
+            and previous.time < self._drafted_at + self._settle
+        ):
             self.speculating_seconds += seconds
             return
-        tokens = (sample.counters.generation_tokens or 0.0) - (previous.counters.generation_tokens or 0.0)
+        tokens = (sample.counters.generation_tokens or 0.0) - (
+            previous.counters.generation_tokens or 0.0
+        )
         load = running_between(previous, sample)
         if tokens <= 0 or load is None:
             self.idle_seconds += seconds
@@ -64,13 +75,16 @@ class Recorder:
         self._previous = None
 
     def include(self, buckets: Iterable[LoadBucket]) -> None:
-        """Add buckets of another engine or recording; BaselineError if their histograms have others."""
+        """Add buckets of another engine or recording; BaselineError if their histograms
+        have others.
+        """
         for bucket in buckets:
             try:
                 self._add(bucket)
             except ValueError as error:
                 raise BaselineError(
-                    f"recorded with other histogram buckets, so it cannot be added to ({error})"
+                    "recorded with other histogram buckets, so it cannot be added "
+                    f"to ({error})"
                 ) from error
 
     def _add(self, more: LoadBucket) -> None:
@@ -93,7 +107,9 @@ class Recorder:
         return sum(_finished(sums.latencies) for sums in self._buckets.values())
 
     def buckets(self) -> tuple[LoadBucket, ...]:
-        """Return the buckets with finished requests by rising load; BaselineError if there are none."""
+        """Return the buckets with finished requests by rising load; BaselineError if
+        there are none.
+        """
         buckets = tuple(
             LoadBucket(
                 requests_running=sums.load / sums.seconds,
@@ -123,12 +139,15 @@ class Recorder:
 
 def _finished(latencies: Latencies) -> float:
     per_token = latencies.time_per_output_token
-    return per_token.count if per_token else 0.0
+    if per_token:
+        return per_token.count
+    return 0.0
 
 
 def _plus(sums: Latencies, more: Latencies) -> Latencies:
     together: dict[str, Histogram | None] = {}
     for name in Latencies.__struct_fields__:
-        before, added = getattr(sums, name), getattr(more, name)
+        before = getattr(sums, name)
+        added = getattr(more, name)
         together[name] = before.plus(added) if before and added else (added or before)
     return Latencies(**together)

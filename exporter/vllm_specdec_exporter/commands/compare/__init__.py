@@ -1,7 +1,7 @@
 """`compare`: two servers, or recorded snapshots, side by side.
 
-Each side is the snapshot of one server over a period: from `check --json`, from a running exporter, or from
-`watch`.
+Each side is the snapshot of one server over a period: from `check --json`, from a
+running exporter, or from `watch`.
 """
 
 import argparse
@@ -21,8 +21,8 @@ from ...config.values import Target, format_duration, mask_url, number, parse_ta
 from ...observe.result import ExporterResult
 from ...observe.state import Settings
 from ...publish import plots, snapshot
-from ...serve.option_table import OPTIONS as ALL_OPTIONS
-from ...serve.upstream_connection import UpstreamConfig
+from ...settings.option_table import OPTIONS as ALL_OPTIONS
+from ...upstream.connection import UpstreamConfig
 from .. import arguments as cli
 from .. import history
 from ..check import observation, observe
@@ -52,75 +52,116 @@ class ResultSource:
         """The address or the file, without secrets."""
         if self.target is not None:
             return self.target.name
-        return f"{self.path}#{self.server}" if self.server else self.path
+        if self.server:
+            return f"{self.path}#{self.server}"
+        return self.path
 
 
 def parse_sources(reference: str, side: str) -> tuple[ResultSource, ResultSource]:
-    """Parse both sources: ``[NAME=]URL`` or ``[NAME=]FILE[#ADDRESS]``; ConfigError if they are not valid."""
+    """Parse both sources:
+
+    ``[NAME=]URL`` or ``[NAME=]FILE[#ADDRESS]``; ConfigError if they are not valid.
+    """
     sources = parse_source(reference, "A"), parse_source(side, "B")
     one, other = sources
     if one.name == other.name:
         raise ConfigError(
-            f'both sides are called "{one.name}"; give them names of their own: NAME=URL-or-FILE'
+            f'both sides are called "{one.name}"; give them names of their own: '
+            "NAME=URL-or-FILE"
         )
     if one.shown == other.shown:
-        raise ConfigError(f"sides {one.name} and {other.name} are the same: {one.shown}")
+        raise ConfigError(
+            f"sides {one.name} and {other.name} are the same: {one.shown}"
+        )
     return sources
 
 
 def parse_source(text: str, name: str) -> ResultSource:
-    """Parse ``[NAME=]URL`` or ``[NAME=]FILE[#ADDRESS]``, by default named `name`, or raise ConfigError."""
+    """Parse ``[NAME=]URL`` or ``[NAME=]FILE[#ADDRESS]``, by default named `name`, or
+    raise ConfigError.
+    """
     before, equals, behind = text.partition("=")
     if equals and not set(before) & set("/:?#"):
         if not 0 < len(before.strip()) <= _MAX_NAME or not before.isprintable():
             shown = json.dumps(mask_url(text), ensure_ascii=False)
-            raise ConfigError(f"side {shown}: a name has 1 to {_MAX_NAME} characters: NAME=URL-or-FILE")
-        name, text = before.strip(), behind
+            raise ConfigError(
+                f"side {shown}: a name has 1 to {_MAX_NAME} characters: "
+                "NAME=URL-or-FILE"
+            )
+        name = before.strip()
+        text = behind
     if _ADDRESS.match(text):
         try:
             return ResultSource(name, target=parse_target(text))
         except ValueError as error:
-            raise ConfigError(f'side {name}, URL "{mask_url(text)}": {error}') from error
+            raise ConfigError(
+                f'side {name}, URL "{mask_url(text)}": {error}'
+            ) from error
     path, _, server = text.partition("#")
     return ResultSource(name, path=path, server=server)
 
 
 def read(source: ResultSource) -> ExporterResult:
-    """Return the snapshot in a file; SideError if it holds none, ConfigError if not of the server."""
+    """Return the snapshot in a file; SideError if it holds none, ConfigError if not of
+    the server.
+    """
     what = f"side {source.name} ({json.dumps(source.path, ensure_ascii=False)})"
     body, problem = read_regular(source.path, _MAX_FILE)
     if body is None:
-        raise SideError(f"{what}: {problem}; an address would begin with http://, https:// or unix:")
+        raise SideError(
+            f"{what}: {problem}; an address would begin with http://, https:// or unix:"
+        )
     try:
         result = snapshot.decode(body)
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
-        raise SideError(f"{what}: not a snapshot as check --json writes it: {reason}") from error
+        raise SideError(
+            f"{what}: not a snapshot as check --json writes it: {reason}"
+        ) from error
     if not source.server:
         return result
-    chosen = tuple(target for target in result.targets if target.target == source.server)
+    chosen = tuple(
+        target for target in result.targets if target.target == source.server
+    )
     if len(chosen) != 1:
         known = ", ".join(target.target for target in result.targets) or "none"
         server = json.dumps(source.server)
-        raise ConfigError(f"side {source.name}: {source.path} has no server {server}; it has {known}")
+        raise ConfigError(
+            f"side {source.name}: {source.path} has no server {server}; it has {known}"
+        )
     return replace(result, targets=chosen)
 
 
 async def watch(
-    sources: Iterable[ResultSource], upstream: UpstreamConfig, settings: Settings, seconds: float
+    sources: Iterable[ResultSource],
+    upstream: UpstreamConfig,
+    settings: Settings,
+    seconds: float,
 ) -> dict[ResultSource, ExporterResult]:
-    """Observe the sources that are servers for some seconds, at the same time; with 0, poll each once."""
-    upstreams = {s: replace(upstream, targets=(s.target,)) for s in sources if s.target is not None}
-    results = await asyncio.gather(*(observe(one, settings, seconds) for one in upstreams.values()))
+    """Observe the sources that are servers for some seconds, at the same time; with 0,
+    poll each once.
+    """
+    upstreams = {
+        s: replace(upstream, targets=(s.target,))
+        for s in sources
+        if s.target is not None
+    }
+    results = await asyncio.gather(
+        *(observe(one, settings, seconds) for one in upstreams.values())
+    )
     return dict(zip(upstreams, results, strict=True))
 
 
 __all__ = ["compare", "render", "side_of", "watch"]
 
 # Exit codes.
-COMPARED, INCONCLUSIVE, USAGE, UNREACHABLE = 0, 1, 2, 4
+COMPARED = 0
+INCONCLUSIVE = 1
+USAGE = 2
+UNREACHABLE = 4
 
-#: The options of `serve` with the same meaning here, for every side. The servers are positional arguments.
+#: The options of `serve` with the same meaning here, for every side. The servers are
+#: positional arguments.
 _COSTS = ("cost.profile", "cost.file", "cost.hardware", "cost.model", "threshold")
 OPTIONS = (*cli.CONNECTION_OPTIONS, *(own for own in ALL_OPTIONS if own.name in _COSTS))
 _CLAIM = number(math.ulp(0.0), allowed="a speedup above 0, such as 1.5")
@@ -129,23 +170,30 @@ _CLAIM = number(math.ulp(0.0), allowed="a speedup above 0, such as 1.5")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `compare` to `parser`."""
     parser.epilog = (
-        f"Exit codes: {COMPARED} compared; {INCONCLUSIVE} compared, but nothing can be said of the speed; "
+        f"Exit codes: {COMPARED} compared; {INCONCLUSIVE} compared, but nothing can "
+        "be said of the speed; "
         f"{USAGE} bad usage; {UNREACHABLE} a side cannot be reached or read."
     )
     parser.add_argument(
         "reference",
         nargs="?",
         metavar="REFERENCE",
-        help="[NAME=]URL of a server to watch, or [NAME=]FILE with a snapshot as check --json and "
+        help="[NAME=]URL of a server to watch, or [NAME=]FILE with a snapshot as "
+        "check --json and "
         "/api/v1/snapshot give it; FILE#ADDRESS picks one of several servers in it.",
     )
-    parser.add_argument("side", nargs="?", metavar="SIDE", help="What to compare with it, likewise.")
+    parser.add_argument(
+        "side", nargs="?", metavar="SIDE", help="What to compare with it, likewise."
+    )
     cli.add_flag(parser, "--for DURATION", "How long to watch.", "30s", dest="duration")
-    cli.add_flag(parser, "--model NAME", "Compare this model, where a side has several.", "")
+    cli.add_flag(
+        parser, "--model NAME", "Compare this model, where a side has several.", ""
+    )
     cli.add_flag(
         parser,
         "--claim SPEEDUP",
-        "Check a claimed speedup, such as 1.5: of speculation where one side has none, else of SIDE over "
+        "Check a claimed speedup, such as 1.5: of speculation where one side has "
+        "none, else of SIDE over "
         "REFERENCE.",
     )
     cli.add_output_flags(parser, "the comparison")
@@ -153,13 +201,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_flag(
         parser,
         "--prometheus.url URL",
-        "Compare two times in this Prometheus instead, as history does. Of the flags below, --vllm.* go with "
+        "Compare two times in this Prometheus instead, as history does. Of the flags "
+        "below, --vllm.* go with "
         "it, and their environment variables do not.",
     )
-    times = "A time in it: a duration before now, or such as 2026-11-01T12:00Z; without TO, until now."
+    times = (
+        "A time in it: a duration before now, or such as 2026-11-01T12:00Z; without "
+        "TO, until now."
+    )
     cli.add_flag(parser, "--a FROM/TO", times)
     cli.add_flag(parser, "--b FROM/TO", "The time to compare with it, likewise.")
-    cli.add_flag(parser, "--match MATCHERS", "Only such series of it, in PromQL: 'namespace=\"chat\"'.", "")
+    cli.add_flag(
+        parser,
+        "--match MATCHERS",
+        "Only such series of it, in PromQL: 'namespace=\"chat\"'.",
+        "",
+    )
     cli.add_flag(parser, "--timeout DURATION", "Deadline of a query of it.", "1m")
     add_flags(parser, OPTIONS)
 
@@ -167,17 +224,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compare the sides and return the exit code."""
     if args.prometheus_url is not None:
-        for flag, value in (("REFERENCE", args.reference), ("--claim", args.claim), ("--html", args.html)):
+        for flag, value in (
+            ("REFERENCE", args.reference),
+            ("--claim", args.claim),
+            ("--html", args.html),
+        ):
             if value is not None:
                 raise ConfigError(f"{flag} does not go with --prometheus.url")
         return history.compare_ranges(args)
     if args.reference is None or args.side is None:
-        raise ConfigError("two servers or files are needed: REFERENCE and SIDE, or --prometheus.url")
+        raise ConfigError(
+            "two servers or files are needed: REFERENCE and SIDE, or --prometheus.url"
+        )
     sources = parse_sources(args.reference, args.side)
     duration = cli.seconds_of("--for", args.duration, 1.0, 3600.0)
     claim = None
     if args.claim is not None:
-        claim = cli.parsed("--claim", args.claim, lambda text: _CLAIM(text.removesuffix("x")))
+        claim = cli.parsed(
+            "--claim", args.claim, lambda text: _CLAIM(text.removesuffix("x"))
+        )
     live = [source for source in sources if source.target is not None]
     if args.html is not None:  # before the observation, not after it
         cli.check_writable("--html", Path(args.html))
@@ -198,7 +263,9 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(render(comparison, colour=cli.wants_color(args)))
     sys.stdout.flush()
-    return INCONCLUSIVE if comparison.speed.outcome is SpeedComparison.UNKNOWN else COMPARED
+    if comparison.speed.outcome is SpeedComparison.UNKNOWN:
+        return INCONCLUSIVE
+    return COMPARED
 
 
 def _watch(
@@ -217,7 +284,9 @@ def _watch(
 
 
 def _sides(
-    results: Mapping[ResultSource, ExporterResult], sources: Sequence[ResultSource], model: str
+    results: Mapping[ResultSource, ExporterResult],
+    sources: Sequence[ResultSource],
+    model: str,
 ) -> list[Side]:
     sides = []
     for source in sources:
@@ -225,7 +294,15 @@ def _sides(
             continue
         try:
             live = source.target is not None
-            sides.append(side_of(results[source], source.name, source=source.shown, live=live, model=model))
+            sides.append(
+                side_of(
+                    results[source],
+                    source.name,
+                    source=source.shown,
+                    live=live,
+                    model=model,
+                )
+            )
         except SideError as error:
             raise SideError(f"side {source.name} ({source.shown}): {error}") from error
     return sides

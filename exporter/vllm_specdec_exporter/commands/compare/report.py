@@ -1,11 +1,24 @@
-"""The report of a comparison as text and as a page: the verdicts first, then a table. Pure."""
+"""The report of a comparison as text and as a page: the verdicts first, then a table.
+
+Pure.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ...economics.statistics import Interval, SampleMean, times
 from ...publish import plots
 from ...publish.markup import Html, Section, element, figure, page, side_by_side
-from ...publish.wording import DASH, GREEN, RED, YELLOW, digits, painter, range_words, table, wrap
+from ...publish.wording import (
+    DASH,
+    GREEN,
+    RED,
+    YELLOW,
+    digits,
+    painter,
+    range_words,
+    table,
+    wrap,
+)
 from .comparison import Comparison
 from .side import PER_TOKEN, Side
 from .verdict import SpeedComparison
@@ -24,7 +37,10 @@ _Cells = dict[str, Callable[[Side], str | None]]
 
 
 def tables(comparison: Comparison) -> list[list[Row]]:
-    """Return the table in its parts: speed, load, speculation. Quantities that no side has are left out."""
+    """Return the table in its parts: speed, load, speculation.
+
+    Quantities that no side has are left out.
+    """
     parts = _speed(comparison), _load(comparison), _speculation(comparison)
     shown = ([(name, cells) for name, cells in rows if any(cells)] for rows in parts)
     return [rows for rows in shown if rows]
@@ -33,10 +49,22 @@ def tables(comparison: Comparison) -> list[list[Row]]:
 def legend(comparison: Comparison) -> tuple[str, ...]:
     """Return the meaning of the marks and words in the table."""
     return (
-        f"x: times the value of {comparison.reference.name}. ±: 95 % interval of the sample.",
-        "~: interpolated within the server's buckets, so as coarse as these; without an interval.",
-        "Requests at a time: finished per second times their mean time end to end (Little's law).",
-        "Estimated speedup: of the tokens out of drafts, by the cost profile, with its uncertainty.",
+        (
+            f"x: times the value of {comparison.reference.name}. ±: 95 % interval of "
+            "the sample."
+        ),
+        (
+            "~: interpolated within the server's buckets, so as coarse as these; "
+            "without an interval."
+        ),
+        (
+            "Requests at a time: finished per second times their mean time end to end "
+            "(Little's law)."
+        ),
+        (
+            "Estimated speedup: of the tokens out of drafts, by the cost profile, with "
+            "its uncertainty."
+        ),
     )
 
 
@@ -52,9 +80,14 @@ def describe(side: Side) -> str:
         drafting = "no drafts, which with a draft model is not without speculation"
     else:
         drafting = ""
-    period = "" if side.measures.span_seconds is None else f"{side.measures.span_seconds:.0f} s"
+    if side.measures.span_seconds is None:
+        period = ""
+    else:
+        period = f"{side.measures.span_seconds:.0f} s"
     facts = (
-        f"{'watched for' if side.live else 'snapshot of'} {period}" if period else "no period",
+        f"{'watched for' if side.live else 'snapshot of'} {period}"
+        if period
+        else "no period",
         " and ".join(side.models),
         " ".join(filter(None, (side.dialect, side.version))),
         f"{side.engines} engines" if side.engines > 1 else "",
@@ -64,22 +97,39 @@ def describe(side: Side) -> str:
 
 
 def _speed(comparison: Comparison) -> Iterator[Row]:
-    speedup, sides = _ratio(comparison.speed.speedup), comparison.sides
+    speedup = _ratio(comparison.speed.speedup)
+    sides = comparison.sides
     yield f"speed against {comparison.reference.name}", (speedup and "1", speedup)
     for name, words in LATENCIES.items():
         means = [side.mean(name) for side in sides]
         cells = [None if mean is None else _time(mean.interval) for mean in means]
-        yield f"{words}, mean", _beside(cells, [None if mean is None else mean.mean for mean in means])
+        yield (
+            f"{words}, mean",
+            _beside(cells, [None if mean is None else mean.mean for mean in means]),
+        )
         for quantile in ("p50", "p95", "p99"):
-            values = [getattr(side.latency(name), f"{quantile}_seconds", None) for side in sides]
+            values = [
+                getattr(side.latency(name), f"{quantile}_seconds", None)
+                for side in sides
+            ]
             cells = [None if value is None else time(value) for value in values]
             yield f"  {quantile.upper()} ~", _beside(cells, values)
-    finished = (side.latency(PER_TOKEN) or next(iter(side.measures.latencies), None) for side in sides)
-    yield "requests finished", tuple(None if one is None else _formatted(one.requests) for one in finished)
+    finished = (
+        side.latency(PER_TOKEN) or next(iter(side.measures.latencies), None)
+        for side in sides
+    )
+    yield (
+        "requests finished",
+        tuple(None if one is None else _formatted(one.requests) for one in finished),
+    )
 
 
-def _beside(cells: Sequence[str | None], values: Sequence[float | None]) -> tuple[str | None, ...]:
-    """Return both cells, the one of the side with the ratio of its value to that of the reference."""
+def _beside(
+    cells: Sequence[str | None], values: Sequence[float | None]
+) -> tuple[str | None, ...]:
+    """Return both cells, the one of the side with the ratio of its value to that of the
+    reference.
+    """
     (reference, side), (there, here) = cells, values
     ratio = "" if not there or here is None else f"  x{here / there:.2f}"
     return reference, side and side + ratio
@@ -95,35 +145,58 @@ def _load(comparison: Comparison) -> Iterator[Row]:
         "requests running, at the end": lambda side: _formatted(side.requests_running),
         "requests waiting, at the end": lambda side: _formatted(side.requests_waiting),
     }
-    yield from ((name, tuple(map(cell, comparison.sides))) for name, cell in rows.items())
+    yield from (
+        (name, tuple(map(cell, comparison.sides))) for name, cell in rows.items()
+    )
 
 
 def _speculation(comparison: Comparison) -> Iterator[Row]:
     rows: _Cells = {
         "K": lambda side: _formatted(side.num_speculative_tokens),
-        "drafts": lambda side: _formatted(side.measures.drafts) if side.speculating else None,
-        "drafts/s": lambda side: _significant(side.measures.drafts_per_second) if side.speculating else None,
-        "acceptance ratio": lambda side: _with_margin(side.acceptance_ratio, 100, ".1f", " %"),
-        "mean acceptance length": lambda side: _with_margin(side.mean_acceptance_length, 1, ".2f", ""),
-        "mean draft length": lambda side: _formatted(side.measures.mean_draft_length, ".2f"),
-        "tokens out of drafts": lambda side: _formatted(side.measures.coverage_ratio, ".1%"),
-        "rejected draft tokens/s": lambda side: _significant(_rejected(side)) if side.speculating else None,
+        "drafts": lambda side: (
+            _formatted(side.measures.drafts) if side.speculating else None
+        ),
+        "drafts/s": lambda side: (
+            _significant(side.measures.drafts_per_second) if side.speculating else None
+        ),
+        "acceptance ratio": lambda side: _with_margin(
+            side.acceptance_ratio, 100, ".1f", " %"
+        ),
+        "mean acceptance length": lambda side: _with_margin(
+            side.mean_acceptance_length, 1, ".2f", ""
+        ),
+        "mean draft length": lambda side: _formatted(
+            side.measures.mean_draft_length, ".2f"
+        ),
+        "tokens out of drafts": lambda side: _formatted(
+            side.measures.coverage_ratio, ".1%"
+        ),
+        "rejected draft tokens/s": lambda side: (
+            _significant(_rejected(side)) if side.speculating else None
+        ),
         "estimated speedup": lambda side: _ratio(side.estimated_speedup),
         "quality": lambda side: side.quality or None,
         "payoff": lambda side: side.payoff or None,
         "advice": lambda side: side.advice or None,
     }
-    yield from ((name, tuple(map(cell, comparison.sides))) for name, cell in rows.items())
+    yield from (
+        (name, tuple(map(cell, comparison.sides))) for name, cell in rows.items()
+    )
 
 
 def _rejected(side: Side) -> float | None:
-    drafted, accepted = side.measures.draft_tokens_per_second, side.measures.accepted_tokens_per_second
-    return None if drafted is None or accepted is None else max(0.0, drafted - accepted)
+    drafted = side.measures.draft_tokens_per_second
+    accepted = side.measures.accepted_tokens_per_second
+    if drafted is None or accepted is None:
+        return None
+    return max(0.0, drafted - accepted)
 
 
 def time(seconds: float) -> str:
     """Return a time with three digits: ``4.21 ms``, ``12.3 ms``, ``1.23 s``."""
-    return f"{digits(seconds)} s" if seconds >= 1 else f"{digits(1000 * seconds)} ms"
+    if seconds >= 1:
+        return f"{digits(seconds)} s"
+    return f"{digits(1000 * seconds)} ms"
 
 
 def _time(interval: Interval) -> str:
@@ -138,23 +211,35 @@ def _time(interval: Interval) -> str:
 def _ratio(interval: Interval | None) -> str | None:
     if interval is None:
         return None
-    words, ends = times(interval.value), range_words(interval)
-    return f"{words} ({ends})" if ends else words
+    words = times(interval.value)
+    ends = range_words(interval)
+    if ends:
+        return f"{words} ({ends})"
+    return words
 
 
-def _with_margin(interval: Interval | None, scale: float, form: str, unit: str) -> str | None:
+def _with_margin(
+    interval: Interval | None, scale: float, form: str, unit: str
+) -> str | None:
     if interval is None:
         return None
-    margin = "" if interval.half is None else f" ± {scale * interval.half:{form}}"
+    if interval.half is None:
+        margin = ""
+    else:
+        margin = f" ± {scale * interval.half:{form}}"
     return f"{scale * interval.value:{form}}{margin}{unit}"
 
 
 def _formatted(value: float | None, form: str = ",.0f") -> str | None:
-    return None if value is None else format(value, form)
+    if value is None:
+        return None
+    return format(value, form)
 
 
 def _significant(value: float | None) -> str | None:
-    return None if value is None else digits(value)
+    if value is None:
+        return None
+    return digits(value)
 
 
 _COLOURS = {SpeedComparison.FASTER: GREEN, SpeedComparison.SLOWER: RED}
@@ -177,7 +262,9 @@ def render(comparison: Comparison, *, colour: bool = False) -> str:
     lines.append("")
     width = max(len(side.name) for side in comparison.sides)
     for side in comparison.sides:
-        lines += wrap(f"{side.source}: {describe(side)}", f"  {side.name:<{width}}  ", width + 4)
+        lines += wrap(
+            f"{side.source}: {describe(side)}", f"  {side.name:<{width}}  ", width + 4
+        )
     lines += _table(comparison)
     lines.append("")
     for words in legend(comparison):
@@ -192,11 +279,19 @@ def details(comparison: Comparison) -> Iterator[str]:
     if comparison.claim is not None:
         yield comparison.claim.text
     whole = comparison.end_to_end_difference_seconds
-    if whole is not None and whole.low is not None and comparison.load.same is not False:
+    if (
+        whole is not None
+        and whole.low is not None
+        and comparison.load.same is not False
+    ):
         yield f"end to end: {_difference(whole)}"
-    length, ratio = comparison.acceptance_length_difference, comparison.acceptance_ratio_difference
+    length = comparison.acceptance_length_difference
+    ratio = comparison.acceptance_ratio_difference
     if length is not None and length.low is not None:
-        words = f"mean acceptance length {length.value:+.2f} ({length.low:+.2f} to {length.high:+.2f})"
+        words = (
+            f"mean acceptance length {length.value:+.2f} ({length.low:+.2f} to "
+            f"{length.high:+.2f})"
+        )
         if ratio is not None and ratio.low is not None and ratio.high is not None:
             words += (
                 f", acceptance ratio {100 * ratio.value:+.1f} points "
@@ -207,12 +302,19 @@ def details(comparison: Comparison) -> Iterator[str]:
 
 
 def _difference(interval: Interval) -> str:
-    low, high = interval.low or 0.0, interval.high or 0.0
+    low = interval.low or 0.0
+    high = interval.high or 0.0
     if low <= 0 <= high:
-        return f"no difference that the sample supports ({_signed(low)} to {_signed(high)} a request)"
+        return (
+            f"no difference that the sample supports ({_signed(low)} to "
+            f"{_signed(high)} a request)"
+        )
     word = "more" if interval.value > 0 else "less"
     ends = sorted((abs(low), abs(high)))
-    return f"{time(abs(interval.value))} {word} a request ({time(ends[0])} to {time(ends[1])})"
+    return (
+        f"{time(abs(interval.value))} {word} a request ({time(ends[0])} to "
+        f"{time(ends[1])})"
+    )
 
 
 def _signed(seconds: float) -> str:
@@ -222,7 +324,11 @@ def _signed(seconds: float) -> str:
 def _table(comparison: Comparison) -> Iterator[str]:
     parts = tables(comparison)
     heads = ("", *(side.name for side in comparison.sides))
-    rows = ((name, *(cell or DASH for cell in cells)) for part in parts for name, cells in part)
+    rows = (
+        (name, *(cell or DASH for cell in cells))
+        for part in parts
+        for name, cells in part
+    )
     head, *lines = table(heads, rows, left=heads, indent="  ")
     yield from ("", head)
     for number, part in enumerate(parts):
@@ -233,9 +339,14 @@ def _table(comparison: Comparison) -> Iterator[str]:
 
 
 def render_page(comparison: Comparison) -> str:
-    """Return the report with plots as one self-contained HTML document; ConfigError without matplotlib."""
+    """Return the report with plots as one self-contained HTML document; ConfigError
+    without matplotlib.
+    """
     drawn = tuple(_plots(comparison))
-    sections = [Section("At a glance", (side_by_side(*drawn),))] if drawn else []
+    if drawn:
+        sections = [Section("At a glance", (side_by_side(*drawn),))]
+    else:
+        sections = []
     sections.append(Section("Report", (element("pre", render(comparison)),)))
     return page(
         f"Comparison: {comparison.side.name} against {comparison.reference.name}",
@@ -246,12 +357,17 @@ def render_page(comparison: Comparison) -> str:
 
 
 def _plots(comparison: Comparison) -> Iterator[Html]:
-    sides, reference = comparison.sides, comparison.reference.name
+    sides = comparison.sides
+    reference = comparison.reference.name
     speed = {comparison.side.name: comparison.speed.speedup}
-    yield from _bars("Speed per output token", speed, f"times as fast as {reference}", line=1.0)
+    yield from _bars(
+        "Speed per output token", speed, f"times as fast as {reference}", line=1.0
+    )
     for name, words in LATENCIES.items():
         means = {side.name: _milliseconds(side.mean(name)) for side in sides}
-        yield from _bars(f"{words[:1].upper()}{words[1:]}, mean", means, "ms", form="{:,.3g}")
+        yield from _bars(
+            f"{words[:1].upper()}{words[1:]}, mean", means, "ms", form="{:,.3g}"
+        )
     lengths = {side.name: side.mean_acceptance_length for side in sides}
     yield from _bars("Mean acceptance length", lengths, "tokens per draft")
     yield from _positions(sides)
@@ -259,7 +375,10 @@ def _plots(comparison: Comparison) -> Iterator[Html]:
 
 def _positions(sides: tuple[Side, ...]) -> Iterator[Html]:
     series = [
-        plots.Series(side.name, tuple(plots.Point(float(i), ratio) for i, ratio in enumerate(ratios)))
+        plots.Series(
+            side.name,
+            tuple(plots.Point(float(i), ratio) for i, ratio in enumerate(ratios)),
+        )
         for side in sides
         if (ratios := side.measures.position_acceptance_ratio)
     ]
@@ -271,7 +390,9 @@ def _positions(sides: tuple[Side, ...]) -> Iterator[Html]:
         series,
         x_label="position in the draft",
         y_label="share of drafts",
-        description="; ".join(f"{s.name}: " + ", ".join(f"{p.y:.2f}" for p in s.points) for s in series),
+        description="; ".join(
+            f"{s.name}: " + ", ".join(f"{p.y:.2f}" for p in s.points) for s in series
+        ),
         y_range=(0.0, 1.0),
     )
     yield figure(drawn, title)
@@ -287,7 +408,9 @@ def _bars(
     """Yield a plot, unless no side has a value."""
     if not any(values.values()):
         return
-    words = "; ".join(f"{name} {plots.bar_label(value, form)}" for name, value in values.items())
+    words = "; ".join(
+        f"{name} {plots.bar_label(value, form)}" for name, value in values.items()
+    )
     drawn = plots.bars_with_intervals(
         title, values, x_label=unit, description=words, form=form, reference=line
     )
@@ -297,4 +420,6 @@ def _bars(
 def _milliseconds(mean: SampleMean | None) -> Interval | None:
     if mean is None:
         return None
-    return SampleMean(1000 * mean.mean, mean.error and 1000 * mean.error, mean.freedom).interval
+    return SampleMean(
+        1000 * mean.mean, mean.error and 1000 * mean.error, mean.freedom
+    ).interval

@@ -1,7 +1,8 @@
 """A side: one server over its period, its engines combined. Pure.
 
-With data parallelism, counts and rates of the engines are added. Values derived from counts are derived from
-the sums. Quantiles cannot be combined, so several engines have none.
+With data parallelism, counts and rates of the engines are added. Values derived from
+counts are derived from the sums. Quantiles cannot be combined, so several engines have
+none.
 """
 
 import math
@@ -24,11 +25,15 @@ from ...observe.result import EngineResult, ExporterResult, TargetResult
 from ...publish.wording import verdict_words
 
 #: The latency for the speed, and the one for requests at a time.
-PER_TOKEN, END_TO_END = "time_per_output_token", "end_to_end"
+PER_TOKEN = "time_per_output_token"
+END_TO_END = "end_to_end"
 
 
 class SideError(Exception):
-    """A side that cannot be reached or read. The message names the server and the reason."""
+    """A side that cannot be reached or read.
+
+    The message names the server and the reason.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +57,8 @@ class Side:
     acceptance_ratio: Interval | None = None  # the one of `measures` with its interval
     mean_acceptance_length: Interval | None = None  # likewise
     requests_per_second: float | None = None  # requests finished
-    #: Requests in the server, averaged over the period, by Little's law: finished per second times their mean
-    #: time end to end. Those that waited count as well.
+    #: Requests in the server, averaged over the period, by Little's law: finished per
+    #: second times their mean time end to end. Those that waited count as well.
     requests_at_a_time: float | None = None
     tokens_per_request: float | None = None  # tokens generated per request finished
     requests_running: float | None = None  # in the batch, at the end of the period
@@ -67,13 +72,18 @@ class Side:
 
     def latency(self, name: str) -> Latency | None:
         """Return the latency called `name`, if measured."""
-        return next((latency for latency in self.measures.latencies if latency.name == name), None)
+        return next(
+            (latency for latency in self.measures.latencies if latency.name == name),
+            None,
+        )
 
     def mean(self, name: str) -> SampleMean | None:
         """Return the mean of the latency called `name` as a sample, if measured."""
         one = self.latency(name)
         if one is None or one.requests < MINIMUM_REQUESTS or one.error_seconds is None:
-            return SampleMean(one.mean_seconds) if one else None
+            if one:
+                return SampleMean(one.mean_seconds)
+            return None
         return SampleMean(one.mean_seconds, one.error_seconds, one.error_freedom or 1.0)
 
     @property
@@ -83,7 +93,9 @@ class Side:
 
     @property
     def estimated_speedup(self) -> Interval | None:
-        """The speedup of its drafts by the cost profile; the interval is the profile's uncertainty."""
+        """The speedup of its drafts by the cost profile; the interval is the profile's
+        uncertainty.
+        """
         estimate = self.measures.estimate
         if estimate.speedup is None:
             return None
@@ -91,9 +103,15 @@ class Side:
 
 
 def side_of(
-    result: ExporterResult, name: str, *, source: str = "", live: bool = False, model: str = ""
+    result: ExporterResult,
+    name: str,
+    *,
+    source: str = "",
+    live: bool = False,
+    model: str = "",
 ) -> Side:
-    """Return the side of a snapshot with one server, shown as `source`; with `model`, of its engines only.
+    """Return the side of a snapshot with one server, shown as `source`; with `model`,
+    of its engines only.
 
     Raises:
         SideError: it has no server, or the server could not be polled.
@@ -103,8 +121,15 @@ def side_of(
     engines = _of_model(target.engines, name, model)
     judged = [(engine, engine.window(engine.judged_window)) for engine in engines]
     known = [(engine, measures) for engine, measures in judged if measures is not None]
-    busy = [(e, m) for e, m in known if m.generation_tokens_per_second or m.drafts or m.latencies]
-    measures = pool([m for _, m in busy or known]) if known else Measures("")
+    busy = [
+        (e, m)
+        for e, m in known
+        if m.generation_tokens_per_second or m.drafts or m.latencies
+    ]
+    if known:
+        measures = pool([m for _, m in busy or known])
+    else:
+        measures = Measures("")
     at_work = [engine for engine, _ in busy or judged]
     acceptance = _acceptance(measures)
     requests, at_a_time = _requests(measures)
@@ -116,13 +141,20 @@ def side_of(
         models=_distinct(engine.model_name for engine in engines),
         engines=len(busy),
         dialect=", ".join(_distinct(engine.deployment.dialect for engine in engines)),
-        version=", ".join(_distinct(engine.deployment.upstream_version for engine in engines)),
+        version=", ".join(
+            _distinct(engine.deployment.upstream_version for engine in engines)
+        ),
         method=", ".join(_distinct(engine.deployment.method for engine in engines)),
-        cost_profile=", ".join(_distinct(engine.deployment.cost_profile for engine in engines)),
+        cost_profile=", ".join(
+            _distinct(engine.deployment.cost_profile for engine in engines)
+        ),
         ended_seconds=target.last_success_timestamp_seconds or result.timestamp_seconds,
         restarts=sum(engine.engine_resets_total for engine in engines),
         speculating=_speculating(at_work, measures),
-        num_speculative_tokens=max((e.num_speculative_tokens or 0 for e in engines), default=0) or None,
+        num_speculative_tokens=max(
+            (e.num_speculative_tokens or 0 for e in engines), default=0
+        )
+        or None,
         measures=measures,
         acceptance_ratio=acceptance.ratio_interval,
         mean_acceptance_length=acceptance.length_interval,
@@ -134,7 +166,9 @@ def side_of(
         quality=", ".join(_distinct(str(e.quality.level or "") for e in at_work)),
         payoff=", ".join(_distinct(verdict_words(e.payoff) for e in at_work)),
         advice=", ".join(_distinct(_advice(e) for e in at_work if e.payoff.verdict)),
-        disagreement_ratio=result.thresholds.get("disagreement_ratio", Thresholds().disagreement_ratio),
+        disagreement_ratio=result.thresholds.get(
+            "disagreement_ratio", Thresholds().disagreement_ratio
+        ),
         why_no_latencies="" if measures.latencies else _why_none(measures, live=live),
     )
 
@@ -158,27 +192,39 @@ def _target(result: ExporterResult, name: str) -> TargetResult:
         raise SideError("the snapshot holds no server")
     (target,) = result.targets
     if not target.up:
-        why = f"{target.failure.reason}: {target.failure.message}" if target.failure else "it was not polled"
+        if target.failure:
+            why = f"{target.failure.reason}: {target.failure.message}"
+        else:
+            why = "it was not polled"
         raise SideError(why)
     return target
 
 
-def _of_model(engines: tuple[EngineResult, ...], name: str, model: str) -> tuple[EngineResult, ...]:
+def _of_model(
+    engines: tuple[EngineResult, ...], name: str, model: str
+) -> tuple[EngineResult, ...]:
     served = _distinct(engine.model_name for engine in engines)
     if model:
         chosen = tuple(engine for engine in engines if engine.model_name == model)
         if not chosen:
             known = ", ".join(served) or "no named model"
-            raise ConfigError(f'--model "{model}": side {name} does not serve it; it serves {known}')
+            raise ConfigError(
+                f'--model "{model}": side {name} does not serve it; it serves {known}'
+            )
         return chosen
     if len(served) > 1:
-        raise ConfigError(f"side {name} serves several models; choose one with --model: {', '.join(served)}")
+        raise ConfigError(
+            f"side {name} serves several models; choose one with --model: "
+            f"{', '.join(served)}"
+        )
     return engines
 
 
 def _requests(measures: Measures) -> tuple[float | None, float | None]:
     """Return requests finished per second, and requests at a time by Little's law."""
-    whole = next((latency for latency in measures.latencies if latency.name == END_TO_END), None)
+    whole = next(
+        (latency for latency in measures.latencies if latency.name == END_TO_END), None
+    )
     if whole is None or not measures.span_seconds:
         return None, None
     rate = whole.requests / measures.span_seconds
@@ -188,11 +234,14 @@ def _requests(measures: Measures) -> tuple[float | None, float | None]:
 def _speculating(engines: list[EngineResult], measures: Measures) -> bool | None:
     if measures.drafts:
         return True
-    states, plain = {engine.activity.state for engine in engines}, {ActivityState.OFF}
+    states = {engine.activity.state for engine in engines}
+    plain = {ActivityState.OFF}
     # With a draft model, a step without drafts still has its first pass.
     if all(drafts_without_model(engine.deployment.method) for engine in engines):
         plain.add(ActivityState.BYPASSED)
-    return False if measures.generation_tokens_per_second and states <= plain else None
+    if measures.generation_tokens_per_second and states <= plain:
+        return False
+    return None
 
 
 def _why_none(measures: Measures, *, live: bool) -> str:
@@ -204,33 +253,53 @@ def _why_none(measures: Measures, *, live: bool) -> str:
     if live:
         return f"no request finished {period}, or its metrics have no latencies"
     return (
-        f"no request finished {period}, or the snapshot was taken without latencies (check --json has them)"
+        f"no request finished {period}, or the snapshot was taken without latencies "
+        "(check --json has them)"
     )
 
 
 def _advice(engine: EngineResult) -> str:
     action = str(engine.advice.action).replace("_", " ")
     k = engine.advice.num_speculative_tokens
-    return f"{action} to {k}" if k and engine.advice.action in ("increase_k", "decrease_k") else action
+    if k and engine.advice.action in ("increase_k", "decrease_k"):
+        return f"{action} to {k}"
+    return action
 
 
 def _distinct(words: Iterable[str]) -> tuple[str, ...]:
     """Return the distinct words that are not empty, safe to be shown."""
-    return tuple(dict.fromkeys("".join(c if c.isprintable() else "�" for c in w) for w in words if w))
+    return tuple(
+        dict.fromkeys(
+            "".join(c if c.isprintable() else "�" for c in w) for w in words if w
+        )
+    )
 
 
 def pool(measures: Sequence[Measures]) -> Measures:
-    """Return the measures of several engines combined, as far as they are shown; of one unchanged."""
+    """Return the measures of several engines combined, as far as they are shown; of one
+    unchanged.
+    """
     if len(measures) == 1:
         return measures[0]
-    accepted = ([ratio * (m.drafts or 0.0) for ratio in m.position_acceptance_ratio] for m in measures)
+    accepted = (
+        [ratio * (m.drafts or 0.0) for ratio in m.position_acceptance_ratio]
+        for m in measures
+    )
     delta = Delta(
         span=max(m.span_seconds or 0.0 for m in measures),
         drafts=sum_known(m.drafts for m in measures),
-        draft_tokens=sum_known(_increase(m.draft_tokens_per_second, m) for m in measures),
-        accepted_tokens=sum_known(_increase(m.accepted_tokens_per_second, m) for m in measures),
-        accepted_tokens_per_position=tuple(map(math.fsum, zip_longest(*accepted, fillvalue=0.0))),
-        generation_tokens=sum_known(_increase(m.generation_tokens_per_second, m) for m in measures),
+        draft_tokens=sum_known(
+            _increase(m.draft_tokens_per_second, m) for m in measures
+        ),
+        accepted_tokens=sum_known(
+            _increase(m.accepted_tokens_per_second, m) for m in measures
+        ),
+        accepted_tokens_per_position=tuple(
+            map(math.fsum, zip_longest(*accepted, fillvalue=0.0))
+        ),
+        generation_tokens=sum_known(
+            _increase(m.generation_tokens_per_second, m) for m in measures
+        ),
         latencies=pool_latencies(latency for m in measures for latency in m.latencies),
     )
     estimate = Estimate(
@@ -242,7 +311,9 @@ def pool(measures: Sequence[Measures]) -> Measures:
 
 
 def _increase(rate: float | None, measures: Measures) -> float | None:
-    return None if rate is None else rate * (measures.span_seconds or 0.0)
+    if rate is None:
+        return None
+    return rate * (measures.span_seconds or 0.0)
 
 
 def _mean_by_drafts(measures: Sequence[Measures], name: str) -> float | None:
@@ -250,16 +321,22 @@ def _mean_by_drafts(measures: Sequence[Measures], name: str) -> float | None:
     values = ((getattr(m.estimate, name), m.drafts or 0.0) for m in measures)
     known = [(value, drafts) for value, drafts in values if value is not None]
     weight = math.fsum(drafts for _, drafts in known)
-    return math.fsum(value * drafts for value, drafts in known) / weight if weight > 0 else None
+    if weight > 0:
+        return math.fsum(value * drafts for value, drafts in known) / weight
+    return None
 
 
 def pool_latencies(latencies: Iterable[Latency]) -> tuple[Latency, ...]:
-    """Return the latencies of each name combined: the mean exactly, deviation and quantiles only of one."""
+    """Return the latencies of each name combined: the mean exactly, deviation and
+    quantiles only of one.
+    """
     by_name: dict[str, list[Latency]] = {}
     for latency in latencies:
         if latency.requests > 0:
             by_name.setdefault(latency.name, []).append(latency)
-    return tuple(parts[0] if len(parts) == 1 else _together(parts) for parts in by_name.values())
+    return tuple(
+        parts[0] if len(parts) == 1 else _together(parts) for parts in by_name.values()
+    )
 
 
 def _together(parts: Sequence[Latency]) -> Latency:
@@ -267,7 +344,13 @@ def _together(parts: Sequence[Latency]) -> Latency:
     mean = math.fsum(part.requests * part.mean_seconds for part in parts) / requests
     if any(part.error_seconds is None for part in parts):
         return Latency(parts[0].name, requests, mean)
-    # Engines share their traffic, so their errors count as if they always went the same way.
-    error = math.fsum(part.requests * (part.error_seconds or 0.0) for part in parts) / requests
+    # Engines share their traffic, so their errors count as if they always went the same
+    # way.
+    error = (
+        math.fsum(part.requests * (part.error_seconds or 0.0) for part in parts)
+        / requests
+    )
     freedom = min(part.error_freedom or 1.0 for part in parts)
-    return Latency(parts[0].name, requests, mean, error_seconds=error, error_freedom=freedom)
+    return Latency(
+        parts[0].name, requests, mean, error_seconds=error, error_freedom=freedom
+    )

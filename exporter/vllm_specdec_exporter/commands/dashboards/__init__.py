@@ -14,7 +14,8 @@ from . import files
 _PROGRAM = "vllm-specdec-exporter dashboards"
 
 # Exit codes.
-SUCCESS, USAGE = 0, 2
+SUCCESS = 0
+USAGE = 2
 
 #: A Kubernetes namespace: an RFC 1123 label.
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -25,19 +26,34 @@ _DATASOURCE = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `dashboards` to `parser`."""
     parser.epilog = (
-        f"Without --out, the dashboards are listed. Exit codes: {SUCCESS} success; {USAGE} bad usage, or a "
+        f"Without --out, the dashboards are listed. Exit codes: {SUCCESS} success; "
+        f"{USAGE} bad usage, or a "
         "file cannot be written."
     )
     group = parser.add_argument_group("what is in them")
-    add_flag(group, "--datasource UID", "Initial data source. Default: Grafana's default.")
-    runbooks = "Address of your runbooks, for the links of alerts. Default: the rule in Grafana."
+    add_flag(
+        group, "--datasource UID", "Initial data source. Default: Grafana's default."
+    )
+    runbooks = (
+        "Address of your runbooks, for the links of alerts. Default: the rule in "
+        "Grafana."
+    )
     add_flag(group, "--runbooks URL", runbooks)
     group = parser.add_argument_group("as files")
     add_flag(group, "--out DIR", "Write JSON files to a folder.", parse=Path)
-    provider = "Also write a dashboard provider, for Grafana's folder provisioning/dashboards."
+    provider = (
+        "Also write a dashboard provider, for Grafana's folder provisioning/dashboards."
+    )
     add_flag(group, "--provisioning FILE", provider, parse=Path)
-    add_flag(group, "--path PATH", "Path of the --out folder for Grafana, for --provisioning.")
-    maps = "Write ConfigMaps instead of JSON files, for the sidecar of Grafana's Helm chart."
+    add_flag(
+        group,
+        "--path PATH",
+        "Path of the --out folder for Grafana, for --provisioning.",
+    )
+    maps = (
+        "Write ConfigMaps instead of JSON files, for the sidecar of Grafana's Helm "
+        "chart."
+    )
     add_flag(group, "--configmaps NAMESPACE", maps)
     add_flag(group, "--force", "Overwrite other files.")
 
@@ -47,9 +63,13 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     dashboards = files.load()
     if args.datasource:
-        dashboards = tuple(files.with_datasource(one, args.datasource) for one in dashboards)
+        dashboards = tuple(
+            files.with_datasource(one, args.datasource) for one in dashboards
+        )
     if args.runbooks:
-        dashboards = tuple(files.with_runbooks(one, args.runbooks) for one in dashboards)
+        dashboards = tuple(
+            files.with_runbooks(one, args.runbooks) for one in dashboards
+        )
     if args.out is not None:
         return _write(dashboards, args)
     _list(dashboards)
@@ -71,12 +91,29 @@ def _check(args: argparse.Namespace) -> None:
     if args.configmaps is not None and args.provisioning is not None:
         raise ConfigError("--configmaps and --provisioning exclude each other")
     for flag, text, form, allowed in (
-        ("--configmaps", args.configmaps, _NAMESPACE, "a namespace of Kubernetes: a-z, 0-9 and -"),
-        ("--datasource", args.datasource, _DATASOURCE, "the uid of a data source, which is in its address"),
-        ("--runbooks", args.runbooks, _ADDRESS, "an address that begins with http:// or https://"),
+        (
+            "--configmaps",
+            args.configmaps,
+            _NAMESPACE,
+            "a namespace of Kubernetes: a-z, 0-9 and -",
+        ),
+        (
+            "--datasource",
+            args.datasource,
+            _DATASOURCE,
+            "the uid of a data source, which is in its address",
+        ),
+        (
+            "--runbooks",
+            args.runbooks,
+            _ADDRESS,
+            "an address that begins with http:// or https://",
+        ),
     ):
         if text is not None and not form.fullmatch(text):
-            raise ConfigError(f"{flag} {json.dumps(text, ensure_ascii=False)}: allowed: {allowed}")
+            raise ConfigError(
+                f"{flag} {json.dumps(text, ensure_ascii=False)}: allowed: {allowed}"
+            )
 
 
 def _list(dashboards: tuple[files.Dashboard, ...]) -> None:
@@ -86,8 +123,10 @@ def _list(dashboards: tuple[files.Dashboard, ...]) -> None:
     print(
         f"\nto install them, one of\n"
         f"  {_PROGRAM} --out DIR --provisioning FILE      files that Grafana reads\n"
-        f"  {_PROGRAM} --out DIR --configmaps NAMESPACE   for the sidecar of Grafana's Helm chart\n"
-        f"  {_PROGRAM} --out DIR                          then Dashboards, New, Import in Grafana"
+        f"  {_PROGRAM} --out DIR --configmaps NAMESPACE   for the sidecar of "
+        "Grafana's Helm chart\n"
+        f"  {_PROGRAM} --out DIR                          then Dashboards, New, "
+        "Import in Grafana"
     )
 
 
@@ -97,14 +136,22 @@ def _write(dashboards: tuple[files.Dashboard, ...], args: argparse.Namespace) ->
     if args.configmaps is not None:
         wanted = files.config_maps(dashboards, out, args.configmaps)
     else:
-        wanted = [files.OutputFile(out / one.file, one.body, one.uid) for one in dashboards]
+        wanted = [
+            files.OutputFile(out / one.file, one.body, one.uid) for one in dashboards
+        ]
     if args.provisioning is not None:
         wanted.append(files.provider_file(args.provisioning, seen_at))
     for written, result in files.write(wanted, force=args.force):
         print(f"{result:<9}  {written.path}")
     if args.configmaps is not None:
-        words = f"next: kubectl apply --server-side -f {out} (the folder must contain only ConfigMaps)"
+        words = (
+            f"next: kubectl apply --server-side -f {out} (the folder must contain only "
+            "ConfigMaps)"
+        )
         print(words, file=sys.stderr)
     elif args.provisioning is not None:
-        print("next: restart Grafana, which reads providers only at its start", file=sys.stderr)
+        print(
+            "next: restart Grafana, which reads providers only at its start",
+            file=sys.stderr,
+        )
     return SUCCESS

@@ -1,4 +1,6 @@
-"""The configurations of a past, and what each of them did, from values on a grid of times. Pure."""
+"""The configurations of a past, and what each of them did, from values on a grid of
+times. Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +12,31 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, pairwise
 from statistics import fmean
 
-from .matching import SECONDS, STEP_SECONDS, Cells, Comparison, add, cell_of, compare, total
+from .matching import (
+    SECONDS,
+    STEP_SECONDS,
+    Cells,
+    Comparison,
+    add,
+    cell_of,
+    compare,
+    total,
+)
 
 #: Labels of a replica, without those that it lacks: name and value.
 Replica = tuple[tuple[str, str], ...]
 #: Values of replicas at the times of a grid, NaN where there is none.
 Grid = dict[Replica, "Sequence[float]"]
-#: What a replica did at a place of a grid: its configuration, the place, and its values by name.
+#: What a replica did at a place of a grid: its configuration, the place, and its values
+#: by name.
 Decoding = tuple[Replica, "Configuration", int, dict[str, float]]
 
-#: Times of the grid that are left out at the beginning of a run (it loads, warms up, and its first increase
-#: is not known) and at its end (requests are cut off).
-_WARMING, _ENDING = 2, 1
-#: Tokens for each request up to which nothing is decoded: a prefill server emits one, at no time per token.
+#: Times of the grid that are left out at the beginning of a run (it loads, warms up,
+#: and its first increase is not known) and at its end (requests are cut off).
+_WARMING = 2
+_ENDING = 1
+#: Tokens for each request up to which nothing is decoded: a prefill server emits one,
+#: at no time per token.
 _PREFILL = 1.02
 
 
@@ -45,12 +59,17 @@ class Times:
     def parts(self, points: int) -> list[Times]:
         """Return the grid in parts of at most so many points."""
         starts = range(0, self.number, points)
-        return [Times(self.at(place), self.step, min(points, self.number - place)) for place in starts]
+        return [
+            Times(self.at(place), self.step, min(points, self.number - place))
+            for place in starts
+        ]
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """How a server drafts: tokens of a draft, 0 without speculation, ``None`` if not known."""
+    """How a server drafts: tokens of a draft, 0 without speculation, ``None`` if not
+    known.
+    """
 
     num_speculative_tokens: int | None
     method: str = ""  # empty if not known
@@ -63,25 +82,44 @@ class Configuration:
         if self.name:
             return self.name
         k = self.num_speculative_tokens
-        parts = ["no speculation" if k == 0 else "speculation" if k is None else f"K={k}"]
-        return ", ".join([*parts, *filter(None, (self.method if k != 0 else "", self.version))])
+        parts = [
+            "no speculation" if k == 0 else "speculation" if k is None else f"K={k}"
+        ]
+        return ", ".join(
+            [*parts, *filter(None, (self.method if k != 0 else "", self.version))]
+        )
 
     def completed(self, near: Configuration | None) -> Configuration:
-        """Return it with what is not known of it as in the one before or after it, if K is the same."""
-        if near is None or near is self or near.num_speculative_tokens != self.num_speculative_tokens:
+        """Return it with what is not known of it as in the one before or after it, if K
+        is the same.
+        """
+        if (
+            near is None
+            or near is self
+            or near.num_speculative_tokens != self.num_speculative_tokens
+        ):
             return self
-        whole = replace(self, method=self.method or near.method, version=self.version or near.version)
-        return near if whole == near else whole
+        whole = replace(
+            self,
+            method=self.method or near.method,
+            version=self.version or near.version,
+        )
+        if whole == near:
+            return near
+        return whole
 
 
-#: Each run of a replica: its configuration, and the places of the grid, one after the other.
+#: Each run of a replica: its configuration, and the places of the grid, one after the
+#: other.
 Runs = list[tuple[Configuration, range]]
 
 
 def runs_of(shown: list[Configuration | None]) -> Runs:
-    """Return the runs of a replica by its configuration at each time, ``None`` where it does not run.
+    """Return the runs of a replica by its configuration at each time, ``None`` where it
+    does not run.
 
-    What is not shown for a time, as by an exporter that is down, is as before or after it.
+    What is not shown for a time, as by an exporter that is down, is as before or after
+    it.
     """
     shown = shown.copy()
     forwards = range(len(shown))
@@ -90,7 +128,8 @@ def runs_of(shown: list[Configuration | None]) -> Runs:
         for place in order:
             if configuration := shown[place]:
                 near = shown[place] = configuration.completed(near)
-    runs, begin = [], 0
+    runs = []
+    begin = 0
     for configuration, same in groupby(shown):
         places = range(begin, begin + sum(1 for _ in same))
         begin = places.stop
@@ -101,7 +140,9 @@ def runs_of(shown: list[Configuration | None]) -> Runs:
 
 @dataclass(slots=True)
 class Record:
-    """What a configuration did: by cell, its runs, sums of all that is read, and the load at each point."""
+    """What a configuration did: by cell, its runs, sums of all that is read, and the
+    load at each point.
+    """
 
     cells: Cells = field(default_factory=dict)
     runs: list[range] = field(default_factory=list)
@@ -110,13 +151,25 @@ class Record:
 
     def add(self, block: int, point: Mapping[str, float]) -> None:
         """Add what a replica did in a step of time."""
-        running, generated = point["requests_running"], point["generation_tokens"]
-        begun, steps = point.get("requests", 0.0), point.get("step_seconds", 0.0)
-        prompt = point.get("prompt_tokens", math.nan) / begun if begun > 0 else math.nan
+        running = point["requests_running"]
+        generated = point["generation_tokens"]
+        begun = point.get("requests", 0.0)
+        steps = point.get("step_seconds", 0.0)
+        if begun > 0:
+            prompt = point.get("prompt_tokens", math.nan) / begun
+        else:
+            prompt = math.nan
         finished = point.get("tpot_sum", 0.0), point.get("tpot_count", 0.0)
         by_steps = steps, max(0.0, generated - begun) if steps else 0.0
-        logs = (generated * math.log(max(1.0, size)) for size in (running, prompt if prompt > 0 else 1.0))
-        add(self.cells, cell_of(block, running, prompt), (*finished, *by_steps, *logs, generated))
+        logs = (
+            generated * math.log(max(1.0, size))
+            for size in (running, prompt if prompt > 0 else 1.0)
+        )
+        add(
+            self.cells,
+            cell_of(block, running, prompt),
+            (*finished, *by_steps, *logs, generated),
+        )
         for name, value in point.items():
             self.sums[name] += value
         self.running.append(running)
@@ -124,7 +177,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A configuration and what it did; ``None`` for what is not known. Times are Unix times in seconds."""
+    """A configuration and what it did; ``None`` for what is not known.
+
+    Times are Unix times in seconds.
+    """
 
     configuration: Configuration
     first_seconds: float
@@ -137,7 +193,8 @@ class Summary:
     running_p90: float  # and nine tenths of it
     acceptance_ratio: float | None  # accepted of drafted tokens
     mean_acceptance_length: float | None  # tokens of a step with a draft
-    time_per_output_token_seconds: float | None  # the mean at its own loads: not to be compared
+    #: The mean at its own loads: not to be compared.
+    time_per_output_token_seconds: float | None
     tokens_per_second: float  # of a replica while it generates
 
 
@@ -167,20 +224,32 @@ class History:
 
 
 class Past:
-    """Collects what replicas did in their runs on a grid; `group` names what a replica belongs to."""
+    """Collects what replicas did in their runs on a grid; `group` names what a replica
+    belongs to.
+    """
 
     def __init__(
-        self, times: Times, block: float, group: Callable[[Replica], str], runs: Mapping[Replica, Runs]
+        self,
+        times: Times,
+        block: float,
+        group: Callable[[Replica], str],
+        runs: Mapping[Replica, Runs],
     ) -> None:
-        self._times, self._block = times, block
+        self._times = times
+        self._block = block
         self._runs = runs
-        self.groups = {replica: group(replica) for replica in runs}  # what each replica belongs to
+        # what each replica belongs to
+        self.groups = {replica: group(replica) for replica in runs}
         self._records: dict[str, dict[Configuration, Record]] = defaultdict(dict)
-        self._loads: dict[str, dict[int, array[float]]] = defaultdict(lambda: defaultdict(lambda: array("d")))
+        self._loads: dict[str, dict[int, array[float]]] = defaultdict(
+            lambda: defaultdict(lambda: array("d"))
+        )
         self._decoding: set[Replica] = set()
 
     def add(self, part: Times, values: Mapping[str, Grid]) -> None:
-        """Add the values at a part of the times: gauges, and increases within the step before."""
+        """Add the values at a part of the times: gauges, and increases within the step
+        before.
+        """
         for replica, configuration, place, point in self.decoding(part, values):
             group = self.groups[replica]
             if replica not in self._decoding:
@@ -192,40 +261,69 @@ class Past:
             self._loads[group][block].append(point["requests_running"])
 
     def decoding(self, part: Times, values: Mapping[str, Grid]) -> Iterator[Decoding]:
-        """Yield what replicas did at the places of a part where they decode and no change of them is near."""
+        """Yield what replicas did at the places of a part where they decode and no
+        change of them is near.
+        """
         offset = self._times.place(part.start)
         for replica in values["requests_running"]:
-            own = {name: grid[replica] for name, grid in values.items() if replica in grid}
+            own = {
+                name: grid[replica] for name, grid in values.items() if replica in grid
+            }
             for configuration, places in self._runs.get(replica, ()):
-                first, end = places.start + _WARMING - offset, places.stop - _ENDING - offset
+                first = places.start + _WARMING - offset
+                end = places.stop - _ENDING - offset
                 for place in range(max(0, first), min(part.number, end)):
-                    point = {name: column[place] for name, column in own.items() if column[place] >= 0}
-                    decoded = point.get("generation_tokens", 0.0) > _PREFILL * point.get("requests", 0.0)
+                    point = {
+                        name: column[place]
+                        for name, column in own.items()
+                        if column[place] >= 0
+                    }
+                    decoded = point.get(
+                        "generation_tokens", 0.0
+                    ) > _PREFILL * point.get("requests", 0.0)
                     if decoded and "requests_running" in point:
                         yield replica, configuration, place, point
 
     def histories(self) -> Iterator[ModelHistory]:
         """Yield the histories of all that generated something, by name."""
         for name, records in sorted(self._records.items()):
-            found = [(_summary(c, own, self._times), own) for c, own in records.items() if own.cells]
+            found = [
+                (_summary(c, own, self._times), own)
+                for c, own in records.items()
+                if own.cells
+            ]
             if found:
-                found.sort(key=lambda one: (one[0].configuration.name, one[0].first_seconds))
+                found.sort(
+                    key=lambda one: (one[0].configuration.name, one[0].first_seconds)
+                )
                 summaries = tuple(summary for summary, _ in found)
                 loads = sorted(self._loads[name].items())
-                load = tuple((block * self._block, fmean(running)) for block, running in loads)
+                load = tuple(
+                    (block * self._block, fmean(running)) for block, running in loads
+                )
                 comparisons = tuple(_comparisons(found))
-                problem = "" if comparisons else f"only {summaries[0].configuration.words} had traffic"
+                if comparisons:
+                    problem = ""
+                else:
+                    problem = f"only {summaries[0].configuration.words} had traffic"
                 yield ModelHistory(name, summaries, comparisons, load, problem)
 
 
 def _comparisons(found: Sequence[tuple[Summary, Record]]) -> Iterator[Comparison]:
-    """Yield each configuration with speculation against none, and each against the one before it."""
-    shown, cells = [summary.configuration for summary, _ in found], [record.cells for _, record in found]
-    without = [place for place, each in enumerate(shown) if each.num_speculative_tokens == 0]
+    """Yield each configuration with speculation against none, and each against the one
+    before it.
+    """
+    shown = [summary.configuration for summary, _ in found]
+    cells = [record.cells for _, record in found]
+    without = [
+        place for place, each in enumerate(shown) if each.num_speculative_tokens == 0
+    ]
     for new in range(len(found)):
         olds = []
         if new not in without:
-            same = [place for place in without if shown[place].version == shown[new].version]
+            same = [
+                place for place in without if shown[place].version == shown[new].version
+            ]
             olds = (same or without)[-1:]
         if new and (new in without) == (new - 1 in without):
             olds.append(new - 1)
@@ -234,13 +332,19 @@ def _comparisons(found: Sequence[tuple[Summary, Record]]) -> Iterator[Comparison
 
 
 def _summary(configuration: Configuration, record: Record, times: Times) -> Summary:
-    sums, loads = record.sums, sorted(record.running)
-    drafts, accepted = sums["drafts"], sums["accepted_tokens"]
-    if drafts and not accepted:  # SGLang: each verification emits one token more, and each prefill one
+    sums = record.sums
+    loads = sorted(record.running)
+    drafts = sums["drafts"]
+    accepted = sums["accepted_tokens"]
+    # SGLang: each verification emits one token more, and each prefill one
+    if drafts and not accepted:
         accepted = max(0.0, sums["generation_tokens"] - sums["requests"] - drafts)
-    drafted = sums["draft_tokens"] or drafts * (configuration.num_speculative_tokens or 0)
+    drafted = sums["draft_tokens"] or drafts * (
+        configuration.num_speculative_tokens or 0
+    )
     first = SECONDS if sums["tpot_count"] else STEP_SECONDS
-    seconds, weight = total(record.cells, first), total(record.cells, first + 1)
+    seconds = total(record.cells, first)
+    weight = total(record.cells, first + 1)
     places = sorted(set(chain.from_iterable(record.runs)))
     # Without the step of its end, in which its successor may begin.
     replicas = Counter(chain.from_iterable(run[:-1] for run in record.runs))

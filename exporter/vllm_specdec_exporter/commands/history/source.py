@@ -1,8 +1,10 @@
-"""A Prometheus, or a server with its HTTP API: Thanos, Mimir, VictoriaMetrics. Values on a grid of times.
+"""A Prometheus, or a server with its HTTP API: Thanos, Mimir, VictoriaMetrics. Values
+on a grid of times.
 
-Increases are computed by the server. `increase` handles counter resets and extrapolates to the ends of its
-range by the same factor for all counters of a scrape, so that ratios of increases are exact and totals are
-estimates. VictoriaMetrics does not extrapolate, which only changes totals.
+Increases are computed by the server. `increase` handles counter resets and extrapolates
+to the ends of its range by the same factor for all counters of a scrape, so that ratios
+of increases are exact and totals are estimates. VictoriaMetrics does not extrapolate,
+which only changes totals.
 """
 
 from __future__ import annotations
@@ -16,35 +18,45 @@ from urllib.parse import urlencode
 import msgspec
 
 from ...config.values import Target, format_duration
-from ...serve.upstream import PollError, Upstream
-from ...serve.upstream_connection import UpstreamConfig
+from ...upstream.client import PollError, Upstream
+from ...upstream.connection import UpstreamConfig
 from .. import arguments as cli
 from .past import Grid, Replica, Times
 
-#: Values of a response: with their JSON text some 15 MB, of which there is one at a time.
+#: Values of a response: with their JSON text some 15 MB, of which there is one at a
+#: time.
 _MAX_VALUES = 100_000
 #: Prometheus and Mimir refuse more than 11,000 points of a series.
 _MAX_POINTS = 10_000
 #: Points below which a query that is too expensive is not divided.
 _MIN_POINTS = 12
-#: Characters of a server's error in a message, and warnings of a response, so that the report stays readable.
-_MAX_REASON, _MAX_WARNINGS = 300, 8
-#: Statuses of a query that is too expensive: 422 also for limits of samples, 503 for time-outs.
+#: Characters of a server's error in a message, and warnings of a response, so that the
+#: report stays readable.
+_MAX_REASON = 300
+_MAX_WARNINGS = 8
+#: Statuses of a query that is too expensive: 422 also for limits of samples, 503 for
+#: time-outs.
 _TOO_EXPENSIVE = (422, 500, 502, 503, 504)
 _NOT_AUTHORISED = (
-    "not authorised: see --vllm.bearer-token-file and --vllm.header ('X-Scope-OrgID: team' for Mimir), or "
+    "not authorised: see --vllm.bearer-token-file and --vllm.header ('X-Scope-OrgID: "
+    "team' for Mimir), or "
     "write http://user:password@host"
 )
 _HINTS = {
     **dict.fromkeys((401, 403), _NOT_AUTHORISED),
-    **dict.fromkeys(_TOO_EXPENSIVE, "a shorter --since, or --match for fewer servers, may help"),
+    **dict.fromkeys(
+        _TOO_EXPENSIVE, "a shorter --since, or --match for fewer servers, may help"
+    ),
     404: "no Prometheus API there; that of Mimir is under /prometheus",
 }
 _T = TypeVar("_T")
 
 
 class PrometheusError(Exception):
-    """A server that cannot be queried. The message is one line with the reason and what to do."""
+    """A server that cannot be queried.
+
+    The message is one line with the reason and what to do.
+    """
 
 
 class _TooExpensiveError(PrometheusError):
@@ -69,7 +81,9 @@ class _Response(msgspec.Struct):
 
 def queries(times: Times, series: int) -> list[Times]:
     """Return the times in parts, each of which a query of so many series can answer."""
-    return times.parts(max(_MIN_POINTS, min(_MAX_POINTS, _MAX_VALUES // max(1, series))))
+    return times.parts(
+        max(_MIN_POINTS, min(_MAX_POINTS, _MAX_VALUES // max(1, series)))
+    )
 
 
 class Prometheus:
@@ -82,7 +96,8 @@ class Prometheus:
         self._timeout = config.timeout
         self._done = self._expected = 0  # queries
         self._most = _MAX_POINTS  # points of a query, fewer once one was too expensive
-        self.warnings: dict[str, None] = {}  # of its responses, each once: of Thanos, that a store is missing
+        # of its responses, each once: of Thanos, that a store is missing
+        self.warnings: dict[str, None] = {}
 
     def expect(self, queries: int) -> None:
         """Set the number of queries to come."""
@@ -92,7 +107,9 @@ class Prometheus:
         """Close the connection."""
         await self._upstream.close()
 
-    async def series(self, selector: str, start: float, end: float) -> list[dict[str, str]]:
+    async def series(
+        self, selector: str, start: float, end: float
+    ) -> list[dict[str, str]]:
         """Return the labels of all series of a selector between two Unix times."""
         query = {"match[]": selector, "start": f"{start:.0f}", "end": f"{end:.0f}"}
         return self._data(list[dict[str, str]], await self._body("series", query))
@@ -108,7 +125,10 @@ class Prometheus:
             data = msgspec.json.decode(response.data, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self._defect(self._reason(body) or error) from error
-        warnings = [*(response.warnings or ())[:_MAX_WARNINGS], *["partial response"] * response.partial]
+        warnings = [
+            *(response.warnings or ())[:_MAX_WARNINGS],
+            *["partial response"] * response.partial,
+        ]
         self.warnings |= dict.fromkeys(map(_words, warnings))
         return data
 
@@ -118,27 +138,38 @@ class Prometheus:
             number = float(text)
         except ValueError as error:
             raise self._defect(error) from error
-        return number if math.isfinite(number) else infinite
+        if math.isfinite(number):
+            return number
+        return infinite
 
     def _defect(self, error: object) -> PrometheusError:
         return PrometheusError(f"{self._base}: not a response of a Prometheus: {error}")
 
     async def grid(self, expression: str, times: Times) -> Grid:
-        """Return the values of an expression at these times, by labels. ``$step`` in it is their distance."""
+        """Return the values of an expression at these times, by labels.
+
+        ``$step`` in it is their distance.
+        """
         expression = expression.replace("$step", format_duration(times.step))
         grid: dict[Replica, array[float]] = {}
         waiting = times.parts(self._most)
         while waiting:
             part = waiting.pop()
             last = part.at(part.number - 1)
-            ends = {"start": f"{part.start:.3f}", "end": f"{last:.3f}", "step": f"{part.step:g}"}
+            ends = {
+                "start": f"{part.start:.3f}",
+                "end": f"{last:.3f}",
+                "step": f"{part.step:g}",
+            }
             try:
                 body = await self._body("query_range", {"query": expression, **ends})
             except _TooExpensiveError:
                 if part.number < 2 * _MIN_POINTS:
                     raise
                 self._most = math.ceil(part.number / 2)
-                waiting = [less for each in (*waiting, part) for less in each.parts(self._most)]
+                waiting = [
+                    less for each in (*waiting, part) for less in each.parts(self._most)
+                ]
                 continue
             for series in self._data(_Matrix, body).result:
                 key = tuple(sorted(series.metric.items()))
@@ -155,7 +186,10 @@ class Prometheus:
         except PollError as error:
             message = f"{self._base}: {error.reason}: {self._upstream.mask(str(error))}"
             if error.reason in ("timeout", "too_large"):
-                hint = "a longer --timeout, a shorter --since, or --match for fewer servers"
+                hint = (
+                    "a longer --timeout, a shorter --since, or --match for fewer "
+                    "servers"
+                )
                 raise _TooExpensiveError(f"{message}: {hint}") from error
             raise PrometheusError(message) from error
         finally:
@@ -165,17 +199,25 @@ class Prometheus:
         if response.status == 200:
             return response.body
         words = self._reason(response.body), _HINTS.get(response.status)
-        message = ": ".join(filter(None, (f"{self._base} answered {response.status}", *words)))
-        raise (_TooExpensiveError if response.status in _TOO_EXPENSIVE else PrometheusError)(message)
+        message = ": ".join(
+            filter(None, (f"{self._base} answered {response.status}", *words))
+        )
+        raise (
+            _TooExpensiveError if response.status in _TOO_EXPENSIVE else PrometheusError
+        )(message)
 
     def _reason(self, body: bytes) -> str:
-        """Return the error in a response, or its text; empty for a page, which is of a proxy."""
+        """Return the error in a response, or its text; empty for a page, which is of a
+        proxy.
+        """
         try:
             reason = msgspec.json.decode(body, type=_Response).error
         except (msgspec.DecodeError, UnicodeDecodeError):
             reason = ""
         reason = reason or body.decode("utf-8", "replace")
-        return "" if reason.lstrip().startswith("<") else self._upstream.mask(_words(reason))
+        if reason.lstrip().startswith("<"):
+            return ""
+        return self._upstream.mask(_words(reason))
 
 
 def _words(text: str) -> str:

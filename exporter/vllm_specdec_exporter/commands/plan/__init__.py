@@ -23,7 +23,9 @@ from .planning import Conclusion, Question, make_plan, render, to_document
 
 
 def read_config(flag: str, path: str) -> Architecture:
-    """Return the architecture in a `config.json`; ConfigError if it cannot be read or understood."""
+    """Return the architecture in a `config.json`; ConfigError if it cannot be read or
+    understood.
+    """
     where = f"{flag} {json.dumps(path)}"
     text, problem = read_regular(path)
     if text is None:
@@ -33,16 +35,22 @@ def read_config(flag: str, path: str) -> Architecture:
     except ArchitectureError as error:
         raise ConfigError(f"{where}: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where}: not JSON: {' '.join(str(error).split())}") from error
+        raise ConfigError(
+            f"{where}: not JSON: {' '.join(str(error).split())}"
+        ) from error
 
 
 T = TypeVar("T")
 
 # Exit codes; bad usage is 2.
-FINE, AGAINST = 0, 1
+FINE = 0
+AGAINST = 1
 
 # Above all that exists, so that only slips are refused.
-_MAX_K, _MAX_GPUS, _MAX_BATCH, _MAX_CONTEXT = 256, 100_000, 1_000_000, 1_000_000_000
+_MAX_K = 256
+_MAX_GPUS = 100_000
+_MAX_BATCH = 1_000_000
+_MAX_CONTEXT = 1_000_000_000
 _MAX_TEMPERATURE = 10.0
 _UTILIZATION = number(math.ulp(0.0), 1.0, "a number above 0 and at most 1")
 
@@ -50,26 +58,50 @@ _UTILIZATION = number(math.ulp(0.0), 1.0, "a number above 0 and at most 1")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `plan` to `parser`."""
     parser.epilog = (
-        f"Exit codes: {FINE} nothing speaks against it; {AGAINST} a check fails or a reason to leave it off "
+        f"Exit codes: {FINE} nothing speaks against it; {AGAINST} a check fails or a "
+        "reason to leave it off "
         "holds; 2 bad usage."
     )
     precisions = ", ".join(PRECISIONS)
     for flag, text in {
-        "--target-params SIZE": "Parameters of the target, such as 70B, 1.5B, 500M or 70e9.",
-        "--target-config FILE": "config.json of the target (Hugging Face), instead of its size.",
-        "--target-model NAME": "What vLLM serves, such as Qwen/Qwen3-8B, for its known problems.",
-        "--target-precision NAME": f"{precisions}. Default: what the config.json says, else bf16.",
+        "--target-params SIZE": (
+            "Parameters of the target, such as 70B, 1.5B, 500M or 70e9."
+        ),
+        "--target-config FILE": (
+            "config.json of the target (Hugging Face), instead of its size."
+        ),
+        "--target-model NAME": (
+            "What vLLM serves, such as Qwen/Qwen3-8B, for its known problems."
+        ),
+        "--target-precision NAME": (
+            f"{precisions}. Default: what the config.json says, else bf16."
+        ),
         "--draft-params SIZE": "Parameters of the draft model or of the heads.",
         "--draft-config FILE": "config.json of the draft model, instead of its size.",
-        "--draft-precision NAME": "Likewise. Default: its config.json's, else 16 bits (MTP: the target's).",
-        "--draft-model NAME": "What vLLM shall load as drafter, for the configuration to paste.",
-        "--gpu NAME": "The GPU, such as h100: its memory, and the speedup to expect on it.",
-        "--gpu-memory SIZE": "Memory of one GPU with its unit: 80GB is 80e9 bytes, 80GiB 80 x 2^30.",
-        "--context TOKENS": "Tokens of a request, prompt and answer together. Default of the speedup: 1,000.",
+        "--draft-precision NAME": (
+            "Likewise. Default: its config.json's, else 16 bits (MTP: the target's)."
+        ),
+        "--draft-model NAME": (
+            "What vLLM shall load as drafter, for the configuration to paste."
+        ),
+        "--gpu NAME": (
+            "The GPU, such as h100: its memory, and the speedup to expect on it."
+        ),
+        "--gpu-memory SIZE": (
+            "Memory of one GPU with its unit: 80GB is 80e9 bytes, 80GiB 80 x 2^30."
+        ),
+        "--context TOKENS": (
+            "Tokens of a request, prompt and answer together. Default of the speedup: "
+            "1,000."
+        ),
         "--batch N": "Requests at the same time.",
-        "--kv-precision NAME": "Of keys and values. Default: 16 bits; fp32 for a target in fp32.",
+        "--kv-precision NAME": (
+            "Of keys and values. Default: 16 bits; fp32 for a target in fp32."
+        ),
         "--num-speculative-tokens K": "Default: what is typical of the method.",
-        "--acceptance RATIO": "Expected acceptance per token, 0 to 1. Default: a cautious and a good one.",
+        "--acceptance RATIO": (
+            "Expected acceptance per token, 0 to 1. Default: a cautious and a good one."
+        ),
     }.items():
         add_flag(parser, flag, text)
     add_flag(parser, "--gpus N", "GPUs that hold the models.", "1")
@@ -79,15 +111,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "--json", "Print everything as one JSON object instead.")
 
     facts = parser.add_argument_group("facts", "A fact that is not given is unknown.")
-    warmth = "Sampling temperature in production; repeat it for the range or for a sample."
+    warmth = (
+        "Sampling temperature in production; repeat it for the range or for a sample."
+    )
     add_flag(facts, "--temperature T", warmth, action="append")
     objective = "What matters most: time per output token, throughput, TTFT."
     add_flag(facts, "--objective", objective, choices=tuple(Objective))
     for flag, text in {
-        "--same-family": "Target and draft are of one family; heads: trained for this very target.",
+        "--same-family": (
+            "Target and draft are of one family; heads: trained for this very target."
+        ),
         "--same-tokenizer": "Target and draft share the tokenizer.",
         "--uniform-batch": "The requests of a batch are alike.",
-        "--validated-at-temperature": "Acceptance was measured at production's temperature.",
+        "--validated-at-temperature": (
+            "Acceptance was measured at production's temperature."
+        ),
         "--monitored": "Acceptance is monitored.",
     }.items():
         add_flag(facts, flag, text, choices=("yes", "no"))
@@ -100,15 +138,22 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(to_document(plan), indent=2))
     else:
         print(render(plan))
-    return AGAINST if plan.conclusion is Conclusion.LEAVE_OFF else FINE
+    if plan.conclusion is Conclusion.LEAVE_OFF:
+        return AGAINST
+    return FINE
 
 
 def read_question(args: argparse.Namespace) -> Question:
-    """Return the question on the command line; ConfigError if something is missing or invalid."""
+    """Return the question on the command line; ConfigError if something is missing or
+    invalid.
+    """
     method = METHODS[args.method]
     target = _model(args, "target", PRECISIONS["bf16"], "assumed")
     if target is None:
-        raise ConfigError("--target-params or --target-config is missing: the size of the model to serve")
+        raise ConfigError(
+            "--target-params or --target-config is missing: the size of the model "
+            "to serve"
+        )
     k = _maybe(args, "num_speculative_tokens", whole_between(1, _MAX_K))
     draft = _draft(args, method, target, k)
     usual_kv = PRECISIONS["fp32" if target.precision.name == "fp32" else "bf16"]
@@ -119,9 +164,12 @@ def read_question(args: argparse.Namespace) -> Question:
         memory = hardware[1].accelerator.memory or None
     if memory is None:
         raise ConfigError(
-            "--gpu or --gpu-memory is missing: the GPU, such as h100, or the memory of one, such as 80GB"
+            "--gpu or --gpu-memory is missing: the GPU, such as h100, or the "
+            "memory of one, such as 80GB"
         )
-    utilization = parsed("--gpu-memory-utilization", args.gpu_memory_utilization, _UTILIZATION)
+    utilization = parsed(
+        "--gpu-memory-utilization", args.gpu_memory_utilization, _UTILIZATION
+    )
     context = _maybe(args, "context", whole_between(1, _MAX_CONTEXT))
     return Question(
         method=method,
@@ -139,36 +187,53 @@ def read_question(args: argparse.Namespace) -> Question:
     )
 
 
-def _draft(args: argparse.Namespace, method: Method, target: Model, k: int | None) -> Model | None:
+def _draft(
+    args: argparse.Namespace, method: Method, target: Model, k: int | None
+) -> Model | None:
     if method.drafter is Drafter.LOOKUP:
         for name in ("draft_params", "draft_config", "draft_precision", "draft_model"):
             if (given := getattr(args, name)) is not None:
-                raise ConfigError(f"{_flag(name)} {json.dumps(given)}: {method.name} has no draft model")
+                raise ConfigError(
+                    f"{_flag(name)} {json.dumps(given)}: {method.name} has no "
+                    "draft model"
+                )
         return None
     usual, source = _usual_precision(method, target)
     model = _model(args, "draft", usual, source)
     if model is not None:
         return model
     if method.drafter is Drafter.MODEL:
-        raise ConfigError("--draft-params or --draft-config is missing: the size of the draft model")
+        raise ConfigError(
+            "--draft-params or --draft-config is missing: the size of the draft model"
+        )
     precision = _maybe(args, "draft_precision", parse_precision)
-    estimate = estimate_head(method, target, precision or usual, k or for_method(method.name).typical_k)
-    return estimate and replace(estimate, precision_source="as given" if precision else source)
+    estimate = estimate_head(
+        method, target, precision or usual, k or for_method(method.name).typical_k
+    )
+    return estimate and replace(
+        estimate, precision_source="as given" if precision else source
+    )
 
 
 def _usual_precision(method: Method, target: Model) -> tuple[Precision, str]:
-    """Return the precision of a drafter if not known: vLLM loads it in the target's type, not quantized."""
+    """Return the precision of a drafter if not known: vLLM loads it in the target's
+    type, not quantized.
+    """
     if method.name == "mtp" or target.precision.bytes_per_parameter >= 2:
         return target.precision, "as the target"
     return PRECISIONS["bf16"], "assumed"
 
 
-def _model(args: argparse.Namespace, role: str, usual: Precision, usual_source: str) -> Model | None:
+def _model(
+    args: argparse.Namespace, role: str, usual: Precision, usual_source: str
+) -> Model | None:
     size = _maybe(args, f"{role}_params", parse_parameters)
     path = getattr(args, f"{role}_config")
     given = _maybe(args, f"{role}_precision", parse_precision)
     if size is not None and path is not None:
-        raise ConfigError(f"--{role}-params and --{role}-config both have the size; give one of them")
+        raise ConfigError(
+            f"--{role}-params and --{role}-config both have the size; give one of them"
+        )
     if size is not None:
         source = "as given" if given else usual_source
         return replace(from_parameters(size, given or usual), precision_source=source)
@@ -178,18 +243,30 @@ def _model(args: argparse.Namespace, role: str, usual: Precision, usual_source: 
     stored = architecture.weights
     if not given and not stored and architecture.quantized:
         raise ConfigError(
-            f"--{role}-config {json.dumps(path)}: its quantization_config is not understood; "
+            f"--{role}-config {json.dumps(path)}: its quantization_config is not "
+            "understood; "
             f"give --{role}-precision"
         )
-    source = "as given" if given else "by its config.json" if stored else usual_source
-    return replace(from_architecture(architecture, given or stored or usual), precision_source=source)
+    if given:
+        source = "as given"
+    elif stored:
+        source = "by its config.json"
+    else:
+        source = usual_source
+    return replace(
+        from_architecture(architecture, given or stored or usual),
+        precision_source=source,
+    )
 
 
 def _facts(args: argparse.Namespace) -> Facts:
     temperature = number(0, _MAX_TEMPERATURE)
     stated = {"yes": True, "no": False, None: None}
     return Facts(
-        temperatures=tuple(parsed("--temperature", text, temperature) for text in args.temperature or ()),
+        temperatures=tuple(
+            parsed("--temperature", text, temperature)
+            for text in args.temperature or ()
+        ),
         objective=None if args.objective is None else Objective(args.objective),
         same_family=stated[args.same_family],
         same_tokenizer=stated[args.same_tokenizer],
@@ -205,4 +282,6 @@ def _flag(name: str) -> str:
 
 def _maybe(args: Any, name: str, parse: Callable[[str], T]) -> T | None:
     text = getattr(args, name)
-    return None if text is None else parsed(_flag(name), text, parse)
+    if text is None:
+        return None
+    return parsed(_flag(name), text, parse)

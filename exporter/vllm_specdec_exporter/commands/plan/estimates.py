@@ -1,11 +1,14 @@
-"""Estimates: memory for keys and values with and without the drafter, and the speedup by batch size.
+"""Estimates: memory for keys and values with and without the drafter, and the speedup
+by batch size.
 
-The KV budget is VRAM x gpu_memory_utilization - weights, so a draft model reduces it by its size.
-Activations, CUDA graphs and memory of the driver (a few GB on each GPU) are not counted. Weights and budget
-are assumed to split evenly over the GPUs (tensor parallelism).
+The KV budget is VRAM x gpu_memory_utilization - weights, so a draft model reduces it by
+its size. Activations, CUDA graphs and memory of the driver (a few GB on each GPU) are
+not counted. Weights and budget are assumed to split evenly over the GPUs (tensor
+parallelism).
 
-Methods are rows of `methods.toml`. The assumed acceptances are for planning only: they span what was
-published, or are marked as guesses. A measurement on the traffic to be served replaces them.
+Methods are rows of `methods.toml`. The assumed acceptances are for planning only: they
+span what was published, or are marked as guesses. A measurement on the traffic to be
+served replaces them.
 """
 
 from __future__ import annotations
@@ -21,7 +24,14 @@ import msgspec
 from ...economics.architecture import Architecture
 from ...economics.cost import CostProfile
 from ...economics.hardware import Machine
-from ...economics.model import Model, count_eagle, count_eagle3, count_medusa, count_mtp, from_parameters
+from ...economics.model import (
+    Model,
+    count_eagle,
+    count_eagle3,
+    count_medusa,
+    count_mtp,
+    from_parameters,
+)
 from ...economics.profiles import Hardware, for_method, hardware_profile
 from ...economics.sizes import Precision
 from ...economics.speedup import expected_tokens
@@ -34,7 +44,8 @@ class Gpus:
 
     count: int  # from 1 up
     memory_bytes: float  # of each
-    utilization: float  # share that vLLM may use, above 0 and at most 1 (``--gpu-memory-utilization``)
+    #: Share that vLLM may use, above 0 and at most 1 (``--gpu-memory-utilization``).
+    utilization: float
 
     @property
     def total(self) -> float:
@@ -57,7 +68,9 @@ class PlannedLoad:
     @property
     def tokens(self) -> int | None:
         """Tokens in the cache if every request has its full context."""
-        return None if self.context is None or self.batch is None else self.context * self.batch
+        if self.context is None or self.batch is None:
+            return None
+        return self.context * self.batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +80,13 @@ class MemoryBudget:
     All but the budget are ``None`` if something they depend on is not known.
     """
 
-    kv_budget_bytes: float  # for keys and values; 0 or less: the weights alone do not fit
+    #: For keys and values; 0 or less: the weights alone do not fit.
+    kv_budget_bytes: float
     kv_bytes_per_token: float | None = None  # of one token over all GPUs
     tokens: int | None = None
     requests: int | None = None  # requests of the given context that fit
-    fits: bool | None = None  # whether the given batch fits, every request with its full context
+    #: Whether the given batch fits, every request with its full context.
+    fits: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +97,8 @@ class Memory:
     usable_bytes: float  # the part that vLLM may use
     target_weights_bytes: float
     target_share: float  # of all memory
-    draft_weights_bytes: float | None  # 0 for a drafter without weights, ``None`` if not known
+    #: 0 for a drafter without weights, ``None`` if not known.
+    draft_weights_bytes: float | None
     draft_share: float | None
     before: MemoryBudget  # budget without the drafter
     after: MemoryBudget | None  # budget with it, ``None`` if its weights are not known
@@ -90,16 +106,28 @@ class Memory:
 
 
 def account(
-    target: Model, draft: Model | None, drafter: Drafter, gpus: Gpus, load: PlannedLoad, kv_bytes: float
+    target: Model,
+    draft: Model | None,
+    drafter: Drafter,
+    gpus: Gpus,
+    load: PlannedLoad,
+    kv_bytes: float,
 ) -> Memory:
-    """Return the memory without and with the drafter; a cached number has `kv_bytes`, such as 2."""
+    """Return the memory without and with the drafter; a cached number has `kv_bytes`,
+    such as 2.
+    """
 
     def per_token(architecture: Architecture | None) -> float | None:
-        return architecture.kv_values_per_token(gpus.count) * kv_bytes if architecture else None
+        if architecture:
+            return architecture.kv_values_per_token(gpus.count) * kv_bytes
+        return None
 
     target_kv = per_token(target.architecture)
-    draft_kv = 0.0 if drafter is Drafter.LOOKUP else per_token(_drafter_layers(target, draft, drafter))
-    weights = 0.0 if drafter is Drafter.LOOKUP else None if draft is None else draft.weights
+    draft_kv: float | None = 0.0
+    weights: float | None = 0.0
+    if drafter is not Drafter.LOOKUP:
+        draft_kv = per_token(_drafter_layers(target, draft, drafter))
+        weights = None if draft is None else draft.weights
     both = None if target_kv is None else target_kv + (draft_kv or 0.0)
     budget = gpus.usable - target.weights
     return Memory(
@@ -115,15 +143,25 @@ def account(
     )
 
 
-def _drafter_layers(target: Model, draft: Model | None, drafter: Drafter) -> Architecture | None:
-    if drafter is Drafter.HEAD and target.architecture and not (draft and draft.architecture):
-        # EAGLE and MTP add one layer of the target's dimensions; for heads without attention (Medusa, MLP
-        # speculator) this is a slight overestimate.
+def _drafter_layers(
+    target: Model, draft: Model | None, drafter: Drafter
+) -> Architecture | None:
+    if (
+        drafter is Drafter.HEAD
+        and target.architecture
+        and not (draft and draft.architecture)
+    ):
+        # EAGLE and MTP add one layer of the target's dimensions; for heads without
+        # attention (Medusa, MLP speculator) this is a slight overestimate.
         return target.architecture.one_layer()
-    return draft.architecture if draft else None
+    if draft:
+        return draft.architecture
+    return None
 
 
-def _room(budget: float, bytes_per_token: float | None, load: PlannedLoad) -> MemoryBudget:
+def _room(
+    budget: float, bytes_per_token: float | None, load: PlannedLoad
+) -> MemoryBudget:
     if bytes_per_token is None:
         return MemoryBudget(budget, fits=False if budget <= 0 else None)
     tokens = max(0, int(budget // bytes_per_token))
@@ -141,7 +179,8 @@ class Assumption:
     """An assumed acceptance."""
 
     name: str  # ``given``, or ``cautious`` and ``good`` if none was given
-    acceptance: float  # probability that a drafted token is accepted if those before it were, 0 to 1
+    #: Probability that a drafted token is accepted if those before it were, 0 to 1.
+    acceptance: float
     tokens: float  # tokens per step, 1 to 1 + K
 
 
@@ -150,8 +189,11 @@ class BatchRow:
     """One batch size."""
 
     batch: int  # requests in a step
-    step_cost: float  # time of a step with drafts over one without; also the tokens per step to break even
-    #: One for each assumption, with the uncertainty of the step's cost; below 1 speculation loses.
+    #: Time of a step with drafts over one without; also the tokens per step to break
+    #: even.
+    step_cost: float
+    #: One for each assumption, with the uncertainty of the step's cost; below 1
+    #: speculation loses.
     speedups: tuple[Interval, ...]
 
 
@@ -169,16 +211,23 @@ class SpeedupByBatch:
 
 
 def choose_profile(
-    method: Method, target: Model, draft: Model | None, hardware: tuple[str, Machine] | None
+    method: Method,
+    target: Model,
+    draft: Model | None,
+    hardware: tuple[str, Machine] | None,
 ) -> CostProfile:
-    """Return the cost profile of a method for the sizes of the models, on the hardware if it is known.
+    """Return the cost profile of a method for the sizes of the models, on the hardware
+    if it is known.
 
-    The size ratio is that of the bytes read per step, because drafting and small batches are bound by memory
-    bandwidth. Of a mixture of experts only the parameters per token count, which overestimates the cost in
-    large batches.
+    The size ratio is that of the bytes read per step, because drafting and small
+    batches are bound by memory bandwidth. Of a mixture of experts only the parameters
+    per token count, which overestimates the cost in large batches.
     """
     drafting = draft if method.drafter is Drafter.MODEL else None
-    ratio = min(1.0, drafting.active_weights / target.active_weights) if drafting else None
+    if drafting:
+        ratio = min(1.0, drafting.active_weights / target.active_weights)
+    else:
+        ratio = None
     profile = for_method(method.name, ratio)
     if hardware is None:
         return profile
@@ -186,18 +235,34 @@ def choose_profile(
     parameters = drafting.parameters if drafting else None
     deployed = Hardware(name, machine, target)
     plain = for_method(method.name)
-    return hardware_profile(plain, deployed, method=method.name, draft_parameters=parameters) or profile
+    return (
+        hardware_profile(
+            plain, deployed, method=method.name, draft_parameters=parameters
+        )
+        or profile
+    )
 
 
 def look_ahead(
-    method: Method, profile: CostProfile, k: int, acceptance: float | None, batch: int | None
+    method: Method,
+    profile: CostProfile,
+    k: int,
+    acceptance: float | None,
+    batch: int | None,
 ) -> SpeedupByBatch:
-    """Return the speedup for `BATCHES` and `batch`, by default for the method's two assumed acceptances."""
-    named = (
-        {"cautious": method.cautious, "good": method.good} if acceptance is None else {"given": acceptance}
+    """Return the speedup for `BATCHES` and `batch`, by default for the method's two
+    assumed acceptances.
+    """
+    if acceptance is None:
+        named = {"cautious": method.cautious, "good": method.good}
+    else:
+        named = {"given": acceptance}
+    assumptions = tuple(
+        Assumption(name, a, expected_tokens(a, k)) for name, a in named.items()
     )
-    assumptions = tuple(Assumption(name, a, expected_tokens(a, k)) for name, a in named.items())
-    rows = tuple(_row(profile, k, size, assumptions) for size in sorted({*BATCHES, batch or 1}))
+    rows = tuple(
+        _row(profile, k, size, assumptions) for size in sorted({*BATCHES, batch or 1})
+    )
     return SpeedupByBatch(
         k=k,
         profile=profile.name,
@@ -209,9 +274,15 @@ def look_ahead(
     )
 
 
-def _row(profile: CostProfile, k: int, batch: int, assumptions: tuple[Assumption, ...]) -> BatchRow:
-    cost, (least, most) = profile.step_cost(k, batch), profile.cost_range(k, batch)
-    speedups = (Interval(one.tokens / cost, one.tokens / most, one.tokens / least) for one in assumptions)
+def _row(
+    profile: CostProfile, k: int, batch: int, assumptions: tuple[Assumption, ...]
+) -> BatchRow:
+    cost = profile.step_cost(k, batch)
+    (least, most) = profile.cost_range(k, batch)
+    speedups = (
+        Interval(one.tokens / cost, one.tokens / most, one.tokens / least)
+        for one in assumptions
+    )
     return BatchRow(batch, cost, tuple(speedups))
 
 
@@ -237,7 +308,8 @@ class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shallowest: int = 1  # the least K that is usual
     deepest: int = 0  # the greatest K that is usual; 0 where no range is published
     depth_source: str = ""  # where the range comes from
-    #: Parameters of the heads over the target's where no size is given; ``None``: not known.
+    #: Parameters of the heads over the target's where no size is given; ``None``: not
+    #: known.
     share: float | None = None
     share_source: str = ""  # where the share comes from
     per_token: bool = False  # whether `share` is for each of K heads
@@ -247,7 +319,9 @@ class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 #: By name.
 METHODS: Mapping[str, Method] = {
     name: msgspec.convert({"name": name, **row}, Method)
-    for name, row in tomllib.loads(Path(__file__).with_name("methods.toml").read_text("utf-8")).items()
+    for name, row in tomllib.loads(
+        Path(__file__).with_name("methods.toml").read_text("utf-8")
+    ).items()
 }
 
 
@@ -259,12 +333,17 @@ _COUNTS: Mapping[str, Callable[[Architecture, int], int]] = {
 }
 
 
-def estimate_head(method: Method, target: Model, precision: Precision, k: int) -> Model | None:
-    """Return the heads of `method` for `target` by estimate, ``None`` where there is nothing to go by.
+def estimate_head(
+    method: Method, target: Model, precision: Precision, k: int
+) -> Model | None:
+    """Return the heads of `method` for `target` by estimate, ``None`` where there is
+    nothing to go by.
 
-    With the dimensions of the target the estimate is closer. Medusa has a head for each of `k` tokens.
+    With the dimensions of the target the estimate is closer. Medusa has a head for each
+    of `k` tokens.
     """
-    count, source = 0, "estimated from the target's dimensions"
+    count = 0
+    source = "estimated from the target's dimensions"
     if target.architecture is not None and method.name in _COUNTS:
         count = _COUNTS[method.name](target.architecture, k)
     if not count:

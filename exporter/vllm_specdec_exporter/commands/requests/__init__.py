@@ -36,9 +36,9 @@ from ...publish import terminal_report as report
 from ...publish.markup import count
 from ...publish.request_report import Costs
 from ...publish.wording import printable, wrap
-from ...serve import configuration
-from ...serve.option_table import OPTIONS as ALL_OPTIONS
-from ...serve.request_options import build_requests
+from ...settings import configuration
+from ...settings.option_table import OPTIONS as ALL_OPTIONS
+from ...settings.request_options import build_requests
 from ..arguments import add_flag, add_output_flags, parsed, wants_color
 from .recorded import EntryReader
 
@@ -47,16 +47,26 @@ FINE, PROBLEM, USAGE, UNKNOWN = range(4)
 
 #: The options of `serve` with the same meaning here. The window is the whole file.
 _SHARED = (
-    *("spec.", "threshold", "requests."),
-    *("cost.profile", "cost.file", "cost.hardware", "cost.model", "cost.draft-size"),
+    "spec.",
+    "threshold",
+    "requests.",
+    "cost.profile",
+    "cost.file",
+    "cost.hardware",
+    "cost.model",
+    "cost.draft-size",
 )
-OPTIONS = tuple(o for o in ALL_OPTIONS if o.name.startswith(_SHARED) and o.name != "requests.window")
+OPTIONS = tuple(
+    o for o in ALL_OPTIONS if o.name.startswith(_SHARED) and o.name != "requests.window"
+)
 
 STDIN = "-"
-#: Without --batch, speedups are printed for these batch sizes; in the last, rejected tokens cost much.
+#: Without --batch, speedups are printed for these batch sizes; in the last, rejected
+#: tokens cost much.
 BATCHES = (1.0, 16.0, 64.0)
 _BATCH = number(1.0, 1_000_000.0, "a number from 1 to 1,000,000")
-#: Limit of the reasons that are printed: errors may quote the file, and a screen has about 40 lines.
+#: Limit of the reasons that are printed: errors may quote the file, and a screen has
+#: about 40 lines.
 _MAX_REASONS = 20
 #: The time of all requests: they are judged together.
 _NOW = 0.0
@@ -75,23 +85,29 @@ class RequestsConfig:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `requests` to `parser`."""
     parser.epilog = (
-        f"Exit codes: {FINE} the requests do not lose; {PROBLEM} a part of them loses, or some gain and some "
-        f"lose; {USAGE} bad usage, or a file that cannot be read; {UNKNOWN} they cannot be judged (too few, "
+        f"Exit codes: {FINE} the requests do not lose; {PROBLEM} a part of them "
+        "loses, or some gain and some "
+        f"lose; {USAGE} bad usage, or a file that cannot be read; {UNKNOWN} they "
+        "cannot be judged (too few, "
         "or no record of speculation in their responses)."
     )
     parser.add_argument(
         "files",
         nargs="+",
         metavar="FILE",
-        help="Recorded responses, - for standard input: a JSON object on each line. It is a response with "
-        'metrics.speculative_decoding, {"request": ..., "response": ...}, a line of vLLM run-batch (the file '
+        help="Recorded responses, - for standard input: a JSON object on each line. "
+        "It is a response with "
+        'metrics.speculative_decoding, {"request": ..., "response": ...}, a line of '
+        "vLLM run-batch (the file "
         "with its requests first), or one request as POST /api/v1/requests accepts it.",
     )
     add_flag(
         parser,
         "--batch N",
-        "Requests in the batch while these were served, for the estimated speedup. Without it, speedups "
-        f"are printed for {', '.join(f'{batch:g}' for batch in BATCHES)} and for no group.",
+        "Requests in the batch while these were served, for the estimated speedup. "
+        "Without it, speedups "
+        f"are printed for {', '.join(f'{batch:g}' for batch in BATCHES)} and for no "
+        "group.",
     )
     add_output_flags(parser)
     add_flags(parser, OPTIONS)
@@ -102,8 +118,12 @@ def run(args: argparse.Namespace) -> int:
     config = _config(args)
     reader = EntryReader(config.requests.classification)
     aggregator, configured_k = _read(config, reader)
-    settings, batches = config.settings, (config.batch,) if config.batch else BATCHES
-    profiles = {m: deployed(settings.costs, settings.speculation, m) for m in aggregator.shapes(_NOW)}
+    settings = config.settings
+    batches = (config.batch,) if config.batch else BATCHES
+    profiles = {
+        m: deployed(settings.costs, settings.speculation, m)
+        for m in aggregator.shapes(_NOW)
+    }
     costs = {model: Costs(profile, batches) for model, profile in profiles.items()}
     requests = _judge(config, aggregator, costs, configured_k)
     result = ExporterResult(
@@ -118,7 +138,9 @@ def run(args: argparse.Namespace) -> int:
         sys.stderr.writelines(f"{line.strip()}\n" for line in head[1:])
     else:
         sys.stdout.writelines(f"{line}\n" for line in head)
-        sys.stdout.write(f"{report.render(result, colour=wants_color(args), costs=costs)}\n")
+        sys.stdout.write(
+            f"{report.render(result, colour=wants_color(args), costs=costs)}\n"
+        )
     sys.stdout.flush()
     return exit_code(requests.models)
 
@@ -127,32 +149,50 @@ def exit_code(models: Sequence[ModelRequests]) -> int:
     """Return the exit code: the worst of all models."""
     if is_problem(models):
         return PROBLEM
-    unknown = not models or any(requests_verdict(model) is RequestsVerdict.UNKNOWN for model in models)
-    return UNKNOWN if unknown else FINE
+    unknown = not models or any(
+        requests_verdict(model) is RequestsVerdict.UNKNOWN for model in models
+    )
+    if unknown:
+        return UNKNOWN
+    return FINE
 
 
 def _config(args: argparse.Namespace) -> RequestsConfig:
     values, _ = gather(OPTIONS, vars(args), os.environ, None)
     # Options of `serve` that do not exist here have their defaults.
-    given, _ = gather([option for option in ALL_OPTIONS if option.name.startswith("requests.")], {}, {}, None)
+    given, _ = gather(
+        [option for option in ALL_OPTIONS if option.name.startswith("requests.")],
+        {},
+        {},
+        None,
+    )
     values = {option.name: None for option in ALL_OPTIONS} | given | values
-    # Pushed observations contain their tenant, so no --requests.tenant-header is needed.
+    # Pushed observations contain their tenant, so no --requests.tenant-header is
+    # needed.
     values["push.bearer-token-file"] = STDIN
     if args.files.count(STDIN) > 1:
         raise ConfigError(f"{STDIN} given twice: standard input can be read once")
     window = Window(1.0)
     return RequestsConfig(
         files=tuple(args.files),
-        settings=configuration.build_settings(values, (window,), judged=window, slack=0.0),
+        settings=configuration.build_settings(
+            values, (window,), judged=window, slack=0.0
+        ),
         requests=replace(build_requests(values), window_seconds=math.inf),
         batch=None if args.batch is None else parsed("--batch", args.batch, _BATCH),
     )
 
 
-def _read(config: RequestsConfig, reader: EntryReader) -> tuple[RequestAggregator, set[str]]:
-    """Return the requests, and the models whose drafted tokens are computed from the configured K."""
+def _read(
+    config: RequestsConfig, reader: EntryReader
+) -> tuple[RequestAggregator, set[str]]:
+    """Return the requests, and the models whose drafted tokens are computed from the
+    configured K.
+    """
     configured_k = set()
-    aggregator = RequestAggregator(config.requests, config.settings.thresholds, (Source.FILE,))
+    aggregator = RequestAggregator(
+        config.requests, config.settings.thresholds, (Source.FILE,)
+    )
     several = len(config.files) > 1
     for path in config.files:
         with _opened(path) as file:
@@ -175,25 +215,42 @@ def _opened(path: str) -> Iterator[BinaryIO]:
                 yield file
     except OSError as error:
         shown = json.dumps(_shown(path), ensure_ascii=False)
-        raise ConfigError(f"{shown}: cannot be read: {error.strerror or error}") from error
+        raise ConfigError(
+            f"{shown}: cannot be read: {error.strerror or error}"
+        ) from error
 
 
 def _shown(path: str) -> str:
-    return "standard input" if path == STDIN else printable(path)
+    if path == STDIN:
+        return "standard input"
+    return printable(path)
 
 
 def _judge(
-    config: RequestsConfig, aggregator: RequestAggregator, costs: dict[str, Costs], configured_k: set[str]
+    config: RequestsConfig,
+    aggregator: RequestAggregator,
+    costs: dict[str, Costs],
+    configured_k: set[str],
 ) -> RequestsResult:
     batch = config.batch
-    loads = {model: BatchCost(batch, cost.profile) for model, cost in costs.items()} if batch else {}
+    if batch:
+        loads = {model: BatchCost(batch, cost.profile) for model, cost in costs.items()}
+    else:
+        loads = {}
     result = aggregator.result(_NOW, loads)
-    wrong = {model.model_name for model in result.models if ends_early(model)} & configured_k
+    wrong = {
+        model.model_name for model in result.models if ends_early(model)
+    } & configured_k
     return replace(
         result,
         groups=tuple(group for group in result.groups if group.model_name not in wrong),
-        tenants=tuple(tenant for tenant in result.tenants if tenant.model_name not in wrong),
-        models=tuple(_undrafted(model) if model.model_name in wrong else model for model in result.models),
+        tenants=tuple(
+            tenant for tenant in result.tenants if tenant.model_name not in wrong
+        ),
+        models=tuple(
+            _undrafted(model) if model.model_name in wrong else model
+            for model in result.models
+        ),
     )
 
 
@@ -208,8 +265,18 @@ def _head(files: Sequence[str], reader: EntryReader) -> Iterator[str]:
     """Yield lines with the number of entries, and those that were not used by reason."""
     names = ", ".join(_shown(path) for path in files)
     yield from wrap(
-        f"{names}: {count(reader.entries)} {'entry' if reader.entries == 1 else 'entries'}", "", 2
+        (
+            f"{names}: {count(reader.entries)} "
+            f"{'entry' if reader.entries == 1 else 'entries'}"
+        ),
+        "",
+        2,
     )
     for reason, entries in reader.unused.most_common(_MAX_REASONS):
-        place = f" (first: {reader.first[reason]})" if reason in reader.first else ""
-        yield from wrap(printable(f"{count(entries)} not used: {reason}{place}"), "  entries   ", 12)
+        if reason in reader.first:
+            place = f" (first: {reader.first[reason]})"
+        else:
+            place = ""
+        yield from wrap(
+            printable(f"{count(entries)} not used: {reason}{place}"), "  entries   ", 12
+        )

@@ -34,18 +34,27 @@ _ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 #: The beginning of a stream of events.
 _EVENT = re.compile(rb"(data|event|id|retry)?:")
-#: A response has one of these fields: the last two are those of SGLang's and llama.cpp's own routes.
+#: A response has one of these fields: the last two are those of SGLang's and
+#: llama.cpp's own routes.
 _CONTENTS = frozenset({"choices", "meta_info", "timings"})
 #: A line with one of these fields is a request as it is pushed.
-_PUSHED = frozenset(PushedRequest.__struct_fields__) - {"model", "temperature", "stream"}
-_OK, _FAILED = 200, 500
-_JSON, _STREAM = "application/json", "text/event-stream"
+_PUSHED = frozenset(PushedRequest.__struct_fields__) - {
+    "model",
+    "temperature",
+    "stream",
+}
+_OK = 200
+_FAILED = 500
+_JSON = "application/json"
+_STREAM = "text/event-stream"
 _UNKNOWN = "neither a response nor any other known form of a recorded request"
 #: Fields of a result file of `vllm bench serve`.
 _BENCHMARK = frozenset({"request_throughput", "total_output_tokens"})
 _TOTALS = (
-    "a result of vllm bench serve has totals of all requests (spec_decode_acceptance_rate and others) and no "
-    "record of a single one: record the responses of a server with --per-request-spec-decode-metrics"
+    "a result of vllm bench serve has totals of all requests "
+    "(spec_decode_acceptance_rate and others) and no "
+    "record of a single one: record the responses of a server with "
+    "--per-request-spec-decode-metrics"
 )
 _UNOBSERVED = {
     "refused": "the request failed",
@@ -69,7 +78,8 @@ class _Message:
 
 
 class EntryReader:
-    """Reads lines of files, counts them, and keeps batch requests until their responses.
+    """Reads lines of files, counts them, and keeps batch requests until their
+    responses.
 
     Attributes:
         entries: the number of lines that were read.
@@ -85,7 +95,8 @@ class EntryReader:
         self._waiting: dict[str, Exchange] = {}
 
     def read_file(self, name: str, lines: Iterable[bytes]) -> Iterator[Observation]:
-        """Yield the observations of a file; those without an identifier get their place as `request_id`.
+        """Yield the observations of a file; those without an identifier get their place
+        as `request_id`.
 
         `name` is the file's name in places, empty if it is the only one.
         """
@@ -106,10 +117,13 @@ class EntryReader:
     def end(self) -> None:
         """Count the batch requests without a response as unused."""
         if self._waiting:
-            self.unused["a request of a batch without its response"] = len(self._waiting)
+            self.unused["a request of a batch without its response"] = len(
+                self._waiting
+            )
 
     def read(self, line: bytes) -> Observation | None:
-        """Return the observation of a line; none for a batch request, whose response follows.
+        """Return the observation of a line; none for a batch request, whose response
+        follows.
 
         EntryError if the line cannot be used.
         """
@@ -130,7 +144,9 @@ class EntryReader:
         if not (_CONTENTS | {"metrics", "error"}).isdisjoint(fields):
             return self._observation(_Message(b"{}"), _Message(line))
         if "custom_id" in fields and "body" in fields:
-            self._waiting[_TEXT.decode(fields["custom_id"])] = self._request(_message(line))
+            self._waiting[_TEXT.decode(fields["custom_id"])] = self._request(
+                _message(line)
+            )
             return None
         if not _PUSHED.isdisjoint(fields):
             try:
@@ -150,10 +166,14 @@ class EntryReader:
         if "request" in fields:
             return self._observation(_message(fields["request"]), response)
         custom_id = _TEXT.decode(fields.get("custom_id", b'""'))
-        return self._observation(_Message(b"{}"), response, self._waiting.pop(custom_id, None))
+        return self._observation(
+            _Message(b"{}"), response, self._waiting.pop(custom_id, None)
+        )
 
     def _request(self, request: _Message, response: bytes = b"{}") -> Exchange:
-        """Return the exchange of a request, whose route follows from its response if it has no path."""
+        """Return the exchange of a request, whose route follows from its response if it
+        has no path.
+        """
         if request.path and not route_of(request.path):
             raise EntryError("the responses of this path have no record")
         path = request.path or _path_of(request.body) or _path_of(response)
@@ -165,14 +185,20 @@ class EntryReader:
     def _observation(
         self, request: _Message, response: _Message, waiting: Exchange | None = None
     ) -> Observation:
-        """Return the observation of a response to `request`, or to the batch request `waiting`."""
+        """Return the observation of a response to `request`, or to the batch request
+        `waiting`.
+        """
         is_stream = bool(_EVENT.match(response.body))
-        first = (
-            data_of(re.split(rb"\r?\n\r?\n", response.body, maxsplit=1)[0]) if is_stream else response.body
-        )
+        if is_stream:
+            first = data_of(re.split(rb"\r?\n\r?\n", response.body, maxsplit=1)[0])
+        else:
+            first = response.body
         fields = _fields_of(first)
         exchange = waiting or self._request(request, first)
-        has_failed = not _OK <= response.status < 300 or bytes(fields.get("error", b"null")) != b"null"
+        has_failed = (
+            not _OK <= response.status < 300
+            or bytes(fields.get("error", b"null")) != b"null"
+        )
         if not has_failed and _CONTENTS.isdisjoint(fields):
             raise EntryError(_UNKNOWN)
         kind = _STREAM if is_stream else _JSON
@@ -180,9 +206,13 @@ class EntryReader:
         exchange.response_data(response.body + (b"\n\n" if is_stream else b""), 0.0)
         observation = exchange.finish(_NUMBER.decode(fields.get("created", b"0")))
         if observation is None:
-            raise EntryError(_UNOBSERVED.get(exchange.unobserved, _UNOBSERVED["malformed"]))
+            raise EntryError(
+                _UNOBSERVED.get(exchange.unobserved, _UNOBSERVED["malformed"])
+            )
         # The times of the events are not recorded.
-        return replace(observation, ttft_seconds=None, tpot_seconds=None) if is_stream else observation
+        if is_stream:
+            return replace(observation, ttft_seconds=None, tpot_seconds=None)
+        return observation
 
 
 def _message(raw: msgspec.Raw | bytes) -> _Message:
@@ -195,7 +225,10 @@ def _message(raw: msgspec.Raw | bytes) -> _Message:
     return _Message(
         _message(fields["body"]).body,
         urlsplit(_TEXT.decode(fields.get("url", b'""'))).path,
-        {name.lower(): value for name, value in _HEADERS.decode(fields.get("headers", b"{}")).items()},
+        {
+            name.lower(): value
+            for name, value in _HEADERS.decode(fields.get("headers", b"{}")).items()
+        },
         _NUMBER.decode(fields.get("status_code", b"200")),
     )
 
@@ -209,7 +242,9 @@ def _path_of(body: bytes) -> str:
         return "/generate"
     if "timings" in fields and "choices" not in fields:
         return "/completion"
-    return "/v1/completions" if "prompt" in fields or kind == b'"text_completion"' else ""
+    if "prompt" in fields or kind == b'"text_completion"':
+        return "/v1/completions"
+    return ""
 
 
 def _fields_of(body: bytes) -> _Fields:

@@ -1,7 +1,8 @@
-"""`simulate`: the HTTP server of a simulated vLLM, for demonstrations, scale tests and rare cases.
+"""`simulate`: the HTTP server of a simulated vLLM, for demonstrations, scale tests and
+rare cases.
 
-It serves /metrics like vLLM 0.32, or like its Rust front end, under a scripted scenario. A `Simulation` keeps
-exact totals of what it drafted and accepted::
+It serves /metrics like vLLM 0.32, or like its Rust front end, under a scripted
+scenario. A `Simulation` keeps exact totals of what it drafted and accepted::
 
     simulation = Simulation(SimulationConfig(), seed=1)
     simulation.advance(60)
@@ -21,7 +22,7 @@ from aiohttp import web
 
 from ...config.values import format_address, number, parse_listen_address
 from ...engines.normal_form import MAX_ENGINES
-from ...serve.shutdown import on_each_signal
+from ...runtime.shutdown import on_each_signal
 from ..arguments import add_flag, whole_between
 from .families import DIALECTS
 from .phases import MAX_K, ScenarioError
@@ -32,15 +33,40 @@ _DEFAULTS = SimulationConfig()
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the simulator's flags to a parser."""
-    parser.epilog = "Exit codes: 0 stopped by SIGINT or SIGTERM; 1 cannot listen; 2 bad usage."
+    parser.epilog = (
+        "Exit codes: 0 stopped by SIGINT or SIGTERM; 1 cannot listen; 2 bad usage."
+    )
     where = "Address to serve /metrics on."
-    add_flag(parser, "--web.listen-address HOST:PORT", where, "127.0.0.1:8000", parse_listen_address)
-    add_flag(parser, "--dialect", "Front end of vLLM that writes.", "vllm", choices=tuple(DIALECTS))
-    group = parser.add_mutually_exclusive_group()
-    add_flag(group, "--scenario NAME", "What happens.", "tour", choices=tuple(SCENARIOS))
-    add_flag(group, "--scenario.file FILE", "YAML file with a scenario of your own.", parse=Path)
     add_flag(
-        parser, "--engines N", "Engines of the server.", f"{_DEFAULTS.engines}", whole_between(1, MAX_ENGINES)
+        parser,
+        "--web.listen-address HOST:PORT",
+        where,
+        "127.0.0.1:8000",
+        parse_listen_address,
+    )
+    add_flag(
+        parser,
+        "--dialect",
+        "Front end of vLLM that writes.",
+        "vllm",
+        choices=tuple(DIALECTS),
+    )
+    group = parser.add_mutually_exclusive_group()
+    add_flag(
+        group, "--scenario NAME", "What happens.", "tour", choices=tuple(SCENARIOS)
+    )
+    add_flag(
+        group,
+        "--scenario.file FILE",
+        "YAML file with a scenario of your own.",
+        parse=Path,
+    )
+    add_flag(
+        parser,
+        "--engines N",
+        "Engines of the server.",
+        f"{_DEFAULTS.engines}",
+        whole_between(1, MAX_ENGINES),
     )
     add_flag(parser, "--model NAME", "Served model.", _DEFAULTS.model)
     k = f"{_DEFAULTS.num_speculative_tokens}"
@@ -65,19 +91,28 @@ def run(args: argparse.Namespace) -> int:
     try:
         asyncio.run(_serve(Simulation(config, args.seed), host, port, args))
     except OSError as error:
-        _log(f"cannot listen on {format_address(host, port)}: {error.strerror or error}")
+        _log(
+            f"cannot listen on {format_address(host, port)}: {error.strerror or error}"
+        )
         return 1
     except KeyboardInterrupt:  # before the signal handlers are installed
         pass
     return 0
 
 
-async def _serve(simulation: Simulation, host: str, port: int, args: argparse.Namespace) -> None:
+async def _serve(
+    simulation: Simulation, host: str, port: int, args: argparse.Namespace
+) -> None:
     stopped = asyncio.Event()
-    server = SimulatorServer(simulation, dialect=args.dialect, host=host, port=port, speed=args.speed)
+    server = SimulatorServer(
+        simulation, dialect=args.dialect, host=host, port=port, speed=args.speed
+    )
     with on_each_signal(stopped.set):
         async with server:
-            _log(f"serving {server.url}/metrics (scenario {simulation.config.scenario.name})")
+            _log(
+                f"serving {server.url}/metrics (scenario "
+                f"{simulation.config.scenario.name})"
+            )
             await stopped.wait()
 
 
@@ -92,9 +127,11 @@ _SHUTDOWN_SECONDS = 0.3
 
 
 class SimulatorServer:
-    """Serves a simulation over HTTP in real time, as an async context manager; OSError if it cannot listen.
+    """Serves a simulation over HTTP in real time, as an async context manager; OSError
+    if it cannot listen.
 
-    While the simulated server restarts, the listening socket is closed, so that connections are refused.
+    While the simulated server restarts, the listening socket is closed, so that
+    connections are refused.
 
     Args:
         simulation: The simulation.
@@ -141,7 +178,9 @@ class SimulatorServer:
         await self._close()
 
     async def advance(self, seconds: float) -> None:
-        """Simulate seconds at once, and open or close the socket as the simulation requires."""
+        """Simulate seconds at once, and open or close the socket as the simulation
+        requires.
+        """
         self.simulation.advance(seconds)
         await self.synchronize()
 
@@ -163,7 +202,8 @@ class SimulatorServer:
 
     def _catch_up(self) -> None:
         now = time.monotonic()
-        elapsed, self._last = now - self._last, now
+        elapsed = now - self._last
+        self._last = now
         self.simulation.advance(elapsed * self.speed)
 
     async def _open(self) -> None:
@@ -187,7 +227,8 @@ class SimulatorServer:
         self._runner = runner
 
     async def _close(self) -> None:
-        runner, self._runner = self._runner, None
+        runner = self._runner
+        self._runner = None
         if runner is not None:
             await runner.cleanup()
 
@@ -212,8 +253,11 @@ class SimulatorServer:
         self._catch_up()
         try:
             given = dict(await request.json())
-            self.simulation.set_phase(given.pop("phase", ""), seconds=given.pop("seconds", None), **given)
-        except (ScenarioError, TypeError, ValueError) as error:  # not JSON, no object, or no such phase
+            self.simulation.set_phase(
+                given.pop("phase", ""), seconds=given.pop("seconds", None), **given
+            )
+        # not JSON, no object, or no such phase
+        except (ScenarioError, TypeError, ValueError) as error:
             return web.json_response({"error": str(error)}, status=400)
         return web.json_response(self.status())
 

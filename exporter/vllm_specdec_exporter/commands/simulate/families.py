@@ -1,6 +1,8 @@
-"""The metric families and dialects of vLLM, and the values that one simulated engine publishes.
+"""The metric families and dialects of vLLM, and the values that one simulated engine
+publishes.
 
-A data file of the package contains names, HELP and TYPE, labels and bucket bounds of the families.
+A data file of the package contains names, HELP and TYPE, labels and bucket bounds of
+the families.
 """
 
 from collections.abc import Mapping
@@ -12,7 +14,8 @@ import msgspec
 
 from ...exposition.histogram import Histogram, HistogramAccumulator
 
-#: The dialects, which are the front ends of vLLM, with the HTTP content type of their answers.
+#: The dialects, which are the front ends of vLLM, with the HTTP content type of their
+#: answers.
 DIALECTS: Mapping[str, str] = {
     "vllm": "text/plain; version=1.0.0; charset=utf-8",
     "vllm-rust": "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -23,7 +26,8 @@ class Variant(msgspec.Struct, frozen=True):
     """The label of several samples with the same owner."""
 
     label: str  # its name
-    values: tuple[str, ...] | Literal["positions"]  # its values; ``positions`` for one per draft position
+    #: Its values; ``positions`` for one per draft position.
+    values: tuple[str, ...] | Literal["positions"]
 
 
 class FamilySpec(msgspec.Struct, frozen=True):
@@ -32,13 +36,17 @@ class FamilySpec(msgspec.Struct, frozen=True):
     name: str  # family name; for a counter without `_total`
     type: Literal["counter", "gauge", "histogram", "summary"]
     help: str
-    scope: Literal["engine", "model", "server"]  # whether there is a sample per engine, per model, or one
-    variant: Variant | None = None  # label of several samples with the same owner, if any
+    #: Whether there is a sample per engine, per model, or one.
+    scope: Literal["engine", "model", "server"]
+    #: Label of several samples with the same owner, if any.
+    variant: Variant | None = None
     labels: dict[str, str] = {}
-    #: Finite bucket bounds; ``1-2-5`` for 1, 2, 5, 10, 20, 50, ... up to the maximum model length.
+    #: Finite bucket bounds; ``1-2-5`` for 1, 2, 5, 10, 20, 50, ... up to the maximum
+    #: model length.
     buckets: tuple[float, ...] | Literal["1-2-5"] = ()
     created: bool = False  # whether there is a creation time
-    #: What samples need to exist: a server that speculates, a first draft, a first request, or nothing.
+    #: What samples need to exist: a server that speculates, a first draft, a first
+    #: request, or nothing.
     requires: Literal["speculation", "drafts", "traffic", ""] = ""
     omit_model_name: bool = False  # whether samples lack the label `model_name`
     constant: tuple[float, ...] = ()  # values that never change, one per variant
@@ -56,7 +64,9 @@ class FamilySpec(msgspec.Struct, frozen=True):
 
     def bounds(self, max_model_len: int) -> tuple[float, ...]:
         """Return the finite bucket bounds for a model of this maximum length in tokens."""
-        return one_two_five(max_model_len) if self.buckets == "1-2-5" else self.buckets
+        if self.buckets == "1-2-5":
+            return one_two_five(max_model_len)
+        return self.buckets
 
 
 class _DataFile(msgspec.Struct):
@@ -65,7 +75,9 @@ class _DataFile(msgspec.Struct):
 
 @lru_cache(maxsize=2)
 def load_families(dialect: str) -> tuple[FamilySpec, ...]:
-    """Return the families of a dialect in the order in which the front end publishes them."""
+    """Return the families of a dialect in the order in which the front end publishes
+    them.
+    """
     resource = files(__package__) / "data" / f"{dialect}.json"
     return msgspec.json.decode(resource.read_bytes(), type=_DataFile).families
 
@@ -83,21 +95,25 @@ def histogram_bounds(max_model_len: int) -> dict[str, tuple[float, ...]]:
     for dialect in DIALECTS:
         for family in load_families(dialect):
             if family.type == "histogram":
-                bounds.setdefault(family.key, set()).update(family.bounds(max_model_len))
+                bounds.setdefault(family.key, set()).update(
+                    family.bounds(max_model_len)
+                )
     return {key: tuple(sorted(limits)) for key, limits in bounds.items()}
 
 
 class Measurements:
     """Counters, gauges and histograms of one engine.
 
-    The key of a value is the family's name in vLLM 0.32 without its prefix, such as `generation_tokens`, and
-    a variant such as a finish reason, empty if the family has none.
+    The key of a value is the family's name in vLLM 0.32 without its prefix, such as
+    `generation_tokens`, and a variant such as a finish reason, empty if the family has
+    none.
     """
 
     def __init__(self, max_model_len: int) -> None:
         self._values: dict[tuple[str, str], float] = {}
         self._histograms = {
-            key: HistogramAccumulator(bounds) for key, bounds in histogram_bounds(max_model_len).items()
+            key: HistogramAccumulator(bounds)
+            for key, bounds in histogram_bounds(max_model_len).items()
         }
 
     def add(self, name: str, amount: float, variant: str = "") -> None:

@@ -1,4 +1,6 @@
-"""The phases of scenarios: their kinds, their parameters, and the conditions that follow from them."""
+"""The phases of scenarios: their kinds, their parameters, and the conditions that
+follow from them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +16,10 @@ from .speculation import Amount, Conditions, DraftModel, Probability, Traffic
 
 
 class ScenarioError(ConfigError):
-    """A scenario or phase is not valid. The message is one line with the reason and what is allowed."""
+    """A scenario or phase is not valid.
+
+    The message is one line with the reason and what is allowed.
+    """
 
 
 #: One probability, or one for each position.
@@ -22,7 +27,8 @@ Acceptance = Probability | Annotated[tuple[Probability, ...], Meta(min_length=1)
 
 #: Most draft tokens of a step; the deepest drafts in use have some 30.
 MAX_K = 64
-# Positions for which acceptance is computed; later ones have the value of the last. No typical K is larger.
+# Positions for which acceptance is computed; later ones have the value of the last. No
+# typical K is larger.
 _POSITIONS = 16
 # Length of a ramp in a phase without end.
 _RAMP_SECONDS = 120.0
@@ -31,14 +37,17 @@ _RAMP_SECONDS = 120.0
 class PhaseParameters(Traffic, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The parameters of every phase, with those of its traffic.
 
-    With K = 4, the defaults accept the tokens at the four positions in 92, 78, 61 and 43 % of the drafts.
+    With K = 4, the defaults accept the tokens at the four positions in 92, 78, 61 and
+    43 % of the drafts.
 
     Attributes:
-        acceptance: chance that the first draft token is accepted, or a list with the chance at each position
-            given acceptance of all positions before it
-        position_decay: factor by which that chance falls from position to position (not with a list)
+        acceptance: chance that the first draft token is accepted, or a list with the
+            chance at each position given acceptance of all positions before it
+        position_decay: factor by which that chance falls from position to position (not
+            with a list)
         draft_probability: chance that a request has a draft in a step
-        draft_length_weights: relative frequency of drafts of 1, 2, 3, ... tokens; default: all K
+        draft_length_weights: relative frequency of drafts of 1, 2, 3, ... tokens;
+            default: all K
     """
 
     acceptance: Acceptance = 0.92
@@ -48,11 +57,18 @@ class PhaseParameters(Traffic, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         """Refuse weights of which none is above 0; ValueError."""
-        if self.draft_length_weights is not None and not sum(self.draft_length_weights) > 0:
-            raise ValueError("draft_length_weights must have at least one value above 0")
+        if (
+            self.draft_length_weights is not None
+            and not sum(self.draft_length_weights) > 0
+        ):
+            raise ValueError(
+                "draft_length_weights must have at least one value above 0"
+            )
 
 
-class DecayParameters(PhaseParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DecayParameters(
+    PhaseParameters, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
     """The parameters of a phase in which acceptance changes.
 
     Attributes:
@@ -62,7 +78,9 @@ class DecayParameters(PhaseParameters, frozen=True, kw_only=True, forbid_unknown
     end_acceptance: Acceptance = 0.35
 
 
-class RestartParameters(PhaseParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RestartParameters(
+    PhaseParameters, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
     """The parameters of a phase that begins with a restart.
 
     Attributes:
@@ -72,7 +90,9 @@ class RestartParameters(PhaseParameters, frozen=True, kw_only=True, forbid_unkno
     downtime_seconds: Amount = 8.0
 
 
-class KChangeParameters(RestartParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class KChangeParameters(
+    RestartParameters, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
     """The parameters of a phase with another K.
 
     Attributes:
@@ -88,7 +108,8 @@ class PhaseKind:
 
     name: str  # name in scenarios and in the HTTP API
     help: str  # description
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # that differ from those of its parameters
+    #: That differ from those of its parameters.
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     parameters: type[PhaseParameters] = PhaseParameters  # what can be set
     restarts: bool = False  # whether the server restarts at the start of the phase
     speculates: bool = True  # whether the server speculates
@@ -105,13 +126,17 @@ class Phase:
     @property
     def downtime_seconds(self) -> float:
         """How long the server is down if it restarts at the start of the phase."""
-        return self.parameters.downtime_seconds if isinstance(self.parameters, RestartParameters) else 3.0
+        if isinstance(self.parameters, RestartParameters):
+            return self.parameters.downtime_seconds
+        return 3.0
 
     def conditions(self, elapsed: float) -> Conditions:
         """Return the conditions of the engines some seconds after the phase began."""
         values = self.parameters
         acceptance = self._acceptance(elapsed)
-        drafts = DraftModel(acceptance, values.draft_probability, values.draft_length_weights or ())
+        drafts = DraftModel(
+            acceptance, values.draft_probability, values.draft_length_weights or ()
+        )
         return Conditions(drafts, values)
 
     def _acceptance(self, elapsed: float) -> tuple[float, ...]:
@@ -122,23 +147,36 @@ class Phase:
         end = _by_position(values.end_acceptance, values.position_decay)
         progress = min(1.0, elapsed / (self.seconds or _RAMP_SECONDS))
         return tuple(
-            _at(begin, position) + progress * (_at(end, position) - _at(begin, position))
+            _at(begin, position)
+            + progress * (_at(end, position) - _at(begin, position))
             for position in range(max(len(begin), len(end)))
         )
 
 
-def make_phase(name: object, given: Mapping[str, object] | None = None, seconds: object = None) -> Phase:
-    """Return a phase of a kind in `PHASES`, of a length in seconds or without end, or raise ScenarioError."""
+def make_phase(
+    name: object, given: Mapping[str, object] | None = None, seconds: object = None
+) -> Phase:
+    """Return a phase of a kind in `PHASES`, of a length in seconds or without end, or
+    raise ScenarioError.
+    """
     if not isinstance(name, str) or name not in PHASES:
-        raise ScenarioError(f"unknown phase {name!r}; the phases are {', '.join(PHASES)}")
+        raise ScenarioError(
+            f"unknown phase {name!r}; the phases are {', '.join(PHASES)}"
+        )
     length: float | None = None
     if seconds is not None:
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        if (
+            isinstance(seconds, bool)
+            or not isinstance(seconds, int | float)
+            or not seconds > 0
+        ):
             raise ScenarioError(f"seconds must be a number above 0, not {seconds!r}")
         length = float(seconds)
     kind = PHASES[name]
     try:
-        parameters = msgspec.convert({**kind.defaults, **(given or {})}, kind.parameters)
+        parameters = msgspec.convert(
+            {**kind.defaults, **(given or {})}, kind.parameters
+        )
     except msgspec.ValidationError as error:
         raise ScenarioError(f"phase {name}: {error}") from error
     return Phase(kind, parameters, length)
@@ -148,8 +186,12 @@ def _at(values: tuple[float, ...], index: int) -> float:
     return values[min(index, len(values) - 1)]
 
 
-def _by_position(acceptance: float | tuple[float, ...], decay: float) -> tuple[float, ...]:
-    """Return the probability at each position from a list, or from the first one and its decay."""
+def _by_position(
+    acceptance: float | tuple[float, ...], decay: float
+) -> tuple[float, ...]:
+    """Return the probability at each position from a list, or from the first one and
+    its decay.
+    """
     if isinstance(acceptance, tuple):
         if len(acceptance) > 1:
             return acceptance
@@ -166,6 +208,10 @@ _PARAMETERS = {
 }
 #: Every kind of phase by name.
 PHASES: Mapping[str, PhaseKind] = {
-    name: PhaseKind(name, **{**kind, "parameters": _PARAMETERS[kind.get("parameters", "")]})
-    for name, kind in read_yaml((files(__package__) / "data" / "phases.yaml").read_bytes()).items()
+    name: PhaseKind(
+        name, **{**kind, "parameters": _PARAMETERS[kind.get("parameters", "")]}
+    )
+    for name, kind in read_yaml(
+        (files(__package__) / "data" / "phases.yaml").read_bytes()
+    ).items()
 }

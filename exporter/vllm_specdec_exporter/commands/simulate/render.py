@@ -31,8 +31,12 @@ class _Series:
         return sum(part.get(name, variant) for part in self.parts)
 
 
-def render(model: str, engines: Sequence[Engine], started_at: float, dialect: str) -> bytes:
-    """Return the body of the response to GET /metrics; counters were created at a Unix time."""
+def render(
+    model: str, engines: Sequence[Engine], started_at: float, dialect: str
+) -> bytes:
+    """Return the body of the response to GET /metrics; counters were created at a Unix
+    time.
+    """
     writer = _Writer(model, engines, started_at, rust=dialect == "vllm-rust")
     for number, family in enumerate(load_families(dialect)):
         writer.write(family, number)
@@ -42,13 +46,19 @@ def render(model: str, engines: Sequence[Engine], started_at: float, dialect: st
 class _Writer:
     """Collects the lines of one response.
 
-    The Rust front end writes OpenMetrics, counts as integers, the sum of a histogram before its buckets, and
-    the labels `model_name` and `engine` first. The Python one sorts labels and writes creation times.
+    The Rust front end writes OpenMetrics, counts as integers, the sum of a histogram
+    before its buckets, and the labels `model_name` and `engine` first. The Python one
+    sorts labels and writes creation times.
     """
 
-    def __init__(self, model: str, engines: Sequence[Engine], started_at: float, *, rust: bool) -> None:
+    def __init__(
+        self, model: str, engines: Sequence[Engine], started_at: float, *, rust: bool
+    ) -> None:
         self._rust = rust
-        self._model = ("model_name", model.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"'))
+        self._model = (
+            "model_name",
+            model.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"'),
+        )
         self._parts = tuple(engine.measurements for engine in engines)
         self._started_at = started_at
         self._lines: list[str] = []
@@ -66,13 +76,17 @@ class _Writer:
         return ("\n".join(self._lines) + "\n").encode()
 
     def write(self, family: FamilySpec, number: int) -> None:
-        """Write a family with its samples; creation times depend on its `number` among the families."""
+        """Write a family with its samples; creation times depend on its `number` among
+        the families.
+        """
         if family.requires == "speculation" and self._num_speculative_tokens is None:
             return
         members = list(self._series(family))
         suffix = "_total" if family.type == "counter" else ""
         # OpenMetrics has the suffix in samples only.
-        self._header(f"{family.name}{'' if self._rust else suffix}", family.type, family.help)
+        self._header(
+            f"{family.name}{'' if self._rust else suffix}", family.type, family.help
+        )
         for series in members:
             self._samples(family, series, suffix)
         if family.created and members:
@@ -95,7 +109,12 @@ class _Writer:
             total = series.total(family.key, series.variant)
             self._sample(family, "_sum", series, self._number(total, family))
         else:
-            self._sample(family, suffix, series, self._number(self._value(family, series), family))
+            self._sample(
+                family,
+                suffix,
+                series,
+                self._number(self._value(family, series), family),
+            )
 
     def _value(self, family: FamilySpec, series: _Series) -> float:
         if family.constant:
@@ -105,8 +124,11 @@ class _Writer:
         return series.total(family.key, series.variant)
 
     def _histogram(self, family: FamilySpec, series: _Series) -> None:
-        histogram = reduce(Histogram.plus, (part.histogram(family.key) for part in series.parts))
-        count, total = self._number(histogram.count, family), _format_real(histogram.sum)
+        histogram = reduce(
+            Histogram.plus, (part.histogram(family.key) for part in series.parts)
+        )
+        count = self._number(histogram.count, family)
+        total = _format_real(histogram.sum)
         if self._rust:
             self._sample(family, "_sum", series, total)
             self._sample(family, "_count", series, count)
@@ -116,7 +138,9 @@ class _Writer:
             self._sample(family, "_count", series, count)
             self._sample(family, "_sum", series, total)
 
-    def _buckets(self, family: FamilySpec, series: _Series, histogram: Histogram) -> None:
+    def _buckets(
+        self, family: FamilySpec, series: _Series, histogram: Histogram
+    ) -> None:
         counts = dict(zip(histogram.bounds, histogram.counts, strict=True))
         before, after = self._label_text((("le", "\0"), *series.labels)).split("\0")
         start = f"{family.name}_bucket{before}"
@@ -124,15 +148,23 @@ class _Writer:
             f"{start}{_format_real(bound)}{after} {self._number(counts[bound], family)}"
             for bound in family.bounds(self._config.max_model_len)
         )
-        self._lines.append(f"{start}+Inf{after} {self._number(histogram.count, family)}")
+        self._lines.append(
+            f"{start}+Inf{after} {self._number(histogram.count, family)}"
+        )
 
-    def _sample(self, family: FamilySpec, suffix: str, series: _Series, value: str) -> None:
-        self._lines.append(f"{family.name}{suffix}{self._label_text(series.labels)} {value}")
+    def _sample(
+        self, family: FamilySpec, suffix: str, series: _Series, value: str
+    ) -> None:
+        self._lines.append(
+            f"{family.name}{suffix}{self._label_text(series.labels)} {value}"
+        )
 
     def _number(self, value: float, family: FamilySpec) -> str:
         if not self._rust:
             return _format_real(value)
-        return repr(float(value)) if family.real else str(int(value))
+        if family.real:
+            return repr(float(value))
+        return str(int(value))
 
     def _label_text(self, labels: Sequence[tuple[str, str]]) -> str:
         if not labels:
@@ -145,11 +177,10 @@ class _Writer:
         owners = self._owners(family)
         variants = self._variants(family)
         # Positions are grouped by engine, engines by other variants.
-        pairs = (
-            [(owner, variant) for owner in owners for variant in variants]
-            if family.per_position
-            else [(owner, variant) for variant in variants for owner in owners]
-        )
+        if family.per_position:
+            pairs = [(owner, variant) for owner in owners for variant in variants]
+        else:
+            pairs = [(owner, variant) for variant in variants for owner in owners]
         for index, ((labels, parts), variant) in enumerate(pairs):
             if not _present(family, parts, variant):
                 continue
@@ -159,14 +190,21 @@ class _Writer:
 
     def _variants(self, family: FamilySpec) -> Sequence[str]:
         if family.per_position:
-            return [str(position) for position in range(self._num_speculative_tokens or 0)]
-        return family.variant.values if family.variant else ("",)
+            return [
+                str(position) for position in range(self._num_speculative_tokens or 0)
+            ]
+        if family.variant:
+            return family.variant.values
+        return ("",)
 
     def _owners(self, family: FamilySpec) -> list[_Owner]:
         if family.scope != "engine":
             return [((self._model,) if family.scope == "model" else (), self._parts)]
         model = () if family.omit_model_name else (self._model,)
-        return [((*model, ("engine", str(index))), (part,)) for index, part in enumerate(self._parts)]
+        return [
+            ((*model, ("engine", str(index))), (part,))
+            for index, part in enumerate(self._parts)
+        ]
 
     def _constant_labels(self, family: FamilySpec) -> dict[str, str]:
         if family.key != "cache_config_info":
@@ -176,7 +214,9 @@ class _Writer:
             "block_size": str(config.block_size),
             "num_gpu_blocks": str(config.kv_cache_tokens // config.block_size),
             "kv_cache_size_tokens": str(config.kv_cache_tokens),
-            "kv_cache_max_concurrency": str(config.kv_cache_tokens / config.max_model_len),
+            "kv_cache_max_concurrency": str(
+                config.kv_cache_tokens / config.max_model_len
+            ),
         }
         return {name: values.get(name, value) for name, value in family.labels.items()}
 
@@ -184,9 +224,13 @@ class _Writer:
 def _present(family: FamilySpec, parts: Sequence[Measurements], variant: str) -> bool:
     if family.requires == "drafts":
         return any(part.has(family.key, variant) for part in parts)
-    return family.requires != "traffic" or any(part.has("http_requests") for part in parts)
+    return family.requires != "traffic" or any(
+        part.has("http_requests") for part in parts
+    )
 
 
 def _format_real(value: float) -> str:
-    """Format a number like the Python client library: always a float, exponents as in Go."""
+    """Format a number like the Python client library: always a float, exponents as in
+    Go.
+    """
     return str(floatToGoString(value))  # type: ignore[no-untyped-call]

@@ -1,4 +1,7 @@
-"""Scenarios, and the simulated server that plays one: its engines and its restarts. No clock."""
+"""Scenarios, and the simulated server that plays one: its engines and its restarts.
+
+No clock.
+"""
 
 import json
 import math
@@ -42,12 +45,20 @@ def parse_scenario(document: object, default_name: str) -> Scenario:
     try:
         given = msgspec.convert(document, _Document)
     except msgspec.ValidationError as error:
-        raise ScenarioError(f"a scenario is a mapping with phases, a list: {error}") from error
+        raise ScenarioError(
+            f"a scenario is a mapping with phases, a list: {error}"
+        ) from error
     phases = []
     for number, entry in enumerate(given.phases, 1):
         if not {"phase", "seconds"} <= set(entry):
-            raise ScenarioError(f"phase {number} must be a mapping with phase, seconds and parameters")
-        parameters = {name: value for name, value in entry.items() if name not in ("phase", "seconds")}
+            raise ScenarioError(
+                f"phase {number} must be a mapping with phase, seconds and parameters"
+            )
+        parameters = {
+            name: value
+            for name, value in entry.items()
+            if name not in ("phase", "seconds")
+        }
         try:
             # Without seconds a phase would have no end.
             phases.append(make_phase(entry["phase"], parameters, entry["seconds"] or 0))
@@ -69,7 +80,9 @@ def load_scenario(path: Path) -> Scenario:
 def _built_in() -> dict[str, Scenario]:
     documents = read_yaml((files(__package__) / "data" / "scenarios.yaml").read_bytes())
     assert isinstance(documents, dict)
-    return {name: parse_scenario(document, name) for name, document in documents.items()}
+    return {
+        name: parse_scenario(document, name) for name, document in documents.items()
+    }
 
 
 #: The built-in scenarios by name.
@@ -89,8 +102,10 @@ class SimulationConfig:
     engines: int = 1  # engines that serve it
     num_speculative_tokens: int = 4  # K; 0 for a server without speculation
     scenario: Scenario = SCENARIOS["healthy"]  # the phases
-    engine: EngineConfig = field(default_factory=EngineConfig)  # properties of the engines
-    start_time: float = 1_800_000_000.0  # Unix time at which the simulation starts, in seconds
+    #: Properties of the engines.
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    #: Unix time at which the simulation starts, in seconds.
+    start_time: float = 1_800_000_000.0
 
 
 class ServerDownError(RuntimeError):
@@ -100,7 +115,9 @@ class ServerDownError(RuntimeError):
 class Simulation:
     """A simulated server. Its time passes only in `advance`."""
 
-    def __init__(self, config: SimulationConfig | None = None, seed: int | None = None) -> None:
+    def __init__(
+        self, config: SimulationConfig | None = None, seed: int | None = None
+    ) -> None:
         self.config = config or SimulationConfig()
         self.elapsed = 0.0  # simulated seconds
         self.restarts = 0
@@ -114,7 +131,8 @@ class Simulation:
         self._index = 0
         self._manual: Phase | None = None
         self._phase_began = 0.0
-        self._start_engines(self._wanted_k(self.phase))  # with the K of the first phase, without a restart
+        # with the K of the first phase, without a restart
+        self._start_engines(self._wanted_k(self.phase))
 
     @property
     def phase(self) -> Phase:
@@ -144,7 +162,10 @@ class Simulation:
         end = self.elapsed + seconds
         while end - self.elapsed > _RESOLUTION:
             phase = self.phase
-            remaining = math.inf if phase.seconds is None else max(0.0, phase.seconds - self.phase_elapsed)
+            if phase.seconds is None:
+                remaining = math.inf
+            else:
+                remaining = max(0.0, phase.seconds - self.phase_elapsed)
             step = min(end - self.elapsed, remaining, _STEP_SECONDS)
             if not self.serving:
                 step = min(step, self._down_until - self.elapsed)
@@ -159,16 +180,27 @@ class Simulation:
                 self._manual = None
                 self._begin_phase()
 
-    def set_phase(self, name: str, /, *, seconds: float | None = None, **parameters: object) -> None:
-        """Begin a phase in place of the scenario's, for `seconds` or without end, or raise ScenarioError."""
+    def set_phase(
+        self, name: str, /, *, seconds: float | None = None, **parameters: object
+    ) -> None:
+        """Begin a phase in place of the scenario's, for `seconds` or without end, or
+        raise ScenarioError.
+        """
         self._manual = make_phase(name, parameters, seconds)
         self._begin_phase()
 
     def render(self, dialect: str = "vllm") -> bytes:
-        """Return the response to GET /metrics in a dialect of `DIALECTS`, or raise ServerDownError."""
+        """Return the response to GET /metrics in a dialect of `DIALECTS`, or raise
+        ServerDownError.
+        """
         if not self.serving:
             raise ServerDownError("the simulated server is restarting")
-        return render(self.config.model, self._engines, self.config.start_time + self._started_at, dialect)
+        return render(
+            self.config.model,
+            self._engines,
+            self.config.start_time + self._started_at,
+            dialect,
+        )
 
     def _begin_phase(self) -> None:
         self._phase_began = self.elapsed
@@ -184,7 +216,10 @@ class Simulation:
         if not phase.kind.speculates or self.config.num_speculative_tokens == 0:
             return None
         if isinstance(phase.parameters, KChangeParameters):
-            return phase.parameters.num_speculative_tokens or self.config.num_speculative_tokens
+            return (
+                phase.parameters.num_speculative_tokens
+                or self.config.num_speculative_tokens
+            )
         return self._last_k
 
     def _start_engines(self, num_speculative_tokens: int | None) -> None:
@@ -192,7 +227,10 @@ class Simulation:
         if num_speculative_tokens is not None:
             self._last_k = num_speculative_tokens
         # Each engine has its own random stream, independent of the others.
-        seeds = (f"{self._seed}/{self.restarts}/{index}" for index in range(self.config.engines))
+        seeds = (
+            f"{self._seed}/{self.restarts}/{index}"
+            for index in range(self.config.engines)
+        )
         self._engines = [
             Engine(self.config.engine, num_speculative_tokens, Random(seed))  # noqa: S311
             for seed in seeds

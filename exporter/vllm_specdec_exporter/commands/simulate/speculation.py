@@ -1,4 +1,6 @@
-"""Speculation in the simulation: random drafts, the cost of steps, and the conditions of an engine."""
+"""Speculation in the simulation: random drafts, the cost of steps, and the conditions
+of an engine.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,22 @@ _COUNTING_LIMIT = 10.0
 
 
 def binomial(rng: Random, trials: int, probability: float) -> int:
-    """Draw the number of successes among independent trials; ValueError if there is no such distribution.
+    """Draw the number of successes among independent trials; ValueError if there is no
+    such distribution.
 
-    The distribution is exact, without a normal approximation, at a cost that hardly grows with `trials`.
+    The distribution is exact, without a normal approximation, at a cost that hardly
+    grows with `trials`.
     """
     if trials < 0 or not 0.0 <= probability <= 1.0:
-        raise ValueError(f"no binomial distribution has {trials} trials at {probability}")
+        raise ValueError(
+            f"no binomial distribution has {trials} trials at {probability}"
+        )
     if probability > 0.5:
         return trials - binomial(rng, trials, 1.0 - probability)
     successes = 0
-    # A trial succeeds if its uniform number lies below the probability. The median of the numbers has a beta
-    # distribution, and tells one half of the trials without drawing them (Relles, 1972).
+    # A trial succeeds if its uniform number lies below the probability. The median of
+    # the numbers has a beta distribution, and tells one half of the trials without
+    # drawing them (Relles, 1972).
     while trials * probability >= _COUNTING_LIMIT:
         rank = (trials + 1) // 2
         median = rng.betavariate(rank, trials + 1 - rank)
@@ -46,7 +53,9 @@ def binomial(rng: Random, trials: int, probability: float) -> int:
 
 
 def _count_by_gaps(rng: Random, trials: int, probability: float) -> int:
-    """Walk from success to success: the gaps between them are geometric (Devroye, 1986)."""
+    """Walk from success to success: the gaps between them are geometric (Devroye,
+    1986).
+    """
     if probability == 0.0:
         return 0
     if probability >= 1.0:
@@ -54,7 +63,8 @@ def _count_by_gaps(rng: Random, trials: int, probability: float) -> int:
     log_failure = math.log1p(-probability)
     successes = position = 0
     while True:
-        # 1 - random() lies in (0, 1], so that the logarithm exists. The gap can be infinite.
+        # 1 - random() lies in (0, 1], so that the logarithm exists. The gap can be
+        # infinite.
         gap = math.log(1.0 - rng.random()) / log_failure
         if gap >= trials - position:
             return successes
@@ -63,7 +73,9 @@ def _count_by_gaps(rng: Random, trials: int, probability: float) -> int:
 
 
 def multinomial(rng: Random, trials: int, weights: Sequence[float]) -> list[int]:
-    """Split trials at random over categories with these weights, which must not be negative or all 0."""
+    """Split trials at random over categories with these weights, which must not be
+    negative or all 0.
+    """
     remaining_weight = math.fsum(weights)
     if remaining_weight <= 0.0:
         raise ValueError("a multinomial distribution needs a positive weight")
@@ -73,7 +85,10 @@ def multinomial(rng: Random, trials: int, weights: Sequence[float]) -> list[int]
             counts.append(trials)
             trials = 0
             continue
-        share = min(1.0, weight / remaining_weight) if remaining_weight > 0.0 else 0.0
+        if remaining_weight > 0.0:
+            share = min(1.0, weight / remaining_weight)
+        else:
+            share = 0.0
         count = binomial(rng, trials, share)
         counts.append(count)
         trials -= count
@@ -85,15 +100,17 @@ def multinomial(rng: Random, trials: int, weights: Sequence[float]) -> list[int]
 class DraftModel:
     """The distribution of drafts and of their acceptance."""
 
-    #: Probability that the token at a position is accepted, given that all before it were; one value per
-    #: position, the last one for all later ones.
+    #: Probability that the token at a position is accepted, given that all before it
+    #: were; one value per position, the last one for all later ones.
     acceptance: tuple[float, ...]
     draft_probability: float = 1.0  # probability that a request has a draft in a step
     #: Relative frequency of drafts of 1, 2, 3, ... tokens; empty if all have K.
     length_weights: tuple[float, ...] = ()
 
     def conditional(self, position: int) -> float:
-        """Return the probability of acceptance at a position, given acceptance before it."""
+        """Return the probability of acceptance at a position, given acceptance before
+        it.
+        """
         return self.acceptance[min(position, len(self.acceptance) - 1)]
 
     def lengths(self, num_speculative_tokens: int) -> list[float]:
@@ -110,7 +127,9 @@ class DraftModel:
         weights = self.lengths(num_speculative_tokens)
         if not weights:
             return 0.0
-        mean = sum(length * weight for length, weight in enumerate(weights, 1)) / sum(weights)
+        mean = sum(length * weight for length, weight in enumerate(weights, 1)) / sum(
+            weights
+        )
         return mean * self.draft_probability
 
 
@@ -120,7 +139,8 @@ class Totals:
 
     drafts: int = 0  # verifications of one request's draft in one step
     draft_tokens: int = 0
-    accepted_tokens: int = 0  # tokens accepted; the bonus token of each draft is not among them
+    #: Tokens accepted; the bonus token of each draft is not among them.
+    accepted_tokens: int = 0
     #: Drafts in which the token at this position was accepted.
     accepted_per_position: list[int] = field(default_factory=list)
     generation_tokens: int = 0  # tokens generated, with and without drafts
@@ -133,18 +153,22 @@ class Totals:
     def add(self, other: Totals) -> None:
         """Add other totals to these; the number of positions may differ."""
         for each in fields(self):
-            mine, others = getattr(self, each.name), getattr(other, each.name)
+            mine = getattr(self, each.name)
+            others = getattr(other, each.name)
             if isinstance(mine, list):
                 mine[:] = map(sum, zip_longest(mine, others, fillvalue=0))
             else:
                 setattr(self, each.name, mine + others)
 
 
-def sample_drafts(rng: Random, request_steps: int, model: DraftModel, num_speculative_tokens: int) -> Totals:
+def sample_drafts(
+    rng: Random, request_steps: int, model: DraftModel, num_speculative_tokens: int
+) -> Totals:
     """Draw the drafts of a number of requests times steps.
 
-    The drafts accepted at a position are a binomial share of those that reached it. This is the same
-    distribution as drawing each draft by itself, at a cost that does not grow with their number.
+    The drafts accepted at a position are a binomial share of those that reached it.
+    This is the same distribution as drawing each draft by itself, at a cost that does
+    not grow with their number.
     """
     totals = Totals.empty(num_speculative_tokens)
     if num_speculative_tokens <= 0:
@@ -159,7 +183,9 @@ def sample_drafts(rng: Random, request_steps: int, model: DraftModel, num_specul
     return totals
 
 
-def _sample_group(rng: Random, totals: Totals, model: DraftModel, length: int, drafts: int) -> None:
+def _sample_group(
+    rng: Random, totals: Totals, model: DraftModel, length: int, drafts: int
+) -> None:
     totals.drafts += drafts
     totals.draft_tokens += drafts * length
     survivors = drafts
@@ -169,31 +195,41 @@ def _sample_group(rng: Random, totals: Totals, model: DraftModel, length: int, d
         totals.accepted_per_position[position] += survivors
 
 
-#: What is simulated, as `--cost.hardware`, `--cost.model` and the method in `--spec.config` name it.
-HARDWARE, MODEL_SIZE, METHOD = "h100", "8B", "eagle3"
+#: What is simulated, as `--cost.hardware`, `--cost.model` and the method in
+#: `--spec.config` name it.
+HARDWARE = "h100"
+MODEL_SIZE = "8B"
+METHOD = "eagle3"
 _TARGET = parse_model(MODEL_SIZE)
-_PHYSICAL = PhysicalModel(parse_machine(HARDWARE)[1], _TARGET, usual_drafter(METHOD, _TARGET) or Drafter())
+_PHYSICAL = PhysicalModel(
+    parse_machine(HARDWARE)[1], _TARGET, usual_drafter(METHOD, _TARGET) or Drafter()
+)
 
 
 @dataclass(frozen=True)
 class EngineConfig:
     """The fixed properties of an engine.
 
-    Its steps take as long as the roofline model of the hardware says. So the time per output token falls as
-    more draft tokens are accepted, and at large batches rejected tokens cost more than speculation gains.
+    Its steps take as long as the roofline model of the hardware says. So the time per
+    output token falls as more draft tokens are accepted, and at large batches rejected
+    tokens cost more than speculation gains.
     """
 
     max_num_seqs: int = 256
-    max_num_batched_tokens: int = 2048  # prompt tokens after which a step admits no further prompt
+    #: Prompt tokens after which a step admits no further prompt.
+    max_num_batched_tokens: int = 2048
     kv_cache_tokens: int = 65_536
     block_size: int = 16
-    max_model_len: int = 8192  # maximum sequence length in tokens; bucket bounds depend on it
-    prefill_token_seconds: float = _PHYSICAL.prompt_token_seconds()  # of a prompt token that is not cached
+    #: Maximum sequence length in tokens; bucket bounds depend on it.
+    max_model_len: int = 8192
+    #: Of a prompt token that is not cached.
+    prefill_token_seconds: float = _PHYSICAL.prompt_token_seconds()
 
     def decoding_seconds(self, running: int, drafted: float, context: float) -> float:
         """Return the time of a step without prompts.
 
-        `drafted` are tokens for each of the `running` requests, which attend to `context` tokens each.
+        `drafted` are tokens for each of the `running` requests, which attend to
+        `context` tokens each.
         """
         batch = max(1, running)
         if not drafted:
@@ -212,7 +248,8 @@ Length = Annotated[float, Meta(ge=1, le=_MAX_MEAN)]
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
-    """The traffic of one engine: clients that send a request, read the answer and pause.
+    """The traffic of one engine: clients that send a request, read the answer and
+    pause.
 
     Attributes:
         clients: clients per engine, and so the maximum number of its requests

@@ -1,4 +1,5 @@
-"""`sweep`: real requests at several temperatures, loads and prompts, and their acceptance.
+"""`sweep`: real requests at several temperatures, loads and prompts, and their
+acceptance.
 
 For programs::
 
@@ -20,7 +21,7 @@ from typing import Any
 from ...config.options import ConfigError, add_flags
 from ...config.values import duration, file, format_duration, number
 from ...publish import plots
-from ...serve import configuration as config
+from ...settings import configuration as config
 from .. import arguments as cli
 from . import record as recordfile
 from . import report
@@ -33,7 +34,11 @@ from .runner import OtherTraffic, SweepProgress, run_sweep
 __all__ = ["SweepPlan", "endpoint", "load_prompts", "run_sweep"]
 
 # Exit codes.
-FINE, PROBLEM, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 4, 130
+FINE = 0
+PROBLEM = 1
+USAGE = 2
+UNREACHABLE = 4
+INTERRUPTED = 130
 
 METRICS_TIMEOUT = 10.0  # seconds, unless it is given
 #: The defaults of the flags.
@@ -44,41 +49,80 @@ _PAGE = "report.html"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `sweep` to `parser`."""
     parser.epilog = (
-        f"Exit codes: {FINE} finished; {PROBLEM} cells failed or were disturbed, or the sweep ended early; "
-        f"{USAGE} bad usage; {UNREACHABLE} the server cannot be reached, is no OpenAI endpoint, or has no "
+        f"Exit codes: {FINE} finished; {PROBLEM} cells failed or were disturbed, or "
+        "the sweep ended early; "
+        f"{USAGE} bad usage; {UNREACHABLE} the server cannot be reached, is no "
+        "OpenAI endpoint, or has no "
         "vLLM metrics."
     )
     cli.add_url(parser, "The server, with or without /v1.")
     group = parser.add_argument_group("what to measure")
-    temperatures = cli.values_of(number(0.0, 2.0, "temperatures from 0 to 2, such as 0,0.4,0.8,1.0"))
+    temperatures = cli.values_of(
+        number(0.0, 2.0, "temperatures from 0 to 2, such as 0,0.4,0.8,1.0")
+    )
     several: dict[str, Any] = {"type": temperatures, "dest": "temperatures"}
-    cli.add_flag(group, "--temperature LIST", "Sampling temperatures.", "0,0.4,0.8,1.0", **several)
-    several = {"type": cli.values_of(cli.whole_between(1, 4096)), "dest": "concurrencies"}
-    cli.add_flag(group, "--concurrency LIST", "Requests at the same time.", "1", **several)
+    cli.add_flag(
+        group,
+        "--temperature LIST",
+        "Sampling temperatures.",
+        "0,0.4,0.8,1.0",
+        **several,
+    )
+    several = {
+        "type": cli.values_of(cli.whole_between(1, 4096)),
+        "dest": "concurrencies",
+    }
+    cli.add_flag(
+        group, "--concurrency LIST", "Requests at the same time.", "1", **several
+    )
     sets = f"{', '.join(BUILTIN)}, all, or files with one prompt a line or JSON lines"
     prompts = f"Sets, each with cells of its own: {sets}."
     cli.add_flag(group, "--prompts LIST", prompts, "chat")
     cli.add_flag(
-        group, "--requests N", "Requests per cell.", f"{_PLAN.requests}", cli.whole_between(1, 100_000)
+        group,
+        "--requests N",
+        "Requests per cell.",
+        f"{_PLAN.requests}",
+        cli.whole_between(1, 100_000),
     )
     tokens = cli.whole_between(1, 1_000_000)
-    cli.add_flag(group, "--max-tokens N", "Most tokens of an answer.", f"{_PLAN.max_tokens}", tokens)
+    cli.add_flag(
+        group,
+        "--max-tokens N",
+        "Most tokens of an answer.",
+        f"{_PLAN.max_tokens}",
+        tokens,
+    )
     cli.add_flag(group, "--model NAME", "Default: the only one that is served.", "")
-    cli.add_flag(group, "--api", "API of the requests.", "chat", choices=("chat", "completions"))
+    cli.add_flag(
+        group, "--api", "API of the requests.", "chat", choices=("chat", "completions")
+    )
     nucleus = number(math.ulp(0.0), 1.0, "a number above 0, at most 1")
     cli.add_flag(group, "--top-p P", "Default: the server's.", parse=nucleus)
-    cli.add_flag(group, "--ignore-eos", "Go on to --max-tokens whatever the model says (vLLM).")
+    cli.add_flag(
+        group, "--ignore-eos", "Go on to --max-tokens whatever the model says (vLLM)."
+    )
 
     group = parser.add_argument_group("how to measure")
-    cli.add_flag(group, "--allow-other-traffic", "Measure even if others use the server.")
+    cli.add_flag(
+        group, "--allow-other-traffic", "Measure even if others use the server."
+    )
     timeout = format_duration(_PLAN.request_timeout)
     cli.add_flag(
-        group, "--request-timeout DURATION", "Time that one answer may take.", timeout, duration(0.1)
+        group,
+        "--request-timeout DURATION",
+        "Time that one answer may take.",
+        timeout,
+        duration(0.1),
     )
-    cli.add_flag(group, "--api-key-file FILE", "File with the server's API key.", parse=file)
+    cli.add_flag(
+        group, "--api-key-file FILE", "File with the server's API key.", parse=file
+    )
 
     group = parser.add_argument_group("results")
-    out = f"New directory for {recordfile.FILE} and {_PAGE}. Default: ./sweep-DATE-TIME."
+    out = (
+        f"New directory for {recordfile.FILE} and {_PAGE}. Default: ./sweep-DATE-TIME."
+    )
     cli.add_flag(group, "--out DIR", out, parse=Path)
     cli.add_flag(group, "--no-html", f"No {_PAGE}, which needs matplotlib.")
     cli.add_flag(group, "--json", "Print JSON instead of a table.")
@@ -88,12 +132,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def read_plan(args: argparse.Namespace) -> SweepPlan:
     """Return the plan of the command line; ConfigError if a flag is invalid."""
-    given = {each.name: getattr(args, each.name) for each in fields(_PLAN) if hasattr(args, each.name)}
+    given = {
+        each.name: getattr(args, each.name)
+        for each in fields(_PLAN)
+        if hasattr(args, each.name)
+    }
     return SweepPlan(**given | {"prompts": load_prompts(args.prompts.split(","))})
 
 
 def read_endpoint(args: argparse.Namespace) -> Endpoint:
-    """Return the server from flags and environment; ConfigError if a setting is invalid."""
+    """Return the server from flags and environment; ConfigError if a setting is
+    invalid.
+    """
     values = cli.values_of_one_server(args, cli.SERVER_OPTIONS, "sweep measures")
     values["vllm.url"] = tuple(map(without_api, values["vllm.url"]))
     timeout = values["poll.timeout"] or METRICS_TIMEOUT
@@ -102,7 +152,8 @@ def read_endpoint(args: argparse.Namespace) -> Endpoint:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, write the files, print the report and return the exit code."""
-    plan, server = read_plan(args), read_endpoint(args)
+    plan = read_plan(args)
+    server = read_endpoint(args)
     if not args.no_html:
         try:
             plots.require()  # before half an hour of measuring, not after
@@ -112,18 +163,32 @@ def run(args: argparse.Namespace) -> int:
     records: list[SweepRecord] = []
     try:
         progress = SweepProgress(None if args.quiet else sys.stderr)
-        sweep = run_sweep(plan, server, directory=directory, progress=progress, recorded=records.append)
+        sweep = run_sweep(
+            plan,
+            server,
+            directory=directory,
+            progress=progress,
+            recorded=records.append,
+        )
         outcome = asyncio.run(sweep)
-        stopped, code = outcome.stopped, FINE if outcome.clean else PROBLEM
+        stopped = outcome.stopped
+        code = FINE if outcome.clean else PROBLEM
     except (Unreachable, OtherTraffic) as error:
-        return cli.fail("sweep", error, UNREACHABLE if isinstance(error, Unreachable) else PROBLEM)
+        return cli.fail(
+            "sweep", error, UNREACHABLE if isinstance(error, Unreachable) else PROBLEM
+        )
     except KeyboardInterrupt:
         if not records:
             return INTERRUPTED
-        stopped, code = "interrupted", INTERRUPTED
+        stopped = "interrupted"
+        code = INTERRUPTED
     record = records[-1]
     if not args.no_html:
-        cli.write_file("--out", directory / _PAGE, report.render_page(record).encode("utf-8", "replace"))
+        cli.write_file(
+            "--out",
+            directory / _PAGE,
+            report.render_page(record).encode("utf-8", "replace"),
+        )
     if args.json:
         cli.print_json(report.document(record))
     else:
@@ -133,6 +198,9 @@ def run(args: argparse.Namespace) -> int:
         kept = f"{len(record.cells)} of {len(plan.cells())} cells are in {directory}"
         print(f"stopped: {stopped}; {kept}", file=sys.stderr)
     elif not args.quiet:
-        files = recordfile.FILE if args.no_html else f"{recordfile.FILE}, {_PAGE}"
+        if args.no_html:
+            files = recordfile.FILE
+        else:
+            files = f"{recordfile.FILE}, {_PAGE}"
         print(f"written to {directory}: {files}", file=sys.stderr)
     return code

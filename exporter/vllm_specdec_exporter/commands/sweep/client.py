@@ -1,12 +1,15 @@
-"""The server of a sweep: its address, identity and API, its requests, and its counters around a cell.
+"""The server of a sweep: its address, identity and API, its requests, and its counters
+around a cell.
 
-Failures become an `EndpointError` if the endpoint does not work, and a `StreamedAnswer` with an error if one
-request failed. Counters are summed over all engines of the server, because a request may be sent to any of
-them, and because tokens of another model are other traffic, too.
+Failures become an `EndpointError` if the endpoint does not work, and a `StreamedAnswer`
+with an error if one request failed. Counters are summed over all engines of the server,
+because a request may be sent to any of them, and because tokens of another model are
+other traffic, too.
 """
 
 import asyncio
 import json
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,17 +23,19 @@ from ...config.options import ConfigError
 from ...config.values import Target, parse_target
 from ...engines.reading import Counters, Reading, sum_known
 from ...measures.history import Delta, Sample, counters_reset, delta
-from ...serve.upstream import AGENT, PollError, Upstream, new_session
-from ...serve.upstream_connection import UpstreamConfig, tls_context
+from ...upstream.client import AGENT, PollError, Upstream, new_session
+from ...upstream.connection import UpstreamConfig, tls_context
 from .grid import Request, SweepPlan
 from .record import ServerIdentity
 from .stream import Stream, StreamedAnswer, StreamError, error_message
 
-#: Interval of reading the counters while waiting, in seconds: longer than a step of most servers.
+#: Interval of reading the counters while waiting, in seconds: longer than a step of
+#: most servers.
 BEAT = 0.25
 #: Seconds without a change after which the counters count as at rest: two intervals.
 QUIET = 0.5
-#: Longest wait for that, in seconds. The cell's requests have ended, so whatever still runs is of others.
+#: Longest wait for that, in seconds. The cell's requests have ended, so whatever still
+#: runs is of others.
 MAX_REST = 15.0
 #: The same if other traffic is allowed: it may never end.
 MAX_BUSY_REST = 3.0
@@ -47,7 +52,9 @@ class CounterSample:
     def total(self) -> Counters:
         """The sum of the counters of all engines."""
         counters = [engine.counters for engine in self.reading.engines]
-        positions = zip_longest(*(each.accepted_tokens_per_position for each in counters), fillvalue=0.0)
+        positions = zip_longest(
+            *(each.accepted_tokens_per_position for each in counters), fillvalue=0.0
+        )
         return Counters(
             drafts=sum_known(each.drafts for each in counters),
             draft_tokens=sum_known(each.draft_tokens for each in counters),
@@ -60,7 +67,10 @@ class CounterSample:
     def requests(self) -> float:
         """Running and queued requests of all engines; 0 if not known."""
         loads = [engine.load for engine in self.reading.engines]
-        return sum((load.requests_running or 0.0) + (load.requests_waiting or 0.0) for load in loads)
+        return sum(
+            (load.requests_running or 0.0) + (load.requests_waiting or 0.0)
+            for load in loads
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +86,19 @@ class CounterReader:
         return CounterSample(self.clock(), reading)
 
     async def rest(
-        self, since: CounterSample | None = None, tokens: float = 0.0, *, quiet: float, limit: float
+        self,
+        since: CounterSample | None = None,
+        tokens: float = 0.0,
+        *,
+        quiet: float,
+        limit: float,
     ) -> tuple[CounterSample, str]:
-        """Wait until the counters are at rest; return the last sample, and what kept them busy, if not.
+        """Wait until the counters are at rest; return the last sample, and what kept
+        them busy, if not.
 
-        They are at rest if for `quiet` seconds no request ran or waited and nothing changed, and if since the
-        sample `since` they rose by `tokens`. A restart since then ends the wait, and so do `limit` seconds.
+        They are at rest if for `quiet` seconds no request ran or waited and nothing
+        changed, and if since the sample `since` they rose by `tokens`. A restart since
+        then ends the wait, and so do `limit` seconds.
 
         Raises:
             PollError: they cannot be read.
@@ -100,7 +117,10 @@ class CounterReader:
                 return now, ""
             if now.time - first.time >= limit:
                 generated = _generated(now) - _generated(first)
-                within = f"{generated:g} tokens generated within {now.time - first.time:.1f} s"
+                within = (
+                    f"{generated:g} tokens generated within "
+                    f"{now.time - first.time:.1f} s"
+                )
                 return now, f"{now.requests:g} requests running or waiting, {within}"
             before = now
 
@@ -132,7 +152,10 @@ _PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 
 
 class EndpointError(Exception):
-    """The endpoint gave no usable response. `status` is its HTTP status, 0 without one."""
+    """The endpoint gave no usable response.
+
+    `status` is its HTTP status, 0 without one.
+    """
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -141,24 +164,33 @@ class EndpointError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Sends requests to the API at `base`, without ``/v1``, each within `timeout` seconds."""
+    """Sends requests to the API at `base`, without ``/v1``, each within `timeout`
+    seconds.
+    """
 
     session: aiohttp.ClientSession
     base: str
-    server_name: str  # the name to expect in the server's certificate; empty for the address's host
+    #: The name to expect in the server's certificate; empty for the address's host.
+    server_name: str
     timeout: float
 
     async def ask(self, request: Request, number: int = 0) -> StreamedAnswer:
-        """Send request `number` of a cell; return its response, with an error in it if it failed."""
+        """Send request `number` of a cell; return its response, with an error in it if
+        it failed.
+        """
         started = time.monotonic()
         try:
             return await self._ask(request, number)
         except (EndpointError, StreamError) as error:
             seconds = time.monotonic() - started
-            return StreamedAnswer(number, request.prompt, error=str(error), seconds=seconds)
+            return StreamedAnswer(
+                number, request.prompt, error=str(error), seconds=seconds
+            )
 
     async def probe(self, request: Request) -> None:
-        """Send one request like `ask`; EndpointError if the endpoint does not accept it."""
+        """Send one request like `ask`; EndpointError if the endpoint does not accept
+        it.
+        """
         try:
             await self._ask(request, 0)
         except StreamError as error:
@@ -204,21 +236,30 @@ def _describe(error: BaseException, seconds: float) -> str:
         return f"no complete response within {seconds:g} s"
     if isinstance(error, aiohttp.ClientConnectorError):
         refused = isinstance(error.os_error, ConnectionRefusedError)
-        return "nothing listens at the address" if refused else f"the address cannot be reached: {error}"
-    if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | ConnectionError):
+        if refused:
+            return "nothing listens at the address"
+        return f"the address cannot be reached: {error}"
+    if isinstance(
+        error,
+        aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | ConnectionError,
+    ):
         return "the connection was closed before the response was complete"
     return f"not an HTTP answer: {error}"
 
 
 class Unreachable(Exception):  # noqa: N818 - it names the fault
-    """The server cannot be reached, is no OpenAI endpoint, or has no metrics. The message is one line."""
+    """The server cannot be reached, is no OpenAI endpoint, or has no metrics.
+
+    The message is one line.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """A server: the only target in `upstream`, and the file with its API key.
 
-    The key is sent with requests, and with requests for metrics if `upstream` has no token.
+    The key is sent with requests, and with requests for metrics if `upstream` has no
+    token.
     """
 
     upstream: UpstreamConfig
@@ -237,7 +278,10 @@ class Endpoint:
     @property
     def metrics(self) -> UpstreamConfig:
         """Connection settings for its metrics."""
-        return replace(self.upstream, bearer_token_file=self.upstream.bearer_token_file or self.api_key_file)
+        return replace(
+            self.upstream,
+            bearer_token_file=self.upstream.bearer_token_file or self.api_key_file,
+        )
 
     def open(self) -> aiohttp.ClientSession:
         """Return a session for requests; ConfigError if a file cannot be used."""
@@ -250,15 +294,23 @@ class Endpoint:
                 raise ConfigError(f"--api-key-file {shown}: {error}") from error
         connector: aiohttp.BaseConnector
         if self.target.socket:
-            connector = aiohttp.UnixConnector(self.target.socket, limit=0, keepalive_timeout=_KEPT_SECONDS)
+            connector = aiohttp.UnixConnector(
+                self.target.socket, limit=0, keepalive_timeout=_KEPT_SECONDS
+            )
         else:
-            tls = tls_context(self.upstream) if self.base.startswith("https:") else True
-            connector = aiohttp.TCPConnector(ssl=tls, limit=0, keepalive_timeout=_KEPT_SECONDS)
+            tls: ssl.SSLContext | bool = True
+            if self.base.startswith("https:"):
+                tls = tls_context(self.upstream)
+            connector = aiohttp.TCPConnector(
+                ssl=tls, limit=0, keepalive_timeout=_KEPT_SECONDS
+            )
         return new_session(connector, self.upstream.request_headers(headers))
 
 
 def without_api(target: Target) -> Target:
-    """Return the target of the metrics for an address that may be that of the API (``/v1``)."""
+    """Return the target of the metrics for an address that may be that of the API
+    (``/v1``).
+    """
     if target.socket:
         return target
     scheme, host, path, _, _ = urlsplit(target.url)
@@ -269,11 +321,16 @@ def without_api(target: Target) -> Target:
 
 def endpoint(url: str, *, api_key_file: str = "") -> Endpoint:
     """Return the endpoint at an address, with or without ``/v1``, or raise ValueError."""
-    return Endpoint(UpstreamConfig(targets=(without_api(parse_target(url)),)), api_key_file)
+    return Endpoint(
+        UpstreamConfig(targets=(without_api(parse_target(url)),)), api_key_file
+    )
 
 
-async def identify(name: str, counters: CounterReader, upstream: Upstream, model: str) -> ServerIdentity:
-    """Return the identity of the server called `name`; an empty `model` means its only one.
+async def identify(
+    name: str, counters: CounterReader, upstream: Upstream, model: str
+) -> ServerIdentity:
+    """Return the identity of the server called `name`; an empty `model` means its only
+    one.
 
     Unreachable if it cannot be measured, ConfigError if `model` is needed.
     """
@@ -282,7 +339,9 @@ async def identify(name: str, counters: CounterReader, upstream: Upstream, model
     except PollError as error:
         raise Unreachable(f"{name} cannot be measured: {error}") from error
     if not reading.engines:
-        raise Unreachable(f"{name} cannot be measured: its metrics show no engine of vLLM")
+        raise Unreachable(
+            f"{name} cannot be measured: its metrics show no engine of vLLM"
+        )
     models = sorted({engine.key.model_name for engine in reading.engines})
     if not model and len(models) > 1:
         raise ConfigError(f"--model is needed: the server has {', '.join(models)}")
@@ -292,18 +351,30 @@ async def identify(name: str, counters: CounterReader, upstream: Upstream, model
         version=await upstream.version(),
         dialect=reading.dialect,
         num_speculative_tokens=max(
-            len(engine.counters.accepted_tokens_per_position) for engine in reading.engines
+            len(engine.counters.accepted_tokens_per_position)
+            for engine in reading.engines
         ),
     )
 
 
 async def check_requests(client: Client, plan: SweepPlan) -> None:
-    """Send one short request; ConfigError if the server refuses it, Unreachable if it does not answer."""
+    """Send one short request; ConfigError if the server refuses it, Unreachable if it
+    does not answer.
+    """
     try:
-        await client.probe(replace(plan, max_tokens=1).request(0, plan.prompts[0].prompts[0]))
+        await client.probe(
+            replace(plan, max_tokens=1).request(0, plan.prompts[0].prompts[0])
+        )
     except EndpointError as error:
         if error.status in (400, 413, 422):
-            hint = "; --api completions needs none" if "chat template" in str(error).lower() else ""
-            raise ConfigError(f"the server refuses such requests: {error}{hint}") from error
+            if "chat template" in str(error).lower():
+                hint = "; --api completions needs none"
+            else:
+                hint = ""
+            raise ConfigError(
+                f"the server refuses such requests: {error}{hint}"
+            ) from error
         hint = "; see --api-key-file" if error.status in (401, 403) else ""
-        raise Unreachable(f"the server does not answer requests: {error}{hint}") from error
+        raise Unreachable(
+            f"the server does not answer requests: {error}{hint}"
+        ) from error

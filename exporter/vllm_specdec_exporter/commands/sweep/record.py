@@ -39,7 +39,9 @@ class ServerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The settings, as in `grid.SweepPlan`; `prompts` has a fingerprint of each set by its name."""
+    """The settings, as in `grid.SweepPlan`; `prompts` has a fingerprint of each set by
+    its name.
+    """
 
     prompts: dict[str, str]
     temperatures: tuple[float, ...]
@@ -72,26 +74,33 @@ class CellResult:
     prompts: str  # name of the set of prompts; with the next two, which cell this is
     concurrency: int  # number of workers
     temperature: float
-    #: ``ok``; ``disturbed``: the server did more than the cell's requests; ``failed``: no result.
+    #: ``ok``; ``disturbed``: the server did more than the cell's requests; ``failed``:
+    #: no result.
     status: Status
-    reasons: tuple[str, ...] = ()  # why it is not ``ok``, or what else is to be known of it
+    #: Why it is not ``ok``, or what else is to be known of it.
+    reasons: tuple[str, ...] = ()
     started: float = 0.0  # Unix time at which the cell began
     seconds: float = 0.0  # from the first request to the end of the last answer
     requests: int = 0
     errors: int = 0  # of these, without a whole answer
     completion_tokens: int = 0  # tokens of the whole answers, as their usage says
-    generated_tokens: float | None = None  # tokens that the server's counters say were generated meanwhile
+    #: Tokens that the server's counters say were generated meanwhile.
+    generated_tokens: float | None = None
     tokens_per_second: float | None = None  # completion tokens by seconds
     #: Time to first token, in seconds; measured by the client, as all times.
     ttft: TimeSummary = TimeSummary()
-    tpot: TimeSummary = TimeSummary()  # time per output token behind the first, in seconds, of each answer
-    latency: TimeSummary = TimeSummary()  # from request to the end of the answer, in seconds
-    #: Accepted over draft tokens: from the requests' own records where all answers have one, otherwise from
-    #: the counters.
+    #: Time per output token behind the first, in seconds, of each answer.
+    tpot: TimeSummary = TimeSummary()
+    #: From request to the end of the answer, in seconds.
+    latency: TimeSummary = TimeSummary()
+    #: Accepted over draft tokens: from the requests' own records where all answers have
+    #: one, otherwise from the counters.
     acceptance_ratio: float | None = None
     acceptance_interval: ClusterInterval | None = None  # its 95 % interval
-    mean_acceptance_length: float | None = None  # tokens per draft, from the same source
-    counters: CellAcceptance | None = None  # acceptance from the increase of the server's counters
+    #: Tokens per draft, from the same source.
+    mean_acceptance_length: float | None = None
+    #: Acceptance from the increase of the server's counters.
+    counters: CellAcceptance | None = None
     #: The same from the requests' own records, where all answers have one.
     records: CellAcceptance | None = None
     answers: tuple[StreamedAnswer, ...] = ()  # every request
@@ -103,9 +112,13 @@ class CellResult:
 
     @property
     def position_acceptance_ratio(self) -> tuple[float, ...]:
-        """By position from 0 on, from the requests' own records where there are; empty without either."""
+        """By position from 0 on, from the requests' own records where there are; empty
+        without either.
+        """
         source = self.records or self.counters
-        return () if source is None else source.position_acceptance_ratio
+        if source is None:
+            return ()
+        return source.position_acceptance_ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +145,17 @@ def encode(record: SweepRecord) -> bytes:
 
 
 def prepare(directory: Path) -> None:
-    """Create `directory`; ConfigError if that fails, or if it has a record already, which would be lost."""
+    """Create `directory`; ConfigError if that fails, or if it has a record already,
+    which would be lost.
+    """
     quoted = json.dumps(str(directory), ensure_ascii=False)
     if (directory / FILE).exists():
-        raise ConfigError(f"--out {quoted}: has a {FILE} already; choose another directory")
+        raise ConfigError(
+            f"--out {quoted}: has a {FILE} already; choose another directory"
+        )
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"--out {quoted}: cannot be created: {error.strerror}") from error
+        raise ConfigError(
+            f"--out {quoted}: cannot be created: {error.strerror}"
+        ) from error

@@ -1,4 +1,6 @@
-"""The report of a sweep as text, JSON and a page: a table, and one sentence per series on acceptance."""
+"""The report of a sweep as text, JSON and a page: a table, and one sentence per series
+on acceptance.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +12,16 @@ import msgspec
 
 from ...economics.statistics import ClusterInterval
 from ...publish import markup, plots
-from ...publish.markup import Html, Section, bullets, data_table, figure, note, page, side_by_side
+from ...publish.markup import (
+    Html,
+    Section,
+    bullets,
+    data_table,
+    figure,
+    note,
+    page,
+    side_by_side,
+)
 from ...publish.wording import DASH, LENGTH, digits, printable, shown, table, wrap
 from .record import CellResult, Status, SweepRecord
 
@@ -18,9 +29,19 @@ from .record import CellResult, Status, SweepRecord
 def render_page(record: SweepRecord) -> str:
     """Return the report as one HTML document; ConfigError without matplotlib."""
     started = min((result.started for result in record.cells), default=0.0)
-    when = f", {datetime.fromtimestamp(started, UTC):%Y-%m-%d %H:%M} UTC" if started else ""
-    prompts = ", ".join(f"{name} ({digest})" for name, digest in record.setup.prompts.items())
-    sections = [Section("What was measured", (markup.facts({**facts(record), "prompts": prompts}.items()),))]
+    if started:
+        when = f", {datetime.fromtimestamp(started, UTC):%Y-%m-%d %H:%M} UTC"
+    else:
+        when = ""
+    prompts = ", ".join(
+        f"{name} ({digest})" for name, digest in record.setup.prompts.items()
+    )
+    sections = [
+        Section(
+            "What was measured",
+            (markup.facts({**facts(record), "prompts": prompts}.items()),),
+        )
+    ]
     if record.cells:
         sections = [
             Section("Acceptance", tuple(_acceptance(record))),
@@ -34,8 +55,12 @@ def render_page(record: SweepRecord) -> str:
     return page(
         f"Speculative decoding sweep: {record.server.model}",
         sections,
-        subtitle=f"{record.server.target}{when}, vllm-specdec-exporter {record.exporter_version}",
-        lead=[_sentence(words) for words in conclusions(record)] or ["No cell was measured."],
+        subtitle=(
+            f"{record.server.target}{when}, vllm-specdec-exporter "
+            f"{record.exporter_version}"
+        ),
+        lead=[_sentence(words) for words in conclusions(record)]
+        or ["No cell was measured."],
     )
 
 
@@ -44,10 +69,17 @@ def _sentence(words: str) -> str:
 
 
 def _acceptance(record: SweepRecord) -> Iterator[str]:
-    title, unit = "Acceptance ratio", "acceptance ratio"
-    ratio = _plot(record, title, lambda r: r.acceptance_ratio, unit, (0.0, 1.0), intervals=True)
-    title, unit = "Mean acceptance length", "tokens per draft"
-    yield side_by_side(ratio, _plot(record, title, lambda r: r.mean_acceptance_length, unit, (1.0, None)))
+    title = "Acceptance ratio"
+    unit = "acceptance ratio"
+    ratio = _plot(
+        record, title, lambda r: r.acceptance_ratio, unit, (0.0, 1.0), intervals=True
+    )
+    title = "Mean acceptance length"
+    unit = "tokens per draft"
+    yield side_by_side(
+        ratio,
+        _plot(record, title, lambda r: r.mean_acceptance_length, unit, (1.0, None)),
+    )
     for words in interval_notes(record):
         yield note(_sentence(words))
 
@@ -60,8 +92,10 @@ def _latency(record: SweepRecord) -> Iterator[str]:
         _plot(record, "Throughput", lambda r: r.tokens_per_second, "tokens/s"),
     )
     yield note(
-        "Measured by the client from streamed answers; the server's prefix cache holds every prompt. TPOT is "
-        "(last token - first token) / (completion tokens - 1). With few requests in a cell, P99 lies near "
+        "Measured by the client from streamed answers; the server's prefix cache "
+        "holds every prompt. TPOT is "
+        "(last token - first token) / (completion tokens - 1). With few requests in "
+        "a cell, P99 lies near "
         "the slowest one."
     )
 
@@ -76,7 +110,9 @@ def _plot(
     intervals: bool = False,
 ) -> Html:
     """Return a plot over temperature, or over concurrency if only that varies."""
-    by_load = len(record.setup.temperatures) == 1 and len(record.setup.concurrencies) > 1
+    by_load = (
+        len(record.setup.temperatures) == 1 and len(record.setup.concurrencies) > 1
+    )
     axis = "concurrency" if by_load else "temperature"
     series = []
     for name, cells in lines(record, axis).items():
@@ -85,7 +121,9 @@ def _plot(
             y = value(cell)
             if y is not None:
                 interval = cell.acceptance_interval if intervals else None
-                ends = (None, None) if interval is None else (interval.low, interval.high)
+                ends: tuple[float | None, float | None] = (None, None)
+                if interval is not None:
+                    ends = (interval.low, interval.high)
                 points.append(plots.Point(float(getattr(cell, axis)), y, *ends))
         series.append(plots.Series(name, tuple(points)))
     svg = plots.lines(
@@ -94,7 +132,8 @@ def _plot(
         x_label=axis,
         y_label=unit,
         description="; ".join(
-            f"{one.name}: " + ", ".join(f"{point.y:.3g} at {axis} {point.x:g}" for point in one.points)
+            f"{one.name}: "
+            + ", ".join(f"{point.y:.3g} at {axis} {point.x:g}" for point in one.points)
             for one in series
             if one.points
         ),
@@ -105,11 +144,15 @@ def _plot(
 
 def _tables(record: SweepRecord) -> Iterator[str]:
     yield data_table(tuple(COLUMNS), _rows(record), label="Results of all cells")
-    depth = max((len(result.position_acceptance_ratio) for result in record.cells), default=0)
+    depth = max(
+        (len(result.position_acceptance_ratio) for result in record.cells), default=0
+    )
     if depth:
         heads = ("cell", *(f"position {i}" for i in range(depth)))
         rows = (_positions_row(result, depth) for result in record.cells)
-        yield data_table(heads, rows, label="Share of drafts in which each position was accepted")
+        yield data_table(
+            heads, rows, label="Share of drafts in which each position was accepted"
+        )
 
 
 def _positions_row(result: CellResult, depth: int) -> tuple[str, ...]:
@@ -119,11 +162,17 @@ def _positions_row(result: CellResult, depth: int) -> tuple[str, ...]:
 
 
 def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * 1000
+    if seconds is None:
+        return None
+    return seconds * 1000
 
 
-def lines(record: SweepRecord, axis: str = "temperature") -> dict[str, list[CellResult]]:
-    """Return the cells without failed ones, as named lines over `axis`, which is a field of a cell."""
+def lines(
+    record: SweepRecord, axis: str = "temperature"
+) -> dict[str, list[CellResult]]:
+    """Return the cells without failed ones, as named lines over `axis`, which is a
+    field of a cell.
+    """
     several_loads = axis != "concurrency" and len(record.setup.concurrencies) > 1
     several_sets = len(record.setup.prompts) > 1
     groups: dict[str, list[CellResult]] = {}
@@ -136,7 +185,9 @@ def lines(record: SweepRecord, axis: str = "temperature") -> dict[str, list[Cell
 
 
 def conclusions(record: SweepRecord) -> tuple[str, ...]:
-    """Return one sentence for each line over temperature, with its name if there are several."""
+    """Return one sentence for each line over temperature, with its name if there are
+    several.
+    """
     sentences = {name: _conclude(cells) for name, cells in lines(record).items()}
     if len(sentences) == 1:
         return tuple(sentences.values())
@@ -147,17 +198,22 @@ def _conclude(cells: Sequence[CellResult]) -> str:
     known = [cell for cell in cells if cell.acceptance_ratio is not None]
     if not known:
         return "nothing was drafted, so there is no acceptance"
-    first, last = known[0], known[-1]
+    first = known[0]
+    last = known[-1]
     if first is last:
         return f"acceptance is {_at(first)}"
     if not _differ(first, last):
-        return f"acceptance does not differ beyond chance: it is {_at(first)} and {_at(last)}"
+        return (
+            f"acceptance does not differ beyond chance: it is {_at(first)} and "
+            f"{_at(last)}"
+        )
     verb = "falls" if _ratio(last) < _ratio(first) else "rises"
     return f"acceptance {verb} from {_at(first)} to {_at(last)}"
 
 
 def _differ(one: CellResult, other: CellResult) -> bool:
-    a, b = one.acceptance_interval, other.acceptance_interval
+    a = one.acceptance_interval
+    b = other.acceptance_interval
     gap = abs(_ratio(one) - _ratio(other))
     if a is None or b is None:
         return gap > 0
@@ -183,7 +239,8 @@ def trouble(results: Iterable[CellResult]) -> tuple[str, ...]:
     )
 
 
-#: The columns of the table, in a terminal and on the page: the head, and the value of a cell.
+#: The columns of the table, in a terminal and on the page: the head, and the value of a
+#: cell.
 COLUMNS: Mapping[str, Callable[[CellResult], str]] = {
     "prompts": lambda result: result.prompts,
     "conc.": lambda result: str(result.concurrency),
@@ -201,7 +258,9 @@ COLUMNS: Mapping[str, Callable[[CellResult], str]] = {
 
 
 def _interval(interval: ClusterInterval | None) -> str:
-    return DASH if interval is None else f"{interval.low:.2f} to {interval.high:.2f}"
+    if interval is None:
+        return DASH
+    return f"{interval.low:.2f} to {interval.high:.2f}"
 
 
 def _rows(record: SweepRecord) -> Iterator[list[str]]:
@@ -210,7 +269,8 @@ def _rows(record: SweepRecord) -> Iterator[list[str]]:
 
 def facts(record: SweepRecord) -> dict[str, str]:
     """Return the server and the settings in words, without what is not known."""
-    server, setup = record.server, record.setup
+    server = record.server
+    setup = record.setup
     named = {
         "model": server.model,
         "vLLM" if server.dialect.startswith("vllm") else "server": server.version,
@@ -225,12 +285,24 @@ def facts(record: SweepRecord) -> dict[str, str]:
 
 
 def render(record: SweepRecord) -> str:
-    """Return the report as text: a table with a row for each cell, notes, and the conclusions."""
-    head = f"{record.server.target} ({', '.join(f'{k} {v}' for k, v in facts(record).items())})"
+    """Return the report as text: a table with a row for each cell, notes, and the
+    conclusions.
+    """
+    head = (
+        f"{record.server.target} "
+        f"({', '.join(f'{k} {v}' for k, v in facts(record).items())})"
+    )
     if not record.cells:
         return "\n".join(map(printable, [head, "", "no cell was measured"]))
-    lines = [head, "", *table(tuple(COLUMNS), _rows(record), ("prompts", "status"), indent="")]
-    for texts in ((*interval_notes(record), *trouble(record.cells)), conclusions(record)):
+    lines = [
+        head,
+        "",
+        *table(tuple(COLUMNS), _rows(record), ("prompts", "status"), indent=""),
+    ]
+    for texts in (
+        (*interval_notes(record), *trouble(record.cells)),
+        conclusions(record),
+    ):
         lines += ["", *(line for text in texts for line in wrap(text, "", 2))]
     return "\n".join(printable(line.rstrip()) for line in lines)
 
@@ -238,22 +310,39 @@ def render(record: SweepRecord) -> str:
 #: Descriptions of intervals by their unit.
 _UNITS = {
     "request": "intervals: 95 %, drafts of one request belong together",
-    "prompt": "intervals: 95 %, drafts of one prompt belong together, because prompts recur in a cell",
-    "draft": "intervals: 95 %, by drafts and so too narrow; see vLLM's --per-request-spec-decode-metrics",
+    "prompt": (
+        "intervals: 95 %, drafts of one prompt belong together, because prompts recur "
+        "in a cell"
+    ),
+    "draft": (
+        "intervals: 95 %, by drafts and so too narrow; see vLLM's "
+        "--per-request-spec-decode-metrics"
+    ),
 }
 
 
 def interval_notes(record: SweepRecord) -> tuple[str, ...]:
     """Return what the intervals of the cells take as independent."""
-    units = {cell.acceptance_interval.unit for cell in record.cells if cell.acceptance_interval is not None}
+    units = {
+        cell.acceptance_interval.unit
+        for cell in record.cells
+        if cell.acceptance_interval is not None
+    }
     return tuple(words for unit, words in _UNITS.items() if unit in units)
 
 
 def milliseconds(seconds: float | None) -> str:
-    """Return a time in milliseconds with three digits or all before the point, or a dash."""
-    return DASH if seconds is None else f"{digits(1000 * seconds)} ms"
+    """Return a time in milliseconds with three digits or all before the point, or a
+    dash.
+    """
+    if seconds is None:
+        return DASH
+    return f"{digits(1000 * seconds)} ms"
 
 
 def document(record: SweepRecord) -> dict[str, Any]:
     """Return the record as plain objects, with the conclusions."""
-    return {**msgspec.json.decode(msgspec.json.encode(record)), "conclusions": list(conclusions(record))}
+    return {
+        **msgspec.json.decode(msgspec.json.encode(record)),
+        "conclusions": list(conclusions(record)),
+    }

@@ -1,4 +1,6 @@
-"""The runner of a sweep: check that the server is quiet, then measure all cells, with a line for each."""
+"""The runner of a sweep: check that the server is quiet, then measure all cells, with a
+line for each.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,20 @@ from pathlib import Path
 from typing import TextIO
 
 from ...config.values import format_duration
-from ...serve.upstream import PollError, Upstream
+from ...upstream.client import PollError, Upstream
 from ..arguments import write_file
 from . import client as timing
 from . import record as recordfile
 from .cell import judge, send
-from .client import Client, CounterReader, Endpoint, Unreachable, check_requests, identify, restarted
+from .client import (
+    Client,
+    CounterReader,
+    Endpoint,
+    Unreachable,
+    check_requests,
+    identify,
+    restarted,
+)
 from .grid import Cell, SweepPlan
 from .record import CellResult, ServerIdentity, Status, SweepRecord, setup_of
 
@@ -38,7 +48,9 @@ class SweepOutcome:
     @property
     def clean(self) -> bool:
         """Whether every cell was measured without disturbance."""
-        return not self.stopped and all(cell.status is Status.OK for cell in self.record.cells)
+        return not self.stopped and all(
+            cell.status is Status.OK for cell in self.record.cells
+        )
 
 
 async def run_sweep(
@@ -49,14 +61,16 @@ async def run_sweep(
     progress: SweepProgress | None = None,
     recorded: Callable[[SweepRecord], None] = lambda _: None,
 ) -> SweepOutcome:
-    """Measure every cell of `plan`; each updates `sweep.json` in `directory`, if that is given.
+    """Measure every cell of `plan`; each updates `sweep.json` in `directory`, if that
+    is given.
 
     `progress` receives events, `recorded` the record at the start and after each cell.
 
     Raises:
         Unreachable: the server cannot be measured.
         OtherTraffic: there is other traffic, and the plan does not allow it.
-        ConfigError: the plan does not fit the server, or the directory has a sweep already.
+        ConfigError: the plan does not fit the server, or the directory has a sweep
+            already.
     """
 
     def keep(record: SweepRecord) -> None:
@@ -68,7 +82,9 @@ async def run_sweep(
         upstream = Upstream(endpoint.target, endpoint.metrics)
         stack.push_async_callback(upstream.close)
         session = await stack.enter_async_context(endpoint.open())
-        client = Client(session, endpoint.base, endpoint.upstream.server_name, plan.request_timeout)
+        client = Client(
+            session, endpoint.base, endpoint.upstream.server_name, plan.request_timeout
+        )
         counters = CounterReader(upstream)
         server = await identify(endpoint.target.name, counters, upstream, plan.model)
         plan = replace(plan, model=server.model)
@@ -91,24 +107,34 @@ class _Sweep:
 
     async def check(self) -> None:
         """Check that the server is quiet and accepts the requests."""
-        name, watch, allowed = self.server.target, self.plan.watch, self.plan.allow_other_traffic
+        name = self.server.target
+        watch = self.plan.watch
+        allowed = self.plan.allow_other_traffic
         try:
             sample, traffic = await self.counters.rest(quiet=watch, limit=watch)
         except PollError as error:
             raise Unreachable(f"{name} cannot be measured: {error}") from error
         if traffic and not allowed:
-            raise OtherTraffic(f"others use {name}: {traffic}; --allow-other-traffic measures all the same")
+            raise OtherTraffic(
+                f"others use {name}: {traffic}; --allow-other-traffic measures all "
+                "the same"
+            )
         if traffic:
             self.progress.say(f"others use the server: {traffic}")
         if not any(engine.shows_speculation for engine in sample.reading.engines):
-            self.progress.say("the server's metrics show no speculation yet; there may be no acceptance")
+            self.progress.say(
+                "the server's metrics show no speculation yet; there may be no "
+                "acceptance"
+            )
         await check_requests(self.client, self.plan)
 
     async def run(self, keep: Callable[[SweepRecord], None]) -> SweepOutcome:
         """Measure all cells; `keep` gets each record."""
-        cells, requests = self.plan.cells(), self.plan.warm_up()
+        cells = self.plan.cells()
+        requests = self.plan.warm_up()
         record = SweepRecord(self.server, setup_of(self.plan))
-        keep(record)  # before the first cell, so that a directory without write access ends it early
+        # before the first cell, so that a directory without write access ends it early
+        keep(record)
         self.progress.begin(len(cells))
         self.progress.say(f"warming up with {len(requests)} short requests")
         await send(self.client, requests, max(self.plan.concurrencies))
@@ -121,36 +147,58 @@ class _Sweep:
             keep(record)
             self.progress.finished(result)
             if result.status is Status.DISTURBED and not self.plan.allow_other_traffic:
-                disturbed = f"other traffic disturbed {cell.name}: {'; '.join(result.reasons)}"
+                disturbed = (
+                    f"other traffic disturbed {cell.name}: {'; '.join(result.reasons)}"
+                )
                 return SweepOutcome(record, disturbed)
         return SweepOutcome(record)
 
     async def _measure(self, cell: Cell) -> CellResult:
-        plan, started = self.plan, time.time()
-        limit = timing.MAX_BUSY_REST if plan.allow_other_traffic else timing.MAX_REST
+        plan = self.plan
+        started = time.time()
+        if plan.allow_other_traffic:
+            limit = timing.MAX_BUSY_REST
+        else:
+            limit = timing.MAX_REST
         try:
             before, traffic = await self.counters.rest(quiet=timing.QUIET, limit=limit)
             if traffic and not plan.allow_other_traffic:
                 raise _Stopped(f"others use the server: {traffic} before {cell.name}")
             requests = plan.requests_of(cell)
-            answers, seconds = await send(self.client, requests, cell.concurrency, waves=plan.waves)
+            answers, seconds = await send(
+                self.client, requests, cell.concurrency, waves=plan.waves
+            )
             own = sum(answer.completion_tokens for answer in answers)
-            after, traffic = await self.counters.rest(before, own, quiet=timing.QUIET, limit=limit)
+            after, traffic = await self.counters.rest(
+                before, own, quiet=timing.QUIET, limit=limit
+            )
         except PollError as error:
-            raise _Stopped(f"the server's counters cannot be read any more: {error}") from error
+            raise _Stopped(
+                f"the server's counters cannot be read any more: {error}"
+            ) from error
         if restarted(before, after):
             raise _Stopped(f"the server restarted within {cell.name}")
         most = plan.max_tokens
         return judge(
-            cell, answers, seconds, before, after, rested=not traffic, max_tokens=most, started=started
+            cell,
+            answers,
+            seconds,
+            before,
+            after,
+            rested=not traffic,
+            max_tokens=most,
+            started=started,
         )
 
 
 class SweepProgress:
     """Writes to `stream`, or nothing without one; `clock` is monotonic, in seconds."""
 
-    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream, self._clock = stream, clock
+    def __init__(
+        self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._stream = stream
+        self._clock = clock
         self._total = self._done = 0
         self._started = 0.0
 
@@ -161,15 +209,22 @@ class SweepProgress:
 
     def begin(self, total: int) -> None:
         """Print that the sweep has `total` cells."""
-        self._total, self._done, self._started = total, 0, self._clock()
+        self._total = total
+        self._done = 0
+        self._started = self._clock()
         self.say(f"{total} cells")
 
     def finished(self, result: CellResult) -> None:
         """Print the result of a cell, and the estimate for the rest."""
         self._done += 1
         rest = (self._clock() - self._started) / self._done * (self._total - self._done)
-        left = f"; about {format_duration(float(round(rest)))} left" if self._done < self._total else ""
-        self.say(f"[{self._done}/{self._total}] {result.cell.name}: {outcome(result)}{left}")
+        if self._done < self._total:
+            left = f"; about {format_duration(float(round(rest)))} left"
+        else:
+            left = ""
+        self.say(
+            f"[{self._done}/{self._total}] {result.cell.name}: {outcome(result)}{left}"
+        )
 
 
 def outcome(result: CellResult) -> str:
@@ -178,9 +233,14 @@ def outcome(result: CellResult) -> str:
     if result.status is Status.FAILED:
         return f"failed: {reasons}"
     acceptance = result.acceptance_ratio
-    words = "no drafts" if acceptance is None else f"acceptance {acceptance:.2f}"
+    if acceptance is None:
+        words = "no drafts"
+    else:
+        words = f"acceptance {acceptance:.2f}"
     if result.tokens_per_second is not None:
         words += f", {result.tokens_per_second:.1f} tokens/s"
     if result.status is Status.DISTURBED:
         return f"{words}; disturbed: {reasons}"
-    return f"{words}; {reasons}" if reasons else words
+    if reasons:
+        return f"{words}; {reasons}"
+    return words

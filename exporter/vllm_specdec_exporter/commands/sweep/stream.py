@@ -1,6 +1,8 @@
-"""One streamed answer: the times of its tokens, its usage, and vLLM's record of its drafts.
+"""One streamed answer: the times of its tokens, its usage, and vLLM's record of its
+drafts.
 
-The events are read by the room of single requests, as the tap reads them. Times come in.
+The events are read by the room of single requests, as the tap reads them. Times come
+in.
 """
 
 import json
@@ -30,16 +32,20 @@ class StreamedAnswer:
     prompt_tokens: int = 0  # from the server's usage
     completion_tokens: int = 0  # from the server's usage
     ttft_seconds: float | None = None  # from sending the request to the first token
-    #: (last token - first token) / (completion tokens - 1); ``None`` for a single token.
+    #: (last token - first token) / (completion tokens - 1); ``None`` for a single
+    #: token.
     tpot_seconds: float | None = None
     events: int = 0  # number of events with tokens; vLLM sends one for each step
-    event_seconds: float | None = None  # median time between two of them; ``None`` for a single one
+    #: Median time between two of them; ``None`` for a single one.
+    event_seconds: float | None = None
     seconds: float = 0.0  # from sending the request to the end of the response
     drafts: DraftRecord | None = None  # the server's record of the drafts, if given
 
 
 class Stream:
-    """Collects the response to a request that was sent at the time `started`, in seconds."""
+    """Collects the response to a request that was sent at the time `started`, in
+    seconds.
+    """
 
     def __init__(self, started: float) -> None:
         self._started = started
@@ -50,22 +56,30 @@ class Stream:
         self._drafts: DraftRecord | None = None
 
     def feed(self, data: bytes, time: float) -> None:
-        """Handle bytes received at `time`; StreamError if they are no events, or report a failed request."""
+        """Handle bytes received at `time`; StreamError if they are no events, or report
+        a failed request.
+        """
         try:
             for event in self._events.feed(data):
                 self._event(data_of(event), time)
         except EventSizeError as error:
             raise StreamError(str(error)) from error
         except UnreadableError as error:
-            raise StreamError("an event of the stream is not the JSON of a response") from error
+            raise StreamError(
+                "an event of the stream is not the JSON of a response"
+            ) from error
 
     def _event(self, data: bytes, time: float) -> None:
         if not data:
             return
         response = read_response(data)
         if response.failed:
-            raise StreamError(error_message(json.loads(data)) or "the stream says that the request failed")
-        # An event without text may still have a token, whose text follows when its bytes are complete.
+            raise StreamError(
+                error_message(json.loads(data))
+                or "the stream says that the request failed"
+            )
+        # An event without text may still have a token, whose text follows when its
+        # bytes are complete.
         if response.tokens and (self._times or not response.only_role):
             self._times.append(time)
         if response.completion_tokens is not None:
@@ -75,7 +89,8 @@ class Stream:
 
     def answer(self, request: int, prompt: int, time: float) -> StreamedAnswer:
         """Return the response that ended at `time`; StreamError if it ended early."""
-        tokens, times = self._completion_tokens, self._times
+        tokens = self._completion_tokens
+        times = self._times
         if tokens is None:
             raise StreamError("the stream ended without usage")
         first = times[0] if times else None
@@ -86,7 +101,9 @@ class Stream:
             prompt_tokens=self._prompt_tokens,
             completion_tokens=tokens,
             ttft_seconds=None if first is None else first - self._started,
-            tpot_seconds=None if first is None or tokens < 2 else (times[-1] - first) / (tokens - 1),
+            tpot_seconds=None
+            if first is None or tokens < 2
+            else (times[-1] - first) / (tokens - 1),
             events=len(times),
             event_seconds=median(gaps) if gaps else None,
             seconds=time - self._started,
@@ -95,15 +112,31 @@ class Stream:
 
 
 def _of_vllm(record: DraftRecord | None) -> DraftRecord | None:
-    """Return vLLM's record, without its steps; those of other engines lack counts, or compute them from K."""
-    if record is None or record.configured_k or (record.draft_tokens and not record.drafts):
+    """Return vLLM's record, without its steps; those of other engines lack counts, or
+    compute them from K.
+    """
+    if (
+        record is None
+        or record.configured_k
+        or (record.draft_tokens and not record.drafts)
+    ):
         return None
     return replace(record, steps={})
 
 
 def error_message(document: object) -> str:
-    """Return the message of an OpenAI error document in one line; empty if it is not one."""
-    error = (document.get("error") or document) if isinstance(document, dict) else None
-    words = (error.get("message") or error.get("detail")) if isinstance(error, dict) else error
+    """Return the message of an OpenAI error document in one line; empty if it is not
+    one.
+    """
+    if isinstance(document, dict):
+        error = document.get("error") or document
+    else:
+        error = None
+    if isinstance(error, dict):
+        words = error.get("message") or error.get("detail")
+    else:
+        words = error
     text = words if isinstance(words, str) else ""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:_MAX_MESSAGE]
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[
+        :_MAX_MESSAGE
+    ]

@@ -1,8 +1,10 @@
-"""The status page at `/`: the latest result as one HTML document, for `kubectl port-forward` and a browser.
+"""The status page at `/`: the latest result as one HTML document, for `kubectl
+port-forward` and a browser.
 
-It has no scripts, fonts or images from elsewhere, so it works behind any proxy and path prefix. It reloads
-itself, also without scripts; its own only waits while text is selected. The answer comes first, the numbers
-behind it after. A missing value is a dash with the reason.
+It has no scripts, fonts or images from elsewhere, so it works behind any proxy and path
+prefix. It reloads itself, also without scripts; its own only waits while text is
+selected. The answer comes first, the numbers behind it after. A missing value is a dash
+with the reason.
 """
 
 import base64
@@ -15,7 +17,13 @@ from pathlib import Path
 from ...judgement.activity import ActivityState
 from ...judgement.payoff import PayoffVerdict
 from ...judgement.quality import QualityLevel
-from ...observe.result import REASONS, Discovered, EngineResult, ExporterResult, TargetResult
+from ...observe.result import (
+    REASONS,
+    Discovered,
+    EngineResult,
+    ExporterResult,
+    TargetResult,
+)
 from .. import markup as h
 from ..last_hour import LastHour
 from ..markup import Html, element
@@ -38,13 +46,17 @@ _SCRIPT = (
 
 
 def _hash(content: str) -> str:
-    """Return the source of a Content-Security-Policy that allows this style sheet or script."""
+    """Return the source of a Content-Security-Policy that allows this style sheet or
+    script.
+    """
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
-#: The page's Content-Security-Policy: its own style sheet and script are all that may load.
+#: The page's Content-Security-Policy: its own style sheet and script are all that may
+#: load.
 CONTENT_SECURITY_POLICY = (
-    f"default-src 'none'; style-src {_hash(_CSS)}; script-src {_hash(_SCRIPT)}; img-src data:; "
+    f"default-src 'none'; style-src {_hash(_CSS)}; script-src {_hash(_SCRIPT)}; "
+    "img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
@@ -59,9 +71,14 @@ _LINKS = (
 
 
 def render(
-    result: ExporterResult, now: float, query: PageQuery = _PLAIN, hours: Sequence[LastHour] = ()
+    result: ExporterResult,
+    now: float,
+    query: PageQuery = _PLAIN,
+    hours: Sequence[LastHour] = (),
 ) -> str:
-    """Return the page as HTML, rendered at the Unix time `now`; `hours` has the last hour of each target."""
+    """Return the page as HTML, rendered at the Unix time `now`; `hours` has the last
+    hour of each target.
+    """
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -74,19 +91,27 @@ def render(
         element("title", f"{_summary(result)} – {PRODUCT}"),
         element("style", Html(_CSS)),
     )
-    body = element("body", _header(result, now, query), _main(result, now, query, hours))
+    body = element(
+        "body", _header(result, now, query), _main(result, now, query, hours)
+    )
     seconds = str(query.refresh or "")
-    return f"<!doctype html>\n{element('html', head, body, lang='en', data_seconds=seconds)}\n"
+    return (
+        "<!doctype html>\n"
+        f"{element('html', head, body, lang='en', data_seconds=seconds)}\n"
+    )
 
 
 def _reload(query: PageQuery) -> tuple[Html, ...]:
     """Return what reloads the page: a script, or a tag where scripts are off.
 
-    Without an address of its own, browsers do not reload a page that was opened at an anchor.
+    Without an address of its own, browsers do not reload a page that was opened at an
+    anchor.
     """
     if not query.refresh:
         return ()
-    tag = element("meta", http_equiv="refresh", content=f"{query.refresh}; url={query.link()}")
+    tag = element(
+        "meta", http_equiv="refresh", content=f"{query.refresh}; url={query.link()}"
+    )
     return element("noscript", tag), element("script", Html(_SCRIPT))
 
 
@@ -99,27 +124,45 @@ def _summary(result: ExporterResult) -> str:
         elif not target.engines:
             states["no engine"] += 1
         for engine in target.engines:
-            states[engine.payoff.verdict or engine.quality.level or v.activity_words(engine)] += 1
+            states[
+                engine.payoff.verdict
+                or engine.quality.level
+                or v.activity_words(engine)
+            ] += 1
     if sum(states.values()) == 1:
         return next(iter(states))
-    return ", ".join(f"{number} {state}" for state, number in states.most_common()) or "no targets"
+    return (
+        ", ".join(f"{number} {state}" for state, number in states.most_common())
+        or "no targets"
+    )
 
 
 def _header(result: ExporterResult, now: float, query: PageQuery) -> Html:
     if query.refresh:
-        pause = element("a", "pause", href=replace(query, refresh=0, chosen=True).link())
+        pause = element(
+            "a", "pause", href=replace(query, refresh=0, chosen=True).link()
+        )
         reloads = h.join(f" · reloads every {h.duration(query.refresh)} · ", pause)
     else:
         reloads = h.join(
-            " · reloading paused · ", element("a", "resume", href=replace(query, chosen=False).link())
+            " · reloading paused · ",
+            element("a", "resume", href=replace(query, chosen=False).link()),
         )
     links = h.bullets(element("a", words, href=href) for words, href in _LINKS)
-    title = element("h1", "Speculative decoding ", element("small", f"{PRODUCT} {result.version}"))
+    title = element(
+        "h1", "Speculative decoding ", element("small", f"{PRODUCT} {result.version}")
+    )
     updated = element("p", "As of ", h.moment(result.timestamp_seconds, now), reloads)
-    return element("header", element("div", title, updated), element("nav", links, aria_label="Other pages"))
+    return element(
+        "header",
+        element("div", title, updated),
+        element("nav", links, aria_label="Other pages"),
+    )
 
 
-def _main(result: ExporterResult, now: float, query: PageQuery, hours: Sequence[LastHour]) -> Html:
+def _main(
+    result: ExporterResult, now: float, query: PageQuery, hours: Sequence[LastHour]
+) -> Html:
     parts = [_reload_failed(result, now), *map(_discovery_failed, result.discoveries)]
     if result.requests is not None:
         parts.append(pointer(result.requests))
@@ -128,16 +171,23 @@ def _main(result: ExporterResult, now: float, query: PageQuery, hours: Sequence[
     if several:
         parts.append(_overview(result, query, engines))
     anchors = [anchor for anchor, _, _ in engines]
-    shown = query.engine if query.engine in anchors else next(iter(anchors), "")
+    if query.engine in anchors:
+        shown = query.engine
+    else:
+        shown = next(iter(anchors), "")
     for t, target in enumerate(result.targets):
         parts.append(_target(target, t, now))
         for e, engine in enumerate(target.engines):
             if _anchor(t, e) == shown:
                 hour = hours[t].get(engine.key, ()) if t < len(hours) else ()
                 least = result.thresholds.get("minimum_drafts")
-                parts.append(_engine(v.View(engine, shown, least, query, hour), several=several))
+                parts.append(
+                    _engine(v.View(engine, shown, least, query, hour), several=several)
+                )
     if not result.targets:
-        parts.append(v.notice("No targets", element("p", "No server is known to poll.")))
+        parts.append(
+            v.notice("No targets", element("p", "No server is known to poll."))
+        )
     if result.requests is not None:
         parts.append(requests_section(result.requests, now))
     return element("main", *parts)
@@ -147,7 +197,9 @@ def _anchor(target: int, engine: int) -> str:
     return f"engine-{target}-{engine}"
 
 
-def _engines(result: ExporterResult) -> Iterator[tuple[str, EngineResult, TargetResult]]:
+def _engines(
+    result: ExporterResult,
+) -> Iterator[tuple[str, EngineResult, TargetResult]]:
     for t, target in enumerate(result.targets):
         for e, engine in enumerate(target.engines):
             yield _anchor(t, e), engine, target
@@ -162,7 +214,8 @@ def _rank(engine: EngineResult) -> tuple[int, float]:
         engine.activity.unexplained,
         engine.quality.level is QualityLevel.POOR,
         payoff.verdict is PayoffVerdict.MARGINAL,
-        payoff.verdict is not PayoffVerdict.BENEFICIAL and engine.activity.state is ActivityState.ACTIVE,
+        payoff.verdict is not PayoffVerdict.BENEFICIAL
+        and engine.activity.state is ActivityState.ACTIVE,
         payoff.verdict is PayoffVerdict.BENEFICIAL,
     )
     return bad.index(True) if True in bad else len(bad), payoff.speedup or 0.0
@@ -183,21 +236,39 @@ def _reload_failed(result: ExporterResult, now: float) -> Html:
 def _discovery_failed(name: Discovered) -> Html:
     if name.up:
         return Html()
-    kept = f"Servers that are still polled: {name.targets}, for five minutes after the last answer."
-    return v.notice(f"{name.name} is not resolved", element("p", f"{name.failure}. {kept}"))
+    kept = (
+        f"Servers that are still polled: {name.targets}, for five minutes after the "
+        "last answer."
+    )
+    return v.notice(
+        f"{name.name} is not resolved", element("p", f"{name.failure}. {kept}")
+    )
 
 
 def _overview(
-    result: ExporterResult, query: PageQuery, engines: Sequence[tuple[str, EngineResult, TargetResult]]
+    result: ExporterResult,
+    query: PageQuery,
+    engines: Sequence[tuple[str, EngineResult, TargetResult]],
 ) -> Html:
     several = len(result.targets) > 1
     heads = ["Engine", "Payoff", "What to do", "Activity", "Quality"]
-    heads += ["Mean acceptance length", "Acceptance ratio", "Generated tokens/s", "Running", "Findings"]
+    heads += [
+        "Mean acceptance length",
+        "Acceptance ratio",
+        "Generated tokens/s",
+        "Running",
+        "Findings",
+    ]
     heads += ["Server"] if several else []
-    rows = [*_silent_rows(result, several=several), *_overview_rows(query, engines, several=several)]
+    rows = [
+        *_silent_rows(result, several=several),
+        *_overview_rows(query, engines, several=several),
+    ]
     content = h.table(heads, rows, label="Overview, worst first", class_="overview")
     heading = element("h2", "Overview ", element("small", "worst first"), id="overview")
-    return element("section", heading, content, class_="panel", aria_labelledby="overview")
+    return element(
+        "section", heading, content, class_="panel", aria_labelledby="overview"
+    )
 
 
 def _silent_rows(result: ExporterResult, *, several: bool) -> Iterator[Html]:
@@ -211,11 +282,17 @@ def _silent_rows(result: ExporterResult, *, several: bool) -> Iterator[Html]:
 
 
 def _overview_rows(
-    query: PageQuery, engines: Sequence[tuple[str, EngineResult, TargetResult]], *, several: bool
+    query: PageQuery,
+    engines: Sequence[tuple[str, EngineResult, TargetResult]],
+    *,
+    several: bool,
 ) -> Iterator[Html]:
     for anchor, engine, target in engines:
         view = v.View(engine, anchor)
-        speed = view.judged.generation_tokens_per_second if view.judged else None
+        if view.judged:
+            speed = view.judged.generation_tokens_per_second
+        else:
+            speed = None
         tokens, why_no_length = view.acceptance_length
         ratio, why_no_ratio = view.acceptance_ratio
         cells = (
@@ -230,18 +307,24 @@ def _overview_rows(
             str(len(engine.findings)),
         )
         server = (h.name(target.target),) if several else ()
-        link = element("a", v.engine_name(engine), href=replace(query, engine=anchor).link(anchor))
+        link = element(
+            "a", v.engine_name(engine), href=replace(query, engine=anchor).link(anchor)
+        )
         yield h.row(link, (*cells, *server))
 
 
 def _target_pill(target: TargetResult) -> Html:
     if target.up:
         return h.pill("up", "up")
-    return h.pill("down", "down") if target.failure else h.pill("unknown", "not polled yet")
+    if target.failure:
+        return h.pill("down", "down")
+    return h.pill("unknown", "not polled yet")
 
 
 def _target(target: TargetResult, index: int, now: float) -> Html:
-    heading = element("h2", h.name(target.target), " ", _target_pill(target), id=f"target-{index}")
+    heading = element(
+        "h2", h.name(target.target), " ", _target_pill(target), id=f"target-{index}"
+    )
     return element(
         "section",
         element("div", heading, _polls(target, now), class_="server"),
@@ -253,11 +336,17 @@ def _target(target: TargetResult, index: int, now: float) -> Html:
 
 def _polls(target: TargetResult, now: float) -> Html:
     last = target.last_success_timestamp_seconds
-    age = h.none("no poll has succeeded yet") if last is None else f"{h.duration(now - last)} ago"
+    if last is None:
+        age: Html | str = h.none("no poll has succeeded yet")
+    else:
+        age = f"{h.duration(now - last)} ago"
     return h.facts(
         (
             ("Last success", age),
-            ("Last poll took", h.or_none(target.poll_duration_seconds, h.duration, "not polled yet")),
+            (
+                "Last poll took",
+                h.or_none(target.poll_duration_seconds, h.duration, "not polled yet"),
+            ),
             ("Failed polls", h.counts(target.poll_errors_total) or "0"),
         )
     )
@@ -268,10 +357,15 @@ def _no_engines(target: TargetResult, now: float) -> Html:
     if target.up and target.engines:
         return Html()
     if target.up:
-        words = "The server answers, but shows no engine: it may still be starting, or serve no model."
+        words = (
+            "The server answers, but shows no engine: it may still be starting, or "
+            "serve no model."
+        )
         return v.notice("No engine", element("p", words), kind="hint")
     if target.failure is None:
-        return v.notice("Not polled yet", element("p", "The first poll is under way."), kind="hint")
+        return v.notice(
+            "Not polled yet", element("p", "The first poll is under way."), kind="hint"
+        )
     last = target.last_success_timestamp_seconds
     since = h.text("No poll has succeeded since the exporter started.")
     if last is not None:
@@ -282,14 +376,23 @@ def _no_engines(target: TargetResult, now: float) -> Html:
     return v.notice(
         f"Down: {target.failure.message}",
         element("p", "Reason: ", element("code", reason), f"{meaning}. ", since),
-        element("p", "Nothing is derived while the server does not answer, so nothing here is out of date."),
+        element(
+            "p",
+            (
+                "Nothing is derived while the server does not answer, so nothing here "
+                "is out of date."
+            ),
+        ),
     )
 
 
 def _engine(view: v.View, *, several: bool) -> Html:
     engine = view.engine
     heading = element("h3", v.engine_name(engine), id=view.anchor)
-    back = element("a", "↑ Overview", href="#overview", class_="back") if several else Html()
+    if several:
+        back = element("a", "↑ Overview", href="#overview", class_="back")
+    else:
+        back = Html()
     panels = (*answer.panels(view), *sections.panels(view))
     return element(
         "article",
@@ -297,6 +400,9 @@ def _engine(view: v.View, *, several: bool) -> Html:
         answer.answer(view),
         v.finding_list(engine.findings, f"{view.anchor}-findings"),
         element("div", *panels, class_="panels"),
-        class_=engine.payoff.verdict or engine.quality.level or engine.activity.state or "unknown",
+        class_=engine.payoff.verdict
+        or engine.quality.level
+        or engine.activity.state
+        or "unknown",
         aria_labelledby=view.anchor,
     )

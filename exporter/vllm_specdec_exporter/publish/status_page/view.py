@@ -1,7 +1,8 @@
-"""What all parts of the status page share: its address, the view of an engine, pills, notices, findings.
+"""What all parts of the status page share: its address, the view of an engine, pills,
+notices, findings.
 
-The page has no scripts, and browsers forget what was opened when it reloads. So reloads, the engine in detail
-and the opened parts are in the address.
+The page has no scripts, and browsers forget what was opened when it reloads. So
+reloads, the engine in detail and the opened parts are in the address.
 """
 
 import math
@@ -17,7 +18,15 @@ from ...observe.result import EngineResult
 from .. import markup as h
 from ..last_hour import Point
 from ..markup import Html, element
-from ..wording import CHECK, NO_ADVICE, OFF, OFF_OR_MEASURE, reason_words, to_do, verdict_words
+from ..wording import (
+    CHECK,
+    NO_ADVICE,
+    OFF,
+    OFF_OR_MEASURE,
+    reason_words,
+    to_do,
+    verdict_words,
+)
 
 #: The parts that are folded: the word in the query and the title.
 FOLDS = {
@@ -33,9 +42,11 @@ _ENGINE = re.compile(r"engine-\d{1,6}-\d{1,6}")
 class PageQuery:
     """How the page is shown."""
 
-    refresh: int = math.ceil(DEFAULT_REFRESH)  # whole seconds between reloads, 0 for never
+    #: Whole seconds between reloads, 0 for never.
+    refresh: int = math.ceil(DEFAULT_REFRESH)
     chosen: bool = False  # whether the address says so
-    engine: str = ""  # anchor of the engine that is shown in detail, empty for the worst one
+    #: Anchor of the engine that is shown in detail, empty for the worst one.
+    engine: str = ""
     opened: frozenset[str] = frozenset()  # keys of `FOLDS`
 
     def link(self, anchor: str = "") -> str:
@@ -45,23 +56,35 @@ class PageQuery:
             "engine": self.engine,
             "open": ",".join(key for key in FOLDS if key in self.opened),
         }
-        query = urlencode({key: value for key, value in parts.items() if value}, safe=",")
+        query = urlencode(
+            {key: value for key, value in parts.items() if value}, safe=","
+        )
         return (f"?{query}" if query else ".") + (f"#{anchor}" if anchor else "")
 
     def fold(self, key: str, *content: str) -> Html:
         """Return a part with a link that opens or closes it."""
-        is_open, anchor = key in self.opened, f"open-{key}"
+        is_open = key in self.opened
+        anchor = f"open-{key}"
         link = element(
             "a",
             FOLDS[key],
             href=replace(self, opened=self.opened ^ {key}).link(anchor),
             aria_expanded="true" if is_open else "false",
         )
-        return element("div", element("p", link, id=anchor), *(content if is_open else ()), class_="fold")
+        return element(
+            "div",
+            element("p", link, id=anchor),
+            *(content if is_open else ()),
+            class_="fold",
+        )
 
 
-def parse_query(query: Mapping[str, str], default_refresh: float = DEFAULT_REFRESH) -> PageQuery:
-    """Return what the parameters `refresh`, `engine` and `open` say; what is invalid is ignored."""
+def parse_query(
+    query: Mapping[str, str], default_refresh: float = DEFAULT_REFRESH
+) -> PageQuery:
+    """Return what the parameters `refresh`, `engine` and `open` say; what is invalid is
+    ignored.
+    """
     try:
         seconds = float(query["refresh"])
         chosen = math.isfinite(seconds)
@@ -69,14 +92,17 @@ def parse_query(query: Mapping[str, str], default_refresh: float = DEFAULT_REFRE
         chosen = False
     if not chosen:
         seconds = default_refresh
-    # Browsers truncate to whole seconds: a fraction would become 0 and reload without a pause.
+    # Browsers truncate to whole seconds: a fraction would become 0 and reload without a
+    # pause.
     refresh = math.ceil(min(max(seconds, 0.0), _MAX_REFRESH))
     engine = query.get("engine", "")
     return PageQuery(
         refresh=refresh,
         chosen=chosen,
         engine=engine if _ENGINE.fullmatch(engine) else "",
-        opened=frozenset(key for key in query.get("open", "").split(",") if key in FOLDS),
+        opened=frozenset(
+            key for key in query.get("open", "").split(",") if key in FOLDS
+        ),
     )
 
 
@@ -90,7 +116,8 @@ class View:
 
     engine: EngineResult
     anchor: str  # prefix of the identifiers of its elements
-    minimum_drafts: float | None = None  # drafts that a window must hold to be judged, if known
+    #: Drafts that a window must hold to be judged, if known.
+    minimum_drafts: float | None = None
     query: PageQuery = PageQuery()  # how the page is shown
     hour: tuple[Point, ...] = ()  # the last hour, oldest first
 
@@ -101,16 +128,26 @@ class View:
 
     @property
     def headline(self) -> Measures | None:
-        """The measures shown first: the judged window's, or the lifetime's of vLLM V0, which has no other."""
+        """The measures shown first: the judged window's, or the lifetime's of vLLM V0,
+        which has no other.
+        """
         return self.engine.window(LIFETIME) or self.judged
 
     @property
     def newest(self) -> Measures | None:
-        """The shortest window, if it is shorter than the judged one and has enough drafts for a trend."""
+        """The shortest window, if it is shorter than the judged one and has enough
+        drafts for a trend.
+        """
         shortest = self.engine.windows[0] if self.engine.windows else None
-        if shortest is None or is_lifetime(shortest) or shortest.window == self.engine.judged_window:
+        if (
+            shortest is None
+            or is_lifetime(shortest)
+            or shortest.window == self.engine.judged_window
+        ):
             return None
-        return shortest if (shortest.drafts or 0.0) >= (self.minimum_drafts or 0.0) else None
+        if (shortest.drafts or 0.0) >= (self.minimum_drafts or 0.0):
+            return shortest
+        return None
 
     @property
     def off(self) -> bool:
@@ -150,16 +187,23 @@ class View:
 
 
 def is_lifetime(measures: Measures | None) -> bool:
-    """Return whether these are a server's own means over its whole life, not a window's."""
+    """Return whether these are a server's own means over its whole life, not a
+    window's.
+    """
     return measures is not None and measures.window == LIFETIME
 
 
 def engine_name(engine: EngineResult) -> Html:
     """Return the labels of an engine as its name."""
-    model = h.name(engine.model_name) if engine.model_name else Html("unnamed model")
+    if engine.model_name:
+        model = h.name(engine.model_name)
+    else:
+        model = Html("unnamed model")
     if not engine.engine:
         return model
-    return h.join(model, element("span", " engine ", h.name(engine.engine), class_="dim"))
+    return h.join(
+        model, element("span", " engine ", h.name(engine.engine), class_="dim")
+    )
 
 
 def activity_pill(engine: EngineResult) -> Html:
@@ -175,7 +219,9 @@ def activity_words(engine: EngineResult) -> str:
 def quality_pill(engine: EngineResult) -> Html:
     """Return an engine's acceptance quality as a pill, or a dash with the reason."""
     level = engine.quality.level
-    return h.pill(level.value, level.value) if level else h.none(_why_not_judged(engine))
+    if level:
+        return h.pill(level.value, level.value)
+    return h.none(_why_not_judged(engine))
 
 
 def payoff_pill(engine: EngineResult) -> Html:
@@ -184,21 +230,29 @@ def payoff_pill(engine: EngineResult) -> Html:
     if payoff.verdict is None:
         return h.none(why_no_payoff(engine))
     shown = h.pill(payoff.likely or payoff.verdict, verdict_words(payoff))
-    return shown if payoff.speedup is None else h.join(shown, " ", h.times(payoff.speedup))
+    if payoff.speedup is None:
+        return shown
+    return h.join(shown, " ", h.times(payoff.speedup))
 
 
 def why_no_payoff(engine: EngineResult) -> str:
     """Return the reason why there is no verdict."""
-    return engine.payoff.reasons[0] if engine.payoff.reasons else _why_not_judged(engine)
+    if engine.payoff.reasons:
+        return engine.payoff.reasons[0]
+    return _why_not_judged(engine)
 
 
 def _why_not_judged(engine: EngineResult) -> str:
     active = engine.activity.state is ActivityState.ACTIVE
-    return "not judged" if active else "only an active engine is judged"
+    if active:
+        return "not judged"
+    return "only an active engine is judged"
 
 
 def advice_pill(engine: EngineResult) -> Html:
-    """Return what to do as a pill, or a dash with the reason where there is neither advice nor a problem."""
+    """Return what to do as a pill, or a dash with the reason where there is neither
+    advice nor a problem.
+    """
     words = to_do(engine)
     if words == NO_ADVICE:
         if engine.findings and engine.findings[0].severity is Severity.PROBLEM:
@@ -227,22 +281,34 @@ def varying(measures: Measures) -> Html:
         return Html()
     drafted = h.length(measures.mean_draft_length)
     return h.note(
-        f"Drafts hold {drafted} tokens on average, fewer than K: the deep positions are understated."
+        f"Drafts hold {drafted} tokens on average, fewer than K: the deep "
+        "positions are understated."
     )
 
 
 def notice(title: str, *content: Html, kind: str = "problem") -> Html:
     """Return a message about a whole page or section."""
-    return element("div", element("p", element("strong", title)), *content, class_=f"notice {kind}")
+    return element(
+        "div", element("p", element("strong", title)), *content, class_=f"notice {kind}"
+    )
 
 
 def finding_list(findings: Iterable[Finding], anchor: str) -> Html:
     """Return findings with their remedies, empty if there are none."""
     items = [_finding(finding) for finding in findings]
-    return h.section("Findings", element("ul", *items), anchor=anchor, class_="findings") if items else Html()
+    if items:
+        return h.section(
+            "Findings", element("ul", *items), anchor=anchor, class_="findings"
+        )
+    return Html()
 
 
 def _finding(finding: Finding) -> Html:
     severity = finding.severity.value
-    head = element("p", h.pill(f"severity {severity}", severity), " ", element("strong", finding.text))
+    head = element(
+        "p",
+        h.pill(f"severity {severity}", severity),
+        " ",
+        element("strong", finding.text),
+    )
     return element("li", head, element("p", finding.action), class_=severity)

@@ -1,9 +1,12 @@
-"""The observer of one connection: parses the bytes that pass into requests, responses and observations.
+"""The observer of one connection: parses the bytes that pass into requests, responses
+and observations.
 
-It never changes traffic. It stops observing what it cannot follow, such as WebSockets or pipelined requests.
+It never changes traffic. It stops observing what it cannot follow, such as WebSockets
+or pipelined requests.
 
-A stream is complete with ``data: [DONE]``. Clients often close the connection right after it, before the last
-chunk; in a stream that ends with its connection, only ``[DONE]`` tells a complete response from a broken one.
+A stream is complete with ``data: [DONE]``. Clients often close the connection right
+after it, before the last chunk; in a stream that ends with its connection, only
+``[DONE]`` tells a complete response from a broken one.
 """
 
 from __future__ import annotations
@@ -22,28 +25,46 @@ import httptools
 from ...per_request.exchange import MAX_LACKING, SMALL, Exchange
 from ...per_request.grouping import Classification
 from ...per_request.observation import Observation, lacks_record
-from .. import logs
+from ...runtime import logs
 
 MAX_HELD = 32 * 1024 * 1024  # bytes of bodies that all connections together may buffer
 MAX_HEAD = 64 * 1024  # limit of a head, in bytes
 _MAX_LOGGED = 100  # limit of different defects in the log
-#: Headers that are read of any request or response; those of the classification are read too.
+#: Headers that are read of any request or response; those of the classification are
+#: read too.
 _HEADERS = frozenset(
-    {"content-type", "content-encoding", "content-length", "transfer-encoding", "x-request-id"}
+    {
+        "content-type",
+        "content-encoding",
+        "content-length",
+        "transfer-encoding",
+        "x-request-id",
+    }
 )
 _BODILESS = (204, 304)  # statuses whose responses have no body
 
 #: Why a request for text may pass without an observation: values of the label `reason`.
 UNOBSERVED = {
-    "aborted": "the client or the server closed the connection before the response was complete",
+    "aborted": (
+        "the client or the server closed the connection before the response was "
+        "complete"
+    ),
     "busy": "the limit of buffered bodies was reached",
-    "connection": "the connection cannot be followed: pipelined requests, no HTTP/1.1, or many tiny chunks",
+    "connection": (
+        "the connection cannot be followed: pipelined requests, no HTTP/1.1, or many "
+        "tiny chunks"
+    ),
     "encoded": "the response is compressed",
     "internal": "a defect of the tap; see its log",
     "malformed": "the request or the response is not the expected JSON",
     "refused": "the server returned an error",
-    "route": "the responses of this API have no record of speculation: /v1/responses, /v1/messages",
-    "too_large": "the request or the response is too large to buffer, or has many tiny events",
+    "route": (
+        "the responses of this API have no record of speculation: /v1/responses, "
+        "/v1/messages"
+    ),
+    "too_large": (
+        "the request or the response is too large to buffer, or has many tiny events"
+    ),
 }
 
 
@@ -57,9 +78,12 @@ class ObservationContext:
     wall: Callable[[], float]  # Unix time in seconds
     requests: int = 0  # requests that passed
     #: Requests for text that passed without an observation, by reason.
-    unobserved: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(UNOBSERVED, 0)))
+    unobserved: Counter[str] = field(
+        default_factory=lambda: Counter(dict.fromkeys(UNOBSERVED, 0))
+    )
     held: int = 0  # buffered bytes
-    logged: set[str] = field(default_factory=set)  # where the defects in the log occurred
+    #: Where the defects in the log occurred.
+    logged: set[str] = field(default_factory=set)
 
 
 class Observer:
@@ -67,7 +91,9 @@ class Observer:
 
     def __init__(self, context: ObservationContext) -> None:
         self._context = context
-        self._requests: _Parser | None = _Parser(_RequestCallbacks(self), httptools.HttpRequestParser)
+        self._requests: _Parser | None = _Parser(
+            _RequestCallbacks(self), httptools.HttpRequestParser
+        )
         self._responses: _Parser | None = None
         self._exchange: Exchange | None = None
         self._held = 0
@@ -109,7 +135,9 @@ class Observer:
         self._update_held()
 
     def stop(self, reason: str = "connection") -> None:
-        """Stop observing this connection; the current request counts as unobserved for `reason`."""
+        """Stop observing this connection; the current request counts as unobserved for
+        `reason`.
+        """
         self.blind = True
         self._requests = None  # it may hold a part of a head
         self._end(reason)
@@ -117,11 +145,19 @@ class Observer:
     def failed(self, error: BaseException) -> None:
         """Log a defect once, without the text of the exception: it may quote a request."""
         self.stop("internal")
-        cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
+        if isinstance(error, httptools.HttpParserCallbackError):
+            cause = error.__context__
+        else:
+            cause = error
         frames = traceback.extract_tb((cause or error).__traceback__)
-        places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames[::-1])
+        places = " < ".join(
+            f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames[::-1]
+        )
         where = f"{type(cause or error).__name__} at {places}"
-        if where not in self._context.logged and len(self._context.logged) < _MAX_LOGGED:
+        if (
+            where not in self._context.logged
+            and len(self._context.logged) < _MAX_LOGGED
+        ):
             self._context.logged.add(where)
             logs.log(logging.ERROR, "a request could not be observed", error=where)
 
@@ -134,13 +170,20 @@ class Observer:
         """Handle the end of the server's bytes, which may be the end of a response."""
         exchange = self._exchange
         complete = exchange is None or not exchange.streams or exchange.is_done
-        if self._until_end and self._awaits_response and not self._in_request and complete:
+        if (
+            self._until_end
+            and self._awaits_response
+            and not self._in_request
+            and complete
+        ):
             self._finish()
             self._update_held()
 
     # --- called by the parsers
 
-    def begin_request(self, method: str, path: str, headers: dict[str, str], *, upgrades: bool) -> None:
+    def begin_request(
+        self, method: str, path: str, headers: dict[str, str], *, upgrades: bool
+    ) -> None:
         """Process the head of a request; with `upgrades`, another protocol may follow."""
         if self.blind:
             return  # stopped by earlier bytes of the same call
@@ -154,7 +197,9 @@ class Observer:
         self._in_request = self._awaits_response = True
         self._head_only = method == "HEAD"
         self._until_end = False
-        self._responses = _Parser(_ResponseCallbacks(self), httptools.HttpResponseParser)
+        self._responses = _Parser(
+            _ResponseCallbacks(self), httptools.HttpResponseParser
+        )
         if observable:
             self._exchange = Exchange(path, headers, self._context.classification)
 
@@ -204,10 +249,18 @@ class Observer:
 
     def _end(self, reason: str) -> None:
         exchange = self._exchange
-        if reason != "internal" and exchange is not None and exchange.is_done and not self._in_request:
+        if (
+            reason != "internal"
+            and exchange is not None
+            and exchange.is_done
+            and not self._in_request
+        ):
             self._finish()
-        exchange, self._exchange = self._exchange, None
-        self._responses, self._in_request, self._awaits_response = None, False, False
+        exchange = self._exchange
+        self._exchange = None
+        self._responses = None
+        self._in_request = False
+        self._awaits_response = False
         if exchange is not None:
             exchange.give_up(reason)
             self._context.unobserved[exchange.unobserved] += 1
@@ -225,7 +278,10 @@ class Observer:
 
 
 def call_safely(observer: Observer, method: Callable[..., None], *data: bytes) -> None:
-    """Call a method of `observer`. An exception ends observation, never the connection."""
+    """Call a method of `observer`.
+
+    An exception ends observation, never the connection.
+    """
     try:
         method(*data)
     except Exception as error:  # noqa: BLE001 - traffic must not fail
@@ -234,7 +290,9 @@ def call_safely(observer: Observer, method: Callable[..., None], *data: bytes) -
 
 
 class _Parser:
-    """A parser of httptools with limits on tiny chunks, and on heads, trailers and lines between chunks."""
+    """A parser of httptools with limits on tiny chunks, and on heads, trailers and
+    lines between chunks.
+    """
 
     def __init__(self, callbacks: _Callbacks, parser: Callable[[object], Any]) -> None:
         self._callbacks = callbacks
@@ -243,23 +301,28 @@ class _Parser:
     def feed(self, data: bytes) -> bool:
         """Parse bytes; return whether the limits hold.
 
-        httptools joins the pieces of a name, a value or a path, which takes quadratic time without a limit.
+        httptools joins the pieces of a name, a value or a path, which takes quadratic
+        time without a limit.
         """
         callbacks = self._callbacks
         if len(data) <= MAX_HEAD:
             callbacks.collected += len(data)
             self._parser.feed_data(data)
             return callbacks.collected <= MAX_HEAD
-        return all(self.feed(data[start : start + MAX_HEAD]) for start in range(0, len(data), MAX_HEAD))
+        return all(
+            self.feed(data[start : start + MAX_HEAD])
+            for start in range(0, len(data), MAX_HEAD)
+        )
 
 
 class _Callbacks:
-    """Callbacks of httptools that both parsers use; `pass_on` gets the pieces of a body.
+    """Callbacks of httptools that both parsers use; `pass_on` gets the pieces of a
+    body.
 
     Attributes:
         parser: the parser that calls.
-        collected: bytes since the last end of a head, piece of a body or end of a message; too many after
-            many tiny pieces.
+        collected: bytes since the last end of a head, piece of a body or end of a
+            message; too many after many tiny pieces.
     """
 
     def __init__(self, observer: Observer, pass_on: Callable[[bytes], None]) -> None:
@@ -300,9 +363,13 @@ class _RequestCallbacks(_Callbacks):
 
     def on_headers_complete(self) -> None:
         self.collected = 0
-        method, upgrades = self.parser.get_method().decode("latin-1"), self.parser.should_upgrade()
-        self._observer.begin_request(method, self._path.decode("latin-1"), self._headers, upgrades=upgrades)
-        self._headers, self._path = {}, b""
+        method = self.parser.get_method().decode("latin-1")
+        upgrades = self.parser.should_upgrade()
+        self._observer.begin_request(
+            method, self._path.decode("latin-1"), self._headers, upgrades=upgrades
+        )
+        self._headers = {}
+        self._path = b""
 
     def on_message_complete(self) -> None:
         self.collected = 0

@@ -31,7 +31,9 @@ class RelayEnd(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
 
     def pause_writing(self) -> None:
-        """Stop reading from the other end, because the write buffer of this one is full."""
+        """Stop reading from the other end, because the write buffer of this one is
+        full.
+        """
         self.full = True
         if self.peer is not None and self.peer.transport is not None:
             self.peer.transport.pause_reading()
@@ -43,7 +45,9 @@ class RelayEnd(asyncio.Protocol):
             self.peer.transport.resume_reading()
 
     def end(self, error: BaseException | None) -> None:
-        """Close this connection like the other one: flushed and closed, or reset after an error."""
+        """Close this connection like the other one: flushed and closed, or reset after
+        an error.
+        """
         if self.transport is None:
             return
         if error is None:
@@ -53,11 +57,16 @@ class RelayEnd(asyncio.Protocol):
 
 
 def _reset(transport: asyncio.Transport) -> None:
-    """Close a connection with a TCP reset, so that a broken response does not look complete."""
+    """Close a connection with a TCP reset, so that a broken response does not look
+    complete.
+    """
     connection = transport.get_extra_info("socket")
-    if connection is not None:  # over TLS there is none once the connection below is lost
+    # over TLS there is none once the connection below is lost
+    if connection is not None:
         with contextlib.suppress(OSError):
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
     transport.abort()
 
 
@@ -70,7 +79,8 @@ ERRORS = {
     "timeout": "no connection within 10 seconds",
 }
 
-#: Time between the end of the responses and closing, for a client that is still sending, in seconds.
+#: Time between the end of the responses and closing, for a client that is still
+#: sending, in seconds.
 LINGER_SECONDS = 5.0
 _REFUSED = f"[Errno {errno.ECONNREFUSED}]"
 
@@ -117,15 +127,23 @@ class ClientSide(RelayEnd):
     @property
     def idle(self) -> bool:
         """Whether it is certain that no request is in progress."""
-        return not self.observer.busy and not self.observer.blind and self._connecting is None
+        return (
+            not self.observer.busy
+            and not self.observer.blind
+            and self._connecting is None
+        )
 
     @property
     def gone(self) -> bool:
-        """Whether the client reset the connection after its last byte, when asyncio does not read it."""
+        """Whether the client reset the connection after its last byte, when asyncio
+        does not read it.
+        """
         if not self.ended or self.transport is None:
             return False
         connection = self.transport.get_extra_info("socket")
-        return connection is None or bool(connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+        return connection is None or bool(
+            connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        )
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport and register the connection."""
@@ -133,7 +151,9 @@ class ClientSide(RelayEnd):
         self._opened(self)
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes of the client on to the server; the first ones open the connection to it."""
+        """Pass bytes of the client on to the server; the first ones open the connection
+        to it.
+        """
         if self._refused:
             return
         if self.peer is None:
@@ -141,7 +161,9 @@ class ClientSide(RelayEnd):
             self._pending.append(data)
             if self._connecting is None and self.transport is not None:
                 self.transport.pause_reading()
-                self._connecting = asyncio.create_task(self._open(), name="tap connects")
+                self._connecting = asyncio.create_task(
+                    self._open(), name="tap connects"
+                )
             return
         self._pass_on(data)
 
@@ -170,7 +192,8 @@ class ClientSide(RelayEnd):
             server.end(None)  # the client disconnected meanwhile
             return
         self.peer = server
-        pending, self._pending = self._pending, []
+        pending = self._pending
+        self._pending = []
         for data in pending:
             self._pass_on(data)
         if self.ended and not self._end_of_requests():
@@ -191,13 +214,19 @@ class ClientSide(RelayEnd):
             self.transport.close()
 
     def _linger(self) -> bool:
-        """Half-close the connection and close it after `LINGER_SECONDS`; return whether that is possible.
+        """Half-close the connection and close it after `LINGER_SECONDS`; return whether
+        that is possible.
 
-        Closing a socket with unread bytes resets the connection, and a client that is still sending could not
-        read its response.
+        Closing a socket with unread bytes resets the connection, and a client that is
+        still sending could not read its response.
         """
         transport = self.transport
-        if transport is None or transport.is_closing() or self.ended or not transport.can_write_eof():
+        if (
+            transport is None
+            or transport.is_closing()
+            or self.ended
+            or not transport.can_write_eof()
+        ):
             return False
         transport.write_eof()
         if self._lingering is None:
@@ -207,7 +236,10 @@ class ClientSide(RelayEnd):
 
     def eof_received(self) -> bool:
         """Half-close the server's connection too; the client may still read."""
-        if self.transport is None or self.transport.get_extra_info("sslcontext") is not None:
+        if (
+            self.transport is None
+            or self.transport.get_extra_info("sslcontext") is not None
+        ):
             return False  # TLS has no half-closed connections
         if self.peer is None and self._connecting is None:
             return False
@@ -217,7 +249,12 @@ class ClientSide(RelayEnd):
     def _end_of_requests(self) -> bool:
         """Half-close the server's connection; return whether the client's stays open."""
         server = self.peer
-        if server is None or server.ended or server.transport is None or server.transport.is_closing():
+        if (
+            server is None
+            or server.ended
+            or server.transport is None
+            or server.transport.is_closing()
+        ):
             return False
         if not server.transport.can_write_eof():
             return False
@@ -258,7 +295,9 @@ class ServerSide(RelayEnd):
         """Half-close the client's connection too; the server may still read."""
         self.ended = True
         stays_open = self._client.end_of_responses()
-        return stays_open and self.transport is not None and self.transport.can_write_eof()
+        return (
+            stays_open and self.transport is not None and self.transport.can_write_eof()
+        )
 
     def connection_lost(self, error: Exception | None) -> None:
         """Close the client's connection in the same way."""
@@ -274,7 +313,9 @@ def translate(error: BaseException) -> UpstreamError:
     if isinstance(error, TimeoutError):
         return UpstreamError("timeout")
     # For a host with several addresses, asyncio has the errors only as text.
-    if isinstance(error, ConnectionRefusedError | FileNotFoundError) or _REFUSED in str(error):
+    if isinstance(error, ConnectionRefusedError | FileNotFoundError) or _REFUSED in str(
+        error
+    ):
         return UpstreamError("refused")
     if isinstance(error, ConnectionError):
         return UpstreamError("reset")
@@ -283,11 +324,17 @@ def translate(error: BaseException) -> UpstreamError:
 
 def _refusal(error: UpstreamError, request: bytes) -> bytes:
     """Return the response with status 502, in the error format of the API."""
-    what = {"message": f"the server cannot be reached: {error}", "type": "bad_gateway", "code": 502}
+    what = {
+        "message": f"the server cannot be reached: {error}",
+        "type": "bad_gateway",
+        "code": 502,
+    }
     body = json.dumps({"error": what}).encode() + b"\n"
     head = (
         "HTTP/1.1 502 Bad Gateway\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
     heads_only = request != b"" and b"HEAD ".startswith(request[:5])
-    return head.encode() if heads_only else head.encode() + body
+    if heads_only:
+        return head.encode()
+    return head.encode() + body

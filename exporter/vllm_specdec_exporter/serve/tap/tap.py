@@ -1,4 +1,6 @@
-"""The tap: its connections, its listener, its certificates, and a shutdown that lets requests finish."""
+"""The tap: its connections, its listener, its certificates, and a shutdown that lets
+requests finish.
+"""
 
 import asyncio
 import contextlib
@@ -12,38 +14,47 @@ from collections.abc import Awaitable, Callable
 from aiohappyeyeballs import start_connection
 
 from ...config.values import format_address
+from ...listener.connection_limits import MAX_CONNECTIONS
+from ...listener.sockets import Listener
 from ...per_request.grouping import Classification
 from ...per_request.observation import Observation
 from ...per_request.summary import TapResult
-from .. import logs
-from ..connection_limits import MAX_CONNECTIONS
-from ..discovery import Resolver
-from ..request_options import TapConfig
-from ..sockets import Listener
-from ..upstream_connection import ReloadedTLS, UpstreamConfig, UpstreamTLS, load_certificate
+from ...runtime import logs
+from ...settings.request_options import TapConfig
+from ...upstream.connection import ReloadedTLS, UpstreamConfig, UpstreamTLS, client_tls
+from ...upstream.discovery import Resolver
 from .observer import ObservationContext
 from .relay import ERRORS, ClientSide, ServerSide, translate
 
 CONNECT_SECONDS = 10.0  # timeout of a connection to the server, in seconds
 #: Happy Eyeballs: delay before the next address of the server is tried too, in seconds.
 _NEXT_ADDRESS_SECONDS = 0.25
-_OTHER_FILES = 64  # descriptors beside connections: files, sockets of polls, the event loop's
-_POLL_SECONDS = 0.05  # interval at which a shutdown checks the open connections, in seconds
+#: Descriptors beside connections: files, sockets of polls, the event loop's.
+_OTHER_FILES = 64
+#: Interval at which a shutdown checks the open connections, in seconds.
+_POLL_SECONDS = 0.05
 RETRY_SECONDS = 2.0  # time between two attempts to listen, in seconds
 _BACKLOG = 2048  # listen backlog, the same as that of vLLM's server
 
 
 class Tap:
-    """A tap of one server, from its listener to its last connection; ConfigError for bad certificates."""
+    """A tap of one server, from its listener to its last connection; ConfigError for
+    bad certificates.
+    """
 
-    def __init__(self, config: TapConfig, upstream: UpstreamConfig | None = None) -> None:
+    def __init__(
+        self, config: TapConfig, upstream: UpstreamConfig | None = None
+    ) -> None:
         self.config = config
         self._upstream = upstream or UpstreamConfig()
-        #: Returns the TLS settings for a new connection to the server; ``None`` for plain HTTP.
+        #: Returns the TLS settings for a new connection to the server; ``None`` for
+        #: plain HTTP.
         self._tls: Callable[[], Awaitable[ssl.SSLContext]] | None = None
         if config.upstream.url.startswith("https:"):
             self._tls = UpstreamTLS(self._upstream).context
-        self._certificate = client_tls(config.cert_file, config.key_file) if config.cert_file else None
+        self._certificate: ReloadedTLS | None = None
+        if config.cert_file:
+            self._certificate = client_tls(config.cert_file, config.key_file)
         self._resolver = Resolver()
         self._context = ObservationContext(
             lambda _observation: None, Classification(), time.monotonic, time.time
@@ -60,8 +71,12 @@ class Tap:
         """Return whether it runs with these settings."""
         return self.config == config and _trust(self._upstream) == _trust(upstream)
 
-    def use(self, classification: Classification, report: Callable[[Observation], None]) -> None:
-        """Set how requests are classified and where observations go; before that they are dropped."""
+    def use(
+        self, classification: Classification, report: Callable[[Observation], None]
+    ) -> None:
+        """Set how requests are classified and where observations go; before that they
+        are dropped.
+        """
         self._context.classification = classification
         self._context.report = report
 
@@ -79,13 +94,17 @@ class Tap:
         )
 
     def is_full(self) -> bool:
-        """Return whether the rest of the file descriptors is reserved, for polls and the other listener."""
+        """Return whether the rest of the file descriptors is reserved, for polls and
+        the other listener.
+        """
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         reserved = min(MAX_CONNECTIONS + _OTHER_FILES, limit // 2)
         return 2 * len(self._clients) + 2 > limit - reserved
 
     async def drain(self) -> None:
-        """Close all connections: idle ones at once, others after their request or after `drain_seconds`."""
+        """Close all connections: idle ones at once, others after their request or after
+        `drain_seconds`.
+        """
         deadline = time.monotonic() + self.config.drain_seconds
         while self._clients:
             late = self._cut or time.monotonic() >= deadline
@@ -93,7 +112,8 @@ class Tap:
                 if client.idle or client.gone:
                     client.end(None)
                 elif late:
-                    client.end(ConnectionAbortedError())  # a reset, or a cut response might look complete
+                    # a reset, or a cut response might look complete
+                    client.end(ConnectionAbortedError())
             if late:
                 break
             await asyncio.sleep(_POLL_SECONDS)
@@ -112,7 +132,11 @@ class Tap:
     def accept(self) -> ClientSide:
         """Return the protocol of a new connection of a client."""
         return ClientSide(
-            self._connect, self._context, self._count_error, self._opened, self._clients.discard
+            self._connect,
+            self._context,
+            self._count_error,
+            self._opened,
+            self._clients.discard,
         )
 
     def _opened(self, client: ClientSide) -> None:
@@ -128,13 +152,22 @@ class Tap:
                     await loop.create_unix_connection(lambda: server, target.socket)
                 else:
                     host, port, tls = target.address
-                    context = await self._tls() if tls and self._tls is not None else None
-                    name = (self.config.server_name or host) if context is not None else None
+                    context = (
+                        await self._tls() if tls and self._tls is not None else None
+                    )
+                    if context is not None:
+                        name = self.config.server_name or host
+                    else:
+                        name = None
                     connected = await start_connection(
-                        await self._resolver.addresses(host, port), happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS
+                        await self._resolver.addresses(host, port),
+                        happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
                     )
                     await loop.create_connection(
-                        lambda: server, sock=connected, ssl=context, server_hostname=name
+                        lambda: server,
+                        sock=connected,
+                        ssl=context,
+                        server_hostname=name,
                     )
         except Exception as error:  # the client gets a response in any case
             raise translate(error) from error
@@ -144,9 +177,14 @@ class Tap:
         self._errors[reason] += 1
         if reason != self._last_error:
             self._last_error = reason
-            server, error = self.config.upstream.name, ERRORS[reason]
+            server = self.config.upstream.name
+            error = ERRORS[reason]
             logs.log(
-                logging.WARNING, "tap cannot reach the server", server=server, reason=reason, error=error
+                logging.WARNING,
+                "tap cannot reach the server",
+                server=server,
+                reason=reason,
+                error=error,
             )
 
     async def open(self) -> None:
@@ -157,7 +195,10 @@ class Tap:
             listener = await Listener.open(host, port, _BACKLOG, is_full=self.is_full)
         except UnicodeError as error:
             raise OSError("not a host name") from error
-        context = self._certificate.context if self._certificate is not None else None
+        if self._certificate is not None:
+            context = self._certificate.context
+        else:
+            context = None
         try:
             listener.serve(lambda *_: self.accept(), context)
         except OSError:
@@ -165,7 +206,12 @@ class Tap:
             raise
         self._listener = listener
         addresses = ",".join(listener.addresses)
-        logs.log(logging.INFO, "tap listening", address=addresses, upstream=self.config.upstream.name)
+        logs.log(
+            logging.INFO,
+            "tap listening",
+            address=addresses,
+            upstream=self.config.upstream.name,
+        )
 
     def keep_trying(self) -> None:
         """Retry in the background until the address can be listened on."""
@@ -181,7 +227,12 @@ class Tap:
                 if str(error) != last_error:
                     last_error = str(error)
                     where = format_address(*self.config.listen)
-                    logs.log(logging.ERROR, "tap cannot listen", address=where, error=last_error)
+                    logs.log(
+                        logging.ERROR,
+                        "tap cannot listen",
+                        address=where,
+                        error=last_error,
+                    )
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 return
@@ -198,7 +249,9 @@ class Tap:
 
 
 def _raise_descriptor_limit() -> None:
-    """Raise the limit of file descriptors to its maximum: a client connection needs two of them."""
+    """Raise the limit of file descriptors to its maximum: a client connection needs two
+    of them.
+    """
     _, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))
@@ -206,16 +259,9 @@ def _raise_descriptor_limit() -> None:
 
 def _trust(upstream: UpstreamConfig) -> tuple[object, ...]:
     """Return the settings of upstream TLS that a tap uses."""
-    return upstream.ca_file, upstream.cert_file, upstream.key_file, upstream.insecure_skip_verify
-
-
-def client_tls(cert_file: str, key_file: str) -> ReloadedTLS:
-    """Return the TLS context towards clients; raise ConfigError for files that cannot be used."""
-
-    def make() -> ssl.SSLContext:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.set_alpn_protocols(["http/1.1"])
-        load_certificate(context, (cert_file, key_file), ("--tap.cert-file", "--tap.key-file"))
-        return context
-
-    return ReloadedTLS((cert_file, key_file), make)
+    return (
+        upstream.ca_file,
+        upstream.cert_file,
+        upstream.key_file,
+        upstream.insecure_skip_verify,
+    )

@@ -1,6 +1,7 @@
 """The web configuration file, in the format of Prometheus' exporter toolkit.
 
-Settings that Python's TLS does not support are errors: nothing in the file is silently ignored.
+Settings that Python's TLS does not support are errors: nothing in the file is silently
+ignored.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...config.files import read_regular
-from .fields import WebConfigError, boolean_of, mapping, not_allowed, parse_yaml, quote, text_of
+from .fields import (
+    WebConfigError,
+    boolean_of,
+    mapping,
+    not_allowed,
+    parse_yaml,
+    quote,
+    text_of,
+)
 from .server_tls import ClientAuth, TLSSettings, make_context, parse_tls
 
 #: Limit of the cost of a bcrypt hash: 2^18 rounds take about 20 s.
@@ -27,7 +36,8 @@ _HEADERS: Mapping[str, tuple[str, ...]] = {
     "X-XSS-Protection": (),
 }
 _SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users")
-#: What protects the server, and how a file says that it does no longer: a file cut off only lacks it.
+#: What protects the server, and how a file says that it does no longer: a file cut off
+#: only lacks it.
 _PROTECTIONS: Mapping[str, str] = {
     "tls_server_config": "{}",
     "basic_auth_users": "{}",
@@ -53,8 +63,11 @@ def parse(document: object, folder: str = "") -> WebConfig:
     Relative paths are in `folder`. Raises WebConfigError if the content is not valid.
     """
     sections = mapping(document, "the file", _SECTIONS)
-    http = mapping(sections.get("http_server_config"), "http_server_config", ("http2", "headers"))
-    # HTTP/2 is not supported. The setting only allows it, and clients negotiate HTTP/1.1.
+    http = mapping(
+        sections.get("http_server_config"), "http_server_config", ("http2", "headers")
+    )
+    # HTTP/2 is not supported. The setting only allows it, and clients negotiate
+    # HTTP/1.1.
     boolean_of(http, "http_server_config.http2", default=True)
     return WebConfig(
         tls=parse_tls(sections.get("tls_server_config"), folder),
@@ -64,7 +77,9 @@ def parse(document: object, folder: str = "") -> WebConfig:
 
 
 def bcrypt_cost(hashed: str) -> int:
-    """Return the cost of a bcrypt hash, log2 of its rounds; ValueError for anything else."""
+    """Return the cost of a bcrypt hash, log2 of its rounds; ValueError for anything
+    else.
+    """
     match = _BCRYPT.fullmatch(hashed)
     if match is None:
         raise ValueError("not a bcrypt hash; `htpasswd -nBC 10 NAME` makes one")
@@ -79,7 +94,9 @@ def _headers(value: object) -> tuple[tuple[str, str], ...]:
         if _HEADERS[name] and text not in _HEADERS[name]:
             raise not_allowed(f"{where}.{name}", text, _HEADERS[name])
         if not text.isprintable() or not text.isascii():
-            raise WebConfigError(f"{where}.{name}: one line of printable ASCII is expected")
+            raise WebConfigError(
+                f"{where}.{name}: one line of printable ASCII is expected"
+            )
     return tuple((name, text) for name, text in headers.items() if text)
 
 
@@ -91,21 +108,25 @@ def _users(value: object) -> tuple[tuple[str, str], ...]:
         # Errors must not contain the hash, which is a secret.
         hashed = text_of(section, f"{where}.{name}", name)
         if ":" in name or not name.isprintable() or not name:
-            raise WebConfigError(f"{where}: {quote(name)}: a user name is printable, without a colon")
+            raise WebConfigError(
+                f"{where}: {quote(name)}: a user name is printable, without a colon"
+            )
         try:
             cost = bcrypt_cost(hashed)
         except ValueError as error:
             raise WebConfigError(f"{where}.{name}: {error}") from error
         if not 4 <= cost <= MAX_BCRYPT_COST:
             raise WebConfigError(
-                f"{where}.{name}: bcrypt of cost {cost}; allowed: 4 to {MAX_BCRYPT_COST}, usual: 10 to 12"
+                f"{where}.{name}: bcrypt of cost {cost}; allowed: 4 to "
+                f"{MAX_BCRYPT_COST}, usual: 10 to 12"
             )
         users.append((name, hashed))
     return tuple(users)
 
 
 _ATTEMPTS = 5  # attempts to read files that change meanwhile
-#: Path and SHA-256 digest of each file; the error instead of the digest if it cannot be read.
+#: Path and SHA-256 digest of each file; the error instead of the digest if it cannot be
+#: read.
 Contents = tuple[tuple[str, str], ...]
 
 
@@ -116,20 +137,26 @@ class Loaded:
     config: WebConfig  # the content of the file
     context: ssl.SSLContext | None  # the TLS context; ``None`` for plain HTTP
     contents: Contents  # the digests of the files
-    #: The protections that the file speaks of, with a value; all of them if it is ``{}``.
+    #: The protections that the file speaks of, with a value; all of them if it is
+    #: ``{}``.
     stated: frozenset[str] = frozenset()
 
     def require_protections_of(self, old: Loaded) -> None:
         """WebConfigError if one of `old` is missing here, unless the file says so."""
-        on, stated = _protections(self.config), self.stated
+        on = _protections(self.config)
+        stated = self.stated
         missing = _protections(old.config) - on - stated
         if "tls_server_config" not in on and "tls_server_config" in stated:
             missing &= {"basic_auth_users"}
         if missing:
             name = min(missing, key=list(_PROTECTIONS).index)
-            off = f", or until it contains `{name.rpartition('.')[2]}: {_PROTECTIONS[name]}`"
+            off = (
+                f", or until it contains `{name.rpartition('.')[2]}: "
+                f"{_PROTECTIONS[name]}`"
+            )
             raise WebConfigError(
-                f"it no longer has {name}; the old configuration stays until the next start"
+                f"it no longer has {name}; the old configuration stays until the "
+                "next start"
                 f"{off if _PROTECTIONS[name] else ''}"
             )
 
@@ -152,17 +179,21 @@ def _stated(document: object) -> frozenset[str]:
     if not isinstance(document, dict):
         return frozenset()
     tls = document.get("tls_server_config")
-    fields = (
-        {f"tls_server_config.{key}": value for key, value in tls.items()} if isinstance(tls, dict) else {}
+    if isinstance(tls, dict):
+        fields = {f"tls_server_config.{key}": value for key, value in tls.items()}
+    else:
+        fields = {}
+    return frozenset(
+        name for name, value in (document | fields).items() if value not in ("", None)
     )
-    return frozenset(name for name, value in (document | fields).items() if value not in ("", None))
 
 
 class WebConfigFile:
     """The web configuration file at a path.
 
-    Changes are detected by content: a Kubernetes Secret is replaced by a symbolic link in the path, and a
-    file that is written twice in a second can keep its time and size.
+    Changes are detected by content: a Kubernetes Secret is replaced by a symbolic link
+    in the path, and a file that is written twice in a second can keep its time and
+    size.
     """
 
     def __init__(self, path: str) -> None:
@@ -174,14 +205,22 @@ class WebConfigFile:
         text, digest = _read(self.path)
         if digest != self._files[0]:  # avoids parsing the YAML every second
             self._files = (digest, self._named(text))
-        return ((self.path, digest), *((name, _read(name)[1]) for name in self._files[1]))
+        return (
+            (self.path, digest),
+            *((name, _read(name)[1]) for name in self._files[1]),
+        )
 
     def _named(self, text: bytes | None) -> tuple[str, ...]:
         try:
-            config = WebConfig() if text is None else self._parse(parse_yaml(text))
+            if text is None:
+                config = WebConfig()
+            else:
+                config = self._parse(parse_yaml(text))
         except WebConfigError:
             return ()  # reported by `load`
-        return config.tls.files if config.tls else ()
+        if config.tls:
+            return config.tls.files
+        return ()
 
     def load(self) -> Loaded:
         """Read a consistent version of all files, or raise WebConfigError."""

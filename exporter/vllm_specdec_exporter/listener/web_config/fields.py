@@ -1,4 +1,7 @@
-"""Reading of the web configuration file: YAML, fields and files, with errors that name the field."""
+"""Reading of the web configuration file:
+
+YAML, fields and files, with errors that name the field.
+"""
 
 import json
 from collections.abc import Collection, Hashable, Iterable, Mapping
@@ -11,7 +14,14 @@ from ...config.values import nearest
 from ...config.yaml_text import Strict, YAMLTextError, read_yaml
 
 #: The booleans of YAML 1.1.
-_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_BOOLEANS = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "false": False,
+    "no": False,
+    "off": False,
+}
 
 
 class WebConfigError(ValueError):
@@ -19,35 +29,51 @@ class WebConfigError(ValueError):
 
 
 def mapping(
-    value: object, where: str, known: Collection[str] | None, inline: Mapping[str, str] | None = None
+    value: object,
+    where: str,
+    known: Collection[str] | None,
+    inline: Mapping[str, str] | None = None,
 ) -> Mapping[str, object]:
-    """Return a section, empty if it is missing; WebConfigError for anything else, and unknown settings.
+    """Return a section, empty if it is missing; WebConfigError for anything else, and
+    unknown settings.
 
-    `where` is its path, for errors; `known` the allowed settings, ``None`` for any; `inline` has settings of
-    the format that are not supported, and which to use instead.
+    `where` is its path, for errors; `known` the allowed settings, ``None`` for any;
+    `inline` has settings of the format that are not supported, and which to use
+    instead.
     """
     if value is None or value == "":
         return {}
     if not isinstance(value, Mapping):
-        raise WebConfigError(f"{where}: settings are expected, one `name: value` a line")
+        raise WebConfigError(
+            f"{where}: settings are expected, one `name: value` a line"
+        )
     prefix = "" if where == "the file" else f"{where}."
     for name in value:
         shown = f"{prefix}{name if str(name).isprintable() else quote(str(name))}"
         if inline and name in inline:
             raise WebConfigError(
-                f"{shown}: not supported inline; put it into a file, and set its path as {inline[name]}"
+                f"{shown}: not supported inline; put it into a file, and set its "
+                f"path as {inline[name]}"
             )
         if not prefix and name == "rate_limit":
-            raise WebConfigError(f"{shown}: not supported; responses are cheap and never wait for vLLM")
+            raise WebConfigError(
+                f"{shown}: not supported; responses are cheap and never wait for vLLM"
+            )
         if known is not None and name not in known:
             near = nearest(name, known)
-            hint = f"did you mean {near}?" if near else f"known: {', '.join(known)}"
+            if near:
+                hint = f"did you mean {near}?"
+            else:
+                hint = f"known: {', '.join(known)}"
             raise WebConfigError(f"{shown}: no such setting; {hint}")
     return cast("Mapping[str, object]", value)
 
 
 def text_of(section: Mapping[str, object], where: str, key: str = "") -> str:
-    """Return the string of a field, empty if it is missing. `key` defaults to the last part of `where`."""
+    """Return the string of a field, empty if it is missing.
+
+    `key` defaults to the last part of `where`.
+    """
     value = section.get(key or where.rpartition(".")[2])
     if value is None:
         return ""
@@ -61,7 +87,9 @@ def list_of(section: Mapping[str, object], where: str) -> list[str]:
     value = section.get(where.rpartition(".")[2])
     if value is None or value == "":
         return []
-    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+    if not isinstance(value, list) or not all(
+        isinstance(item, str) and item for item in value
+    ):
         raise WebConfigError(f"{where}: a list of strings is expected")
     return value
 
@@ -79,7 +107,9 @@ def boolean_of(section: Mapping[str, object], where: str, *, default: bool) -> b
 def path_of(section: Mapping[str, object], key: str, folder: str) -> str:
     """Return the path of a field, relative to `folder`; empty if it is missing."""
     text = text_of(section, key)
-    return str(Path(folder, text)) if text else ""
+    if text:
+        return str(Path(folder, text))
+    return ""
 
 
 def not_allowed(where: str, text: str, allowed: Iterable[str]) -> WebConfigError:
@@ -92,7 +122,8 @@ def quote(text: str) -> str:
     return json.dumps(text)
 
 
-_NULLS = frozenset({"~", "null", "Null", "NULL"})  # null values of YAML, if not in quotes
+#: Null values of YAML, if not in quotes.
+_NULLS = frozenset({"~", "null", "Null", "NULL"})
 
 
 class _Loader(Strict, yaml.BaseLoader):
@@ -109,12 +140,18 @@ class _Loader(Strict, yaml.BaseLoader):
 
 
 def _blank(node: Any) -> None:
-    if isinstance(node, yaml.ScalarNode) and node.style is None and node.value in _NULLS:
+    if (
+        isinstance(node, yaml.ScalarNode)
+        and node.style is None
+        and node.value in _NULLS
+    ):
         node.value = ""
 
 
 def parse_yaml(text: bytes) -> object:
-    """Return a YAML document as mappings, lists and strings; WebConfigError for any other text."""
+    """Return a YAML document as mappings, lists and strings; WebConfigError for any
+    other text.
+    """
     try:
         return read_yaml(text.decode("utf-8"), _Loader)
     except UnicodeDecodeError as error:

@@ -1,4 +1,6 @@
-"""The settings of the tap and of the grouping of single requests, from the values of their options."""
+"""The settings of the tap and of the grouping of single requests, from the values of
+their options.
+"""
 
 import json
 import math
@@ -14,23 +16,30 @@ from .option_table import OPTIONS
 MAX_TENANTS = 100  # limit of tenants with their own label value
 #: Listen addresses that mean every address of this machine.
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
-_MAX_BOUNDS = 40  # limit of temperature buckets: steps of 0.05 up to 2, the largest usual temperature
+#: Limit of temperature buckets: steps of 0.05 up to 2, the largest usual temperature.
+_MAX_BOUNDS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class TapConfig:
     """The configuration of the tap."""
 
-    listen: tuple[str, int]  # host and port to listen on; an empty host is every address
+    #: Host and port to listen on; an empty host is every address.
+    listen: tuple[str, int]
     upstream: Target  # the server
-    server_name: str = ""  # the name to expect in its certificate instead of the address's host
+    #: The name to expect in its certificate instead of the address's host.
+    server_name: str = ""
     drain_seconds: float = 25.0  # deadline of requests under way when the tap stops
     cert_file: str = ""  # certificate for clients, PEM; empty for plain HTTP
     key_file: str = ""  # its private key
 
 
-def build_tap(values: Mapping[str, Any], targets: tuple[Target, ...]) -> TapConfig | None:
-    """Return the tap's configuration, ``None`` without a tap; raise ConfigError for contradictory values."""
+def build_tap(
+    values: Mapping[str, Any], targets: tuple[Target, ...]
+) -> TapConfig | None:
+    """Return the tap's configuration, ``None`` without a tap; raise ConfigError for
+    contradictory values.
+    """
     if values["tap.listen-address"] is None:
         _refuse_without_tap(values)
         return None
@@ -38,9 +47,14 @@ def build_tap(values: Mapping[str, Any], targets: tuple[Target, ...]) -> TapConf
     upstream: Target | None = values["tap.upstream"]
     if upstream is None and (len(targets) > 1 or targets[0].discovery):
         raise ConfigError(
-            "--tap.upstream is required if several servers are polled: the tap relays to one of them"
+            "--tap.upstream is required if several servers are polled: the tap "
+            "relays to one of them"
         )
-    _check_addresses(values["tap.listen-address"], values.get("web.listen-address"), upstream or targets[0])
+    _check_addresses(
+        values["tap.listen-address"],
+        values.get("web.listen-address"),
+        upstream or targets[0],
+    )
     return TapConfig(
         listen=values["tap.listen-address"],
         upstream=upstream or targets[0],
@@ -56,41 +70,66 @@ def _refuse_without_tap(values: Mapping[str, Any]) -> None:
     for option in OPTIONS:
         if not option.name.startswith("tap."):
             continue
-        default = None if option.default is None else option.parse(str(option.default))
+        if option.default is None:
+            default = None
+        else:
+            default = option.parse(str(option.default))
         if values[option.name] != default:
             raise ConfigError(
-                f"{option.flag} needs --tap.listen-address, such as :9852: without it there is no tap"
+                f"{option.flag} needs --tap.listen-address, such as :9852: without "
+                "it there is no tap"
             )
 
 
-def _check_addresses(tap: tuple[str, int], web: tuple[str, int] | None, upstream: Target) -> None:
+def _check_addresses(
+    tap: tuple[str, int], web: tuple[str, int] | None, upstream: Target
+) -> None:
     """Reject a tap on the exporter's own port, and one that relays to itself."""
     shown = json.dumps(format_address(*tap))
-    overlap = web is not None and (web[0] == tap[0] or web[0] in _EVERYWHERE or tap[0] in _EVERYWHERE)
-    if web is not None and web[1] == tap[1] and tap[1] and overlap:  # 0 is any free port
-        raise ConfigError(f"--tap.listen-address {shown}: --web.listen-address uses this port already")
+    overlap = web is not None and (
+        web[0] == tap[0] or web[0] in _EVERYWHERE or tap[0] in _EVERYWHERE
+    )
+    # 0 is any free port
+    if web is not None and web[1] == tap[1] and tap[1] and overlap:
+        raise ConfigError(
+            f"--tap.listen-address {shown}: --web.listen-address uses this port already"
+        )
     host, port, _ = upstream.address
     reached = {tap[0], *loopback_hosts(tap[0])}
     if reached & {"127.0.0.1", "::1"}:
         reached |= {"localhost", *_EVERYWHERE}
     if not upstream.socket and port == tap[1] and host in reached:
         raise ConfigError(
-            f"--tap.listen-address {shown}: the tap would relay to itself; --vllm.url and --tap.upstream "
+            f"--tap.listen-address {shown}: the tap would relay to itself; "
+            "--vllm.url and --tap.upstream "
             "need vLLM's own port, such as http://127.0.0.1:8000"
         )
 
 
 def build_requests(values: Mapping[str, Any]) -> RequestSettings:
-    """Return the settings for grouping and judging requests; raise ConfigError for contradictory values."""
+    """Return the settings for grouping and judging requests; raise ConfigError for
+    contradictory values.
+    """
     tenants = values["requests.tenant"]
-    if tenants and not values["requests.tenant-header"] and not values["push.bearer-token-file"]:
-        raise ConfigError("--requests.tenant needs --requests.tenant-header: the header with the tenant")
+    if (
+        tenants
+        and not values["requests.tenant-header"]
+        and not values["push.bearer-token-file"]
+    ):
+        raise ConfigError(
+            "--requests.tenant needs --requests.tenant-header: the header with the "
+            "tenant"
+        )
     if values["requests.tenant-header"] and not tenants:
         raise ConfigError(
-            "--requests.tenant-header needs --requests.tenant: the tenants with their own label value"
+            "--requests.tenant-header needs --requests.tenant: the tenants with "
+            "their own label value"
         )
     if len(set(tenants)) > MAX_TENANTS:
-        raise ConfigError(f"--requests.tenant: {len(set(tenants))} tenants; allowed: up to {MAX_TENANTS}")
+        raise ConfigError(
+            f"--requests.tenant: {len(set(tenants))} tenants; allowed: up to "
+            f"{MAX_TENANTS}"
+        )
     classification = Classification(
         type_header=(values["requests.type-header"] or "").lower(),
         rules=values["requests.type"],
@@ -98,7 +137,8 @@ def build_requests(values: Mapping[str, Any]) -> RequestSettings:
         tenants=frozenset(tenants),
     )
     temperatures = Temperatures(
-        _temperature_bounds(values["requests.temperature-bound"]), values["requests.default-temperature"]
+        _temperature_bounds(values["requests.temperature-bound"]),
+        values["requests.default-temperature"],
     )
     return RequestSettings(
         classification=classification,
@@ -108,11 +148,19 @@ def build_requests(values: Mapping[str, Any]) -> RequestSettings:
 
 
 def _temperature_bounds(bounds: tuple[float, ...]) -> tuple[float, ...]:
-    if not bounds or list(bounds) != sorted(set(bounds)) or not all(map(math.isfinite, bounds)):
+    if (
+        not bounds
+        or list(bounds) != sorted(set(bounds))
+        or not all(map(math.isfinite, bounds))
+    ):
         raise ConfigError(
-            f"--requests.temperature-bound {json.dumps(list(bounds))}: at least one bound, in ascending "
+            f"--requests.temperature-bound {json.dumps(list(bounds))}: at least one "
+            "bound, in ascending "
             "order, is required"
         )
     if len(bounds) > _MAX_BOUNDS:
-        raise ConfigError(f"--requests.temperature-bound: {len(bounds)} bounds; allowed: up to {_MAX_BOUNDS}")
+        raise ConfigError(
+            f"--requests.temperature-bound: {len(bounds)} bounds; allowed: up to "
+            f"{_MAX_BOUNDS}"
+        )
     return bounds

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self, TypeVar
-
-from . import logs
-
-if TYPE_CHECKING:
-    from .tap.tap import Tap
+from typing import Self, TypeVar
 
 T = TypeVar("T")
-END_SECONDS = 1.0  # deadline for what follows the tap at the end of the process, in seconds
+#: Deadline for what follows the tap at the end of the process, in seconds.
+END_SECONDS = 1.0
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 #: All signals with a handler here that end a process without one.
@@ -27,8 +22,9 @@ _ALL_SIGNALS = (*_STOP_SIGNALS, signal.SIGHUP)
 def on_each_signal(callback: Callable[[], None]) -> Iterator[None]:
     """Call `callback` for each SIGTERM and SIGINT within the block.
 
-    After the first one, the process ends with the block, and further signals are ignored: the loop removes
-    its handlers, and another signal would kill the process before its exit code.
+    After the first one, the process ends with the block, and further signals are
+    ignored: the loop removes its handlers, and another signal would kill the process
+    before its exit code.
     """
     loop = asyncio.get_running_loop()
     received = False
@@ -44,7 +40,8 @@ def on_each_signal(callback: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         if received:
-            # Blocked while there is no handler; a signal that arrives meanwhile is ignored.
+            # Blocked while there is no handler; a signal that arrives meanwhile is
+            # ignored.
             signal.pthread_sigmask(signal.SIG_BLOCK, _ALL_SIGNALS)
             for number in _ALL_SIGNALS:
                 loop.remove_signal_handler(number)
@@ -53,9 +50,11 @@ def on_each_signal(callback: Callable[[], None]) -> Iterator[None]:
 
 
 class Interruption:
-    """Raises KeyboardInterrupt for SIGINT, SIGTERM and SIGHUP in a process without an event loop.
+    """Raises KeyboardInterrupt for SIGINT, SIGTERM and SIGHUP in a process without an
+    event loop.
 
-    While it is `held`, it is delayed: otherwise a child process that is being started would keep running.
+    While it is `held`, it is delayed: otherwise a child process that is being started
+    would keep running.
     """
 
     def __init__(self) -> None:
@@ -65,7 +64,10 @@ class Interruption:
     def listen(self) -> None:
         """Install the handlers. A SIGINT that the shell ignores stays ignored."""
         for number in _ALL_SIGNALS:
-            if number != signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:
+            if (
+                number != signal.SIGINT
+                or signal.getsignal(number) is not signal.SIG_IGN
+            ):
                 signal.signal(number, self._handle)
 
     def _handle(self, _number: int, _frame: object) -> None:
@@ -75,7 +77,9 @@ class Interruption:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Delay signals within the block; raise KeyboardInterrupt at its end if one arrived."""
+        """Delay signals within the block; raise KeyboardInterrupt at its end if one
+        arrived.
+        """
         self._is_held = True
         try:
             yield
@@ -90,13 +94,17 @@ class Interruption:
 class Shutdown:
     """The state of the shutdown."""
 
-    stop: asyncio.Event = field(default_factory=asyncio.Event)  # set by the first SIGTERM or SIGINT
+    #: Set by the first SIGTERM or SIGINT.
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
     hurry: asyncio.Event = field(default_factory=asyncio.Event)  # set by the second
 
     @classmethod
     @contextlib.contextmanager
     def on_signals(cls) -> Iterator[Self]:
-        """Yield the state that signals set. After the first one, the process ends with the block."""
+        """Yield the state that signals set.
+
+        After the first one, the process ends with the block.
+        """
         shutdown = cls()
 
         def handle() -> None:
@@ -108,27 +116,13 @@ class Shutdown:
             yield shutdown
 
     async def unless_stopped(self, awaitable: Awaitable[T]) -> T | None:
-        """Return the result of `awaitable`, or raise its exception; ``None`` if a signal arrives before."""
-        task, stop = asyncio.ensure_future(awaitable), asyncio.ensure_future(self.stop.wait())
+        """Return the result of `awaitable`, or raise its exception; ``None`` if a
+        signal arrives before.
+        """
+        task = asyncio.ensure_future(awaitable)
+        stop = asyncio.ensure_future(self.stop.wait())
         await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
-        return task.result() if task.done() else None
-
-    async def end_tap(self, tap: Tap | None) -> None:
-        """Stop a tap after the requests under way, or at once when `hurry` is set."""
-        if tap is None:
-            return
-        if connections := tap.result().connections:
-            logs.log(
-                logging.INFO,
-                "tap waits for requests under way",
-                connections=connections,
-                at_most=f"{tap.config.drain_seconds:g}s",
-            )
-        stopping = asyncio.create_task(tap.stop(), name="tap ends")
-        hurried = asyncio.create_task(self.hurry.wait(), name="hurry")
-        await asyncio.wait((stopping, hurried), return_when=asyncio.FIRST_COMPLETED)
-        hurried.cancel()
-        if not stopping.done():
-            tap.cut()
-        await stopping
+        if task.done():
+            return task.result()
+        return None

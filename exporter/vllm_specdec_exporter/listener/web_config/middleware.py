@@ -22,18 +22,21 @@ from aiohttp.typedefs import Handler
 
 from ...observe.result import Reload
 from ...per_request.observation import PUSH_PATH
-from .. import logs
+from ...runtime import logs
+from ...runtime.daemon_threads import in_daemon_thread
 from ..connection_limits import PROBES, ConnectionLimiter, peer_key
-from ..daemon_threads import in_daemon_thread
 from ..sockets import Listener
 from .document import Contents, Loaded, WebConfigFile, bcrypt_cost
 from .fields import WebConfigError
 from .server_tls import alternative_names
 
-MAX_WAITING = 16  # limit of checks that wait, of all clients: four seconds at the usual cost of 12
+#: Limit of checks that wait, of all clients: four seconds at the usual cost of 12.
+MAX_WAITING = 16
 MAX_OF_ONE_PEER = 2  # the same of one client: a scrape and a person
-MAX_CACHED = 100  # limit of cached valid credentials: more users than a port for scrapes has
-#: bcrypt ignores the rest of a password, and Python's bcrypt raises an error for longer ones.
+#: Limit of cached valid credentials: more users than a port for scrapes has.
+MAX_CACHED = 100
+#: bcrypt ignores the rest of a password, and Python's bcrypt raises an error for longer
+#: ones.
 _BCRYPT_BYTES = 72
 
 
@@ -46,16 +49,18 @@ class _Check:
     """A check of credentials for requests of which the first is of `peer`."""
 
     peer: str
-    gone: list[Callable[[], bool]] = field(default_factory=list)  # whether each client has disconnected
+    #: Whether each client has disconnected.
+    gone: list[Callable[[], bool]] = field(default_factory=list)
     task: asyncio.Task[bool] | None = None
 
 
 class Authenticator:
     """Checks credentials.
 
-    One hash is computed at a time, in the order of the requests, of which one client has few. Valid
-    credentials are cached, so that most scrapes need no hash; invalid ones are not. If all hashes have the
-    same cost, the check of an unknown user takes as long as that of a wrong password.
+    One hash is computed at a time, in the order of the requests, of which one client
+    has few. Valid credentials are cached, so that most scrapes need no hash; invalid
+    ones are not. If all hashes have the same cost, the check of an unknown user takes
+    as long as that of a wrong password.
     """
 
     def __init__(self) -> None:
@@ -65,12 +70,19 @@ class Authenticator:
         self._key = secrets.token_bytes(32)
         self._valid: OrderedDict[bytes, None] = OrderedDict()
         self._hashing = asyncio.Lock()
-        self._checks: dict[bytes, _Check] = {}  # those that wait or are computed, by digest
+        # those that wait or are computed, by digest
+        self._checks: dict[bytes, _Check] = {}
 
     def use(self, users: Iterable[tuple[str, str]]) -> None:
-        """Replace the users and hashes. Cached credentials that are still valid remain."""
+        """Replace the users and hashes.
+
+        Cached credentials that are still valid remain.
+        """
         self._users = {name.encode(): hashed.encode() for name, hashed in users}
-        cost = max((bcrypt_cost(hashed.decode()) for hashed in self._users.values()), default=10)
+        cost = max(
+            (bcrypt_cost(hashed.decode()) for hashed in self._users.values()),
+            default=10,
+        )
         self._decoy = f"$2b${cost:02d}${'.' * 53}".encode()
 
     @property
@@ -79,9 +91,13 @@ class Authenticator:
         return bool(self._users)
 
     async def allows(
-        self, header: str | None, peer: str = "", gone: Callable[[], bool] = lambda: False
+        self,
+        header: str | None,
+        peer: str = "",
+        gone: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Return whether an ``Authorization`` header is valid; TooBusyError if too many checks wait.
+        """Return whether an ``Authorization`` header is valid; TooBusyError if too many
+        checks wait.
 
         `peer` is the key of the client; `gone` returns whether it has disconnected.
         """
@@ -100,21 +116,28 @@ class Authenticator:
             if len(self._checks) >= MAX_WAITING or of_peer >= MAX_OF_ONE_PEER:
                 raise TooBusyError
             check = self._checks[digest] = _Check(peer)
-            check.task = asyncio.create_task(self._check(digest, user, password, hashed), name="password")
+            check.task = asyncio.create_task(
+                self._check(digest, user, password, hashed), name="password"
+            )
         check.gone.append(gone)
         assert check.task is not None
         return await asyncio.shield(check.task)
 
-    async def _check(self, digest: bytes, user: bytes, password: bytes, hashed: bytes | None) -> bool:
+    async def _check(
+        self, digest: bytes, user: bytes, password: bytes, hashed: bytes | None
+    ) -> bool:
         try:
             async with self._hashing:
                 if all(gone() for gone in self._checks[digest].gone):
                     raise TooBusyError
                 hashed_or_decoy = hashed or self._decoy
-                matches = await in_daemon_thread(bcrypt.checkpw, password[:_BCRYPT_BYTES], hashed_or_decoy)
+                matches = await in_daemon_thread(
+                    bcrypt.checkpw, password[:_BCRYPT_BYTES], hashed_or_decoy
+                )
         finally:
             del self._checks[digest]
-        if not matches or hashed is None or self._users.get(user) != hashed:  # changed meanwhile
+        # changed meanwhile
+        if not matches or hashed is None or self._users.get(user) != hashed:
             return False
         self._valid[digest] = None
         while len(self._valid) > MAX_CACHED:
@@ -129,32 +152,46 @@ class Authenticator:
 
 
 def parse_header(header: str | None) -> tuple[bytes, bytes] | None:
-    """Return user and password of an ``Authorization`` header, `None` for another scheme than Basic."""
+    """Return user and password of an ``Authorization`` header, `None` for another
+    scheme than Basic.
+    """
     kind, _, coded = (header or "").strip().partition(" ")
     if kind.lower() != "basic":
         return None
     try:
-        user, colon, password = base64.b64decode(coded.strip(), validate=True).partition(b":")
+        user, colon, password = base64.b64decode(
+            coded.strip(), validate=True
+        ).partition(b":")
     except (binascii.Error, ValueError):
         return None
-    return (user, password) if colon else None
+    if colon:
+        return (user, password)
+    return None
 
 
 class ConnectionPolicy:
-    """Accepts connections by the current web configuration, and closes those accepted by an older one."""
+    """Accepts connections by the current web configuration, and closes those accepted
+    by an older one.
+    """
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
-        self._accepted: WeakKeyDictionary[asyncio.Transport, Loaded] = WeakKeyDictionary()
-        self.retired: WeakSet[asyncio.Transport] = WeakSet()  # closed after their next response
+        self._accepted: WeakKeyDictionary[asyncio.Transport, Loaded] = (
+            WeakKeyDictionary()
+        )
+        # closed after their next response
+        self.retired: WeakSet[asyncio.Transport] = WeakSet()
 
-    def open(self, loaded: Loaded, listener: Listener, limiter: ConnectionLimiter) -> None:
+    def open(
+        self, loaded: Loaded, listener: Listener, limiter: ConnectionLimiter
+    ) -> None:
         """Accept new connections by `loaded`, or raise OSError and change nothing.
 
-        Connections with older TLS settings are closed after their current response, or at once if they are
-        idle and the rules for client certificates have changed.
+        Connections with older TLS settings are closed after their current response, or
+        at once if they are idle and the rules for client certificates have changed.
         """
-        before, self._loaded = self._loaded, loaded
+        before = self._loaded
+        self._loaded = loaded
         try:
             admits = partial(self.admits, loaded=loaded)
             listener.serve(partial(limiter.accept, admits=admits), loaded.context)
@@ -170,7 +207,9 @@ class ConnectionPolicy:
             return False  # the handshake used old rules
         tls = loaded.config.tls
         allowed = tls.client_allowed_sans if tls else frozenset()
-        if allowed and allowed.isdisjoint(alternative_names(transport.get_extra_info("peercert"))):
+        if allowed and allowed.isdisjoint(
+            alternative_names(transport.get_extra_info("peercert"))
+        ):
             return False
         self._accepted[transport] = loaded
         if not same_tls(loaded, self._loaded):
@@ -180,11 +219,17 @@ class ConnectionPolicy:
     def _retire_old(self, limiter: ConnectionLimiter) -> None:
         for connection in tuple(limiter.connections):
             transport = connection.transport
-            loaded = self._accepted.get(transport) if transport is not None else None
+            if transport is not None:
+                loaded = self._accepted.get(transport)
+            else:
+                loaded = None
             if transport is None or loaded is None or same_tls(loaded, self._loaded):
                 continue
             self.retired.add(transport)
-            if client_rules(loaded) != client_rules(self._loaded) and not connection.is_asked:
+            if (
+                client_rules(loaded) != client_rules(self._loaded)
+                and not connection.is_asked
+            ):
                 connection.abort()
 
 
@@ -198,19 +243,27 @@ def client_rules(loaded: Loaded) -> tuple[object, ...]:
     tls = loaded.config.tls
     if tls is None:
         return ()
-    return tls.client_auth, tls.client_allowed_sans, dict(loaded.contents).get(tls.client_ca_file)
+    return (
+        tls.client_auth,
+        tls.client_allowed_sans,
+        dict(loaded.contents).get(tls.client_ca_file),
+    )
 
 
 LOOK_SECONDS = 1.0  # time between two checks of the files, in seconds
-#: Paths without authentication: Kubernetes' probes cannot send a password, and pushes need their bearer token
-#: in the same header.
+#: Paths without authentication: Kubernetes' probes cannot send a password, and pushes
+#: need their bearer token in the same header.
 OPEN_PATHS = PROBES | {PUSH_PATH}
 
 
 class WebConfigMiddleware:
-    """Authenticates requests, adds response headers, and reloads the files; `report` gets each result."""
+    """Authenticates requests, adds response headers, and reloads the files; `report`
+    gets each result.
+    """
 
-    def __init__(self, source: WebConfigFile, loaded: Loaded, report: Callable[[Reload], None]) -> None:
+    def __init__(
+        self, source: WebConfigFile, loaded: Loaded, report: Callable[[Reload], None]
+    ) -> None:
         self._source = source
         self._loaded = loaded
         self._report = report
@@ -232,7 +285,9 @@ class WebConfigMiddleware:
         """Serve on `listener`, and reload the files when they change."""
         self._policy.open(self._loaded, listener, limiter)
         logs.log(logging.INFO, "web configuration", **self._summary())
-        self._watch = asyncio.create_task(self._follow(listener, limiter), name="web configuration")
+        self._watch = asyncio.create_task(
+            self._follow(listener, limiter), name="web configuration"
+        )
 
     async def stop(self) -> None:
         """Stop checking files."""
@@ -258,7 +313,9 @@ class WebConfigMiddleware:
             except Exception as error:  # noqa: BLE001 - such as no descriptors: the next check may succeed
                 self._fail(error)
 
-    async def _check_files(self, listener: Listener, limiter: ConnectionLimiter) -> None:
+    async def _check_files(
+        self, listener: Listener, limiter: ConnectionLimiter
+    ) -> None:
         contents = await in_daemon_thread(self._source.look)
         if contents == self._loaded.contents:
             self._rejected = self._pending = None
@@ -267,7 +324,8 @@ class WebConfigMiddleware:
         if contents == self._rejected:
             return
         if contents != self._pending:
-            # Files may be half written, or not match yet: loaded if the next check finds the same.
+            # Files may be half written, or not match yet: loaded if the next check
+            # finds the same.
             self._pending = contents
             return
         try:
@@ -286,7 +344,9 @@ class WebConfigMiddleware:
         loaded.require_protections_of(self._loaded)
         return loaded
 
-    async def _apply(self, loaded: Loaded, listener: Listener, limiter: ConnectionLimiter) -> None:
+    async def _apply(
+        self, loaded: Loaded, listener: Listener, limiter: ConnectionLimiter
+    ) -> None:
         if not same_tls(loaded, self._loaded):
             self._policy.open(loaded, listener, limiter)
         self._loaded = loaded
@@ -305,32 +365,51 @@ class WebConfigMiddleware:
         if why == self._logged:
             return
         self._logged = why
-        logs.log(logging.ERROR, "web configuration not reloaded", file=self._source.path, error=why)
+        logs.log(
+            logging.ERROR,
+            "web configuration not reloaded",
+            file=self._source.path,
+            error=why,
+        )
 
     # --- requests
 
     @web.middleware
-    async def _authenticate(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _authenticate(
+        self, request: web.Request, handler: Handler
+    ) -> web.StreamResponse:
         resource = request.match_info.route.resource
         is_open = resource is not None and resource.canonical in OPEN_PATHS
         if is_open or not self._authenticator.needed:
             return await handler(request)
         try:
-            header, peer = request.headers.get("Authorization"), peer_key(request.remote or "")
-            if await self._authenticator.allows(header, peer, lambda: request.transport is None):
+            header = request.headers.get("Authorization")
+            peer = peer_key(request.remote or "")
+            if await self._authenticator.allows(
+                header, peer, lambda: request.transport is None
+            ):
                 return await handler(request)
         except TooBusyError:
             headers = {"Retry-After": "5"}
-            return web.Response(status=503, text="too many passwords to check\n", headers=headers)
-        challenge = {"WWW-Authenticate": 'Basic realm="vllm-specdec-exporter", charset="UTF-8"'}
-        return web.Response(status=401, text="user name and password are required\n", headers=challenge)
+            return web.Response(
+                status=503, text="too many passwords to check\n", headers=headers
+            )
+        challenge = {
+            "WWW-Authenticate": 'Basic realm="vllm-specdec-exporter", charset="UTF-8"'
+        }
+        return web.Response(
+            status=401, text="user name and password are required\n", headers=challenge
+        )
 
-    async def _add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
+    async def _add_headers(
+        self, request: web.Request, response: web.StreamResponse
+    ) -> None:
         if request.transport is not None and request.transport in self._policy.retired:
             response.force_close()
             response.headers["Connection"] = "close"  # aiohttp has already set it
         for name, value in self._loaded.config.headers:
             if name == "Content-Security-Policy":
-                response.headers.add(name, value)  # in addition to the status page's: browsers apply both
+                # in addition to the status page's: browsers apply both
+                response.headers.add(name, value)
             else:
                 response.headers.setdefault(name, value)

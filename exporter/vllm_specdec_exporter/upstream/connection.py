@@ -1,6 +1,8 @@
-"""Connections to servers: their settings, their sockets, and TLS with certificates that are reloaded.
+"""Connections to servers: their settings, their sockets, and TLS with certificates that
+are reloaded.
 
-cert-manager replaces certificates every few weeks, KServe whenever a pod gets a new address.
+cert-manager replaces certificates every few weeks, KServe whenever a pod gets a new
+address.
 """
 
 import contextlib
@@ -19,19 +21,25 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from ..config.files import stamp
 from ..config.options import ConfigError
 from ..config.values import Target
-from . import logs
-from .daemon_threads import SharedThreads
+from ..runtime import logs
+from ..runtime.daemon_threads import SharedThreads
 
-MAX_OVERHEAD = 64 * 1024  # limit of what is received beside a body, in bytes: an answer of vLLM has 200
-_FRAMING = 1.25  # bytes that are received for each of a body, at most: in chunks of 30 bytes and more
+#: Limit of what is received beside a body, in bytes: an answer of vLLM has 200.
+MAX_OVERHEAD = 64 * 1024
+#: Bytes that are received for each of a body, at most: in chunks of 30 bytes and more.
+_FRAMING = 1.25
 
 
 class CountedSocket(socket.socket):
-    """A socket that ends an exchange with too much beside its body: heads, framing, interim answers."""
+    """A socket that ends an exchange with too much beside its body: heads, framing,
+    interim answers.
+    """
 
     path = ""  # of a Unix socket: where to connect to, whatever the address
-    overhead = 0.0  # bytes that were received, less those of the body with its usual framing
-    body: Callable[[], int] | None = None  # returns the size of the body so far, once its head was received
+    # bytes that were received, less those of the body with its usual framing
+    overhead = 0.0
+    #: Returns the size of the body so far, once its head was received.
+    body: Callable[[], int] | None = None
 
     def connect(self, address: Any) -> None:
         """Connect, to `path` if there is one."""
@@ -53,7 +61,9 @@ class CountedSocket(socket.socket):
         if self.overhead - _FRAMING * (self.body() if self.body else 0) > MAX_OVERHEAD:
             raise OSError(errno.EMSGSIZE, "too much beside the body")
         # Little until the size of the body can be counted.
-        return size if self.body else min(size, MAX_OVERHEAD)
+        if self.body:
+            return size
+        return min(size, MAX_OVERHEAD)
 
 
 class NoResolver(AbstractResolver):
@@ -63,7 +73,16 @@ class NoResolver(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         """Return one address."""
-        return [ResolveResult(hostname=host, host="127.0.0.1", port=port, family=family, proto=0, flags=0)]
+        return [
+            ResolveResult(
+                hostname=host,
+                host="127.0.0.1",
+                port=port,
+                family=family,
+                proto=0,
+                flags=0,
+            )
+        ]
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -80,31 +99,44 @@ class UpstreamConfig:
     ca_file: str = ""  # certificates to trust instead of the system's
     cert_file: str = ""  # client certificate, with `key_file`
     key_file: str = ""  # its private key
-    server_name: str = ""  # the name to expect in the server's certificate instead of the address's host
+    #: The name to expect in the server's certificate instead of the address's host.
+    server_name: str = ""
     insecure_skip_verify: bool = False  # whether to accept any certificate
-    bearer_token_file: str = ""  # file whose content is sent as bearer token; read for every poll
+    #: File whose content is sent as bearer token; read for every poll.
+    bearer_token_file: str = ""
     headers: tuple[tuple[str, str], ...] = ()  # further request headers
     timeout: float = 4.0  # deadline of a whole poll, in seconds
 
     def request_headers(self, defaults: Mapping[str, str]) -> list[tuple[str, str]]:
-        """Return the configured headers, and the `defaults` that are not configured. Names may repeat."""
+        """Return the configured headers, and the `defaults` that are not configured.
+
+        Names may repeat.
+        """
         names: dict[str, str] = {}
         for name, _ in self.headers:
             names.setdefault(name.lower(), name)
-        kept = [(name, value) for name, value in defaults.items() if name.lower() not in names]
+        kept = [
+            (name, value)
+            for name, value in defaults.items()
+            if name.lower() not in names
+        ]
         # One spelling of each name: otherwise aiohttp keeps only the last of them.
         return [*kept, *((names[name.lower()], value) for name, value in self.headers)]
 
 
 class ReloadedTLS:
-    """A TLS context that follows changes of its files; raises ConfigError if they cannot be used now.
+    """A TLS context that follows changes of its files; raises ConfigError if they
+    cannot be used now.
 
-    If the new files cannot be used, the loaded ones stay. Loading is tried again each time, because the cause
-    may be temporary; each version of the files is logged once. `make` returns the context, or raises
-    ConfigError, which names the files; an empty path is ignored.
+    If the new files cannot be used, the loaded ones stay. Loading is tried again each
+    time, because the cause may be temporary; each version of the files is logged once.
+    `make` returns the context, or raises ConfigError, which names the files; an empty
+    path is ignored.
     """
 
-    def __init__(self, paths: Sequence[str], make: Callable[[], ssl.SSLContext]) -> None:
+    def __init__(
+        self, paths: Sequence[str], make: Callable[[], ssl.SSLContext]
+    ) -> None:
         self._paths = tuple(paths)
         self._make = make
         self._rejected: tuple[tuple[int, ...], ...] | None = None
@@ -115,7 +147,8 @@ class ReloadedTLS:
     async def context(self) -> ssl.SSLContext:
         """Return the context for a new connection.
 
-        Files that hang delay one caller, by `_WAIT_SECONDS`; the others go on with what is loaded.
+        Files that hang delay one caller, by `_WAIT_SECONDS`; the others go on with what
+        is loaded.
         """
         if not self._threads.are_busy:
             with contextlib.suppress(TimeoutError):
@@ -134,27 +167,40 @@ class ReloadedTLS:
                 self._rejected = stamps
                 logs.log(logging.WARNING, "certificates not reloaded", error=str(error))
         else:
-            self._loaded, self._rejected = stamps, None
+            self._loaded = stamps
+            self._rejected = None
 
     def _stamps(self) -> tuple[tuple[int, ...], ...]:
         return tuple(stamp(path) for path in self._paths)
 
 
-def load_certificate(context: ssl.SSLContext, pair: tuple[str, str], flags: tuple[str, str]) -> None:
-    """Load a certificate with its key, a `pair` of files; ConfigError, in which `flags` name them."""
+def load_certificate(
+    context: ssl.SSLContext, pair: tuple[str, str], flags: tuple[str, str]
+) -> None:
+    """Load a certificate with its key, a `pair` of files; ConfigError, in which `flags`
+    name them.
+    """
     try:
-        # Without a password, OpenSSL prompts for that of an encrypted key on the terminal.
+        # Without a password, OpenSSL prompts for that of an encrypted key on the
+        # terminal.
         context.load_cert_chain(*pair, password=lambda: "")
     except (ssl.SSLError, OSError, ValueError) as error:
-        certificate, key = (f"{flag} {json.dumps(path)}" for flag, path in zip(flags, pair, strict=True))
-        raise ConfigError(f"{certificate}: no certificate that fits {key} ({error})") from error
+        certificate, key = (
+            f"{flag} {json.dumps(path)}" for flag, path in zip(flags, pair, strict=True)
+        )
+        raise ConfigError(
+            f"{certificate}: no certificate that fits {key} ({error})"
+        ) from error
 
 
 class UpstreamTLS(ReloadedTLS):
     """The TLS context for https servers."""
 
     def __init__(self, config: UpstreamConfig) -> None:
-        super().__init__((config.ca_file, config.cert_file, config.key_file), partial(tls_context, config))
+        super().__init__(
+            (config.ca_file, config.cert_file, config.key_file),
+            partial(tls_context, config),
+        )
 
 
 def tls_context(config: UpstreamConfig) -> ssl.SSLContext:
@@ -169,6 +215,24 @@ def tls_context(config: UpstreamConfig) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_NONE
     if config.cert_file:
         load_certificate(
-            context, (config.cert_file, config.key_file), ("--vllm.cert-file", "--vllm.key-file")
+            context,
+            (config.cert_file, config.key_file),
+            ("--vllm.cert-file", "--vllm.key-file"),
         )
     return context
+
+
+def client_tls(cert_file: str, key_file: str) -> ReloadedTLS:
+    """Return the TLS context towards clients; raise ConfigError for files that cannot
+    be used.
+    """
+
+    def make() -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.set_alpn_protocols(["http/1.1"])
+        load_certificate(
+            context, (cert_file, key_file), ("--tap.cert-file", "--tap.key-file")
+        )
+        return context
+
+    return ReloadedTLS((cert_file, key_file), make)

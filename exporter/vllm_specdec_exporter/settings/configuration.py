@@ -26,17 +26,16 @@ from ..economics.profiles import (
 )
 from ..economics.sizes import BF16
 from ..economics.speculative_config import Speculation
+from ..listener.web_config import load_web_config
 from ..measures.history import Window
 from ..observe.state import Settings
 from ..per_request.grouping import RequestSettings
+from ..upstream.connection import UpstreamConfig, UpstreamTLS, client_tls
 from .option_table import OPTIONS
 from .request_options import TapConfig, build_requests, build_tap
-from .upstream_connection import UpstreamConfig
-from .web_config import load_web_config
 
 if TYPE_CHECKING:
     from ..economics.baseline import Baseline
-    from .tap.tap import Tap
 
 MAX_SAMPLES = 20_000  # limit of samples kept per engine, for the longest window
 
@@ -49,35 +48,51 @@ class ServeConfig:
     poll_interval: float  # seconds between two polls of a server
     settings: Settings
     listen: tuple[str, int]  # host and port to serve on; an empty host is every address
-    web_config_file: str  # YAML file with TLS, users and headers for that address; empty for none
+    #: YAML file with TLS, users and headers for that address; empty for none.
+    web_config_file: str
     process_metrics: bool  # whether `/metrics` also has `process_*` and `python_*`
     log_format: str  # ``logfmt`` or ``json``
     log_level: str  # ``debug``, ``info``, ``warning`` or ``error``
     log_interval: float  # seconds between two aggregate lines, 0 for none
     shown: Mapping[str, object]  # every setting without secrets, by the key in the file
     tap: TapConfig | None = None  # the configuration of the tap, if configured
-    push_token_file: str = ""  # file with the token for pushes; empty if pushes are rejected
-    requests: RequestSettings = RequestSettings()  # how single requests are grouped and judged
-    in_file: frozenset[str] = frozenset()  # keys of the settings in the configuration file
+    #: File with the token for pushes; empty if pushes are rejected.
+    push_token_file: str = ""
+    #: How single requests are grouped and judged.
+    requests: RequestSettings = RequestSettings()
+    #: Keys of the settings in the configuration file.
+    in_file: frozenset[str] = frozenset()
 
     def require_file_of(self, old: ServeConfig) -> None:
-        """Raise ConfigError if the file of `old` was emptied, or lost its servers: it may be half written."""
+        """Raise ConfigError if the file of `old` was emptied, or lost its servers: it
+        may be half written.
+        """
         lost = "vllm.url" if "vllm.url" in old.in_file else "any setting"
         if old.in_file and (lost in old.in_file - self.in_file or not self.in_file):
             raise ConfigError(
-                f"--config.file: it no longer has {lost}; the old configuration stays until the next start"
+                f"--config.file: it no longer has {lost}; the old configuration "
+                "stays until the next start"
             )
 
 
-def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: str = "") -> ServeConfig:
-    """Read and check the configuration, with the YAML file at `file` if given; ConfigError if unusable."""
+def load(
+    flags: Mapping[str, Any], environment: Mapping[str, str], file: str = ""
+) -> ServeConfig:
+    """Read and check the configuration, with the YAML file at `file` if given;
+    ConfigError if unusable.
+    """
     document = read_file(file)
     config = build(*gather(OPTIONS, flags, environment, document, file))
-    return replace(config, in_file=frozenset(flatten(document, {option.key for option in OPTIONS}, file)))
+    return replace(
+        config,
+        in_file=frozenset(flatten(document, {option.key for option in OPTIONS}, file)),
+    )
 
 
 def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig:
-    """Return the configuration from checked values; raise ConfigError if they contradict each other."""
+    """Return the configuration from checked values; raise ConfigError if they
+    contradict each other.
+    """
     interval: float = values["poll.interval"]
     timeout: float = values["poll.timeout"] or min(4.0, 0.8 * interval)
     if timeout >= interval:
@@ -89,7 +104,7 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
     judged = _judged(values["judgement.window"], windows)
     upstream = build_upstream(values, timeout, discovery=True)
     tap = build_tap(values, upstream.targets)
-    make_tap(tap, upstream)  # checks the certificates; does not listen yet
+    _check_tap(tap, upstream)
     if web_config_file := values["web.config.file"] or "":
         load_web_config(web_config_file)  # checks the file
     return ServeConfig(
@@ -109,25 +124,32 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
     )
 
 
-def make_tap(config: TapConfig | None, upstream: UpstreamConfig) -> Tap | None:
-    """Return the tap of a configuration, ``None`` without one; ConfigError for bad certificates."""
-    if config is None:
-        return None
-    from .tap.tap import Tap  # here: most sidecars have none
+def _check_tap(tap: TapConfig | None, upstream: UpstreamConfig) -> None:
+    """Raise ConfigError for certificates that the tap could not use."""
+    if tap is None:
+        return
+    if tap.cert_file:
+        client_tls(tap.cert_file, tap.key_file)
+    if tap.upstream.url.startswith("https:"):
+        UpstreamTLS(upstream)
 
-    return Tap(config, upstream)
 
-
-def build_upstream(values: Mapping[str, Any], timeout: float, *, discovery: bool = False) -> UpstreamConfig:
+def build_upstream(
+    values: Mapping[str, Any], timeout: float, *, discovery: bool = False
+) -> UpstreamConfig:
     """Return how to connect to the servers, by the ``vllm.*`` options.
 
-    `timeout` is the deadline of a whole poll, in seconds; with `discovery`, names may stand for servers.
-    Raises ConfigError for no server, one given twice, a name without `discovery`, and as `build_tls`.
+    `timeout` is the deadline of a whole poll, in seconds; with `discovery`, names may
+    stand for servers. Raises ConfigError for no server, one given twice, a name without
+    `discovery`, and as `build_tls`.
     """
     targets = _targets(values["vllm.url"])
     for target in targets:
         if target.discovery and not discovery:
-            raise ConfigError(f"--vllm.url {json.dumps(target.name)}: only serve finds servers by a name")
+            raise ConfigError(
+                f"--vllm.url {json.dumps(target.name)}: only serve finds servers "
+                "by a name"
+            )
     return replace(
         build_tls(values),
         targets=targets,
@@ -139,7 +161,9 @@ def build_upstream(values: Mapping[str, Any], timeout: float, *, discovery: bool
 
 
 def build_tls(values: Mapping[str, Any]) -> UpstreamConfig:
-    """Return the settings of TLS only; raise ConfigError for a certificate without its key."""
+    """Return the settings of TLS only; raise ConfigError for a certificate without its
+    key.
+    """
     check_both_or_neither(values, "vllm.cert-file", "vllm.key-file")
     return UpstreamConfig(
         ca_file=values["vllm.ca-file"] or "",
@@ -150,12 +174,20 @@ def build_tls(values: Mapping[str, Any]) -> UpstreamConfig:
 
 
 def build_settings(
-    values: Mapping[str, Any], windows: tuple[Window, ...], *, judged: Window, slack: float
+    values: Mapping[str, Any],
+    windows: tuple[Window, ...],
+    *,
+    judged: Window,
+    slack: float,
 ) -> Settings:
-    """Return the settings of the pipeline; raise ConfigError for unusable files and contradictory values."""
+    """Return the settings of the pipeline; raise ConfigError for unusable files and
+    contradictory values.
+    """
     speculation: Speculation = values["spec.config"] or Speculation()
     profile, by_method = _profile(values, speculation)
-    costs = CostSettings(profile, values["cost.draft-size-ratio"], _hardware(values), by_method)
+    costs = CostSettings(
+        profile, values["cost.draft-size-ratio"], _hardware(values), by_method
+    )
     return Settings(
         windows=windows,
         judged=judged,
@@ -169,8 +201,11 @@ def build_settings(
     )
 
 
-def _thresholds(values: Mapping[str, Any], profile: CostProfile, speculation: Speculation) -> Thresholds:
-    k, method = speculation.num_speculative_tokens, guess_method(speculation.method, speculation.draft_model)
+def _thresholds(
+    values: Mapping[str, Any], profile: CostProfile, speculation: Speculation
+) -> Thresholds:
+    k = speculation.num_speculative_tokens
+    method = guess_method(speculation.method, speculation.draft_model)
     given = dict(values["threshold"])
     try:
         if given.pop(PUBLISHED, None):
@@ -199,13 +234,16 @@ def _windows(lengths: tuple[float, ...], interval: float) -> tuple[Window, ...]:
         raise ConfigError("--window: at least one is needed")
     if windows[0].seconds < interval:
         raise ConfigError(
-            f"--window {windows[0].name}: shorter than --poll.interval {format_duration(interval)}, "
+            f"--window {windows[0].name}: shorter than --poll.interval "
+            f"{format_duration(interval)}, "
             "so it would never contain two samples"
         )
     if windows[-1].seconds / interval > MAX_SAMPLES:
         raise ConfigError(
-            f"--window {windows[-1].name}: at --poll.interval {format_duration(interval)} it needs "
-            f"more than {MAX_SAMPLES} samples; choose a shorter window or a longer interval"
+            f"--window {windows[-1].name}: at --poll.interval "
+            f"{format_duration(interval)} it needs "
+            f"more than {MAX_SAMPLES} samples; choose a shorter window or a longer "
+            "interval"
         )
     return windows
 
@@ -215,13 +253,19 @@ def _judged(seconds: float | None, windows: tuple[Window, ...]) -> Window:
         return windows[-1]
     if Window(seconds) not in windows:
         names = ", ".join(window.name for window in windows)
-        raise ConfigError(f"--judgement.window {format_duration(seconds)}: not one of the windows ({names})")
+        raise ConfigError(
+            f"--judgement.window {format_duration(seconds)}: not one of the "
+            f"windows ({names})"
+        )
     return Window(seconds)
 
 
 def load_baseline(path: str, flag: str = "--baseline.file") -> Baseline:
-    """Read and check a baseline file; raise ConfigError, with the flag that names it, if it is of no use."""
-    from ..economics.baseline import BaselineError, decode  # here: most sidecars have no such file
+    """Read and check a baseline file; raise ConfigError, with the flag that names it,
+    if it is of no use.
+    """
+    # here: most sidecars have no such file
+    from ..economics.baseline import BaselineError, decode
 
     try:
         return decode(Path(path).read_bytes())
@@ -235,7 +279,9 @@ def load_baseline(path: str, flag: str = "--baseline.file") -> Baseline:
 def _profile(
     values: Mapping[str, Any], speculation: Speculation
 ) -> tuple[CostProfile, tuple[CostProfile, ...] | None]:
-    """Return the profile by name; with `auto`, that of the method, from the file first, and the file's."""
+    """Return the profile by name; with `auto`, that of the method, from the file first,
+    and the file's.
+    """
     own: Mapping[str, CostProfile] = {}
     if path := values["cost.file"]:
         try:
@@ -248,7 +294,8 @@ def _profile(
         return known[name], None
     if name != "auto":
         raise ConfigError(
-            f"--cost.profile {json.dumps(name)}: no such profile; known: auto, {', '.join(known)}"
+            f"--cost.profile {json.dumps(name)}: no such profile; known: auto, "
+            f"{', '.join(known)}"
         )
     if len(own) == 1 and not next(iter(own.values())).methods:
         return next(iter(own.values())), None
@@ -257,42 +304,67 @@ def _profile(
 
 
 def _hardware(values: Mapping[str, Any]) -> Hardware | None:
-    machine, model = values["cost.hardware"], values["cost.model"]
+    machine = values["cost.hardware"]
+    model = values["cost.model"]
     if machine is None:
         if model is not None:
             raise ConfigError(
-                f"--cost.model {json.dumps(model)}: --cost.hardware is missing, which it belongs to"
+                f"--cost.model {json.dumps(model)}: --cost.hardware is missing, "
+                "which it belongs to"
             )
         return None
     if values["cost.profile"] != "auto":
-        raise ConfigError(f"--cost.hardware and --cost.profile {values['cost.profile']}: give one of the two")
+        raise ConfigError(
+            f"--cost.hardware and --cost.profile {values['cost.profile']}: give "
+            "one of the two"
+        )
     name, gpus = machine
     return Hardware(name, gpus, None if model is None else _model(model))
 
 
 def _model(text: str) -> Model:
-    """Return the served model, from its size or its config.json, and details after a comma."""
+    """Return the served model, from its size or its config.json, and details after a
+    comma.
+    """
     size, _, details = text.partition(",")
     try:
-        model = _read_config(size) if size.lower().endswith(".json") else parse_model(size)
-        return with_details(model, details) if details else model
+        if size.lower().endswith(".json"):
+            model = _read_config(size)
+        else:
+            model = parse_model(size)
+        if details:
+            return with_details(model, details)
+        return model
     except ValueError as error:
         raise ConfigError(f"--cost.model {json.dumps(text)}: {error}") from error
 
 
 def _read_config(path: str) -> Model:
-    from ..economics.architecture import read_architecture  # here: most sidecars have no such file
+    # here: most sidecars have no such file
+    from ..economics.architecture import read_architecture
 
     model = read_architecture(read_file(path, "--cost.model"))
     if model.weights is None and model.quantized:
-        raise ValueError("its quantization is not known here; give the size instead, such as 70B:int4")
+        raise ValueError(
+            "its quantization is not known here; give the size instead, such as "
+            "70B:int4"
+        )
     return from_architecture(model, model.weights or BF16)
 
 
 def memory_ratio(values: Mapping[str, Any]) -> float | None:
-    """Return the memory of the draft model over that of the GPUs, if given; ConfigError if it exceeds 1."""
+    """Return the memory of the draft model over that of the GPUs, if given; ConfigError
+    if it exceeds 1.
+    """
     check_both_or_neither(values, "cost.draft-memory", "cost.gpu-memory")
-    draft, gpus = values["cost.draft-memory"], values["cost.gpu-memory"]
+    draft = values["cost.draft-memory"]
+    gpus = values["cost.gpu-memory"]
     if draft is not None and draft > gpus:
-        raise ConfigError(f"--cost.draft-memory: {draft:g} bytes exceed the {gpus:g} of --cost.gpu-memory")
-    return None if draft is None else draft / gpus
+        raise ConfigError(
+            f"--cost.draft-memory: {draft:g} bytes exceed the {gpus:g} of "
+            "--cost.gpu-memory"
+        )
+    if draft is None:
+        return None
+    share: float = draft / gpus
+    return share

@@ -1,7 +1,8 @@
 """Limits of connections, and deadlines for clients.
 
-Without them, any client that reaches the port could exhaust connections, descriptors and memory, and block
-Kubernetes' probes and other scrapes. The limits apply to all clients, authenticated or not.
+Without them, any client that reaches the port could exhaust connections, descriptors
+and memory, and block Kubernetes' probes and other scrapes. The limits apply to all
+clients, authenticated or not.
 """
 
 from __future__ import annotations
@@ -16,32 +17,39 @@ from aiohttp import web, web_response
 from aiohttp.streams import StreamReader
 from aiohttp.typedefs import Handler
 
-#: Limit of connections, from `accept` on, and so of requests: each is processed alone on its connection. With
-#: 1 MiB for the largest answer that is not received, and 0.3 MiB that asyncio takes for TLS, all of them fit
-#: into the memory limit of the chart. A new one closes the longest idle one (at the limit of its address: of
-#: that address); if a request is processed on each, the new one is refused.
+#: Limit of connections, from `accept` on, and so of requests: each is processed alone
+#: on its connection. With 1 MiB for the largest answer that is not received, and 0.3
+#: MiB that asyncio takes for TLS, all of them fit into the memory limit of the chart. A
+#: new one closes the longest idle one (at the limit of its address: of that address);
+#: if a request is processed on each, the new one is refused.
 MAX_CONNECTIONS = 64
-#: Part of them that one client address (in IPv6: one /64 network) may use: beside four others, one is served.
+#: Part of them that one client address (in IPv6: one /64 network) may use: beside four
+#: others, one is served.
 SHARE_OF_ONE_PEER = 0.2
-#: Deadline for the head of a request, from its first byte or that of the connection, in seconds: the default
-#: timeout of a scrape.
+#: Deadline for the head of a request, from its first byte or that of the connection, in
+#: seconds: the default timeout of a scrape.
 REQUEST_SECONDS = 10.0
-#: Limit of the bytes that are received before a request is processed, which are its head and perhaps three
-#: times `_READ` of its body: nginx accepts 32 KiB of head.
+#: Limit of the bytes that are received before a request is processed, which are its
+#: head and perhaps three times `_READ` of its body: nginx accepts 32 KiB of head.
 MAX_HEAD = 64 * 1024
-_READ = memoryview(bytearray(8 * 1024))  # receives bytes, of any connection, before they are copied
-IDLE_SECONDS = 330.0  # longest time between two requests, in seconds: Prometheus keeps a connection for 300
-RESPONSE_SECONDS = 30.0  # deadline for a client to receive a response, in seconds: three scrape timeouts
+#: Receives bytes, of any connection, before they are copied.
+_READ = memoryview(bytearray(8 * 1024))
+#: Longest time between two requests, in seconds: Prometheus keeps a connection for 300.
+IDLE_SECONDS = 330.0
+#: Deadline for a client to receive a response, in seconds: three scrape timeouts.
+RESPONSE_SECONDS = 30.0
 #: Paths of Kubernetes' probes, which are answered before all other requests.
 PROBES = frozenset({"/-/healthy", "/-/ready"})
-SHUTDOWN_SECONDS = 0.5  # longest wait for open connections at the end of the process, in seconds
+#: Longest wait for open connections at the end of the process, in seconds.
+SHUTDOWN_SECONDS = 0.5
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection to aiohttp's server, with deadlines, which is not read while a request is processed.
+    """A connection to aiohttp's server, with deadlines, which is not read while a
+    request is processed.
 
-    Otherwise a client could send requests without reading the answers. `admits` returns whether the client is
-    served, after the handshake.
+    Otherwise a client could send requests without reading the answers. `admits` returns
+    whether the client is served, after the handshake.
     """
 
     def __init__(
@@ -53,7 +61,8 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         self.peer = peer
         self.transport: asyncio.Transport | None = None
-        self.is_processing = False  # whether a response is made, also if the client has disconnected
+        # whether a response is made, also if the client has disconnected
+        self.is_processing = False
         self.is_asked = False  # whether a request is processed, or its response is sent
         self._limiter = limiter
         self._socket = accepted
@@ -76,14 +85,17 @@ class Connection(asyncio.BufferedProtocol):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Serve the connection, unless it was closed for a newer one or its client is not admitted."""
+        """Serve the connection, unless it was closed for a newer one or its client is
+        not admitted.
+        """
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         if self not in self._limiter.connections or not self._admits(transport):
             transport.abort()
             return
         self._inner.connection_made(transport)
-        # With an empty write buffer, a response has been received by the operating system.
+        # With an empty write buffer, a response has been received by the operating
+        # system.
         transport.set_write_buffer_limits(high=1, low=0)
         self._set_deadline(REQUEST_SECONDS)
 
@@ -99,7 +111,9 @@ class Connection(asyncio.BufferedProtocol):
         return _READ
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass on what was received, but nothing of a next request while one is processed."""
+        """Pass on what was received, but nothing of a next request while one is
+        processed.
+        """
         self._ahead += _READ[:nbytes]
         self._pass_on()
 
@@ -115,23 +129,37 @@ class Connection(asyncio.BufferedProtocol):
             if self._received > MAX_HEAD:
                 self.abort()
                 return
-        received, self._ahead = self._ahead, b""
+        received = self._ahead
+        self._ahead = b""
         self._inner.data_received(received)
 
-    async def process(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Return the response of `handler` once it was sent; abort the connection if that takes too long."""
+    async def process(
+        self, request: web.Request, handler: Handler
+    ) -> web.StreamResponse:
+        """Return the response of `handler` once it was sent; abort the connection if
+        that takes too long.
+        """
         self._set_deadline(None)
-        self.is_processing, self.is_asked, self._body = True, True, request.content
+        self.is_processing = True
+        self.is_asked = True
+        self._body = request.content
         try:
             return await self._respond(request, handler)
         finally:
             self._set_deadline(None)
-            self.is_asked, self._received = False, 0
-            if self._ahead and self.transport is not None and not self.transport.is_closing():
+            self.is_asked = False
+            self._received = 0
+            if (
+                self._ahead
+                and self.transport is not None
+                and not self.transport.is_closing()
+            ):
                 self.transport.resume_reading()
                 self._pass_on()
 
-    async def _respond(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _respond(
+        self, request: web.Request, handler: Handler
+    ) -> web.StreamResponse:
         try:
             response = await handler(request)
         except web.HTTPException as raised:
@@ -151,7 +179,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
         loop = asyncio.get_running_loop()
-        self._deadline = None if seconds is None else loop.call_later(seconds, self.abort)
+        if seconds is None:
+            self._deadline = None
+        else:
+            self._deadline = loop.call_later(seconds, self.abort)
 
 
 class ConnectionLimiter:
@@ -160,7 +191,8 @@ class ConnectionLimiter:
     def __init__(self) -> None:
         self.connections: dict[Connection, None] = {}  # the longest idle one first
         self._turn = asyncio.Lock()
-        self.server: web.Server | None = None  # that of `set_up`, which comes before `accept`
+        # that of `set_up`, which comes before `accept`
+        self.server: web.Server | None = None
 
     async def set_up(self, app: web.Application) -> web.AppRunner:
         """Return a runner of `app` with these limits, set up."""
@@ -185,12 +217,16 @@ class ConnectionLimiter:
         peer: str,
         admits: Callable[[asyncio.Transport], bool] = lambda _transport: True,
     ) -> Connection | None:
-        """Return the protocol of a connection that was just accepted, ``None`` to refuse it."""
+        """Return the protocol of a connection that was just accepted, ``None`` to
+        refuse it.
+        """
         of_peer = [each for each in self.connections if each.peer == peer]
         is_peer_full = len(of_peer) >= MAX_CONNECTIONS * SHARE_OF_ONE_PEER
         if is_peer_full or len(self.connections) >= MAX_CONNECTIONS:
             candidates = of_peer if is_peer_full else self.connections
-            longest_idle = next((each for each in candidates if not each.is_processing), None)
+            longest_idle = next(
+                (each for each in candidates if not each.is_processing), None
+            )
             if longest_idle is None:
                 return None
             self.forget(longest_idle)
@@ -204,22 +240,30 @@ class ConnectionLimiter:
         self.connections.pop(connection, None)
 
     def set_idle(self, connection: Connection) -> None:
-        """Make a connection the last of the idle ones, or give its place free if it is closed."""
+        """Make a connection the last of the idle ones, or give its place free if it is
+        closed.
+        """
         if connection in self.connections:
             self.forget(connection)
-            if connection.transport is not None and not connection.transport.is_closing():
+            if (
+                connection.transport is not None
+                and not connection.transport.is_closing()
+            ):
                 self.connections[connection] = None
 
     @web.middleware
-    async def _process(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _process(
+        self, request: web.Request, handler: Handler
+    ) -> web.StreamResponse:
         if request.transport is None:
             return web.Response()  # the client has disconnected
         connection = request.transport.get_protocol()
         assert isinstance(connection, Connection)
 
         async def in_turn(request: web.Request) -> web.StreamResponse:
-            # One starts in an iteration of the event loop. Otherwise requests that arrive together would
-            # block it, and so the tap, for the time of all of them.
+            # One starts in an iteration of the event loop. Otherwise requests that
+            # arrive together would block it, and so the tap, for the time of all of
+            # them.
             if request.path not in PROBES:
                 async with self._turn:
                     await asyncio.sleep(0)
@@ -229,9 +273,13 @@ class ConnectionLimiter:
 
 
 def peer_key(address: str) -> str:
-    """Return the key of a client for limits: its IPv4 address, or its /64 network in IPv6."""
+    """Return the key of a client for limits: its IPv4 address, or its /64 network in
+    IPv6.
+    """
     with contextlib.suppress(ValueError):
         ip = ipaddress.ip_address(address)
         ip = getattr(ip, "ipv4_mapped", None) or ip
-        return str(ip) if ip.version == 4 else str(ipaddress.ip_network((int(ip), 64), strict=False))
+        if ip.version == 4:
+            return str(ip)
+        return str(ipaddress.ip_network((int(ip), 64), strict=False))
     return address

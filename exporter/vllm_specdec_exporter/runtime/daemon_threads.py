@@ -1,7 +1,8 @@
 """Blocking functions in daemon threads.
 
-Python waits at exit for the threads of `asyncio.to_thread`. A name server or a file server that does not
-answer, or a bcrypt hash of 20 s, would delay the end of the process. No file is read in the event loop.
+Python waits at exit for the threads of `asyncio.to_thread`. A name server or a file
+server that does not answer, or a bcrypt hash of 20 s, would delay the end of the
+process. No file is read in the event loop.
 """
 
 import asyncio
@@ -11,13 +12,16 @@ from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-FILE_SECONDS = 2.0  # deadline to read a file, in seconds: half of the default timeout of a poll
+#: Deadline to read a file, in seconds: half of the default timeout of a poll.
+FILE_SECONDS = 2.0
 
 
 async def in_daemon_thread(function: Callable[..., T], *args: Any) -> T:
-    """Return the result of `function`, called in a new daemon thread, or raise its exception.
+    """Return the result of `function`, called in a new daemon thread, or raise its
+    exception.
 
-    RuntimeError stands for an exception that is no `Exception`, such as a panic in Rust, and for no thread.
+    RuntimeError stands for an exception that is no `Exception`, such as a panic in
+    Rust, and for no thread.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -31,7 +35,8 @@ async def in_daemon_thread(function: Callable[..., T], *args: Any) -> T:
             future.set_result(result)  # type: ignore[arg-type]
 
     def work() -> None:
-        result, error = None, None
+        result = None
+        error = None
         try:
             result = function(*args)
         except Exception as raised:  # noqa: BLE001 - raised in the caller
@@ -41,12 +46,16 @@ async def in_daemon_thread(function: Callable[..., T], *args: Any) -> T:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, result, error)
 
-    threading.Thread(target=work, name=getattr(function, "__name__", None), daemon=True).start()
+    threading.Thread(
+        target=work, name=getattr(function, "__name__", None), daemon=True
+    ).start()
     return await future
 
 
 class SharedThreads:
-    """Daemon threads of which concurrent identical calls share one, so that those that hang stay few."""
+    """Daemon threads of which concurrent identical calls share one, so that those that
+    hang stay few.
+    """
 
     def __init__(self) -> None:
         self._pending: dict[Hashable, asyncio.Task[Any]] = {}
@@ -61,13 +70,20 @@ class SharedThreads:
         call = function, args
         task = self._pending.get(call)
         if task is None:
-            task = self._pending[call] = asyncio.create_task(in_daemon_thread(function, *args))
+            task = self._pending[call] = asyncio.create_task(
+                in_daemon_thread(function, *args)
+            )
             task.add_done_callback(lambda ended: self._end(call, ended))
-        result: T = await asyncio.shield(task)  # a cancelled caller must not cancel the others
+        # a cancelled caller must not cancel the others
+        result: T = await asyncio.shield(task)
         return result
 
-    async def read(self, function: Callable[..., T], *args: Hashable, seconds: float = FILE_SECONDS) -> T:
-        """Return the result of a function that reads files, as `call`; TimeoutError after `seconds`."""
+    async def read(
+        self, function: Callable[..., T], *args: Hashable, seconds: float = FILE_SECONDS
+    ) -> T:
+        """Return the result of a function that reads files, as `call`; TimeoutError
+        after `seconds`.
+        """
         try:
             async with asyncio.timeout(seconds):
                 return await self.call(function, *args)
@@ -77,4 +93,5 @@ class SharedThreads:
     def _end(self, call: Hashable, task: asyncio.Task[Any]) -> None:
         del self._pending[call]
         if not task.cancelled():
-            task.exception()  # marks it as retrieved: all callers may have been cancelled
+            # marks it as retrieved: all callers may have been cancelled
+            task.exception()

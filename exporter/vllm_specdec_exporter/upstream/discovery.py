@@ -1,7 +1,9 @@
-"""The resolver of host names, and discovery by DNS: the servers behind a name, at each poll interval.
+"""The resolver of host names, and discovery by DNS: the servers behind a name, at each
+poll interval.
 
-The answer replaces the servers found before. While there is none, the last known servers stay for
-`KEEP_SECONDS`: a name server that is restarted must not end all series.
+The answer replaces the servers found before. While there is none, the last known
+servers stay for `KEEP_SECONDS`: a name server that is restarted must not end all
+series.
 """
 
 import asyncio
@@ -18,13 +20,15 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from ..config.values import Target, format_address
 from ..observe.result import Discovered
-from . import logs
-from .daemon_threads import SharedThreads
+from ..runtime import logs
+from ..runtime.daemon_threads import SharedThreads
 
-KEEP_SECONDS = 300.0  # how long the last known servers stay while the name has no answer, in seconds
+#: How long the last known servers stay while the name has no answer, in seconds.
+KEEP_SECONDS = 300.0
 RESOLVE_SECONDS = 10.0  # deadline of a resolution, in seconds
 
-#: Errors of `getaddrinfo` that are an answer: there is no such name, or it has no records of this family.
+#: Errors of `getaddrinfo` that are an answer: there is no such name, or it has no
+#: records of this family.
 _NO_RECORDS = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
 
 
@@ -41,24 +45,33 @@ class Resolver(AbstractResolver):
         return list(await self._threads.call(_get_addresses, host, port, family))
 
     async def addresses(self, host: str, port: int) -> list[AddrInfoType]:
-        """Return the addresses of a host name or literal address for `aiohappyeyeballs`, or raise OSError."""
+        """Return the addresses of a host name or literal address for
+        `aiohappyeyeballs`, or raise OSError.
+        """
         with contextlib.suppress(ValueError):
             ip_address(host)
             return addr_to_addr_infos((host, port)) or []
         hosts = [each["host"] for each in await self.resolve(host, port)]
-        return [info for each in hosts for info in addr_to_addr_infos((each, port)) or ()]
+        return [
+            info for each in hosts for info in addr_to_addr_infos((each, port)) or ()
+        ]
 
     async def close(self) -> None:
         """Nothing is open."""
 
 
-def _get_addresses(host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:
-    infos = socket.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+def _get_addresses(
+    host: str, port: int, family: socket.AddressFamily
+) -> list[ResolveResult]:
+    infos = socket.getaddrinfo(
+        host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
+    )
     numeric = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
     return [
         ResolveResult(
             hostname=host,
-            host=socket.getnameinfo(address, numeric)[0],  # with the zone of a link-local address
+            # with the zone of a link-local address
+            host=socket.getnameinfo(address, numeric)[0],
             port=port,
             family=address_family,
             proto=protocol,
@@ -80,16 +93,23 @@ class _Name:
         self._failure: str | None = "not resolved yet"
 
     def result(self) -> Discovered:
-        return Discovered(self._target.name, self._failure is None, len(self.servers), self._failure or "")
+        return Discovered(
+            self._target.name,
+            self._failure is None,
+            len(self.servers),
+            self._failure or "",
+        )
 
     async def resolve(self, resolver: Resolver) -> None:
         try:
             addresses = await self._addresses(resolver)
             failure = None if addresses else "the name has no records"
         except TimeoutError:
-            addresses, failure = [], f"no answer within {RESOLVE_SECONDS:g} s"
+            addresses = []
+            failure = f"no answer within {RESOLVE_SECONDS:g} s"
         except (OSError, UnicodeError) as error:
-            addresses, failure = [], str(error)
+            addresses = []
+            failure = str(error)
         before = self.servers
         if addresses:
             self._found_at = self._clock()
@@ -100,31 +120,50 @@ class _Name:
 
     @property
     def _kept(self) -> bool:
-        """Whether the servers of the last answer are recent enough to stay without another."""
-        return self._found_at is not None and self._clock() - self._found_at <= KEEP_SECONDS
+        """Whether the servers of the last answer are recent enough to stay without
+        another.
+        """
+        return (
+            self._found_at is not None
+            and self._clock() - self._found_at <= KEEP_SECONDS
+        )
 
     async def _addresses(self, resolver: Resolver) -> list[tuple[str, int]]:
-        """Return host and port of each server; a pod with addresses of both families is one, by IPv4.
+        """Return host and port of each server; a pod with addresses of both families is
+        one, by IPv4.
 
         Raises:
-            OSError: a query failed, and the other has no records, or not the family of the known servers:
-                those may be the same pods, which would all seem to be gone.
+            OSError: a query failed, and the other has no records, or not the family of
+                the known servers: those may be the same pods, which would all seem to
+                be gone.
         """
         families = socket.AF_INET, socket.AF_INET6
         queries = (self._of_family(resolver, family) for family in families)
-        answers = dict(zip(families, await asyncio.gather(*queries, return_exceptions=True), strict=True))
+        answers = dict(
+            zip(
+                families,
+                await asyncio.gather(*queries, return_exceptions=True),
+                strict=True,
+            )
+        )
         failures = [one for one in answers.values() if isinstance(one, BaseException)]
         by_family = {
-            family: one for family, one in answers.items() if one and not isinstance(one, BaseException)
+            family: one
+            for family, one in answers.items()
+            if one and not isinstance(one, BaseException)
         }
-        if failures and (not by_family or (self._kept and self._family not in by_family)):
+        if failures and (
+            not by_family or (self._kept and self._family not in by_family)
+        ):
             raise failures[0]
         if not by_family:
             return []
         self._family, addresses = next(iter(by_family.items()))
         return addresses
 
-    async def _of_family(self, resolver: Resolver, family: socket.AddressFamily) -> list[tuple[str, int]]:
+    async def _of_family(
+        self, resolver: Resolver, family: socket.AddressFamily
+    ) -> list[tuple[str, int]]:
         host, port, _ = self._target.address
         try:
             async with asyncio.timeout(RESOLVE_SECONDS):
@@ -136,7 +175,11 @@ class _Name:
         return sorted({(each["host"], each["port"]) for each in addresses})
 
     def _server(self, host: str, port: int) -> Target:
-        url = urlsplit(self._target.url)._replace(netloc=format_address(host, port)).geturl()
+        url = (
+            urlsplit(self._target.url)
+            ._replace(netloc=format_address(host, port))
+            .geturl()
+        )
         return replace(self._target, url=url, discovery=False)
 
     def _log(self, before: tuple[Target, ...], failure: str | None) -> None:
@@ -149,7 +192,9 @@ class _Name:
 
 
 class Discovery:
-    """The servers of a configuration, those behind its names included; `clock` is monotonic, in seconds."""
+    """The servers of a configuration, those behind its names included; `clock` is
+    monotonic, in seconds.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -157,21 +202,31 @@ class Discovery:
         self._names: dict[Target, _Name] = {}
 
     def use(self, targets: Iterable[Target]) -> bool:
-        """Resolve the names among these targets from now on; return whether there are any."""
+        """Resolve the names among these targets from now on; return whether there are
+        any.
+        """
         names = [target for target in targets if target.discovery]
-        self._names = {name: self._names.get(name) or _Name(name, self._clock) for name in names}
+        self._names = {
+            name: self._names.get(name) or _Name(name, self._clock) for name in names
+        }
         return bool(names)
 
     async def resolve(self) -> None:
         """Resolve every name once. Failures are logged, and in the results."""
-        await asyncio.gather(*(name.resolve(self._resolver) for name in self._names.values()))
+        await asyncio.gather(
+            *(name.resolve(self._resolver) for name in self._names.values())
+        )
 
     def servers(self, targets: Iterable[Target]) -> tuple[Target, ...]:
-        """Return the targets with the known servers in place of each name; every address once."""
+        """Return the targets with the known servers in place of each name; every
+        address once.
+        """
         by_name: dict[str, Target] = {}
         for target in targets:
             name = self._names.get(target)
-            for server in (name.servers if name else ()) if target.discovery else (target,):
+            for server in (
+                (name.servers if name else ()) if target.discovery else (target,)
+            ):
                 by_name.setdefault(server.name, server)
         return tuple(by_name.values())
 

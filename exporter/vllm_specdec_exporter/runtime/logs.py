@@ -1,7 +1,8 @@
-"""Log lines as logfmt or JSON, written to standard error without blocking the event loop.
+"""Log lines as logfmt or JSON, written to standard error without blocking the event
+loop.
 
-If the reader of a pipe has stopped (a hung log collector, a paused terminal), a blocking write would stop
-polls, scrapes and probes. A thread writes the lines instead.
+If the reader of a pipe has stopped (a hung log collector, a paused terminal), a
+blocking write would stop polls, scrapes and probes. A thread writes the lines instead.
 """
 
 import contextlib
@@ -22,15 +23,19 @@ from ..config.values import format_time
 from ..publish.events import Event
 from ..publish.wording import escape_controls
 
-MAX_WAITING = 256 * 1024  # limit of the lines that wait, in bytes: an hour of aggregates; more are dropped
-SELDOM_SECONDS = 60.0  # least time between two equal lines that clients can cause, in seconds
-FLUSH_SECONDS = 0.2  # longest wait for buffered lines to be written at the end of the process, in seconds
+#: Limit of the lines that wait, in bytes: an hour of aggregates; more are dropped.
+MAX_WAITING = 256 * 1024
+#: Least time between two equal lines that clients can cause, in seconds.
+SELDOM_SECONDS = 60.0
+#: Longest wait for buffered lines to be written at the end of the process, in seconds.
+FLUSH_SECONDS = 0.2
 
 
 class LineHandler(logging.Handler):
     """Writes each record as a line to a file descriptor, in a thread of its own.
 
-    If lines were dropped, their number is logged. A closed pipe or a full disk is not an error.
+    If lines were dropped, their number is logged. A closed pipe or a full disk is not
+    an error.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -95,7 +100,9 @@ _BARE = re.compile(r'[^\s"=\\]+')
 
 
 def set_up(form: str, level: str) -> None:
-    """Log the exporter's records from `level` on, and warnings of libraries, to standard error as `form`."""
+    """Log the exporter's records from `level` on, and warnings of libraries, to
+    standard error as `form`.
+    """
     root = logging.getLogger()
     handler = _handler(root)
     handler.setFormatter(LineFormatter(form))
@@ -105,11 +112,15 @@ def set_up(form: str, level: str) -> None:
 
 
 def _handler(root: logging.Logger) -> logging.Handler:
-    """Return the handler for standard error: after a reload the existing one, with its buffer."""
+    """Return the handler for standard error: after a reload the existing one, with its
+    buffer.
+    """
     try:
         descriptor = sys.stderr.fileno()
     except (AttributeError, OSError, ValueError):  # closed, or without a descriptor
-        handler: logging.Handler = logging.NullHandler() if sys.stderr is None else logging.StreamHandler()
+        handler: logging.Handler = (
+            logging.NullHandler() if sys.stderr is None else logging.StreamHandler()
+        )
     else:
         for known in root.handlers:
             if isinstance(known, LineHandler) and known.descriptor == descriptor:
@@ -136,14 +147,17 @@ def log_seldom(level: int, message: str, /, **fields: object) -> None:
 
 
 class _ClientFilter(logging.Filter):
-    """Limits records that clients can cause: those of libraries, and those written with `log_seldom`.
+    """Limits records that clients can cause: those of libraries, and those written with
+    `log_seldom`.
 
-    One a minute is left of each text. Records of invalid and aborted requests are dropped.
+    One a minute is left of each text. Records of invalid and aborted requests are
+    dropped.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._logged: dict[object, float] = {}  # when, on the monotonic clock in seconds, by text
+        # when, on the monotonic clock in seconds, by text
+        self._logged: dict[object, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a record is logged."""
@@ -151,11 +165,17 @@ class _ClientFilter(logging.Filter):
         if record.name == LOGGER.name and not is_seldom:
             return True
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, HttpProcessingError | RequestPayloadError | ConnectionError):
+        if isinstance(
+            error, HttpProcessingError | RequestPayloadError | ConnectionError
+        ):
             return False
         text = record.msg, str(getattr(record, "fields", type(error)))
         now = time.monotonic()
-        self._logged = {each: when for each, when in self._logged.items() if now - when < SELDOM_SECONDS}
+        self._logged = {
+            each: when
+            for each, when in self._logged.items()
+            if now - when < SELDOM_SECONDS
+        }
         if text in self._logged:
             return False
         self._logged[text] = now
@@ -163,7 +183,10 @@ class _ClientFilter(logging.Filter):
 
 
 class LineFormatter(logging.Formatter):
-    """Writes a record on one line: ``time=... level=... msg=... key=value``, or as JSON."""
+    """Writes a record on one line:
+
+    ``time=... level=... msg=... key=value``, or as JSON.
+    """
 
     def __init__(self, form: str) -> None:
         super().__init__()
@@ -175,7 +198,11 @@ class LineFormatter(logging.Formatter):
             "time": format_time(record.created, "milliseconds"),
             "level": record.levelname.lower(),
             "msg": record.getMessage(),
-            **{name: value for name, value in getattr(record, "fields", {}).items() if value is not None},
+            **{
+                name: value
+                for name, value in getattr(record, "fields", {}).items()
+                if value is not None
+            },
         }
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
@@ -187,4 +214,6 @@ class LineFormatter(logging.Formatter):
 def _quote(value: object) -> str:
     text = str(value)
     bare = text.isprintable() and _BARE.fullmatch(text)
-    return text if bare else escape_controls(json.dumps(text, ensure_ascii=False))
+    if bare:
+        return text
+    return escape_controls(json.dumps(text, ensure_ascii=False))

@@ -1,4 +1,5 @@
-"""Where the exporter listens, and the web configuration file: TLS, authentication and response headers.
+"""Where the exporter listens, and the web configuration file: TLS, authentication and
+response headers.
 
 This module has few imports, so that `health` starts fast.
 """
@@ -19,14 +20,19 @@ if TYPE_CHECKING:
 CONFIG_FILE_VARIABLE = ENVIRONMENT_PREFIX + "CONFIG_FILE"
 
 LISTEN_ADDRESS = Option(
-    "web.listen-address", parse_listen_address, ":9850", "Address to serve on.", metavar="ADDRESS"
+    "web.listen-address",
+    parse_listen_address,
+    ":9850",
+    "Address to serve on.",
+    metavar="ADDRESS",
 )
 
 WEB_CONFIG_FILE = Option(
     "web.config.file",
     str,
     None,
-    "YAML file with TLS, client certificates, basic authentication and response headers for the exporter's "
+    "YAML file with TLS, client certificates, basic authentication and response "
+    "headers for the exporter's "
     "own port; reloaded when it changes.",
     metavar="FILE",
 )
@@ -53,7 +59,9 @@ class WebConfigFileError(ConfigError):
 
 
 def load_web_config(path: str) -> tuple[WebConfigFile, Loaded]:
-    """Read and check a web configuration file; raise WebConfigFileError if it cannot be used."""
+    """Read and check a web configuration file; raise WebConfigFileError if it cannot be
+    used.
+    """
     # Imported only if there is such a file.
     from .document import WebConfigFile
     from .fields import WebConfigError

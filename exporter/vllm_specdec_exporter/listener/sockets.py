@@ -12,36 +12,44 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterator
 
 from ..config.values import format_address
-from . import logs
+from ..runtime import logs
 from .connection_limits import peer_key
 
-#: Returns the protocol of a connection that was just accepted, from the socket and the `peer_key`;
-#: ``None`` to refuse it.
+#: Returns the protocol of a connection that was just accepted, from the socket and the
+#: `peer_key`; ``None`` to refuse it.
 Accept = Callable[[socket.socket, str], asyncio.BaseProtocol | None]
-#: The TLS context, or what returns that of the next connection; ``None`` for plain connections.
+#: The TLS context, or what returns that of the next connection; ``None`` for plain
+#: connections.
 Context = ssl.SSLContext | Callable[[], Awaitable[ssl.SSLContext]] | None
-HANDSHAKE_SECONDS = 10.0  # deadline of a TLS handshake, in seconds: as long as for the head of a request
+#: Deadline of a TLS handshake, in seconds: as long as for the head of a request.
+HANDSHAKE_SECONDS = 10.0
 _BACKLOG = 1024  # a quarter of what Linux allows by default
-#: Limits of connections that are accepted and not served yet, of one peer and of all; peers take turns.
-#: Otherwise a flood from one address delays all others: a connection takes 0.7 ms of processor time, one that
-#: is closed 0.03. All of them fit into the usual limit of 1,024 descriptors.
+#: Limits of connections that are accepted and not served yet, of one peer and of all;
+#: peers take turns. Otherwise a flood from one address delays all others: a connection
+#: takes 0.7 ms of processor time, one that is closed 0.03. All of them fit into the
+#: usual limit of 1,024 descriptors.
 MAX_WAITING_OF_ONE_PEER = 128
 MAX_WAITING = 512
 _RESERVED = 64  # connections above `MAX_WAITING`, each the first one of its peer
-_PAUSE_SECONDS = 1.0  # delay before the next `accept` after a lack of descriptors or memory, as in asyncio
-_AT_ONCE = 64  # limit of connections that are accepted without a pause for other tasks: 2 ms
+#: Delay before the next `accept` after a lack of descriptors or memory, as in asyncio.
+_PAUSE_SECONDS = 1.0
+#: Limit of connections that are accepted without a pause for other tasks: 2 ms.
+_AT_ONCE = 64
 _FULL_SECONDS = 0.1  # the same while the listener is full
 
 
 class Listener:
     """Listening sockets. Use `open`.
 
-    This accepts connections without `asyncio.Server`, whose TLS context is fixed, and which calls nothing of
-    ours between `accept` and the end of a handshake.
+    This accepts connections without `asyncio.Server`, whose TLS context is fixed, and
+    which calls nothing of ours between `accept` and the end of a handshake.
     """
 
     def __init__(
-        self, sockets: list[socket.socket], backlog: int, is_full: Callable[[], bool] | None
+        self,
+        sockets: list[socket.socket],
+        backlog: int,
+        is_full: Callable[[], bool] | None,
     ) -> None:
         self._sockets = sockets
         self._backlog = backlog
@@ -53,17 +61,26 @@ class Listener:
 
     @classmethod
     async def open(
-        cls, host: str, port: int, backlog: int = _BACKLOG, is_full: Callable[[], bool] | None = None
+        cls,
+        host: str,
+        port: int,
+        backlog: int = _BACKLOG,
+        is_full: Callable[[], bool] | None = None,
     ) -> Listener:
-        """Bind to every address of `host`, of this machine if it is empty or ``::``, or raise OSError.
+        """Bind to every address of `host`, of this machine if it is empty or ``::``, or
+        raise OSError.
 
-        `backlog` limits the connections that are not accepted yet. With `is_full`, they are accepted one by
-        one while it returns false; without, all of them at once, up to the limits of this module.
+        `backlog` limits the connections that are not accepted yet. With `is_full`, they
+        are accepted one by one while it returns false; without, all of them at once, up
+        to the limits of this module.
         """
         loop = asyncio.get_running_loop()
-        # asyncio binds the sockets as for any server; duplicates of them outlive that server.
-        where = None if host == "::" else host or None  # asyncio would bind :: to IPv6 alone
-        server = await loop.create_server(asyncio.Protocol, where, port, start_serving=False)
+        # asyncio binds the sockets as for any server; duplicates of them outlive that
+        # server. asyncio would bind :: to IPv6 alone
+        where = None if host == "::" else host or None
+        server = await loop.create_server(
+            asyncio.Protocol, where, port, start_serving=False
+        )
         try:
             return cls([bound.dup() for bound in server.sockets], backlog, is_full)
         finally:
@@ -75,24 +92,31 @@ class Listener:
         return [format_address(*bound.getsockname()[:2]) for bound in self._sockets]
 
     def serve(self, accept: Accept, context: Context = None) -> None:
-        """Serve new connections with the protocols of `accept`, over TLS with a `context`.
+        """Serve new connections with the protocols of `accept`, over TLS with a
+        `context`.
 
-        Connections that exist, and those within their handshake, do not change. None is refused meanwhile.
-        Raises OSError if a socket cannot listen; then `accept` is not in use.
+        Connections that exist, and those within their handshake, do not change. None is
+        refused meanwhile. Raises OSError if a socket cannot listen; then `accept` is
+        not in use.
         """
         new = [] if self._accepting else self._sockets
         for bound in new:
             bound.setblocking(False)
             bound.listen(self._backlog)
-        self._accept, self._context = accept, context
-        self._accepting += [asyncio.create_task(self._accept_from(bound), name="accept") for bound in new]
+        self._accept = accept
+        self._context = context
+        self._accepting += [
+            asyncio.create_task(self._accept_from(bound), name="accept")
+            for bound in new
+        ]
 
     def close(self) -> None:
         """Stop accepting, and cancel unfinished handshakes."""
         for task in (*self._accepting, *self._handshakes):
             task.cancel()
         for bound in self._sockets:
-            asyncio.get_running_loop().call_soon(bound.close)  # once asyncio watches it no more
+            # once asyncio watches it no more
+            asyncio.get_running_loop().call_soon(bound.close)
 
     async def _accept_from(self, bound: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -107,18 +131,25 @@ class Listener:
                     for _ in range(0 if self._is_full else _AT_ONCE):
                         waiting.add(*bound.accept())
             except (OSError, MemoryError) as error:
-                if isinstance(error, OSError) and error.errno in (errno.ECONNABORTED, errno.EPERM):
-                    continue  # the client has disconnected, or a firewall has rejected it
+                if isinstance(error, OSError) and error.errno in (
+                    errno.ECONNABORTED,
+                    errno.EPERM,
+                ):
+                    # the client has disconnected, or a firewall has rejected it
+                    continue
                 why = error_text(error) if isinstance(error, OSError) else "no memory"
                 logs.log_seldom(logging.ERROR, "cannot accept connections", error=why)
-                if not waiting:  # otherwise those have descriptors, and give them back once they are served
+                # otherwise those have descriptors, and give them back once they are
+                # served
+                if not waiting:
                     await asyncio.sleep(_PAUSE_SECONDS)
             for connection, peer in waiting.take_turns():
                 if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                     connection.close()  # the client has reset it
                 else:
                     self._begin(connection, peer)
-                    await asyncio.sleep(0)  # many new connections must not block other tasks
+                    # many new connections must not block other tasks
+                    await asyncio.sleep(0)
 
     def _begin(self, connection: socket.socket, peer: str) -> None:
         protocol = self._accept(connection, peer)
@@ -138,7 +169,10 @@ class _Waiting(dict[str, list[socket.socket]]):
         peer = peer_key(address[0])
         of_peer = self.get(peer, [])
         limit = MAX_WAITING if of_peer else MAX_WAITING + _RESERVED
-        if len(of_peer) >= MAX_WAITING_OF_ONE_PEER or sum(map(len, self.values())) >= limit:
+        if (
+            len(of_peer) >= MAX_WAITING_OF_ONE_PEER
+            or sum(map(len, self.values())) >= limit
+        ):
             connection.close()
             return
         connection.setblocking(False)
@@ -153,7 +187,9 @@ class _Waiting(dict[str, list[socket.socket]]):
             yield connection, peer
 
 
-async def _connect(connection: socket.socket, protocol: asyncio.BaseProtocol, context: Context) -> None:
+async def _connect(
+    connection: socket.socket, protocol: asyncio.BaseProtocol, context: Context
+) -> None:
     try:
         if callable(context):
             context = await context()
@@ -174,5 +210,8 @@ def error_text(error: OSError | UnicodeError) -> str:
     """Return the text of an error of `bind`, `listen` or `accept`."""
     if isinstance(error, UnicodeError):
         return "not a host name"
-    name_error = isinstance(error, socket.gaierror)  # its numbers are not those of the system
-    return os.strerror(error.errno) if error.errno and not name_error else error.strerror or str(error)
+    # its numbers are not those of the system
+    name_error = isinstance(error, socket.gaierror)
+    if error.errno and not name_error:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)

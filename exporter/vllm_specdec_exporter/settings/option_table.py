@@ -1,7 +1,8 @@
 """The option table: every setting of `serve`, declared once in `options.toml`.
 
-Flags, environment variables, keys of the YAML file, the help and `docs/reference/configuration.md` come from
-it. Other commands use its rows for the same settings.
+Flags, environment variables, keys of the YAML file, the help and
+`docs/reference/configuration.md` come from it. Other commands use its rows for the same
+settings.
 """
 
 import tomllib
@@ -13,17 +14,20 @@ from ..config import values
 from ..config.options import Option
 from ..economics.hardware import parse_machine
 from ..economics.speculative_config import parse_speculation
+from ..listener.web_config import WEB_OPTIONS
 from ..observe.state import DEFAULT_WINDOWS
 from ..per_request.grouping import TEMPERATURE_BOUNDS, parse_rule
-from .web_config import WEB_OPTIONS
 
 
 def parse_upstream(text: str) -> values.Target:
-    """Return the server that the tap relays to; raise ValueError unless it is an address without a path."""
+    """Return the server that the tap relays to; raise ValueError unless it is an
+    address without a path.
+    """
     target = values.parse_target(text)
     if not target.url.endswith("/metrics") or "/metrics" in text or target.user:
         raise ValueError(
-            "allowed: http://host:port, https://host:port or unix:/path/to.sock, without path or user"
+            "allowed: http://host:port, https://host:port or unix:/path/to.sock, "
+            "without path or user"
         )
     return target
 
@@ -44,7 +48,9 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "upstream": parse_upstream,
     "header": values.header,
     "header_name": values.header_name,
-    "optional_header_name": lambda text: values.header_name(text) if text.strip() else "",
+    "optional_header_name": lambda text: (
+        values.header_name(text) if text.strip() else ""
+    ),
     "speculation": parse_speculation,
     "machine": parse_machine,
     "share": values.share,
@@ -53,7 +59,11 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "rule": parse_rule,
     "tenant": _tenant,
 }
-_MASKS = {"servers": values.mask_url, "upstream": values.mask_url, "header": values.mask_header}
+_MASKS = {
+    "servers": values.mask_url,
+    "upstream": values.mask_url,
+    "header": values.mask_header,
+}
 _METAVARS = {"file": "FILE", "bool": "BOOL", "duration": "DURATION"}
 #: Defaults that the code has anyway.
 _DEFAULTS = {
@@ -82,13 +92,17 @@ def _option(
             parse = _PARSERS[value]
     others = {"metavar": _METAVARS.get(value), "mask": _MASKS.get(value, str), **others}
     if others.get("repeatable"):
-        return Option(name, parse, _DEFAULTS.get(name, tuple(default or ())), help, **others)
+        return Option(
+            name, parse, _DEFAULTS.get(name, tuple(default or ())), help, **others
+        )
     return Option(name, parse, "false" if value == "bool" else default, help, **others)
 
 
 _ROWS = tomllib.loads(Path(__file__).with_name("options.toml").read_text("utf-8"))
 _BY_NAME = {option.name: option for option in WEB_OPTIONS}
-_BY_NAME = {name: _BY_NAME.get(name) or _option(name, **row) for name, row in _ROWS.items()}
+_BY_NAME = {
+    name: _BY_NAME.get(name) or _option(name, **row) for name, row in _ROWS.items()
+}
 #: Every option of `serve`, in the order of the help and the documentation.
 OPTIONS: tuple[Option, ...] = tuple(_BY_NAME.values())
 #: Parsed before the others, because it applies if they cannot be used.

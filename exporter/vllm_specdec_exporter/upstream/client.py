@@ -1,7 +1,9 @@
-"""The HTTP client of a server. Every failure, also of aiohttp, is raised as a `PollError`.
+"""The HTTP client of a server. Every failure, also of aiohttp, is raised as a
+`PollError`.
 
-The exchange has one deadline, and the body a size limit. The connection is kept:
-vLLM closes idle ones after five seconds, and aiohttp sends a request once more if it was closed.
+The exchange has one deadline, and the body a size limit. The connection is kept: vLLM
+closes idle ones after five seconds, and aiohttp sends a request once more if it was
+closed.
 """
 
 import asyncio
@@ -24,28 +26,47 @@ from ..config.values import Target, secret_parameters
 from ..engines import Unrecognized, read, read_version
 from ..engines.reading import Reading
 from ..exposition.text import MalformedExposition
-from .daemon_threads import SharedThreads
+from ..runtime.daemon_threads import SharedThreads
+from .connection import (
+    MAX_OVERHEAD,
+    CountedSocket,
+    NoResolver,
+    UpstreamConfig,
+    UpstreamTLS,
+)
 from .discovery import Resolver
-from .upstream_connection import MAX_OVERHEAD, CountedSocket, NoResolver, UpstreamConfig, UpstreamTLS
 
-#: Limit of a response, in bytes: 256 engines, the most that are read, have some 10 MB in vLLM 0.32.
+#: Limit of a response, in bytes: 256 engines, the most that are read, have some 10 MB
+#: in vLLM 0.32.
 MAX_BODY = 16 * 1024 * 1024
 _TEXT = "text/plain; version=0.0.4"
 _CHUNK = 64 * 1024
-_MAX_VERSION_BODY = 64 * 1024  # limit of the response of `/version`, in bytes, of which vLLM needs 20
-_MAX_MESSAGE = 300  # limit of the message of an error, in characters: three lines of a terminal
-_CLOSED = "the connection was closed before a response came; a server with TLS does so to http://"
-#: Age from which a connection is replaced, in seconds: the name may mean another server now.
+#: Limit of the response of `/version`, in bytes, of which vLLM needs 20.
+_MAX_VERSION_BODY = 64 * 1024
+#: Limit of the message of an error, in characters: three lines of a terminal.
+_MAX_MESSAGE = 300
+_CLOSED = (
+    "the connection was closed before a response came; a server with TLS does so to "
+    "http://"
+)
+#: Age from which a connection is replaced, in seconds: the name may mean another server
+#: now.
 _KEPT_SECONDS = 60.0
 
 
 class PollError(Exception):
-    """A poll failed: `reason` is one of `result.REASONS`, the message is for the log."""
+    """A poll failed:
+
+    `reason` is one of `result.REASONS`, the message is for the log.
+    """
 
     def __init__(self, reason: str, message: str) -> None:
-        # The message may quote the server: limit its length, and drop control characters.
+        # The message may quote the server: limit its length, and drop control
+        # characters.
         clean = "".join(c if c.isprintable() else " " for c in message)
-        super().__init__(clean if len(clean) <= _MAX_MESSAGE else f"{clean[:_MAX_MESSAGE]}…")
+        super().__init__(
+            clean if len(clean) <= _MAX_MESSAGE else f"{clean[:_MAX_MESSAGE]}…"
+        )
         self.reason = reason
 
 
@@ -59,16 +80,25 @@ class UpstreamResponse:
     status: int = 200
 
 
-#: llama.cpp's, with a number that is constant for a process; it is no time of any clock that others have.
+#: llama.cpp's, with a number that is constant for a process; it is no time of any clock
+#: that others have.
 _LIFE_HEADER = "Process-Start-Time-Unix"
-_MIN_SECRET = 6  # least length of a value that is masked: shorter ones are words such as `Basic` or `true`
-AGENT = {"User-Agent": f"vllm-specdec-exporter/{__version__}"}  # the header that names this program
+#: Least length of a value that is masked: shorter ones are words such as `Basic` or
+#: `true`.
+_MIN_SECRET = 6
+#: The header that names this program.
+AGENT = {"User-Agent": f"vllm-specdec-exporter/{__version__}"}
 
 
 def new_session(
-    connector: aiohttp.BaseConnector, headers: Mapping[str, str] | list[tuple[str, str]], **options: Any
+    connector: aiohttp.BaseConnector,
+    headers: Mapping[str, str] | list[tuple[str, str]],
+    **options: Any,
 ) -> aiohttp.ClientSession:
-    """Return a session without cookies and timeouts: `asyncio.timeout` spans each exchange."""
+    """Return a session without cookies and timeouts:
+
+    `asyncio.timeout` spans each exchange.
+    """
     return aiohttp.ClientSession(
         connector=connector,
         timeout=aiohttp.ClientTimeout(total=None),
@@ -82,11 +112,16 @@ class Upstream:
     """One server. Call `close` when it is no longer needed."""
 
     def __init__(self, target: Target, config: UpstreamConfig) -> None:
-        """Raise ConfigError for certificate files that cannot be used. Nothing is sent yet."""
+        """Raise ConfigError for certificate files that cannot be used.
+
+        Nothing is sent yet.
+        """
         self._target = target
         self._config = config
         self.timeout = config.timeout
-        self._tls = UpstreamTLS(config) if target.url.startswith("https:") else None
+        self._tls: UpstreamTLS | None = None
+        if target.url.startswith("https:"):
+            self._tls = UpstreamTLS(config)
         self._session: aiohttp.ClientSession | None = None
         self._authorized: tuple[str, ...] = ()
         self._resolver = NoResolver() if target.socket else Resolver()
@@ -95,10 +130,23 @@ class Upstream:
         self._opened_at = 0.0
 
     def mask(self, text: str) -> str:
-        """Return a text without the credentials that were sent, which may be quoted in it, also cut off."""
-        values = (*self._authorized, *dict(self._config.headers).values(), self._target.password)
-        words = {word for value in values for word in (value, *value.split()) if len(word) >= _MIN_SECRET}
-        for secret in sorted(words | secret_parameters(self._target.url), key=len, reverse=True):
+        """Return a text without the credentials that were sent, which may be quoted in
+        it, also cut off.
+        """
+        values = (
+            *self._authorized,
+            *dict(self._config.headers).values(),
+            self._target.password,
+        )
+        words = {
+            word
+            for value in values
+            for word in (value, *value.split())
+            if len(word) >= _MIN_SECRET
+        }
+        for secret in sorted(
+            words | secret_parameters(self._target.url), key=len, reverse=True
+        ):
             for length in range(len(secret), min(len(secret), _MIN_SECRET) - 1, -1):
                 text = text.replace(secret[:length], "<secret>")
         return text
@@ -106,7 +154,9 @@ class Upstream:
     async def fetch(self) -> UpstreamResponse:
         """Return the server's metrics, or raise PollError, with credentials masked."""
         try:
-            return await self._get(self._target.polled_url, _TEXT, self._config.timeout, MAX_BODY)
+            return await self._get(
+                self._target.polled_url, _TEXT, self._config.timeout, MAX_BODY
+            )
         except PollError as error:
             raise PollError(error.reason, self.mask(str(error))) from error
 
@@ -121,17 +171,25 @@ class Upstream:
             raise PollError("unrecognized", self.mask(str(error))) from error
 
     async def document(self, name: str, seconds: float, limit: int) -> bytes:
-        """Return the JSON document `name` beside the metrics, or raise PollError; `seconds` is the limit."""
+        """Return the JSON document `name` beside the metrics, or raise PollError;
+        `seconds` is the limit.
+        """
         if not (url := self._target.sibling_url(name)):
             return b""
         return (await self._get(url, "application/json", seconds, limit)).body
 
     async def ask(self, url: str, seconds: float) -> UpstreamResponse:
-        """Return the response of any status of 200 or more but a redirect, or raise PollError."""
-        return await self._get(url, "application/json", seconds, MAX_BODY, any_status=True)
+        """Return the response of any status of 200 or more but a redirect, or raise
+        PollError.
+        """
+        return await self._get(
+            url, "application/json", seconds, MAX_BODY, any_status=True
+        )
 
     async def version(self, timeout: float | None = None) -> str:  # noqa: ASYNC109 - what is left of a poll's
-        """Return the server's version, empty if it returns none within `timeout` seconds."""
+        """Return the server's version, empty if it returns none within `timeout`
+        seconds.
+        """
         seconds = self._config.timeout if timeout is None else timeout
         try:
             body = await self.document("version", seconds, _MAX_VERSION_BODY)
@@ -141,7 +199,9 @@ class Upstream:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Target and connection settings: equal for two clients that send the same requests."""
+        """Target and connection settings: equal for two clients that send the same
+        requests.
+        """
         return self._target, replace(self._config, targets=())
 
     async def close(self) -> None:
@@ -152,19 +212,32 @@ class Upstream:
             self._sockets.clear()
 
     async def _get(
-        self, url: str, accept: str, seconds: float, limit: int, *, any_status: bool = False
+        self,
+        url: str,
+        accept: str,
+        seconds: float,
+        limit: int,
+        *,
+        any_status: bool = False,
     ) -> UpstreamResponse:
         keeps_connection = False
         try:
             async with asyncio.timeout(seconds):
-                response = await self._exchange(url, accept, limit, any_status=any_status)
+                response = await self._exchange(
+                    url, accept, limit, any_status=any_status
+                )
             keeps_connection = time.monotonic() - self._opened_at < _KEPT_SECONDS
             return response
         except TimeoutError as error:
-            raise PollError("timeout", f"no complete response within {seconds:g} s") from error
+            raise PollError(
+                "timeout", f"no complete response within {seconds:g} s"
+            ) from error
         except aiohttp.ClientError as error:
             if getattr(error.__cause__ or error, "errno", None) == errno.EMSGSIZE:
-                why = f"the response has more than {MAX_OVERHEAD // 1024} KiB beside its body"
+                why = (
+                    f"the response has more than {MAX_OVERHEAD // 1024} KiB beside its "
+                    "body"
+                )
                 raise PollError("malformed", why) from error
             raise _translate(error) from error
         except ssl.SSLError as error:
@@ -175,17 +248,23 @@ class Upstream:
             raise PollError("reset", _CLOSED) from error
         finally:
             if not keeps_connection:
-                # asyncio waits up to 30 s for the close_notify of a TLS server that hangs.
+                # asyncio waits up to 30 s for the close_notify of a TLS server that
+                # hangs.
                 for each in self._sockets:
-                    with contextlib.suppress(OSError):  # closed already, or never connected
+                    # closed already, or never connected
+                    with contextlib.suppress(OSError):
                         each.shutdown(socket.SHUT_RDWR)
                 await self.close()
 
-    async def _exchange(self, url: str, accept: str, limit: int, *, any_status: bool) -> UpstreamResponse:
+    async def _exchange(
+        self, url: str, accept: str, limit: int, *, any_status: bool
+    ) -> UpstreamResponse:
         if self._session is None:
-            self._session, self._opened_at = self._open(), time.monotonic()
+            self._session = self._open()
+            self._opened_at = time.monotonic()
         for each in self._sockets:
-            each.overhead, each.body = 0, None
+            each.overhead = 0
+            each.body = None
         authorization = await self._authorization()
         self._authorized = tuple(authorization.values())
         async with self._session.get(
@@ -197,13 +276,22 @@ class Upstream:
         ) as response:
             if 300 <= response.status < 400:
                 location = response.headers.get("Location", "nowhere")
-                here, there = urlsplit(url), urlsplit(urljoin(url, location))
-                # As of an application that is mounted there; one slash, or redirects might never end.
-                if not here.path.endswith("/") and there[:3] == (*here[:2], f"{here.path}/"):
+                here = urlsplit(url)
+                there = urlsplit(urljoin(url, location))
+                # As of an application that is mounted there; one slash, or redirects
+                # might never end.
+                if not here.path.endswith("/") and there[:3] == (
+                    *here[:2],
+                    f"{here.path}/",
+                ):
                     moved = here._replace(path=there.path).geturl()
-                    return await self._exchange(moved, accept, limit, any_status=any_status)
+                    return await self._exchange(
+                        moved, accept, limit, any_status=any_status
+                    )
                 where = f"redirected to {self.mask(location)[:200]!r}"
-                raise PollError("redirect", f"{where}, which is not followed: give that address")
+                raise PollError(
+                    "redirect", f"{where}, which is not followed: give that address"
+                )
             if response.status != 200 and not any_status:
                 raise await _refusal(response)
             for each in self._sockets:
@@ -211,7 +299,9 @@ class Upstream:
             body = await _read_body(response, limit)
             headers = response.headers
             life = headers.get(_LIFE_HEADER, "")[:64]
-            return UpstreamResponse(body, headers.get("Content-Type", ""), life, response.status)
+            return UpstreamResponse(
+                body, headers.get("Content-Type", ""), life, response.status
+            )
 
     def _open(self) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
@@ -240,9 +330,15 @@ class Upstream:
     async def _authorization(self) -> dict[str, str]:
         if path := self._config.bearer_token_file:
             try:
-                return {"Authorization": f"Bearer {await self._threads.read(read_token, path)}"}
+                return {
+                    "Authorization": (
+                        f"Bearer {await self._threads.read(read_token, path)}"
+                    )
+                }
             except (TokenError, TimeoutError) as error:
-                raise PollError("credentials", f"the bearer token file {path} {error}") from error
+                raise PollError(
+                    "credentials", f"the bearer token file {path} {error}"
+                ) from error
         if self._target.user:
             pair = f"{self._target.user}:{self._target.password}".encode()
             return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
@@ -251,10 +347,16 @@ class Upstream:
 
 async def _refusal(response: aiohttp.ClientResponse) -> PollError:
     """Return the error for a status that is no success, with a likely cause."""
-    text, path = f"HTTP {response.status} {response.reason or ''}".rstrip(), response.url.path
+    text = f"HTTP {response.status} {response.reason or ''}".rstrip()
+    path = response.url.path
     if response.status == 404 and not path.rstrip("/").endswith("/metrics"):
-        text += f" at {path}: the metrics of most servers are at /metrics, the default without a path"
-    elif response.status == 400 and b"HTTPS" in await response.content.read(_MAX_VERSION_BODY):
+        text += (
+            f" at {path}: the metrics of most servers are at /metrics, the default "
+            "without a path"
+        )
+    elif response.status == 400 and b"HTTPS" in await response.content.read(
+        _MAX_VERSION_BODY
+    ):
         text += f": {_SPEAKS_TLS}"
     return PollError("http_status", text)
 
@@ -262,10 +364,14 @@ async def _refusal(response: aiohttp.ClientResponse) -> PollError:
 async def _read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
     encoding = response.headers.get("Content-Encoding", "identity")
     if encoding.lower() != "identity":
-        raise PollError("malformed", f"the response is encoded as {encoding!r}, which was not requested")
+        raise PollError(
+            "malformed",
+            f"the response is encoded as {encoding!r}, which was not requested",
+        )
     if (response.content_length or 0) > limit:
         raise _too_large(limit)
-    # A list of small pieces: a growing buffer fragments the heap, and the memory is never returned.
+    # A list of small pieces: a growing buffer fragments the heap, and the memory is
+    # never returned.
     pieces: list[bytes] = []
     size = 0
     async for piece in response.content.iter_chunked(_CHUNK):
@@ -288,16 +394,23 @@ def _untrusted(error: BaseException) -> PollError:
     if isinstance(error, ssl.SSLCertVerificationError):
         why = f"certificate verify failed: {error.verify_message}"
     elif why in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"):
-        why = "the server does not speak TLS at this port: give http:// in place of https://"
+        why = (
+            "the server does not speak TLS at this port: give http:// in place of "
+            "https://"
+        )
     return PollError("tls", f"no trusted TLS connection: {why}")
 
 
 def _translate(error: aiohttp.ClientError) -> PollError:
-    if isinstance(error, aiohttp.ClientSSLError) or isinstance(error.__cause__, ssl.SSLError):
+    if isinstance(error, aiohttp.ClientSSLError) or isinstance(
+        error.__cause__, ssl.SSLError
+    ):
         return _untrusted(error.__cause__ or error)
     if isinstance(error, aiohttp.ClientConnectorError):
         cause = error.os_error
-        if isinstance(cause, ConnectionError) and not isinstance(cause, ConnectionRefusedError):
+        if isinstance(cause, ConnectionError) and not isinstance(
+            cause, ConnectionRefusedError
+        ):
             return PollError("reset", _CLOSED)
         if isinstance(error, aiohttp.ClientConnectorDNSError):
             return PollError("unreachable", f"the address cannot be resolved: {error}")

@@ -1,0 +1,1 @@
+"""The listening side: sockets, limits, TLS and passwords."""

@@ -1,0 +1,1 @@
+"""The process: its threads, signals and log."""

@@ -1,0 +1,1 @@
+"""Settings: flags, environment, configuration file, and what follows from them."""

@@ -1,0 +1,1 @@
+"""Reaching a server: discovery, connections and HTTP."""
