@@ -13,13 +13,14 @@ _HEAD = """\
 <!-- Written by `make bench`; do not edit. -->
 # Performance
 
-Times and megabytes are of the machine on which they were measured ({machine}); ratios are between things
-measured in turn within one run.
+Times and megabytes are of the machine on which they were measured ({machine});
+ratios are between things measured in turn within one run.
 
 ## Goals
 
-`make bench` fails when a goal that it measured is missed, or when a ratio is worse than `bench/expected.json`
-allows. *Not judged*: the last run was too short or too much disturbed.
+`make bench` fails when a goal that it measured is missed, or when a ratio is worse
+than `bench/expected.json` allows. *Not judged*: the last run was too short or
+too much disturbed.
 """
 
 

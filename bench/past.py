@@ -1,4 +1,6 @@
-"""`history` before a Prometheus with many replicas over 30 days: its time and memory."""
+"""`history` before a Prometheus with many replicas over 30 days: its time and
+memory.
+"""
 
 import subprocess
 import sys

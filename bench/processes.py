@@ -108,7 +108,9 @@ class Running:
 
 @contextlib.contextmanager
 def serving(command: Sequence[str], port: int, path: str) -> Iterator[Running]:
-    """Run a command until it answers at a port of this machine, and end it afterwards."""
+    """Run a command until it answers at a port of this machine, and end it
+    afterwards.
+    """
     address = f"http://127.0.0.1:{port}"
     start = time.perf_counter()
     with subprocess.Popen(command, env=environment()) as process:

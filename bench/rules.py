@@ -76,7 +76,9 @@ class Cost:
 
 
 def section(engines: int) -> Section:
-    """Measure the rules over a fleet; their time is judged from `PROMISED` engines on."""
+    """Measure the rules over a fleet; their time is judged from `PROMISED` engines
+    on.
+    """
     return judged(engines, measure(engines, "quiet"), measure(engines, "collapse"))
 
 
@@ -197,7 +199,9 @@ def _count(url: str, selector: str) -> float:
 
 
 def _backfill(folder: Path, engines: int, state: str) -> None:
-    """Write the samples, block by block: promtool reads the whole file for each block."""
+    """Write the samples, block by block: promtool reads the whole file for each
+    block.
+    """
     now = int(time.time()) // STEP * STEP
     first = now - HISTORY
     last = now + AHEAD
@@ -244,7 +248,10 @@ def _pods(engines: int, times: range) -> Iterator[_Pod]:
             (f"{n}-a", range(times.start, end)),
             (f"{n}-b", range(end, times.stop)),
         ):
-            target = f'job="vllm-specdec-exporter",namespace="chat",instance="pod-{name}:9850",pod="pod-{name}"'
+            target = (
+                f'job="vllm-specdec-exporter",namespace="chat",'
+                f'instance="pod-{name}:9850",pod="pod-{name}"'
+            )
             yield _Pod(
                 target, f'{target},model_name="model-{n // REPLICAS}",engine="0"', life
             )
@@ -271,7 +278,9 @@ class _Family:
         now: int,
         since: int,
     ) -> list[str]:
-        """Return value and time for each moment; nothing for those before the window."""
+        """Return value and time for each moment; nothing for those before the
+        window.
+        """
         total = 0.0
         texts = []
         for at in times:
@@ -392,7 +401,8 @@ def _exposition(
                 first, stop = (
                     max(0, -(-(edge - times.start) // STEP)) for edge in (start, end)
                 )
-                head = f"{name}{{{pod.target if family.of_target else pod.engine}{labels}}} "
+                identity = pod.target if family.of_target else pod.engine
+                head = f"{name}{{{identity}{labels}}} "
                 if own := [sample for sample in samples[first:stop] if sample]:
                     yield head + f"\n{head}".join(own) + "\n"
 

@@ -7,10 +7,9 @@ What a run is too short or too much disturbed for is not judged: growth in a qui
 the time of the rules over fewer engines than promised, percentiles of few values, the
 tap's times while other processes take the machine.
 
-    python bench/run.py                       # all sections but the tap; writes the
-    page python bench/run.py --only poll tap       # these alone; the page keeps the
-    others chrt -r 1 python bench/run.py             # on a machine that does other
-    things too
+    python bench/run.py                  # all sections but the tap; writes the page
+    python bench/run.py --only poll tap  # these alone; the page keeps the others
+    chrt -r 1 python bench/run.py        # on a machine that does other things too
 """
 
 import argparse
@@ -64,7 +63,9 @@ def measures(*, quick: bool) -> dict[str, Callable[[], Section]]:
 
 
 def main() -> int:
-    """Measure, write the page unless it is only a quick look, and return the exit code."""
+    """Measure, write the page unless it is only a quick look, and return the exit
+    code.
+    """
     arguments = _arguments()
     document: dict[str, Any] = json.loads(EXPECTED.read_text("utf-8"))
     sections = measures(quick=arguments.quick)

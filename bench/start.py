@@ -29,7 +29,8 @@ import resource, sys, time
 import aiohttp.web, prometheus_client, yaml
 usage = resource.getrusage(resource.RUSAGE_SELF)
 status = open("/proc/self/status").read()
-print(usage.ru_utime + usage.ru_stime, int(status.partition("VmRSS:")[2].split()[0]) * 1024)
+resident = int(status.partition("VmRSS:")[2].split()[0]) * 1024
+print(usage.ru_utime + usage.ru_stime, resident)
 """
 
 

@@ -4,8 +4,8 @@ Every way goes to the same scripted server with the same load in turn, round by 
 so that whatever else the machine does is shared by all. What a way adds is compared
 within a round, with the direct way.
 
-    python bench/run.py --only tap              # writes the section anew chrt -r 1
-    python bench/run.py --only tap    # on a machine that does other things too
+    python bench/run.py --only tap            # writes the section anew
+    chrt -r 1 python bench/run.py --only tap  # on a machine that does other things too
 """
 
 import asyncio
@@ -187,7 +187,9 @@ def _ways(folder: Path) -> Iterator[dict[str, Running]]:
 
 
 def _tap(server: str, metrics: str) -> AbstractContextManager[Running]:
-    """Run the real exporter with its tap; it polls the server at the URL `metrics` too."""
+    """Run the real exporter with its tap; it polls the server at the URL `metrics`
+    too.
+    """
     port = free_port()
     flags = {
         "--vllm.url": metrics,

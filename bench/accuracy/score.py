@@ -1,16 +1,19 @@
 """How true the estimated speedup is: docs/reference/estimate-accuracy.md from
 measurements.yaml.
 
-    python bench/accuracy/score.py           write the page python
-    bench/accuracy/score.py --check   fail if it is not current, or if an estimate
-    misses its goal python bench/accuracy/score.py --fit     print the overheads that
-    fit best, for `economics/hardware.py` python bench/accuracy/score.py --intervals
-    print the tables of `economics/hardware.py`
+    python bench/accuracy/score.py              write the page
+    python bench/accuracy/score.py --check      fail if it is not current, or if an
+                                                estimate misses its goal
+    python bench/accuracy/score.py --fit        print the overheads that fit best, for
+                                                `economics/hardware.py`
+    python bench/accuracy/score.py --intervals  print the tables of
+                                                `economics/hardware.py`
 
 Each measurement is estimated from what an operator would know, and from its mean
 acceptance length:
 
-* modelled: with hardware, size of the model, method, K and batch size, by the roofline model;
+* modelled: with hardware, size of the model, method, K and batch size, by the roofline
+  model;
 * generic: with the method, K and batch size alone, by the shipped profile;
 * calibrated: from step times of the same deployment at other batch sizes or other K.
 
@@ -254,7 +257,9 @@ class LeftOut:
 
 
 def deployments(rows: Sequence[Measurement]) -> dict[str, list[Measurement]]:
-    """Return the measurements by deployment, ordered by the checksums of their names."""
+    """Return the measurements by deployment, ordered by the checksums of their
+    names.
+    """
     groups: dict[str, list[Measurement]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
@@ -355,7 +360,9 @@ def with_steps(groups: Sequence[Sequence[LeftOut]]) -> list[list[LeftOut]]:
 def plain_interval(
     groups: Sequence[Sequence[LeftOut]], where: str
 ) -> tuple[float, float]:
-    """Return the factors of the interval of a step's time without drafts in a regime."""
+    """Return the factors of the interval of a step's time without drafts in a
+    regime.
+    """
     of_regime = [group for group in with_steps(groups) if group[0].row.kind[1] == where]
     errors = [[one.plain for one in group] for group in of_regime]
     centre = mean(map(mean, errors))

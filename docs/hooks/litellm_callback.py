@@ -23,7 +23,9 @@ class SpecDec(CustomLogger):
     """Pushes the record of a finished request."""
 
     async def async_log_success_event(self, kwargs, response_obj, start_time, end_time):
-        """Push a finished request; LiteLLM calls this after it has sent the response."""
+        """Push a finished request; LiteLLM calls this after it has sent the
+        response.
+        """
         await asyncio.to_thread(
             self.log_success_event, kwargs, response_obj, start_time, end_time
         )

@@ -1,9 +1,9 @@
 """Turns the alert rules into objects for other operators: ClusterRules (Google), VMRule
 (VictoriaMetrics).
 
-    python helm/examples/rule_objects.py ClusterRules alerts/rules/*.yml | kubectl apply
-    -f - helm template specdec helm/vllm-specdec-exporter --set
-    prometheusRule.enabled=true \
+    python helm/examples/rule_objects.py ClusterRules alerts/rules/*.yml \
+        | kubectl apply -f -
+    helm template specdec helm/vllm-specdec-exporter --set prometheusRule.enabled=true \
         | python helm/examples/rule_objects.py VMRule -
 
 Takes rule files, and PrometheusRule objects, with what the chart's values change. Needs

@@ -1,7 +1,4 @@
-"""Receivers for what an Alertmanager sends:
-
-HTTP and SMTP on 127.0.0.1, both keep what they get.
-"""
+"""HTTP and SMTP receivers on 127.0.0.1, which keep what an Alertmanager sends."""
 
 import base64
 import contextlib

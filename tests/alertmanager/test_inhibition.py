@@ -1,4 +1,6 @@
-"""Which alerts silence which, in a real Alertmanager with the committed configuration."""
+"""Which alerts silence which, in a real Alertmanager with the committed
+configuration.
+"""
 
 import itertools
 import time
@@ -117,7 +119,9 @@ def golden_pairs() -> list[tuple[str, str]]:
 
 
 def test_which_alert_of_the_bundle_silences_which(manager: AlertmanagerServer) -> None:
-    """All pairs on one model, engine and exporter, as a table that a person has read."""
+    """All pairs on one model, engine and exporter, as a table that a person has
+    read.
+    """
     pairs = list(itertools.combinations(RULES, 2))
     alerts = [
         alert(each, cluster=f"pair-{number}")

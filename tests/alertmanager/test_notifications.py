@@ -109,7 +109,9 @@ def golden(name: str, content: Any) -> None:
 
 
 def golden_page(name: str, page: Delivery) -> None:
-    """Compare what PagerDuty got with a golden file, but for the key of the incident."""
+    """Compare what PagerDuty got with a golden file, but for the key of the
+    incident.
+    """
     golden(name, {**page.body, "dedup_key": "..."})
 
 

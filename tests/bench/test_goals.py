@@ -32,7 +32,9 @@ def test_a_percentile_of_few_probes_is_not_judged() -> None:
 
 
 def test_rules_may_take_3_percent_of_a_core_for_the_fleet_that_is_promised() -> None:
-    """Quiet and in a collapse; over fewer engines neither goals nor share say anything."""
+    """Quiet and in a collapse; over fewer engines neither goals nor share say
+    anything.
+    """
     for engines, quiet, collapse, met in (
         (1_000, 0.029, 0.029, [True, True]),
         (1_000, 0.029, 0.031, [True, False]),

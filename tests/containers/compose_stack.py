@@ -159,9 +159,8 @@ class Stack:
         (name,) = (
             one for one in self.containers() if re.search(r"[_-]exporter[_-]", one)
         )
-        status = Path(
-            f"/proc/{self.podman('inspect', '--format', '{{.State.Pid}}', name).strip()}/status"
-        )
+        process = self.podman("inspect", "--format", "{{.State.Pid}}", name).strip()
+        status = Path(f"/proc/{process}/status")
         (kibibytes,) = re.findall(
             r"^VmHWM:\s+(\d+) kB", status.read_text("utf-8"), re.MULTILINE
         )

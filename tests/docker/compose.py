@@ -1,4 +1,6 @@
-"""docker-compose.yml as Compose reads it: with the values of .env, and with profiles."""
+"""docker-compose.yml as Compose reads it: with the values of .env, and with
+profiles.
+"""
 
 import json
 import re

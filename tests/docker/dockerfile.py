@@ -32,7 +32,9 @@ class Instruction:
 
     @property
     def argv(self) -> list[str]:
-        """The arguments of the exec form, which is JSON; ValueError for the shell form."""
+        """The arguments of the exec form, which is JSON; ValueError for the shell
+        form.
+        """
         return list(json.loads(self.arguments.removeprefix("CMD ")))
 
 

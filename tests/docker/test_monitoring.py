@@ -96,7 +96,9 @@ def test_alertmanager_has_the_same_receivers_without_secrets() -> None:
 
 
 def test_grafana_finds_its_data_sources() -> None:
-    """Their addresses are services, and Prometheus' scrape interval is what it is told."""
+    """Their addresses are services, and Prometheus' scrape interval is what it is
+    told.
+    """
     path = ROOT / mounts(services()["grafana"])["/etc/grafana/provisioning/datasources"]
     (file,) = path.iterdir()
     sources = {source["type"]: source for source in read(file)["datasources"]}
@@ -124,7 +126,9 @@ def test_grafana_finds_its_dashboards_and_begins_with_the_overview() -> None:
 
 
 def test_links_lead_to_the_published_ports() -> None:
-    """Alerts and notifications link to where a browser on this machine finds the page."""
+    """Alerts and notifications link to where a browser on this machine finds the
+    page.
+    """
     found = services()
     links = {
         name: value_of(found[name], "--web.external-url")

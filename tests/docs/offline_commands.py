@@ -115,7 +115,9 @@ class _Kinds(tuple[Unavailable, ...]):
     __slots__ = ()
 
     def of(self, words: Iterable[str]) -> Unavailable | None:
-        """Return the first kind that a command is of; `None` for one that can be run."""
+        """Return the first kind that a command is of; `None` for one that can be
+        run.
+        """
         text = f"{' '.join(words)} "
         return next((kind for kind in self if kind.command.match(text)), None)
 

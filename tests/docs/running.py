@@ -88,7 +88,9 @@ class Machine:
         return "".join(printed)
 
     def _was_printed(self, command: str) -> bool:
-        """Return whether another block has run a command that only prints, and note it."""
+        """Return whether another block has run a command that only prints, and note
+        it.
+        """
         before = command in self._services.printed
         if _PRINTING.match(command):
             self._services.printed.add(command)

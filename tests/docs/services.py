@@ -176,7 +176,9 @@ def _files(folder: Path, speculating: str, plain: str) -> dict[str, str]:
 
 
 def _overlay() -> dict[str, str]:
-    """Return the files that helm/kustomize/README.md assumes beside its kustomization."""
+    """Return the files that helm/kustomize/README.md assumes beside its
+    kustomization.
+    """
     kustomize = ROOT / "helm" / "kustomize"
     page = (kustomize / "README.md").read_text("utf-8")
     component = "vllm-specdec-exporter/component"

@@ -1,4 +1,6 @@
-"""YAML, JSON, PromQL and units of the pages: each is read by the tool that it is for."""
+"""YAML, JSON, PromQL and units of the pages: each is read by the tool that it is
+for.
+"""
 
 import re
 import subprocess

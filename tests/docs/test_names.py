@@ -138,7 +138,9 @@ def _commands(page: Path) -> list[str]:
 
 
 def _files(page: Path) -> list[str]:
-    """From the root of the repository or from the page's folder; a pattern has files."""
+    """From the root of the repository or from the page's folder; a pattern has
+    files.
+    """
     return [
         span
         for span in spans(of_today(page))

@@ -43,7 +43,9 @@ def dashboard(uid: str, title: str = "", **more: Any) -> dict[str, Any]:
 
 
 def write_dashboards(folder: Path, *dashboards: dict[str, Any]) -> Path:
-    """Write dashboards to a folder as `make generate` does; by default the usual three."""
+    """Write dashboards to a folder as `make generate` does; by default the usual
+    three.
+    """
     folder.mkdir(exist_ok=True)
     for document in dashboards or tuple(
         map(dashboard, (REQUESTS, DEEP_DIVE, OVERVIEW))

@@ -1,7 +1,4 @@
-"""The provisioning files:
-
-YAML that Grafana knows, and that agrees with the rest of the repository.
-"""
+"""The provisioning files are YAML that Grafana knows, and agree with the repository."""
 
 import re
 from pathlib import Path

@@ -45,7 +45,9 @@ def rule_problems(obj: Mapping[str, Any]) -> list[str]:
 
 
 def pod_spec(obj: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the spec of the pods that an object is or makes; None where it makes none."""
+    """Return the spec of the pods that an object is or makes; None where it makes
+    none.
+    """
     match obj:
         case {"kind": "Pod", "spec": spec}:
             return spec

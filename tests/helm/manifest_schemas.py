@@ -125,7 +125,9 @@ def _core_validator(name: str, kube_version: str) -> jsonschema.Draft202012Valid
 
 
 def is_operators(obj: Mapping[str, Any]) -> bool:
-    """Whether an object is of the Prometheus operator's APIs, whose schemas need Node."""
+    """Whether an object is of the Prometheus operator's APIs, whose schemas need
+    Node.
+    """
     return str(obj.get("apiVersion", "")).startswith("monitoring.coreos.com/")
 
 

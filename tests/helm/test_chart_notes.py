@@ -1,4 +1,6 @@
-"""NOTES.txt says what was installed, why it may not be seen, and what is still missing."""
+"""NOTES.txt says what was installed, why it may not be seen, and what is still
+missing.
+"""
 
 import json
 import re
@@ -77,7 +79,9 @@ def test_what_is_missing_is_said() -> None:
 
 
 def test_the_labels_that_prometheus_must_look_for_are_said() -> None:
-    """Or that there are none, which is the most frequent reason for nothing to show up."""
+    """Or that there are none, which is the most frequent reason for nothing to show
+    up.
+    """
     for part, bare in {
         "podMonitor": SIDECAR,
         "serviceMonitor": merged(STANDALONE, on("serviceMonitor")),

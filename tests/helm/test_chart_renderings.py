@@ -340,7 +340,9 @@ def test_helms_linter_finds_nothing(name: str) -> None:
 @pytest.mark.full
 @EACH
 def test_every_kubernetes_the_operator_and_helm_3_agree(case: ValueCase) -> None:
-    """Their schemas accept the objects; Helm 3 renders the same ones, sorted by kind."""
+    """Their schemas accept the objects; Helm 3 renders the same ones, sorted by
+    kind.
+    """
     assert problems_everywhere(rendered(case)) == []
     old = render_helm3(case.values, release=case.release, namespace=case.namespace)
     assert by_identity(old) == by_identity(rendered(case))

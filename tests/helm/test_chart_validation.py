@@ -134,7 +134,10 @@ def test_contradictions_are_refused(tmp_path: Path) -> None:
             any(says(text, line) for text in written) for line in message.splitlines()
         ), message
         assert set(re.findall(r"[a-zA-Z]+(?:\.[a-zA-Z]+)*", message)) & paths, message
-        todo = r"\b(use|set|give|name|switch|remove|make|keep|enable|install|build|needs)\b"
+        todo = (
+            r"\b(use|set|give|name|switch|remove|make|keep|enable|install|build"
+            r"|needs)\b"
+        )
         assert re.search(todo, message.lower()), message
 
 
@@ -165,7 +168,9 @@ def test_all_faults_are_in_one_message() -> None:
 
 @pytest.mark.full
 def test_helm_3_refuses_the_same() -> None:
-    """One case of each value that messages begin with; both render the same templates."""
+    """One case of each value that messages begin with; both render the same
+    templates.
+    """
     for begin, values in {
         begin.split()[0]: (begin, values) for begin, values in REFUSED
     }.values():

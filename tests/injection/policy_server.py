@@ -41,7 +41,9 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 class _Variables(celtypes.MapType):
-    """`variables`: each is evaluated when asked for, and may ask for those before it."""
+    """`variables`: each is evaluated when asked for, and may ask for those before
+    it.
+    """
 
     def __init__(
         self, expressions: Mapping[str, str], scope: Mapping[str, Any]

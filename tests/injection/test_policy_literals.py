@@ -1,6 +1,6 @@
-"""Any value that a chart can hold arrives in the pod as it is:
+"""Any value that a chart can hold arrives in the pod as it is.
 
-YAML becomes CEL, CEL becomes JSON.
+YAML becomes CEL, and CEL becomes JSON.
 """
 
 import json

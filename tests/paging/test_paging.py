@@ -183,7 +183,9 @@ def test_an_idle_night_is_quiet(story: dict[str, Chapter]) -> None:
 def test_the_death_of_the_exporter_pages_and_silences_the_rest(
     story: dict[str, Chapter],
 ) -> None:
-    """Lost monitoring pages in time; what the dead exporter said last is not repeated."""
+    """Lost monitoring pages in time; what the dead exporter said last is not
+    repeated.
+    """
     died = story["died"]
     assert died.took <= PROMISED_DEATH + 8
     assert died.active <= {"MonitoringLost"}

@@ -212,7 +212,9 @@ def leader_worker_set(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
 
 
 def dynamo(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
-    """Dynamo's operator merges podTemplate into its own pods; a frontend has no engine."""
+    """Dynamo's operator merges podTemplate into its own pods; a frontend has no
+    engine.
+    """
     (document,) = recipe
     return [
         Pod(

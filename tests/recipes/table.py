@@ -1,4 +1,6 @@
-"""The recipes that lead to pods: what each is for, and what of it is meant to differ."""
+"""The recipes that lead to pods: what each is for, and what of it is meant to
+differ.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -19,10 +19,7 @@ pytestmark = pytest.mark.full
 async def test_the_recipe_reads_vllm_with_and_without_tls(
     tmp_path: Path, tls: bool
 ) -> None:
-    """The same recipe:
-
-    KServe expands the address and whether to verify by its own setting.
-    """
+    """KServe expands the address, and whether to verify, by its own setting."""
     (pod,) = llm_inference_service(load("kserve/llminferenceservice.yaml"), tls=tls)
     for name in ("first", "second"):
         if tls:

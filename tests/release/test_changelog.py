@@ -16,7 +16,9 @@ TWO = (ROOT / "tests" / "release" / "two_releases.md").read_text("utf-8")
 
 
 def test_ours_is_in_form() -> None:
-    """And what is in it is either not released, or of a version up to the present one."""
+    """And what is in it is either not released, or of a version up to the present
+    one.
+    """
     unreleased, *released = notes.sections((ROOT / "CHANGELOG.md").read_text("utf-8"))
     assert unreleased.version == notes.UNRELEASED
     present = [int(number) for number in __version__.split(".")]
@@ -77,7 +79,9 @@ def test_another_form_is_an_error() -> None:
 
 
 def test_without_notes_there_is_no_release() -> None:
-    """As the workflow runs it: nothing is printed, and the error says what was wanted."""
+    """As the workflow runs it: nothing is printed, and the error says what was
+    wanted.
+    """
     done = run(python("release/notes.py", "v9.9.9"), ROOT)
     assert (done.returncode, done.stdout) == (1, "")
     assert f"wanted v{__version__}" in done.stderr

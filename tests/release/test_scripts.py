@@ -1,4 +1,6 @@
-"""What the workflows call, as far as it runs without a registry or a container engine."""
+"""What the workflows call, as far as it runs without a registry or a container
+engine.
+"""
 
 import os
 import re

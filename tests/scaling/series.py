@@ -153,8 +153,9 @@ async def block() -> str:
     table = "\n".join(rows)
     more = await of_requests()
     return f"""\
-For a vLLM with speculation, an exporter publishes this many series, by K and by engines (ranks of data
-parallelism) of one model. Each further engine adds the same number.
+For a vLLM with speculation, an exporter publishes this many series, by K and by
+engines (ranks of data parallelism) of one model. Each further engine adds
+the same number.
 
 | K | 1 engine | 2 engines | 8 engines |
 |---|---|---|---|
@@ -168,7 +169,9 @@ parallelism) of one model. Each further engine adds the same number.
 
 
 def main(words: list[str]) -> int:
-    """Write the block into the page, or return by the exit code whether it is current."""
+    """Write the block into the page, or return by the exit code whether it is
+    current.
+    """
     page = PAGE.read_text("utf-8")
     before, _, rest = page.partition(f"{BEGIN}\n")
     after = rest.partition(f"\n{END}")[2]

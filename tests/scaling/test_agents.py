@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,13 +116,19 @@ def vmalert(
 
 @dataclass(frozen=True)
 class Run:
-    """What is above the clusters: the store, what tells of its rules, and Alertmanager."""
+    """What is above the clusters: the store, what tells of its rules, and
+    Alertmanager.
+    """
 
     store: PrometheusServer
     groups: Callable[[], Groups]
     alertmanager: AlertmanagerServer
     good: Cluster
     bad: Cluster
+
+
+def _groups_of(store: PrometheusServer) -> Any:
+    return store.api("rules")["groups"]
 
 
 @pytest.fixture(scope="module", params=["prometheus", "victoriametrics"])
@@ -145,7 +152,7 @@ def run(
                 PrometheusServer(config=config, files=files, flags=flags)
             )
             start = agent
-            groups = lambda: store.api("rules")["groups"]
+            groups = partial(_groups_of, store)
         else:
             shipped = with_rules({})[1].items()
             files = {

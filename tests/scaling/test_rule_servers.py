@@ -181,7 +181,9 @@ def test_federation_fetches_what_is_recorded_of_models_and_no_more() -> None:
 
 
 def test_the_job_is_the_one_that_the_alerts_look_for() -> None:
-    """Every sample that scrapes exporters does it under the job that `up` is asked for."""
+    """Every sample that scrapes exporters does it under the job that `up` is asked
+    for.
+    """
     for path in (
         "federation/cluster.yml",
         "remote-write/agent.yml",

@@ -285,7 +285,9 @@ _END = "<!-- end of rooms -->"
 
 
 def drawn(found: Mapping[str, Module]) -> str:
-    """Return the rooms as a table and as a picture, without arrows that others imply."""
+    """Return the rooms as a table and as a picture, without arrows that others
+    imply.
+    """
     rows = [
         (
             f"| `{room}/` | {found[room].summary} | "

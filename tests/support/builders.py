@@ -242,7 +242,8 @@ def tensorrt(drafted: Sequence[float], accepted: Sequence[float], k: int = 3) ->
     )
     own = 'engine_type="trtllm",model_name="llama"'
     rows = [
-        f'trtllm_spec_decode_{kind}_tokens_total{{{own},token_position="{position}"}} {value}'
+        f"trtllm_spec_decode_{kind}_tokens_total"
+        f'{{{own},token_position="{position}"}} {value}'
         for kind, values in (("drafted", drafted), ("accepted", accepted))
         for position, value in enumerate(values)
         if value
@@ -294,7 +295,9 @@ def _rows(scenario: str, name: str) -> list[dict[str, Any]]:
 def refusal(
     error: type[Exception], call: Callable[..., object], *arguments: object
 ) -> str:
-    """The message with which a call refuses its arguments; empty where it takes them."""
+    """The message with which a call refuses its arguments; empty where it takes
+    them.
+    """
     try:
         call(*arguments)
     except error as refused:

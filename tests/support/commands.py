@@ -68,7 +68,9 @@ def started(*words: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def run_in_terminal(*words: str, **environment: str) -> Outcome:
-    """Run a command to its end in a pseudo-terminal, where `out` is all that it showed."""
+    """Run a command to its end in a pseudo-terminal, where `out` is all that it
+    showed.
+    """
     master, slave = pty.openpty()
     try:
         process = subprocess.Popen(

@@ -147,7 +147,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_was_installed_is_what_the_unit_starts(root: Path) -> None:
-    """In the folder that the unit names, it watches a vLLM and says that it is healthy."""
+    """In the folder that the unit names, it watches a vLLM and says that it is
+    healthy.
+    """
     program = Path(f"{root}{only('ExecStart')}")
     with (
         simulator("--scenario", "healthy") as server,

@@ -95,7 +95,9 @@ class Servers:
 
 @pytest.fixture(scope="session")
 def vllm_python() -> Path:
-    """Return the interpreter that vLLM runs in; without one there is nothing to test."""
+    """Return the interpreter that vLLM runs in; without one there is nothing to
+    test.
+    """
     default = REPOSITORY / ".venv-vllm" / "bin" / "python"
     # Not resolved: a venv's interpreter is a link, and the venv is where the link is.
     python = Path(os.environ.get("SPECDEC_VLLM_PYTHON") or default).absolute()

@@ -108,7 +108,9 @@ def make_deep(
 
 
 def make_draft(target: LlamaForCausalLM, noise: float) -> LlamaForCausalLM:
-    """Copy the target and add noise, a share of its own spread, to each weight matrix."""
+    """Copy the target and add noise, a share of its own spread, to each weight
+    matrix.
+    """
     draft = LlamaForCausalLM(target.config).to(torch.bfloat16)
     draft.load_state_dict(target.state_dict())
     generator = torch.Generator().manual_seed(SEED + 1)
@@ -123,7 +125,9 @@ def make_draft(target: LlamaForCausalLM, noise: float) -> LlamaForCausalLM:
 
 
 def make_models(directory: Path) -> None:
-    """Write the target and each draft model, with the tokenizer, under the directory."""
+    """Write the target and each draft model, with the tokenizer, under the
+    directory.
+    """
     tokenizer = make_tokenizer()
     target = make_llama(tokenizer, 256, 512, 2, 4)
     named = {"target": target}

@@ -6,11 +6,13 @@ classic text and OpenMetrics, with latencies and without.
 What is promised:
 
 - A `Reading`, `MalformedExposition` or `Unrecognized`; nothing else.
-- Where the text keeps to the format (`_SAMPLE`) and prometheus_client's parser takes every line of it,
-  exactly its samples are read: none invented, none lost, with the same labels and
-      values.
-- Such a text is refused only for what it says: a counter that cannot be, a series twice, … (`_excuse`).
-- The order of lines and of labels does not matter, and neither does whether latencies are read.
+- Where the text keeps to the format (`_SAMPLE`) and prometheus_client's parser takes
+  every line of it, exactly its samples are read: none invented, none lost, with the
+  same labels and values.
+- Such a text is refused only for what it says: a counter that cannot be, a series
+  twice, … (`_excuse`).
+- The order of lines and of labels does not matter, and neither does whether latencies
+  are read.
 """
 
 import gzip

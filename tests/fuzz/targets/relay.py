@@ -3,9 +3,10 @@
 The first byte of an input says what is fed (`_KINDS`), the second how it is cut into
 pieces. What is promised:
 
-- `EventSplitter`: the same events as a plain reading of the standard finds, and no byte lost; no event above
-  the limit.
-- `Observer`: no exception, the same observations and counts whatever the pieces, and nothing held at the end.
+- `EventSplitter`: the same events as a plain reading of the standard finds, and no
+  byte lost; no event above the limit.
+- `Observer`: no exception, the same observations and counts whatever the pieces, and
+  nothing held at the end.
 """
 
 import re

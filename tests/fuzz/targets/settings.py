@@ -3,7 +3,8 @@ the place.
 
 The first byte of an input says what the rest is (`_KINDS`). What is promised:
 
-- Values and a configuration, or `ConfigError` (of the text itself `YAMLTextError`); nothing else, no hang.
+- Values and a configuration, or `ConfigError` (of the text itself `YAMLTextError`);
+  nothing else, no hang.
 - The message is one line that names where the value came from.
 - What was accepted can be reckoned with.
 - What stands where a secret belongs is in no message, and in nothing that is shown.
