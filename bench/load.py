@@ -111,10 +111,18 @@ def scraped(
     async def both() -> tuple[dict[str, Any], dict[str, Any]]:
         return await asyncio.gather(
             report(
-                _request("/metrics", gzip=gzip), running.address, seconds, rate, clients
+                _request("/metrics", gzip=gzip),
+                running.address,
+                seconds=seconds,
+                rate=rate,
+                clients=clients,
             ),
             report(
-                _request("/-/ready", gzip=False), running.address, seconds, _PROBES, 1
+                _request("/-/ready", gzip=False),
+                running.address,
+                seconds=seconds,
+                rate=_PROBES,
+                clients=1,
             ),
         )
 

@@ -146,7 +146,13 @@ async def stream(
     """Stream for some seconds."""
     seen = Seen()
     end = time.monotonic() + _SETTLE_SECONDS + seconds
-    begun = await _begin(address, clients, script, seen, lambda: time.monotonic() < end)
+    begun = await _begin(
+        address,
+        clients,
+        script=script,
+        seen=seen,
+        goes_on=lambda: time.monotonic() < end,
+    )
     seen.counts = True
     await asyncio.gather(*(client.ended for client in begun))
     return seen
@@ -157,7 +163,11 @@ async def request(address: str, clients: int, requests: int) -> None:
     seen = Seen()
     script = {"events": 5, "rate": 1000, "step": False}
     begun = await _begin(
-        address, clients, script, seen, lambda: seen.requests < requests
+        address,
+        clients,
+        script=script,
+        seen=seen,
+        goes_on=lambda: seen.requests < requests,
     )
     await asyncio.gather(*(client.ended for client in begun))
 
@@ -167,7 +177,9 @@ async def hold(address: str, streams: int, look: Callable[[], float]) -> float:
     gives meanwhile.
     """
     script = {"events": 100_000, "rate": 1, "step": False}
-    begun = await _begin(address, streams, script, Seen(), lambda: False)
+    begun = await _begin(
+        address, streams, script=script, seen=Seen(), goes_on=lambda: False
+    )
     held = look()
     for client in begun:
         client.transport.close()

@@ -247,11 +247,11 @@ def _times(
         yield Passing(
             name,
             step,
-            added(events[name], None if name == DIRECT else events[DIRECT]),
-            added(firsts[name], None if name == DIRECT else firsts[DIRECT]),
-            statistics.median(cpu[name]),
-            sum(map(len, events[name])),
-            sum(map(len, firsts[name])),
+            event_ms=added(events[name], None if name == DIRECT else events[DIRECT]),
+            first_ms=added(firsts[name], None if name == DIRECT else firsts[DIRECT]),
+            cpu_seconds=statistics.median(cpu[name]),
+            events=sum(map(len, events[name])),
+            firsts=sum(map(len, firsts[name])),
         )
 
 

@@ -39,7 +39,7 @@ def section(intervals: int) -> Section:
         answers = write_growing(folder / "answers")
         parse = parse_seconds(BODIES[ONE_ENGINE])
         one = _alone(folder, answers, intervals)
-        return _many(folder, answers, intervals, one, parse)
+        return _many(folder, answers, intervals=intervals, one=one, parse=parse)
 
 
 def missed_polls(arrivals: Sequence[Sequence[float]], seconds: float) -> int:

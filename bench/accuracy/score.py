@@ -312,7 +312,9 @@ def left_out(rows: Sequence[Measurement]) -> list[list[LeftOut]]:
                     of_step = math.log(
                         row.drafting_seconds / profile.times(row.k, row.batch)[1]
                     )
-                errors.append(LeftOut(row, profile, speedup, of_plain, of_step))
+                errors.append(
+                    LeftOut(row, profile, speedup=speedup, plain=of_plain, step=of_step)
+                )
             found.append(errors)
     return found
 
@@ -407,7 +409,9 @@ def by_profile(row: Measurement, basis: str, profile: CostProfile) -> Estimated:
     """Return the estimate of a profile."""
     cost = profile.step_cost(row.k, row.batch)
     (least, most) = profile.cost_range(row.k, row.batch)
-    return Estimated(row, basis, cost, row.length / most, row.length / least)
+    return Estimated(
+        row, basis, cost=cost, low=row.length / most, high=row.length / least
+    )
 
 
 def observed(groups: Sequence[Sequence[LeftOut]]) -> list[Estimated]:

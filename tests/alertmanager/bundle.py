@@ -54,7 +54,13 @@ def rules() -> tuple[Rule, ...]:
         ] - labels.keys()
         target |= {"model_name"} if labels.get("level") == "model" else set()
         found.append(
-            Rule(name, rule.title, labels, rule.annotations, frozenset(target))
+            Rule(
+                name,
+                rule.title,
+                labels=labels,
+                annotations=rule.annotations,
+                target_labels=frozenset(target),
+            )
         )
     return tuple(found)
 

@@ -64,7 +64,15 @@ def passing(**changes: Any) -> list[Any]:
     """
     return [
         replace(
-            tap.Passing(way, step, event, first, 5e-5, 8000, 320),
+            tap.Passing(
+                way,
+                step,
+                event_ms=event,
+                first_ms=first,
+                cpu_seconds=5e-5,
+                events=8000,
+                firsts=320,
+            ),
             **changes if step and way == tap.TAP else {},
         )
         for step in (False, True)

@@ -104,7 +104,13 @@ def blocks_of(text: str, path: str) -> Iterator[Block]:
     for match in _FENCED.finditer(text):
         line = text.count("\n", 0, match.start("ticks")) + 1
         body = re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE)
-        yield Block(path, line, match["language"], body, match["reason"] or "")
+        yield Block(
+            path,
+            line,
+            language=match["language"],
+            text=body,
+            reason=match["reason"] or "",
+        )
 
 
 def prose(text: str) -> str:

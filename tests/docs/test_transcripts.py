@@ -101,7 +101,10 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
             "127.0.0.1:18200": plain,
             "127.0.0.1:18201": slower,
         }
-        yield Machine(folder / "machine", Services(addresses, [], "", "", {}))
+        yield Machine(
+            folder / "machine",
+            Services(addresses, [], answering="", alertmanager="", files={}),
+        )
 
 
 @pytest.mark.parametrize(

@@ -189,4 +189,6 @@ def stack(
                 ),
             )
         )
-        yield Stack(prometheus, manager, received, exporter, acting)
+        yield Stack(
+            prometheus, manager, received=received, exporter=exporter, acting=acting
+        )

@@ -91,7 +91,7 @@ def make_deep(
     tokenizer: PreTrainedTokenizerFast,
 ) -> tuple[LlamaForCausalLM, LlamaForCausalLM]:
     """Make the deep target, and its first layer as a model of its own."""
-    target = make_llama(tokenizer, 512, 1536, DEEP_LAYERS, 8)
+    target = make_llama(tokenizer, 512, intermediate=1536, layers=DEEP_LAYERS, heads=8)
     with torch.no_grad():
         for layer in target.model.layers[1:]:
             layer.self_attn.o_proj.weight.mul_(DEEP_SHARE)
@@ -129,7 +129,7 @@ def make_models(directory: Path) -> None:
     directory.
     """
     tokenizer = make_tokenizer()
-    target = make_llama(tokenizer, 256, 512, 2, 4)
+    target = make_llama(tokenizer, 256, intermediate=512, layers=2, heads=4)
     named = {"target": target}
     named |= {f"draft-{noise}": make_draft(target, noise) for noise in DRAFT_NOISE}
     deep, first_layer = make_deep(tokenizer)

@@ -487,8 +487,10 @@ def truth(told: Iterable[Told]) -> Truth:
     return Truth(
         sum(one.tokens or 0 for one in told),
         sum(record["num_spec_steps"] for record in records),
-        sum(record["num_draft_tokens"] for record in records),
-        sum(record["num_accepted_draft_tokens"] for record in records),
-        tuple(sum(per_draft[position:]) for position in range(1, depth)),
-        tuple(per_draft),
+        draft_tokens=sum(record["num_draft_tokens"] for record in records),
+        accepted_tokens=sum(record["num_accepted_draft_tokens"] for record in records),
+        accepted_per_position=tuple(
+            sum(per_draft[position:]) for position in range(1, depth)
+        ),
+        accepted_per_draft=tuple(per_draft),
     )

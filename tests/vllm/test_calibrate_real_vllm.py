@@ -182,9 +182,11 @@ def tried(
         assert re.search(REFUSALS, done.err), done.err
     rounds: dict[int, list[Round]] = {batch: [] for batch in BATCHES}
     for number, batch in product(range(ROUNDS), BATCHES):
-        rounds[batch].append(clock(plain, drafting, batch, case, number))
+        rounds[batch].append(
+            clock(plain, drafting, batch=batch, case=case, number=number)
+        )
     clocked = {batch: Clocked(each) for batch, each in rounds.items()}
-    return Trial(drafting, file, profile, done.err, clocked)
+    return Trial(drafting, file, profile=profile, said=done.err, clocked=clocked)
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +202,9 @@ def trials(
     for (name, case), server in zip(DRAFTERS.items(), others, strict=True):
         file = tmp_path_factory.mktemp("calibrate") / f"{name}.yaml"
         for repeats in REPEATS:
-            found[name] = trial = tried(plain, server, case, file, repeats)
+            found[name] = trial = tried(
+                plain, server, case=case, file=file, repeats=repeats
+            )
             if trial.profile is not None or trial.noise > QUIET:
                 break
         else:

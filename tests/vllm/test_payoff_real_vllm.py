@@ -90,7 +90,7 @@ def story(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Story:
         (server,) = servers.running("deep", servers.drafter(f"deep-draft-{noise}", K))
         traffic(server, 2, 8)  # the first requests compile
         trials[name] = watch(server, file, *REQUESTS[name])
-    return Story(file, output, plain, off, trials)
+    return Story(file, output, plain=plain, off=off, trials=trials)
 
 
 def record(server: VllmServer, file: Path) -> tuple[list[Told], str]:

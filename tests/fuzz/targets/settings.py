@@ -132,7 +132,9 @@ def _configure(
     refusal.
     """
     try:
-        values, shown = gather(_TABLE, {}, environment, document, _FILE)
+        values, shown = gather(
+            _TABLE, {}, environment=environment, document=document, file=_FILE
+        )
         _finite(values)
         settings = build(values, shown).settings
     except ConfigError as error:
