@@ -124,9 +124,9 @@ def section(rounds: int, seconds: float, requests: int) -> Section:
     ):
         memory = {name: _memory(ways[name], requests) for name in (TAP, NGINX)}
         passing = [
-            one
+            sample
             for step in (False, True)
-            for one in _times(ways, rounds, seconds, step=step)
+            for sample in _times(ways, rounds, seconds, step=step)
         ]
     quiet = has_priority() or Moment.now().others_since(before) <= QUIET
     lines = (
@@ -303,7 +303,7 @@ def goals(passing: Sequence[Passing], *, quiet: bool) -> Iterator[Goal]:
     for what, added_ms, count in (
         (
             "an event",
-            [one.event_ms for one in taps],
+            [tap.event_ms for tap in taps],
             min(one.events for one in measured),
         ),
         (

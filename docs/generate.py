@@ -359,8 +359,8 @@ def _parameters(kind: type[PhaseParameters]) -> dict[str, str]:
     parents = reversed([one for one in kind.__mro__ if issubclass(one, Traffic)])
     return {
         name: text
-        for one in parents
-        for name, text in snapshot.attribute_docs(one.__doc__ or "").items()
+        for parent in parents
+        for name, text in snapshot.attribute_docs(parent.__doc__ or "").items()
     }
 
 

@@ -739,7 +739,7 @@ def main(arguments: list[str]) -> int:
         "calibrated": calibrated(rows),
         "generic": [by_profile(row, "generic", for_method(row.method)) for row in rows],
     }
-    with_step = {id(one.row): one for one in parts["observed"]}
+    with_step = {id(part.row): part for part in parts["observed"]}
     parts["best"] = [with_step.get(id(one.row), one) for one in parts["modelled"]]
     text = page(rows, parts)
     missed = misses(parts)

@@ -55,7 +55,7 @@ class Receivers:
         """Return the deliveries to a path, once there are so many."""
 
         def found() -> list[Delivery]:
-            return [one for one in self.deliveries if one.path == path]
+            return [delivery for delivery in self.deliveries if delivery.path == path]
 
         eventually(lambda: len(found()) >= least)
         return found()

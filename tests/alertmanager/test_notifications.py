@@ -238,7 +238,7 @@ def test_a_hint_is_a_message_and_nothing_when_it_ends(sent: Sent) -> None:
     golden("hints/slack.json", slack(received, "#specdec-hints")[-1])
     resolve(manager, *hints)
     time.sleep(2.5)
-    assert [one.path for one in received.deliveries] == ["/slack"]
+    assert [delivery.path for delivery in received.deliveries] == ["/slack"]
     assert not received.mails
 
 
@@ -280,7 +280,7 @@ def test_the_watchdog_is_sent_at_once_to_its_own_webhook(tmp_path: Path) -> None
         )
         golden("watchdog/webhook.json", webhook(received, "/watchdog"))
         assert received.to("/watchdog")[-1].authorization == "Bearer of-the-watchdog"
-        assert {one.path for one in received.deliveries} == {"/watchdog"}
+        assert {delivery.path for delivery in received.deliveries} == {"/watchdog"}
 
 
 class _Links(HTMLParser):
@@ -405,7 +405,7 @@ def test_the_link_to_a_silence_fits_its_alert_alone(sent: Sent, model: str) -> N
         assert text.endswith("}")
         matchers = re.findall(r'[a-z_]+="(?:[^"\\]|\\.)*"', text[1:-1])
         assert ",".join(matchers) == text[1:-1]
-        assert {one.partition("=")[0] for one in matchers} == {
+        assert {matcher.partition("=")[0] for matcher in matchers} == {
             "alertname", "cluster", "engine", "instance", "model_name", "namespace",
         }  # fmt: skip
         assert [one["labels"] for one in manager.alerts(*matchers)] == [found["labels"]]

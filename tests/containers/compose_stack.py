@@ -138,7 +138,7 @@ class Stack:
         targets = self.get("PROMETHEUS", "/api/v1/targets")["data"]["activeTargets"]
         groups = self.get("PROMETHEUS", "/api/v1/rules")["data"]["groups"]
         rules = [rule for group in groups for rule in group["rules"]]
-        wrong = [one["scrapeUrl"] for one in targets if one["health"] != "up"]
+        wrong = [target["scrapeUrl"] for target in targets if target["health"] != "up"]
         wrong += [
             f"{one['name']}: {one.get('lastError')}"
             for one in rules
@@ -150,14 +150,20 @@ class Stack:
 
     def actions(self) -> list[dict[str, Any]]:
         """Return the events that `act` logged."""
-        (name,) = (one for one in self.containers() if re.search(r"[_-]act[_-]", one))
+        (name,) = (
+            container
+            for container in self.containers()
+            if re.search(r"[_-]act[_-]", container)
+        )
         lines = self.podman("logs", name).splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     def peak(self) -> float:
         """Return the most memory that the exporter's process has had, in MiB."""
         (name,) = (
-            one for one in self.containers() if re.search(r"[_-]exporter[_-]", one)
+            container
+            for container in self.containers()
+            if re.search(r"[_-]exporter[_-]", container)
         )
         process = self.podman("inspect", "--format", "{{.State.Pid}}", name).strip()
         status = Path(f"/proc/{process}/status")
@@ -230,7 +236,7 @@ def main(folder: Path, promised: float) -> None:
     took = within(
         _PATIENCE,
         "a decision of act",
-        lambda: any(one["event"] == "would_act" for one in stack.actions()),
+        lambda: any(action["event"] == "would_act" for action in stack.actions()),
     )
     say(
         f"a collapse reached act after {took:.1f} s, which are "

@@ -24,8 +24,8 @@ def check_packages(venv: Path) -> None:
     expected = {name: version for name, (version, _) in locked("runtime").items()}
     (packages,) = venv.glob("lib/python3.*/site-packages")
     found = {
-        re.sub(r"[-_.]+", "-", one.name).lower(): one.version
-        for one in importlib.metadata.distributions(path=[str(packages)])
+        re.sub(r"[-_.]+", "-", distribution.name).lower(): distribution.version
+        for distribution in importlib.metadata.distributions(path=[str(packages)])
     }
     assert found == expected | {"vllm-specdec-exporter": __version__}, found
     package = packages / "vllm_specdec_exporter"

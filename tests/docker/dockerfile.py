@@ -49,7 +49,9 @@ class Stage:
 
     def all(self, name: str) -> list[Instruction]:
         """Return the instructions of a name."""
-        return [one for one in self.instructions if one.name == name]
+        return [
+            instruction for instruction in self.instructions if instruction.name == name
+        ]
 
     def one(self, name: str) -> Instruction:
         """Return the only instruction of a name."""
@@ -82,22 +84,22 @@ def stages() -> tuple[Stage, ...]:
     """Return the stages of the committed Dockerfile, in order."""
     arguments: dict[str, str] = {}
     found: list[tuple[str, str, str, list[Instruction]]] = []
-    for one in _instructions(DOCKERFILE.read_text("utf-8")):
-        if one.name == "ARG" and not found:
-            name, _, default = one.text.partition("=")
+    for instruction in _instructions(DOCKERFILE.read_text("utf-8")):
+        if instruction.name == "ARG" and not found:
+            name, _, default = instruction.text.partition("=")
             arguments[name] = default
-        elif one.name == "FROM":
-            base, _, name = one.arguments.partition(" AS ")
+        elif instruction.name == "FROM":
+            base, _, name = instruction.arguments.partition(" AS ")
             found.append(
                 (
                     name,
                     Template(base).substitute(arguments),
-                    one.flags.get("platform", ""),
+                    instruction.flags.get("platform", ""),
                     [],
                 )
             )
         else:
-            found[-1][3].append(one)
+            found[-1][3].append(instruction)
     return tuple(
         Stage(name, base, platform, tuple(inside))
         for name, base, platform, inside in found

@@ -73,4 +73,4 @@ OTHER_TESTS = (
 
 def in_other_test(block: Block) -> bool:
     """Return whether a test of another folder has a block."""
-    return any(one.has(block) for one in OTHER_TESTS)
+    return any(other_test.has(block) for other_test in OTHER_TESTS)

@@ -33,7 +33,7 @@ class Reader:
 def reader_of(document: object) -> Reader | None:
     """Return what reads a document, `None` if no tool is known."""
     keys = set(document) if isinstance(document, dict) else set()
-    return next((one for one in READERS if one.keys & keys), None)
+    return next((reader for reader in READERS if reader.keys & keys), None)
 
 
 def _by(*words: str) -> Callable[[Any, Path], None]:

@@ -130,7 +130,7 @@ def _routes() -> dict[str, Any]:
     routes: dict[str, Any] = yaml.safe_load(
         (ROOT / "alerts" / "alertmanager.yml").read_text("utf-8")
     )
-    routes["receivers"] = [{"name": one["name"]} for one in routes["receivers"]]
+    routes["receivers"] = [{"name": route["name"]} for route in routes["receivers"]]
     return {key: value for key, value in routes.items() if key != "templates"}
 
 

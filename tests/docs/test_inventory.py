@@ -11,7 +11,7 @@ from docs.other_tests import OTHER_TESTS
 
 def test_every_block_is_run_or_says_why_not() -> None:
     """Nothing goes unnoticed: each complaint has its file and line."""
-    assert [text for one in blocks() if (text := complaint(one))] == []
+    assert [text for block in blocks() if (text := complaint(block))] == []
 
 
 def test_no_block_is_overlooked() -> None:
@@ -23,7 +23,7 @@ def test_no_block_is_overlooked() -> None:
     assert [
         path for path, text in texts.items() if "```" in text or indented.search(text)
     ] == []
-    assert {check_of(one) for one in blocks()} == set(Check)
+    assert {check_of(block) for block in blocks()} == set(Check)
     assert len(blocks()) > 250
 
 

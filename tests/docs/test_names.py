@@ -146,9 +146,9 @@ def _files(page: Path) -> list[str]:
         for span in spans(of_today(page))
         if _PATH.fullmatch(span)
         and not any(
-            any(folder.glob(one.rstrip("/")))
+            any(folder.glob(alternative.rstrip("/")))
             for folder in (ROOT, page.parent)
-            for one in _alternatives(span)
+            for alternative in _alternatives(span)
         )
     ]
 
@@ -172,8 +172,8 @@ def _expressions(page: Path) -> list[str]:
     for span in spans(of_today(page)):
         if labels := _LABELS.fullmatch(span):
             wrong += [
-                f"{span}: {one}"
-                for one in unknown_labels(labels["name"], labels["labels"])
+                f"{span}: {unknown_label}"
+                for unknown_label in unknown_labels(labels["name"], labels["labels"])
             ]
         elif _is_expression(span):
             try:

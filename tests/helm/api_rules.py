@@ -130,8 +130,8 @@ def _pod_problems(spec: Mapping[str, Any]) -> Iterator[str]:
         yield "no containers"
     for container in containers:
         yield from (
-            f"{container['name']}: {one}"
-            for one in _container_problems(container, volumes)
+            f"{container['name']}: {container_problem}"
+            for container_problem in _container_problems(container, volumes)
         )
 
 

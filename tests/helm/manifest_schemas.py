@@ -55,7 +55,9 @@ def problems_everywhere(objects: Iterable[Mapping[str, Any]]) -> list[str]:
     found = []
     for obj in objects:
         having = [
-            one for one in KUBE_VERSIONS if _is_core(obj) and _file(obj, one).is_file()
+            kube_version
+            for kube_version in KUBE_VERSIONS
+            if _is_core(obj) and _file(obj, kube_version).is_file()
         ]
         for version in having or KUBE_VERSIONS[-1:]:
             found += [
@@ -182,8 +184,8 @@ def _custom_validators() -> dict[tuple[str, str], jsonschema.Draft202012Validato
     schemas = [json.loads(path.read_text()) for path in CRDS.glob("*.json")]
     return {
         (
-            one["properties"]["apiVersion"]["const"],
-            one["properties"]["kind"]["const"],
-        ): (jsonschema.Draft202012Validator(one))
-        for one in schemas
+            schema["properties"]["apiVersion"]["const"],
+            schema["properties"]["kind"]["const"],
+        ): (jsonschema.Draft202012Validator(schema))
+        for schema in schemas
     }

@@ -66,8 +66,8 @@ def test_routes_inhibitions_and_texts_are_those_of_alerts() -> None:
         (one["receiver"], len(one["matchers"]), one.get("continue"))
         for one in spec["route"]["routes"]
     ] == [
-        (one["receiver"], len(one["matchers"]), one.get("continue"))
-        for one in ours["routes"]
+        (route["receiver"], len(route["matchers"]), route.get("continue"))
+        for route in ours["routes"]
     ]
 
 

@@ -102,7 +102,7 @@ def assert_sound(case: ValueCase) -> None:
     """
     objects = rendered(case)
     found = {title(obj): problems(obj) for obj in objects if not is_operators(obj)}
-    assert [one for one in found.items() if one[1]] == []
+    assert [item for item in found.items() if item[1]] == []
     assert len(by_identity(objects)) == len(objects), (
         "two objects of one name overwrite each other"
     )
@@ -237,14 +237,14 @@ def assert_ports(objects: Mapping[str, dict[str, Any]], case: ValueCase) -> None
     if service := objects.get("Service"):
         metrics, *others = service["spec"]["ports"]
         assert metrics["targetPort"] == port
-        assert [(one["name"], one["targetPort"]) for one in others] == [
+        assert [(port["name"], port["targetPort"]) for port in others] == [
             ("tap", one) for one in taps
         ]
     if policy := objects.get("NetworkPolicy"):
         ingress = policy["spec"]["ingress"]
         assert ingress[0]["ports"] == opened(port)
         clients = values["networkPolicy"]["tapFrom"] or None
-        wanted = [opened(one) for one in taps]
+        wanted = [opened(tap) for tap in taps]
         assert [one.get("from") for one in ingress if one.get("ports") in wanted] == [
             clients
         ] * len(taps)
@@ -469,4 +469,6 @@ def test_changed_values_are_refused_or_render_soundly(case: ValueCase) -> None:
         found = {
             title(obj): problems(obj) for obj in filter(is_operators, rendered(case))
         }
-        assert [one for one in found.items() if one[1]] == [], json.dumps(case.values)
+        assert [item for item in found.items() if item[1]] == [], json.dumps(
+            case.values
+        )

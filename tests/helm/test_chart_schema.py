@@ -169,7 +169,7 @@ def test_every_option_of_the_exporter_has_a_place() -> None:
     one default.
     """
     settings = SCHEMA["properties"]["exporter"]["properties"]["settings"]["properties"]
-    defaults = {one.name: one.default for one in OPTIONS}
+    defaults = {option.name: option.default for option in OPTIONS}
     assert sorted([*settings, *ELSEWHERE]) == sorted(defaults)
     assert defaults["tap.drain-timeout"] == DEFAULTS["tap"]["drainTimeout"]
 

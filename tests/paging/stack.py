@@ -66,7 +66,9 @@ class Stack:
         return len(self._to("/watchdog"))
 
     def _to(self, path: str) -> list[Delivery]:
-        return [one for one in self.received.deliveries if one.path == path]
+        return [
+            delivery for delivery in self.received.deliveries if delivery.path == path
+        ]
 
     def actions(self) -> list[dict[str, Any]]:
         """Return the events that `act` wrote."""

@@ -143,8 +143,8 @@ def found() -> dict[str, Kept]:
             with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as answer:
                 text = answer.read().decode()
             return all(
-                f'pool_sync_total{{scrape_job="{one["job_name"]}"}}' in text
-                for one in configs
+                f'pool_sync_total{{scrape_job="{config["job_name"]}"}}' in text
+                for config in configs
             )
 
         eventually(synced)

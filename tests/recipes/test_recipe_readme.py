@@ -50,9 +50,9 @@ def clone(tmp_path: Path) -> Path:
 
 
 EXECUTABLE = [
-    one.text
-    for one in blocks()
-    if (one.file, one.language, one.reason) == (README, "sh", "")
+    block.text
+    for block in blocks()
+    if (block.file, block.language, block.reason) == (README, "sh", "")
 ]
 
 

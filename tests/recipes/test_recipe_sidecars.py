@@ -149,7 +149,7 @@ def assert_flags(pod: Pod, others: list[dict[str, Any]], recipe: Recipe) -> None
     assert given
     assert all(json.loads(one) == json.loads(config) for one in given)
     listening = set()
-    for container in (one for one in others if one in pod.spec["containers"]):
+    for container in (part for part in others if part in pod.spec["containers"]):
         text = json.dumps(container)
         assert "speculative" in text
         assert json.loads(config).get("model", "") in text

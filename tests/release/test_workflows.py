@@ -39,8 +39,12 @@ def actionlint(*paths: Path) -> list[tuple[str, str, str]]:
     )
     assert done.returncode == 0, done.stderr
     return [
-        (f"{Path(one['file']).name}:{one['line']}", one["kind"], one["message"])
-        for one in json.loads(done.stdout)
+        (
+            f"{Path(problem['file']).name}:{problem['line']}",
+            problem["kind"],
+            problem["message"],
+        )
+        for problem in json.loads(done.stdout)
     ]
 
 
@@ -127,7 +131,7 @@ def test_a_release_is_tested_before_anything_leaves() -> None:
     }
 
     def before(name: str) -> set[str]:
-        return needs[name].union(*(before(one) for one in needs[name]))
+        return needs[name].union(*(before(need) for need in needs[name]))
 
     for name in ("image", "chart", "index", "github"):
         assert {"ready", "test", "package"} <= before(name), name

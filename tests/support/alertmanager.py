@@ -63,7 +63,7 @@ class AlertmanagerServer(Program):
         inhibited="false")`.
         """
         query = urllib.parse.urlencode(
-            [*(("filter", one) for one in matchers), *parameters.items()]
+            [*(("filter", matcher) for matcher in matchers), *parameters.items()]
         )
         return list(json.loads(self._ask(f"/api/v2/alerts?{query}")))
 

@@ -251,7 +251,7 @@ class VllmServer:
         it.
         """
         lines = list(LOG_LINE.finditer(self._log()))
-        return sum(int(one["accepted"]) for one in lines), sum(
+        return sum(int(line["accepted"]) for line in lines), sum(
             int(one["drafted"]) for one in lines
         )
 
