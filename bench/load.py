@@ -70,12 +70,10 @@ def section(seconds: float) -> Section:
     )
     lines = (
         (
-            f"Scrapes of `/metrics` over {CLIENTS} kept connections; times count "
-            "from the moment at which a "
-            f"scrape was due. Meanwhile `/-/ready` is asked for {_PROBES} times a "
-            "second, and the exporter "
-            "polls every second. While the server hangs there are fewer series to "
-            "write."
+            f"Scrapes of `/metrics` over {CLIENTS} kept connections; times count from "
+            "the moment at which a scrape was due. Meanwhile `/-/ready` is asked for "
+            f"{_PROBES} times a second, and the exporter polls every second. While "
+            "the server hangs there are fewer series to write."
         ),
         "",
         *table(_HEAD, rows),

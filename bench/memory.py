@@ -95,10 +95,9 @@ def section(polls: int, restarts: int) -> Section:
     lines = (
         (
             "Exporter, HTTP server and bare client in one process, whose clock goes "
-            "on by "
-            f"{POLL_SECONDS:.0f} s a poll; every third poll is scraped. Counts are "
-            "after three tenths and at "
-            "the end; objects are those that Python's garbage collector tracks."
+            f"on by {POLL_SECONDS:.0f} s a poll; every third poll is scraped. Counts "
+            "are after three tenths and at the end; objects are those that Python's "
+            "garbage collector tracks."
         ),
         "",
         *table(head, rows),

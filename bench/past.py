@@ -60,8 +60,8 @@ def section(replicas: int) -> Section:
     lines = (
         (
             "`history` before a simulated API, with a past of four configurations "
-            "that was scraped every "
-            "15 s. The time of a real server for the queries comes on top."
+            "that was scraped every 15 s. The time of a real server for the queries "
+            "comes on top."
         ),
         "",
         *table(heads, rows),

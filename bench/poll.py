@@ -60,8 +60,8 @@ def section(rounds: int) -> Section:
     lines = (
         (
             "Against prometheus_client's parser reading the same answer, without "
-            "deriving anything from it. "
-            f"Processor time, the median of {rounds} turns each."
+            f"deriving anything from it. Processor time, the median of {rounds} turns "
+            "each."
         ),
         "",
         *table(head, rows),

@@ -73,10 +73,9 @@ def section(times: int) -> Section:
     lines = (
         (
             "Beside it a Python that only imports aiohttp's server, "
-            "prometheus_client and PyYAML, "
-            f"on which the exporter stands. The median of {times} starts each. "
-            "Windows are full after 120 "
-            f"polls and 40 scrapes, those of ten minutes, {_FASTER} times as fast."
+            "prometheus_client and PyYAML, on which the exporter stands. The median "
+            f"of {times} starts each. Windows are full after 120 polls and 40 "
+            f"scrapes, those of ten minutes, {_FASTER} times as fast."
         ),
         "",
         *table(("what", "the exporter", "imports alone"), rows),

@@ -132,25 +132,20 @@ def section(rounds: int, seconds: float, requests: int) -> Section:
     lines = (
         (
             "Streams through the tap, in front of a scripted server on the same "
-            "machine; beside it nginx "
-            "(`proxy_buffering off`), with one thread as the tap. A stream has "
-            f"{_RATE} events a second. "
-            "Meanwhile the exporter polls an answer of 55 kB every 5 s. All ways "
-            "take turns; what one adds "
+            "machine; beside it nginx (`proxy_buffering off`), with one thread as "
+            f"the tap. A stream has {_RATE} events a second. Meanwhile the exporter "
+            "polls an answer of 55 kB every 5 s. All ways take turns; what one adds "
             "is the median over the rounds. In step: all streams have their events "
-            "at the same moment, so "
-            "the last one waits for all others."
+            "at the same moment, so the last one waits for all others."
         ),
         "",
         *table(_HEAD, _rows(passing)),
         "",
         (
             f"Each of {_HELD:,} open streams takes {memory[TAP].a_stream / 1000:.1f} "
-            "kB of the tap's memory, "
-            f"and {memory[NGINX].a_stream / 1000:.1f} kB of nginx's. From a tenth of "
-            f"{requests:,} "
-            "requests to all of them the tap grows from "
-            f"{memory[TAP].early / MIB:.1f} to "
+            f"kB of the tap's memory, and {memory[NGINX].a_stream / 1000:.1f} kB of "
+            f"nginx's. From a tenth of {requests:,} requests to all of them the tap "
+            f"grows from {memory[TAP].early / MIB:.1f} to "
             f"{memory[TAP].late / MIB:.1f} MiB."
         ),
     )

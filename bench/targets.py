@@ -137,16 +137,14 @@ def _many(
     )
     lines = (
         (
-            f"One exporter before {TARGETS} servers, each with the real answer of "
-            "one engine (55 kB). The "
-            f"interval is {INTERVAL:.0f} s; each row is {seconds:.0f} s. It takes "
-            f"{usage.resident_bytes / MIB:.1f} MiB and {usage.descriptors} "
-            "descriptors. A scrape of "
-            f"{scrape['size'] / 1e6:.2f} MB takes {scrape['median'] * 1000:.0f} ms "
-            "at the median. A poll "
-            f"takes {each * 1000:.2f} ms of processor time, with a single server "
-            f"{one * 1000:.2f} ms; "
-            f"prometheus_client takes {parse * 1000:.2f} ms to parse the answer."
+            f"One exporter before {TARGETS} servers, each with the real answer of one "
+            f"engine (55 kB). The interval is {INTERVAL:.0f} s; each row is "
+            f"{seconds:.0f} s. It takes {usage.resident_bytes / MIB:.1f} MiB and "
+            f"{usage.descriptors} descriptors. A scrape of {scrape['size'] / 1e6:.2f} "
+            f"MB takes {scrape['median'] * 1000:.0f} ms at the median. A poll takes "
+            f"{each * 1000:.2f} ms of processor time, with a single server "
+            f"{one * 1000:.2f} ms; prometheus_client takes {parse * 1000:.2f} ms to "
+            "parse the answer."
         ),
         "",
         *table(head, rows),

@@ -130,10 +130,9 @@ def commands() -> Iterator[str]:
     yield "# Commands"
     yield (
         f"`{PROGRAM}` without a command is `{_SERVE}`. Every command takes `--help` "
-        "and `--version`, and "
-        "exits with code 2 and one line on standard error for bad usage, with 74 if "
-        "its output cannot be "
-        "written. A flag beats its environment variable."
+        "and `--version`, and exits with code 2 and one line on standard error for "
+        "bad usage, with 74 if its output cannot be written. A flag beats its "
+        "environment variable."
     )
     yield table(
         ("command", "what it does"),

@@ -64,9 +64,8 @@ SCOPES = {
         "Per group of requests",
         (
             "Labels: `model_name` as answers have it, `temperature` (a bucket), "
-            "`request_type`. These and "
-            "the next ones are there only with a tap or a push; docs/requests.md "
-            "says what they mean."
+            "`request_type`. These and the next ones are there only with a tap or a "
+            "push; docs/requests.md says what they mean."
         ),
     ),
     Scope.RECENT: (
@@ -114,12 +113,10 @@ def metrics() -> Iterator[str]:
     yield f"{NOTICE}\n# Metrics"
     yield (
         "Everything on `/metrics`, except `process_*` and `python_info`. Names that "
-        "end in `_total` are "
-        "counters, histograms are marked, all others are gauges. With several "
-        "servers, each series of a "
-        "server has the label `target`. While a server cannot be polled, "
-        "`vllm_specdec_up` is 0 and its "
-        "engines have no series."
+        "end in `_total` are counters, histograms are marked, all others are gauges. "
+        "With several servers, each series of a server has the label `target`. While "
+        "a server cannot be polled, `vllm_specdec_up` is 0 and its engines have no "
+        "series."
     )
     for scope, (title, labels) in SCOPES.items():
         rows = [row for row in METRICS if row.scope is scope]
@@ -161,10 +158,9 @@ def metrics() -> Iterator[str]:
     yield "## Thresholds"
     yield (
         "Values of `threshold` of `vllm_specdec_threshold`; change one with "
-        "`--threshold NAME=NUMBER`. These "
-        "are the published ones, for draft models and unknown methods; those of "
-        "cheap drafters come from "
-        "their break-even, see [cost profiles](cost-profiles.md#thresholds-by-method)."
+        "`--threshold NAME=NUMBER`. These are the published ones, for draft models "
+        "and unknown methods; those of cheap drafters come from their break-even, see "
+        "[cost profiles](cost-profiles.md#thresholds-by-method)."
     )
     meanings = {each.name: each.metadata["meaning"] for each in fields(Thresholds)}
     rows = (
@@ -179,13 +175,11 @@ def configuration() -> Iterator[str]:
     yield f"{NOTICE}\n# Configuration"
     yield (
         "Every setting is a flag, an environment variable and a key of the YAML file "
-        "that `--config.file` "
-        "(or `VLLM_SPECDEC_EXPORTER_CONFIG_FILE`) names. A flag beats the "
-        "environment, which beats the file. "
-        "In the file, dots are levels: `poll.interval` is `interval` under `poll`. "
-        "Repeatable settings take "
-        "a list in the file, and commas (`--vllm.header` and `--requests.type`: "
-        "lines) in the environment."
+        "that `--config.file` (or `VLLM_SPECDEC_EXPORTER_CONFIG_FILE`) names. A flag "
+        "beats the environment, which beats the file. In the file, dots are levels: "
+        "`poll.interval` is `interval` under `poll`. Repeatable settings take a list "
+        "in the file, and commas (`--vllm.header` and `--requests.type`: lines) in "
+        "the environment."
     )
     yield table(
         ("flag", "environment variable", "key", "default", "meaning"),
@@ -214,14 +208,10 @@ def cost_profiles() -> Iterator[str]:
     yield f"{NOTICE}\n# Cost profiles"
     yield (
         "The assumed cost of a step with drafts, relative to a plain decode step of "
-        "the same batch; "
-        "`economics/cost.py` has the model. The profile is chosen by the method in "
-        "`--spec.config` or that "
-        "the server prints, or by name with `--cost.profile`, and shown as "
-        "`cost_profile` in "
-        "`vllm_specdec_info`. What is measured against a "
-        "[baseline](../payoff.md#measured) "
-        "beats all of these."
+        "the same batch; `economics/cost.py` has the model. The profile is chosen by "
+        "the method in `--spec.config` or that the server prints, or by name with "
+        "`--cost.profile`, and shown as `cost_profile` in `vllm_specdec_info`. What "
+        "is measured against a [baseline](../payoff.md#measured) beats all of these."
     )
     batches = (1, 16, 64, 256)
     ks = (1, 3, 5)
@@ -263,21 +253,17 @@ def cost_profiles() -> Iterator[str]:
     yield "## One of your own"
     yield (
         "Time a plain decode step and one with drafts at some batch sizes, and give "
-        "the exporter a file with "
-        "`--cost.file`. Any unit will do, since only ratios count; all but "
-        "`target.fixed` may be left out. A "
-        "profile is chosen by its `methods`, by `--cost.profile my-server`, or for "
-        "being the only one."
+        "the exporter a file with `--cost.file`. Any unit will do, since only ratios "
+        "count; all but `target.fixed` may be left out. A profile is chosen by its "
+        "`methods`, by `--cost.profile my-server`, or for being the only one."
     )
     yield _OWN_PROFILE
     yield "## Thresholds by method"
     yield (
         "The published numbers speak of draft models of about 1:9. For a cheap "
-        "drafter the defaults are "
-        "derived from its break-even at one request per batch, where speculation "
-        "costs least, for the K in "
-        "`--spec.config` or the typical one: poor and disable below a speedup of 1, "
-        "healthy from 1.2, "
+        "drafter the defaults are derived from its break-even at one request per "
+        "batch, where speculation costs least, for the K in `--spec.config` or the "
+        "typical one: poor and disable below a speedup of 1, healthy from 1.2, "
         "optimal from 1.5. Every one can be set with `--threshold`."
     )
     methods = (
@@ -318,14 +304,11 @@ def simulator() -> Iterator[str]:
     yield f"{NOTICE}\n# The simulator"
     yield (
         "`vllm-specdec-exporter simulate` serves the `/metrics` of a vLLM that does "
-        "not exist, for demos, "
-        "scale and rare cases. Acceptance is sampled draft by draft; families, "
-        "labels and HELP lines are "
-        "those of a real vLLM 0.32, and steps take as long as the roofline model "
-        "says for "
-        f"`--cost.hardware {HARDWARE} --cost.model {MODEL_SIZE}` and {METHOD}. See "
-        "`simulate --help` for its "
-        f"flags; the built-in scenarios are {_codes(SCENARIOS)}."
+        "not exist, for demos, scale and rare cases. Acceptance is sampled draft by "
+        "draft; families, labels and HELP lines are those of a real vLLM 0.32, and "
+        "steps take as long as the roofline model says for `--cost.hardware "
+        f"{HARDWARE} --cost.model {MODEL_SIZE}` and {METHOD}. See `simulate --help` "
+        f"for its flags; the built-in scenarios are {_codes(SCENARIOS)}."
     )
     yield _SIMULATE
     yield "A scenario of your own is a YAML file for `--scenario.file`:"

@@ -80,9 +80,8 @@ def outlier(number: int) -> Alert:
     return sample(
         "EngineOutlier",
         "deep-dive",
-        f"{MODEL}, engine {engine} at vllm-{pod} has 0.8{number % 10} tokens "
-        "accepted per draft over the "
-        "last hour, far fewer than the model's other engines.",
+        f"{MODEL}, engine {engine} at vllm-{pod} has 0.8{number % 10} tokens accepted "
+        "per draft over the last hour, far fewer than the model's other engines.",
         f"0.8{number % 10} accepted per draft",
         "20% below its peers",
         "1.2M drafts in 1h of the model",
