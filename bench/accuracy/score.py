@@ -30,6 +30,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from statistics import NormalDist, mean, median
 from typing import Any
@@ -168,10 +169,7 @@ class Measurement:
         of it.
         """
         size = self.parameters_billions * 1e9
-        if self.active_billions:
-            active = self.active_billions * 1e9
-        else:
-            active = None
+        active = self.active_billions * 1e9 if self.active_billions else None
         target = from_parameters(size, PRECISIONS[self.precision], active)
         if self.config:
             target = from_architecture(
@@ -185,7 +183,7 @@ class Measurement:
             self.gpus,
             overheads or Overheads(),
         )
-        found = hardware_profile(
+        profile = hardware_profile(
             for_method(self.method),
             Hardware(self.hardware, machine, target),
             method=self.method,
@@ -193,8 +191,8 @@ class Measurement:
             dated=is_dated(name, version),
             unsplit=name != "sglang",
         )
-        assert found is not None, self
-        return found.at_context(self.context)
+        assert profile is not None, self
+        return profile.at_context(self.context)
 
 
 @dataclass(frozen=True)
@@ -227,6 +225,11 @@ class Estimated:
         return "wrong"
 
     @property
+    def on_the_right_side(self) -> bool:
+        """Whether the estimate says gain or loss as the measurement does."""
+        return (self.speedup > 1) is (self.row.speedup > 1)
+
+    @property
     def holds(self) -> bool:
         """Whether the measured speedup lies in the interval."""
         return self.low <= self.row.speedup <= self.high
@@ -234,11 +237,11 @@ class Estimated:
 
 def load() -> list[Measurement]:
     """Return all measurements."""
-    found = []
+    measurements = []
     for entry in yaml.safe_load((HERE / "measurements.yaml").read_text("utf-8")):
         rows = entry.pop("rows")
-        found += [Measurement(**entry, **row) for row in rows]
-    return found
+        measurements += [Measurement(**entry, **row) for row in rows]
+    return measurements
 
 
 @dataclass(frozen=True)
@@ -287,16 +290,10 @@ def by_step(
 def left_out(rows: Sequence[Measurement]) -> list[list[LeftOut]]:
     """Return the errors of each deployment by overheads that it had no part in."""
     groups = list(deployments([row for row in rows if row.hardware]).values())
-    found = []
+    errors_by_deployment = []
     for part in range(PARTS):
-        overheads = fit(
-            [
-                row
-                for at, group in enumerate(groups)
-                if at % PARTS != part
-                for row in group
-            ]
-        )
+        others = [group for at, group in enumerate(groups) if at % PARTS != part]
+        overheads = fit(list(chain.from_iterable(others)))
         for group in groups[part::PARTS]:
             errors = []
             for row in group:
@@ -315,8 +312,8 @@ def left_out(rows: Sequence[Measurement]) -> list[list[LeftOut]]:
                 errors.append(
                     LeftOut(row, profile, speedup=speedup, plain=of_plain, step=of_step)
                 )
-            found.append(errors)
-    return found
+            errors_by_deployment.append(errors)
+    return errors_by_deployment
 
 
 def reach(errors: Sequence[Sequence[float]], centre: float, freedom: int) -> float:
@@ -340,23 +337,26 @@ def speedup_interval(
     """Return the factor of a speedup's interval: of this kind, of its family or of its
     regime.
     """
-    known = [
-        (group[0].row.kind, [one.speedup / widening(one.row.batch) for one in group])
+    errors_by_kind = [
+        (
+            group[0].row.kind,
+            [error.speedup / widening(error.row.batch) for error in group],
+        )
         for group in groups
     ]
     classes = (
-        [errors for other, errors in known if other == kind],
-        [errors for other, errors in known if other[0] == kind[0]],
-        [errors for other, errors in known if other[1] == kind[1]],
+        [errors for other_kind, errors in errors_by_kind if other_kind == kind],
+        [errors for other_kind, errors in errors_by_kind if other_kind[0] == kind[0]],
+        [errors for other_kind, errors in errors_by_kind if other_kind[1] == kind[1]],
     )
-    chosen = next(found for found in classes if len(found) >= FEWEST)
+    chosen = next(errors for errors in classes if len(errors) >= FEWEST)
     return math.exp(max(LEAST, reach(chosen, 0.0, len(chosen))))
 
 
 def with_steps(groups: Sequence[Sequence[LeftOut]]) -> list[list[LeftOut]]:
     """Return the measurements whose steps are published, by deployment."""
-    found = ([one for one in group if one.row.plain_seconds] for group in groups)
-    return [group for group in found if group]
+    timed = ([error for error in group if error.row.plain_seconds] for group in groups)
+    return [group for group in timed if group]
 
 
 def plain_interval(
@@ -366,7 +366,7 @@ def plain_interval(
     regime.
     """
     of_regime = [group for group in with_steps(groups) if group[0].row.kind[1] == where]
-    errors = [[one.plain for one in group] for group in of_regime]
+    errors = [[error.plain for error in group] for group in of_regime]
     centre = mean(map(mean, errors))
     far = reach(errors, centre, len(errors) - 1)
     return math.exp(centre - far), math.exp(centre + far)
@@ -385,7 +385,7 @@ def intervals(
     plain = {
         where: (round(low, 2), round(high, 2)) for where, (low, high) in ends.items()
     }
-    steps = [[one.step for one in group] for group in with_steps(groups)]
+    steps = [[error.step for error in group] for group in with_steps(groups)]
     return speedups, round(math.exp(reach(steps, 0.0, len(steps))), 2), plain
 
 
@@ -393,24 +393,33 @@ def modelled(groups: Sequence[Sequence[LeftOut]]) -> list[Estimated]:
     """Return the estimates with hardware and model known, each with the interval of the
     other deployments.
     """
-    found = []
+    estimates = []
     for group in groups:
-        error = speedup_interval(
-            [other for other in groups if other is not group], group[0].row.kind
+        factor = speedup_interval(
+            [group_beside for group_beside in groups if group_beside is not group],
+            group[0].row.kind,
         )
-        found += [
-            by_profile(one.row, "modelled", replace(one.profile, uncertainty=error - 1))
-            for one in group
+        estimates += [
+            by_profile(
+                measured.row,
+                "modelled",
+                replace(measured.profile, uncertainty=factor - 1),
+            )
+            for measured in group
         ]
-    return found
+    return estimates
 
 
 def by_profile(row: Measurement, basis: str, profile: CostProfile) -> Estimated:
     """Return the estimate of a profile."""
     cost = profile.step_cost(row.k, row.batch)
-    (least, most) = profile.cost_range(row.k, row.batch)
+    (lowest_cost, highest_cost) = profile.cost_range(row.k, row.batch)
     return Estimated(
-        row, basis, cost=cost, low=row.length / most, high=row.length / least
+        row,
+        basis,
+        cost=cost,
+        low=row.length / highest_cost,
+        high=row.length / lowest_cost,
     )
 
 
@@ -418,17 +427,18 @@ def observed(groups: Sequence[Sequence[LeftOut]]) -> list[Estimated]:
     """Return the estimates from the measured step with drafts, and the plain step as
     modelled.
     """
-    found = []
+    estimates = []
     measured = with_steps(groups)
     for group in measured:
         error = plain_interval(
-            [other for other in measured if other is not group], group[0].row.kind[1]
+            [group_beside for group_beside in measured if group_beside is not group],
+            group[0].row.kind[1],
         )
-        found += [
-            by_profile(one.row, "observed", by_step(one.row, one.profile, error))
-            for one in group
+        estimates += [
+            by_profile(timed.row, "observed", by_step(timed.row, timed.profile, error))
+            for timed in group
         ]
-    return found
+    return estimates
 
 
 def calibrated(rows: Sequence[Measurement]) -> list[Estimated]:
@@ -436,7 +446,7 @@ def calibrated(rows: Sequence[Measurement]) -> list[Estimated]:
 
     Every second pair of K and batch size calibrates; the others are estimated.
     """
-    found = []
+    estimates = []
     for members in deployments([row for row in rows if row.plain_seconds]).values():
         points = sorted({(row.k, row.batch) for row in members})
         chosen = set(points[::2])
@@ -446,12 +456,12 @@ def calibrated(rows: Sequence[Measurement]) -> list[Estimated]:
         # too few step times to show an error
         with contextlib.suppress(CalibrationError):
             profile = calibrate(times, members[0].method)
-            found += [
+            estimates += [
                 by_profile(row, "calibrated", profile)
                 for row in members
                 if row not in used
             ]
-    return found
+    return estimates
 
 
 def fit(rows: Sequence[Measurement]) -> Overheads:
@@ -480,11 +490,12 @@ def fit(rows: Sequence[Measurement]) -> Overheads:
         return total + PULL * sum(math.log(ratio) ** 2 for ratio in ratios)
 
     best = PRIOR
-    least = loss(PRIOR)
+    least_loss = loss(PRIOR)
+    fitted = [f.name for f in fields(Overheads) if f.name not in _MEASURED]
     step = 1.5
     while step > 1.01:
         improved = False
-        for name in (f.name for f in fields(Overheads) if f.name not in _MEASURED):
+        for name in fitted:
             for factor in (step, 1 / step):
                 value = getattr(best, name) * factor
                 if (name in _SHARES and value > 0.95) or (
@@ -492,10 +503,10 @@ def fit(rows: Sequence[Measurement]) -> Overheads:
                 ):
                     continue
                 trial = replace(best, **{name: value})
-                found = loss(trial)
-                if found < least - 1e-9:
+                trial_loss = loss(trial)
+                if trial_loss < least_loss - 1e-9:
                     best = trial
-                    least = found
+                    least_loss = trial_loss
                     improved = True
         if not improved:
             step = step**0.5
@@ -607,44 +618,44 @@ def intervals_table() -> str:
     )
 
 
-def share(found: Sequence[Estimated], test: Callable[[Estimated], bool]) -> float:
-    return sum(test(one) for one in found) / len(found)
+def share(estimates: Sequence[Estimated], test: Callable[[Estimated], bool]) -> float:
+    return sum(test(estimate) for estimate in estimates) / len(estimates)
 
 
-def summary(found: Sequence[Estimated]) -> dict[str, float]:
+def summary(estimates: Sequence[Estimated]) -> dict[str, float]:
     """Return the numbers that the page shows of these estimates."""
     return {
-        "number": len(found),
-        "median": median(one.error for one in found),
-        "p90": percentile(sorted(one.error for one in found), 0.9),
-        "side": share(found, lambda one: (one.speedup > 1) is (one.row.speedup > 1)),
-        "unknown": share(found, lambda one: one.verdict == "unknown"),
-        "wrong": share(found, lambda one: one.verdict == "wrong"),
-        "holds": share(found, lambda one: one.holds),
+        "number": len(estimates),
+        "median": median(estimate.error for estimate in estimates),
+        "p90": percentile(sorted(estimate.error for estimate in estimates), 0.9),
+        "side": share(estimates, lambda estimate: estimate.on_the_right_side),
+        "unknown": share(estimates, lambda estimate: estimate.verdict == "unknown"),
+        "wrong": share(estimates, lambda estimate: estimate.verdict == "wrong"),
+        "holds": share(estimates, lambda estimate: estimate.holds),
     }
 
 
 def misses(parts: dict[str, list[Estimated]]) -> list[str]:
     """Return the goals that are not reached."""
-    found = []
+    missed = []
     for basis, goal in MEDIAN_GOAL.items():
         numbers = summary(parts[basis])
         if numbers["median"] > goal:
-            found.append(
+            missed.append(
                 f"{basis}: median error {numbers['median']:.1%}, goal {goal:.0%}"
             )
     for basis in JUDGED:
         numbers = summary(parts[basis])
         if numbers["wrong"] > WRONG_GOAL:
-            found.append(
+            missed.append(
                 f"{basis}: {numbers['wrong']:.1%} wrong, goal {WRONG_GOAL:.0%}"
             )
         if numbers["holds"] < HOLDS_GOAL:
-            found.append(
+            missed.append(
                 f"{basis}: {numbers['holds']:.0%} in the interval, goal "
                 f"{HOLDS_GOAL:.0%}"
             )
-    return found
+    return missed
 
 
 TITLES = {
@@ -656,7 +667,15 @@ TITLES = {
 }
 
 
-def rows_by_kind(found: Sequence[Estimated]) -> Iterator[str]:
+def _size_of(batch: float) -> str:
+    if batch == 1:
+        return "1"
+    if batch <= 8:
+        return "2 to 8"
+    return "above 8"
+
+
+def rows_by_kind(estimates: Sequence[Estimated]) -> Iterator[str]:
     """Yield a row of the page for each kind of measurement: number, errors, and the
     share of each verdict.
     """
@@ -666,38 +685,37 @@ def rows_by_kind(found: Sequence[Estimated]) -> Iterator[str]:
         "Target": lambda row: row.kind[1],
         "GPU": lambda row: row.hardware,
         "GPUs": lambda row: "one" if row.gpus == 1 else "several",
-        "Batch": lambda row: (
-            "1" if row.batch == 1 else "2 to 8" if row.batch <= 8 else "above 8"
-        ),
+        "Batch": lambda row: _size_of(row.batch),
         "Context": lambda row: "above 1,000" if row.context > 1000 else "to 1,000",
         "Precision": lambda row: row.precision,
     }
     for title, kind in kinds.items():
         for value in sorted(
-            {kind(one.row) for one in found}, key=lambda text: (len(text), text)
+            {kind(estimate.row) for estimate in estimates},
+            key=lambda text: (len(text), text),
         ):
-            members = [one for one in found if kind(one.row) == value]
-            n = summary(members)
-            gains = share(members, lambda one: one.low > 1)
-            losses = share(members, lambda one: one.high < 1)
-            verdicts = (
-                f"{gains:.0%} | {losses:.0%} | {n['unknown']:.0%} | {n['wrong']:.1%}"
-            )
+            members = [
+                estimate for estimate in estimates if kind(estimate.row) == value
+            ]
+            numbers = summary(members)
+            gains = share(members, lambda estimate: estimate.low > 1)
+            losses = share(members, lambda estimate: estimate.high < 1)
+            verdicts = f"{gains:.0%} | {losses:.0%} | {numbers['unknown']:.0%} | {numbers['wrong']:.1%}"
             yield (
-                f"| {title}: {value} | {len(members)} | {n['median']:.0%} | {verdicts} "
-                f"| {n['holds']:.0%} |"
+                f"| {title}: {value} | {len(members)} | {numbers['median']:.0%} | {verdicts} "
+                f"| {numbers['holds']:.0%} |"
             )
 
 
 def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]]) -> str:
     """Return the page."""
     table = []
-    for basis, found in parts.items():
-        n = summary(found)
+    for basis, estimates in parts.items():
+        numbers = summary(estimates)
         table.append(
-            f"| {TITLES[basis]} | {n['number']:.0f} | {n['median']:.1%} | "
-            f"{n['p90']:.0%} | {n['side']:.0%} "
-            f"| {n['unknown']:.0%} | {n['wrong']:.1%} | {n['holds']:.0%} |"
+            f"| {TITLES[basis]} | {numbers['number']:.0f} | {numbers['median']:.1%} | "
+            f"{numbers['p90']:.0%} | {numbers['side']:.0%} "
+            f"| {numbers['unknown']:.0%} | {numbers['wrong']:.1%} | {numbers['holds']:.0%} |"
         )
     text = (HERE / "page.md.in").read_text("utf-8")
     for name, value in {
@@ -740,13 +758,15 @@ def main(arguments: list[str]) -> int:
         "generic": [by_profile(row, "generic", for_method(row.method)) for row in rows],
     }
     with_step = {id(part.row): part for part in parts["observed"]}
-    parts["best"] = [with_step.get(id(one.row), one) for one in parts["modelled"]]
+    parts["best"] = [
+        with_step.get(id(estimate.row), estimate) for estimate in parts["modelled"]
+    ]
     text = page(rows, parts)
     missed = misses(parts)
     if (speedups, step, plain) != (SPEEDUP, STEP, PLAIN):
         missed.append("economics/hardware.py is not current: see --intervals")
-    for one in missed:
-        print(f"goal missed: {one}", file=sys.stderr)
+    for goal in missed:
+        print(f"goal missed: {goal}", file=sys.stderr)
     if "--check" in arguments:
         stale = not PAGE.exists() or PAGE.read_text("utf-8") != text
         if stale:
