@@ -700,10 +700,13 @@ def rows_by_kind(estimates: Sequence[Estimated]) -> Iterator[str]:
             numbers = summary(members)
             gains = share(members, lambda estimate: estimate.low > 1)
             losses = share(members, lambda estimate: estimate.high < 1)
-            verdicts = f"{gains:.0%} | {losses:.0%} | {numbers['unknown']:.0%} | {numbers['wrong']:.1%}"
+            verdicts = (
+                f"{gains:.0%} | {losses:.0%} "
+                f"| {numbers['unknown']:.0%} | {numbers['wrong']:.1%}"
+            )
             yield (
-                f"| {title}: {value} | {len(members)} | {numbers['median']:.0%} | {verdicts} "
-                f"| {numbers['holds']:.0%} |"
+                f"| {title}: {value} | {len(members)} | {numbers['median']:.0%} "
+                f"| {verdicts} | {numbers['holds']:.0%} |"
             )
 
 
@@ -715,7 +718,8 @@ def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]]) -> str:
         table.append(
             f"| {TITLES[basis]} | {numbers['number']:.0f} | {numbers['median']:.1%} | "
             f"{numbers['p90']:.0%} | {numbers['side']:.0%} "
-            f"| {numbers['unknown']:.0%} | {numbers['wrong']:.1%} | {numbers['holds']:.0%} |"
+            f"| {numbers['unknown']:.0%} | {numbers['wrong']:.1%} "
+            f"| {numbers['holds']:.0%} |"
         )
     text = (HERE / "page.md.in").read_text("utf-8")
     for name, value in {
