@@ -16,8 +16,7 @@ from typing import Any
 
 import yaml
 
-from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.config.values import PUBLISHED
+from vllm_specdec_exporter.config.thresholds import PUBLISHED, Thresholds
 from vllm_specdec_exporter.settings.option_table import OPTIONS
 
 sys.path.append(str(Path(__file__).parents[1] / "alerts"))

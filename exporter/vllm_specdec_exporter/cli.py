@@ -28,7 +28,7 @@ GROUPS = {
             "simulator, exporter, Prometheus and Alertmanager in one terminal",
         ),
         "health": (
-            "serve.health",
+            "commands.health",
             "check whether the exporter on this machine is alive",
         ),
         "dashboards": (

@@ -9,7 +9,6 @@ import ssl
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -54,7 +53,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_corpus_says_what_it_expects() -> None:
     """Every file's name says whether it is good."""
     assert sorted([*GOOD, *BAD]) == sorted(path.name for path in CORPUS.iterdir())
-    assert (len(GOOD), len(BAD)) > (15, 50)
+    assert len(GOOD) >= 12
+    assert len(BAD) >= 40
 
 
 def test_valid_files_are_accepted(folder: Path) -> None:
@@ -63,13 +63,10 @@ def test_valid_files_are_accepted(folder: Path) -> None:
     wrong = []
     for name in GOOD:
         loaded = WebConfigFile(str(folder / name)).load()
-        # Debian's promtool is older than one setting.
-        known = folder / "known"
-        known.write_text(
-            (folder / name).read_text().partition("  client_allowed_sans")[0]
-        )
         checked = subprocess.run(
-            [promtool, "check", "web-config", known], capture_output=True, text=True
+            [promtool, "check", "web-config", folder / name],
+            capture_output=True,
+            text=True,
         )
         if checked.returncode:
             complaint = checked.stdout + checked.stderr
@@ -113,7 +110,7 @@ def test_files_that_cannot_be_read(
 
 
 def test_what_valid_files_contain(folder: Path) -> None:
-    """Nothing is no TLS, no users, no headers.
+    """Nothing is no TLS, no users.
 
     Names stay as written, also where YAML would see a number.
     """
@@ -124,12 +121,6 @@ def test_what_valid_files_contain(folder: Path) -> None:
         "0123",
         "bob.smith",
     ]
-    headers = dict(_load(folder, "headers").config.headers)
-    assert (headers["X-XSS-Protection"], headers["X-Frame-Options"], len(headers)) == (
-        "1",
-        "deny",
-        5,
-    )
 
 
 def test_paths_start_at_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,9 +145,8 @@ def test_a_truncated_file_removes_no_protection(folder: Path) -> None:
     tls = yaml.safe_dump(
         {"tls_server_config": {**MUTUAL, "min_version": "TLS13"}}, sort_keys=True
     )
-    names = "  client_allowed_sans: [prometheus.example]\n"
     path = folder / "cut.yml"
-    for text in (tls + names + users, users + tls + names):
+    for text in (tls + users, users + tls):
         path.write_text(text)
         old = WebConfigFile(str(path)).load()
         taken = []
@@ -170,11 +160,7 @@ def test_a_truncated_file_removes_no_protection(folder: Path) -> None:
             config.tls and config.tls.client_auth is ClientAuth.REQUIRE_AND_VERIFY
             for config in taken
         )
-        assert all(
-            config.tls.client_allowed_sans and config.users
-            for config in taken
-            if config.tls
-        )
+        assert all(config.users for config in taken)
         assert all(config.tls.min_version == "TLS13" for config in taken if config.tls)
 
     for empty in ("", "# a comment\n", "~\n", "---\n", "basic_auth_users:\n"):
@@ -194,7 +180,11 @@ def test_a_truncated_file_removes_no_protection(folder: Path) -> None:
                 "tls_server_config": {**MUTUAL, "min_version": "TLS12"},
                 "basic_auth_users": {},
             },
-            "next start$",
+            None,
+        ),
+        (
+            {"tls_server_config": MUTUAL, "basic_auth_users": {}},
+            "tls_server_config.min_version; .* `min_version: TLS12`",
         ),
     ):
         path.write_text(yaml.safe_dump(new_document))
@@ -280,10 +270,10 @@ async def test_a_failed_reload_changes_nothing_and_is_tried_again(
     runner = await admission.set_up(app)
     listener = await Listener.open("127.0.0.1", 0)
     await guard.start(listener, admission)
-    serve = listener.serve
+    load = source.load
     failures = [0]
 
-    def fails(*_args: Any) -> None:
+    def fails() -> None:
         failures[0] += 1
         raise error
 
@@ -302,14 +292,14 @@ async def test_a_failed_reload_changes_nothing_and_is_tried_again(
         return [record.getMessage() for record in caplog.records]
 
     try:
-        monkeypatch.setattr(listener, "serve", fails)
+        monkeypatch.setattr(source, "load", fails)
         # It opens the doors, were half of it taken.
         write(path, {"tls_server_config": TLS, "basic_auth_users": {}})
         await eventually(lambda: failures[0] >= 3)
         assert told[-1].successful is False
         assert lines().count("web configuration not reloaded") == 1
         assert await status() == 401
-        monkeypatch.setattr(listener, "serve", serve)
+        monkeypatch.setattr(source, "load", load)
         await eventually(lambda: told[-1].successful)
         assert lines()[-1] == "web configuration reloaded"
         assert await status() == 0
@@ -363,30 +353,13 @@ class TestFiles:
         name, it is a word.
         """
         for null in ("~", "null", "Null", "NULL", ""):
-            text = (
-                f"tls_server_config: {null}\nhttp_server_config: {null}\n"
-                f"basic_auth_users: {null}\n"
-            )
+            text = f"tls_server_config: {null}\nbasic_auth_users: {null}\n"
             assert parse(fields.parse_yaml(text.encode())) == WebConfig()
             assert parse(fields.parse_yaml(null.encode())) == WebConfig()
         with pytest.raises(
             WebConfigError, match=r"^tls_server_config: settings are expected"
         ):
             parse(fields.parse_yaml(b"tls_server_config: '~'"))
-        # A list of names that was emptied is no leave for everybody.
-        emptied = (
-            b"cert_file: a, key_file: b, client_ca_file: c, client_allowed_sans: ~"
-        )
-        with pytest.raises(WebConfigError, match="client_allowed_sans: empty"):
-            parse(
-                fields.parse_yaml(
-                    (
-                        b"tls_server_config: {%b, client_auth_type: "
-                        b"RequireAndVerifyClientCert}"
-                    )
-                    % emptied
-                )
-            )
         one = hashed("x")
         assert parse(
             fields.parse_yaml(f"basic_auth_users: {{null: {one}}}".encode())

@@ -16,8 +16,8 @@ from support.exporter import running_exporter
 from support.faulty_server import FaultyServer, answer, drip, hang, head, raw
 from support.ports import free_port
 from support.programs import eventually
+from vllm_specdec_exporter.commands import health
 from vllm_specdec_exporter.config.values import loopback_hosts
-from vllm_specdec_exporter.serve import health
 from webconfig.https import MUTUAL, TLS, guarded, write
 from webconfig.pki import Pki, hashed
 
@@ -58,9 +58,7 @@ class TestAlive:
         assert out.startswith("http://")
         assert out.endswith("/-/healthy: healthy\n")
 
-    @pytest.mark.parametrize(
-        "kind", ["TLS", "users", "client certificates", "those with TLS 1.2"]
-    )
+    @pytest.mark.parametrize("kind", ["TLS", "users", "client certificates"])
     def test_web_configuration(self, pki: Pki, tmp_path: Path, kind: str) -> None:
         """With each web configuration, named by flags or by the configuration file."""
         users = {"basic_auth_users": {"alice": hashed("x")}}
@@ -68,9 +66,6 @@ class TestAlive:
             "TLS": {"tls_server_config": TLS, **users},
             "users": users,
             "client certificates": {"tls_server_config": MUTUAL},
-            "those with TLS 1.2": {
-                "tls_server_config": {**MUTUAL, "max_version": "TLS12"}
-            },
         }[kind]
         with guarded(pki, document) as exporter:
             address = exporter.address

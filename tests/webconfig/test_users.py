@@ -10,7 +10,7 @@ import bcrypt
 import pytest
 
 from support.exporter import RunningExporter
-from vllm_specdec_exporter.listener.web_config.middleware import (
+from vllm_specdec_exporter.listener.web_config.passwords import (
     MAX_CACHED,
     MAX_OF_ONE_PEER,
     MAX_WAITING,
@@ -18,7 +18,7 @@ from vllm_specdec_exporter.listener.web_config.middleware import (
     TooBusyError,
     parse_header,
 )
-from webconfig.https import ask, basic, connect, guarded
+from webconfig.https import ask, basic, guarded
 from webconfig.pki import Pki, hashed
 
 ALICE = ("alice", "correct horse")
@@ -33,12 +33,7 @@ def exporter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningExport
         "zoë": hashed("pässword"),
         "long": hashed("x" * 72),
     }
-    headers = {
-        "X-Frame-Options": "sameorigin",
-        "Content-Security-Policy": "default-src 'self'",
-    }
-    document = {"basic_auth_users": users, "http_server_config": {"headers": headers}}
-    with guarded(pki, document) as running:
+    with guarded(pki, {"basic_auth_users": users}) as running:
         yield running
 
 
@@ -93,29 +88,6 @@ class TestRequests:
             ] * 2, who
         # What cannot be understood is no password; all of that: `test_parse_header`.
         assert ask(exporter, "/metrics", Authorization="Basic YWxpY2U=").status == 401
-
-    def test_response_headers(self, exporter: RunningExporter) -> None:
-        """Headers are added to every answer; the status page's own policy stands beside
-        the one added.
-        """
-        asked = (
-            ("/metrics", ALICE),
-            ("/nothing", ALICE),
-            ("/metrics", None),
-            ("/-/healthy", None),
-        )
-        for path, user in asked:
-            headers = ask(exporter, path, user=user).headers
-            assert headers["x-frame-options"] == "sameorigin"
-            assert headers["content-security-policy"] == "default-src 'self'"
-        connection = connect(exporter, None)
-        connection.request("GET", "/", headers={"Authorization": basic(*ALICE)})
-        answer = connection.getresponse()
-        answer.read()
-        connection.close()
-        policies = answer.headers.get_all("Content-Security-Policy") or []
-        assert len(policies) == 2
-        assert policies[0].startswith("default-src 'none'")
 
     def test_nothing_secret_is_shown(self, exporter: RunningExporter) -> None:
         """The settings in force name the file, and neither they nor the log have a hash

@@ -1,4 +1,4 @@
-"""Every command but `serve` and `health`, one module or package each.
+"""Every command but `serve`, one module or package each.
 
 They may import everything.
 """

@@ -267,3 +267,24 @@ _ORDER = (
     _levels("last_position_acceptance_ratio", "lower_k", "raise_k"),
     _levels("speedup", "severe", "harmful", "beneficial"),
 )
+
+
+#: The name of the preset of thresholds: the published rubric, whatever the method.
+PUBLISHED = "published"
+
+
+def parse_threshold(text: str) -> tuple[str, float]:
+    """Return name and value of a threshold, ``name=number``; of the preset, its name
+    and 1.
+    """
+    if text.strip() == PUBLISHED:
+        return PUBLISHED, 1.0
+    name, equals, value = text.partition("=")
+    try:
+        number = float(value)
+    except ValueError:
+        equals = ""
+    if not equals:
+        raise ValueError(f"allowed: name=number, or {PUBLISHED}")
+    Thresholds().with_values({name.strip(): number}, ordered=False)
+    return name.strip(), number

@@ -15,8 +15,6 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote, unquote_plus, urlsplit, urlunsplit
 
-from .thresholds import Thresholds
-
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _NUMBER = "([0-9]{1,15})"
 _DURATION = re.compile("".join(f"(?:{_NUMBER}{unit})?" for unit in _UNITS))
@@ -165,27 +163,6 @@ def memory(text: str) -> float:
             "x 2^30), 0.1GB to 100TB"
         )
     return number
-
-
-#: The name of the preset of thresholds: the published rubric, whatever the method.
-PUBLISHED = "published"
-
-
-def threshold(text: str) -> tuple[str, float]:
-    """Return name and value of a threshold, ``name=number``; of the preset, its name
-    and 1.
-    """
-    if text.strip() == PUBLISHED:
-        return PUBLISHED, 1.0
-    name, equals, value = text.partition("=")
-    try:
-        number = float(value)
-    except ValueError:
-        equals = ""
-    if not equals:
-        raise ValueError(f"allowed: name=number, or {PUBLISHED}")
-    Thresholds().with_values({name.strip(): number}, ordered=False)
-    return name.strip(), number
 
 
 def header_name(text: str) -> str:

@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
-from collections.abc import Callable
+from collections.abc import Iterable
+from typing import TypeGuard
 
 from aiohttp import web, web_response
 from aiohttp.streams import StreamReader
@@ -48,25 +49,20 @@ class Connection(asyncio.BufferedProtocol):
     """A connection to aiohttp's server, with deadlines, which is not read while a
     request is processed.
 
-    Otherwise a client could send requests without reading the answers. `admits` returns
-    whether the client is served, after the handshake.
+    Otherwise a client could send requests without reading the answers.
     """
 
     def __init__(
-        self,
-        limiter: ConnectionLimiter,
-        peer: str,
-        accepted: socket.socket,
-        admits: Callable[[asyncio.Transport], bool],
+        self, limiter: ConnectionLimiter, peer: str, accepted: socket.socket
     ) -> None:
         self.peer = peer
         self.transport: asyncio.Transport | None = None
         # whether a response is made, also if the client has disconnected
         self.is_processing = False
         self.is_asked = False  # whether a request is processed, or its response is sent
+        self.is_retired = False  # whether it ends with its next response
         self._limiter = limiter
         self._socket = accepted
-        self._admits = admits
         assert limiter.server is not None
         self._inner = limiter.server()
         self._deadline: asyncio.TimerHandle | None = None
@@ -85,12 +81,10 @@ class Connection(asyncio.BufferedProtocol):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Serve the connection, unless it was closed for a newer one or its client is
-        not admitted.
-        """
+        """Serve the connection, unless it was dropped within its handshake."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        if self not in self._limiter.connections or not self._admits(transport):
+        if self not in self._limiter.connections:
             transport.abort()
             return
         self._inner.connection_made(transport)
@@ -149,11 +143,7 @@ class Connection(asyncio.BufferedProtocol):
             self._set_deadline(None)
             self.is_asked = False
             self._received = 0
-            if (
-                self._ahead
-                and self.transport is not None
-                and not self.transport.is_closing()
-            ):
+            if self._ahead and is_open(self.transport):
                 self.transport.resume_reading()
                 self._pass_on()
 
@@ -168,6 +158,8 @@ class Connection(asyncio.BufferedProtocol):
             self.is_processing = False
             self._limiter.set_idle(self)
         self._set_deadline(RESPONSE_SECONDS)
+        if self.is_retired:
+            response.force_close()
         with contextlib.suppress(ConnectionError):  # aiohttp handles it too
             await response.prepare(request)
             await response.write_eof()
@@ -211,29 +203,39 @@ class ConnectionLimiter:
         self.server = runner.server
         return runner
 
-    def accept(
-        self,
-        accepted: socket.socket,
-        peer: str,
-        admits: Callable[[asyncio.Transport], bool] = lambda _transport: True,
-    ) -> Connection | None:
+    def accept(self, accepted: socket.socket, peer: str) -> Connection | None:
         """Return the protocol of a connection that was just accepted, ``None`` to
         refuse it.
         """
         of_peer = [each for each in self.connections if each.peer == peer]
-        is_peer_full = len(of_peer) >= MAX_CONNECTIONS * SHARE_OF_ONE_PEER
-        if is_peer_full or len(self.connections) >= MAX_CONNECTIONS:
-            candidates = of_peer if is_peer_full else self.connections
-            longest_idle = next(
-                (each for each in candidates if not each.is_processing), None
-            )
+        candidates: Iterable[Connection] = ()
+        if len(of_peer) >= MAX_CONNECTIONS * SHARE_OF_ONE_PEER:
+            candidates = of_peer
+        elif len(self.connections) >= MAX_CONNECTIONS:
+            candidates = self.connections
+        if candidates:
+            idle = (each for each in candidates if not each.is_processing)
+            longest_idle = next(idle, None)
             if longest_idle is None:
                 return None
-            self.forget(longest_idle)
-            longest_idle.abort()
-        connection = Connection(self, peer, accepted, admits)
+            self.drop(longest_idle)
+        connection = Connection(self, peer, accepted)
         self.connections[connection] = None
         return connection
+
+    def drop(self, connection: Connection) -> None:
+        """End a connection, also within its handshake, and give its place free."""
+        self.forget(connection)
+        connection.abort()
+
+    def retire(self, *, at_once: bool) -> None:
+        """End all connections with their next response; `at_once`: those without a
+        request now.
+        """
+        for connection in tuple(self.connections):
+            connection.is_retired = True
+            if at_once and not connection.is_asked:
+                self.drop(connection)
 
     def forget(self, connection: Connection) -> None:
         """Give the place of a connection free."""
@@ -245,10 +247,7 @@ class ConnectionLimiter:
         """
         if connection in self.connections:
             self.forget(connection)
-            if (
-                connection.transport is not None
-                and not connection.transport.is_closing()
-            ):
+            if is_open(connection.transport):
                 self.connections[connection] = None
 
     @web.middleware
@@ -270,6 +269,11 @@ class ConnectionLimiter:
             return await handler(request)
 
         return await connection.process(request, in_turn)
+
+
+def is_open(transport: asyncio.Transport | None) -> TypeGuard[asyncio.Transport]:
+    """Return whether a connection is established and not being closed."""
+    return transport is not None and not transport.is_closing()
 
 
 def peer_key(address: str) -> str:

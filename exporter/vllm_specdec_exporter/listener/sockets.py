@@ -1,4 +1,8 @@
-"""Listening sockets whose TLS context can be replaced."""
+"""Listening sockets.
+
+`asyncio.Server` calls nothing of ours between `accept` and the end of a handshake, so
+one address could take all connections and all processor time with handshakes.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +37,8 @@ MAX_WAITING = 512
 _RESERVED = 64  # connections above `MAX_WAITING`, each the first one of its peer
 #: Delay before the next `accept` after a lack of descriptors or memory, as in asyncio.
 _PAUSE_SECONDS = 1.0
+#: Errors of `accept` for a client that has disconnected, or that a firewall rejects.
+_OF_THE_CLIENT = (errno.ECONNABORTED, errno.EPERM)
 #: Limit of connections that are accepted without a pause for other tasks: 2 ms.
 _AT_ONCE = 64
 _FULL_SECONDS = 0.1  # the same while the listener is full
@@ -41,8 +47,8 @@ _FULL_SECONDS = 0.1  # the same while the listener is full
 class Listener:
     """Listening sockets. Use `open`.
 
-    This accepts connections without `asyncio.Server`, whose TLS context is fixed, and
-    which calls nothing of ours between `accept` and the end of a handshake.
+    Attributes:
+        context: the TLS context of connections that are accepted from now on.
     """
 
     def __init__(
@@ -54,8 +60,8 @@ class Listener:
         self._sockets = sockets
         self._backlog = backlog
         self._is_full = is_full
+        self.context: Context = None
         self._accept: Accept
-        self._context: Context = None
         self._accepting: list[asyncio.Task[None]] = []
         self._handshakes: set[asyncio.Task[None]] = set()
 
@@ -75,11 +81,11 @@ class Listener:
         to the limits of this module.
         """
         loop = asyncio.get_running_loop()
-        # asyncio binds the sockets as for any server; duplicates of them outlive that
-        # server. asyncio would bind :: to IPv6 alone
-        where = None if host == "::" else host or None
+        # asyncio would bind :: to IPv6 alone, but binds None to every address.
+        address = None if host in ("", "::") else host
+        # asyncio binds the sockets as for any server; duplicates of them outlive it.
         server = await loop.create_server(
-            asyncio.Protocol, where, port, start_serving=False
+            asyncio.Protocol, address, port, start_serving=False
         )
         try:
             return cls([bound.dup() for bound in server.sockets], backlog, is_full)
@@ -92,22 +98,18 @@ class Listener:
         return [format_address(*bound.getsockname()[:2]) for bound in self._sockets]
 
     def serve(self, accept: Accept, context: Context = None) -> None:
-        """Serve new connections with the protocols of `accept`, over TLS with a
-        `context`.
+        """Serve connections with the protocols of `accept`, over TLS with a `context`.
 
-        Connections that exist, and those within their handshake, do not change. None is
-        refused meanwhile. Raises OSError if a socket cannot listen; then `accept` is
-        not in use.
+        Raises OSError if a socket cannot listen.
         """
-        new = [] if self._accepting else self._sockets
-        for bound in new:
+        self._accept = accept
+        self.context = context
+        for bound in self._sockets:
             bound.setblocking(False)
             bound.listen(self._backlog)
-        self._accept = accept
-        self._context = context
-        self._accepting += [
+        self._accepting = [
             asyncio.create_task(self._accept_from(bound), name="accept")
-            for bound in new
+            for bound in self._sockets
         ]
 
     def close(self) -> None:
@@ -119,44 +121,45 @@ class Listener:
             asyncio.get_running_loop().call_soon(bound.close)
 
     async def _accept_from(self, bound: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
         waiting = _Waiting()
         while True:
             while self._is_full is not None and self._is_full():  # noqa: ASYNC110 - descriptors are freed by connections that end
                 await asyncio.sleep(_FULL_SECONDS)
             try:
-                if not waiting:
-                    waiting.add(*await loop.sock_accept(bound))
-                with contextlib.suppress(BlockingIOError):  # no more
-                    for _ in range(0 if self._is_full else _AT_ONCE):
-                        waiting.add(*bound.accept())
+                await self._fill(waiting, bound)
             except (OSError, MemoryError) as error:
-                if isinstance(error, OSError) and error.errno in (
-                    errno.ECONNABORTED,
-                    errno.EPERM,
-                ):
-                    # the client has disconnected, or a firewall has rejected it
+                if getattr(error, "errno", None) in _OF_THE_CLIENT:
                     continue
                 why = error_text(error) if isinstance(error, OSError) else "no memory"
                 logs.log_seldom(logging.ERROR, "cannot accept connections", error=why)
-                # otherwise those have descriptors, and give them back once they are
-                # served
+                # Those that wait hold descriptors, and free them once they are served.
                 if not waiting:
                     await asyncio.sleep(_PAUSE_SECONDS)
             for connection, peer in waiting.take_turns():
                 if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                     connection.close()  # the client has reset it
-                else:
-                    self._begin(connection, peer)
-                    # many new connections must not block other tasks
-                    await asyncio.sleep(0)
+                    continue
+                self._begin(connection, peer)
+                # Many new connections must not block other tasks.
+                await asyncio.sleep(0)
+
+    async def _fill(self, waiting: _Waiting, bound: socket.socket) -> None:
+        """Accept connections: one if none waits, and what else has arrived."""
+        if not waiting:
+            loop = asyncio.get_running_loop()
+            waiting.add(*await loop.sock_accept(bound))
+        if self._is_full is not None:
+            return  # the next one may be one too many
+        with contextlib.suppress(BlockingIOError):  # no more
+            for _ in range(_AT_ONCE):
+                waiting.add(*bound.accept())
 
     def _begin(self, connection: socket.socket, peer: str) -> None:
         protocol = self._accept(connection, peer)
         if protocol is None:
             connection.close()
             return
-        task = asyncio.create_task(_connect(connection, protocol, self._context))
+        task = asyncio.create_task(_connect(connection, protocol, self.context))
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
 
@@ -168,11 +171,11 @@ class _Waiting(dict[str, list[socket.socket]]):
         """Add a connection, or close it if too many wait."""
         peer = peer_key(address[0])
         of_peer = self.get(peer, [])
-        limit = MAX_WAITING if of_peer else MAX_WAITING + _RESERVED
-        if (
-            len(of_peer) >= MAX_WAITING_OF_ONE_PEER
-            or sum(map(len, self.values())) >= limit
-        ):
+        limit = MAX_WAITING
+        if not of_peer:
+            limit += _RESERVED
+        total = sum(map(len, self.values()))
+        if len(of_peer) >= MAX_WAITING_OF_ONE_PEER or total >= limit:
             connection.close()
             return
         connection.setblocking(False)
@@ -181,9 +184,9 @@ class _Waiting(dict[str, list[socket.socket]]):
     def take_turns(self) -> Iterator[tuple[socket.socket, str]]:
         """Remove and yield the longest waiting connection of each peer."""
         for peer in tuple(self):
-            connection, *rest = self.pop(peer)
-            if rest:
-                self[peer] = rest
+            connection, *later = self.pop(peer)
+            if later:
+                self[peer] = later
             yield connection, peer
 
 
@@ -210,8 +213,7 @@ def error_text(error: OSError | UnicodeError) -> str:
     """Return the text of an error of `bind`, `listen` or `accept`."""
     if isinstance(error, UnicodeError):
         return "not a host name"
-    # its numbers are not those of the system
-    name_error = isinstance(error, socket.gaierror)
-    if error.errno and not name_error:
+    # The numbers of gaierror are not those of the system.
+    if error.errno and not isinstance(error, socket.gaierror):
         return os.strerror(error.errno)
     return error.strerror or str(error)

@@ -24,13 +24,14 @@ from ..config.options import (
 from ..config.values import format_address, nearest
 from ..listener.connection_limits import ConnectionLimiter
 from ..listener.sockets import error_text
-from ..listener.web_config import CONFIG_FILE_VARIABLE, add_config_file, load_web_config
+from ..listener.web_config import load_web_config
 from ..runtime import logs
 from ..runtime.daemon_threads import in_daemon_thread
 from ..runtime.shutdown import END_SECONDS, Shutdown
 from ..settings import configuration as config
 from ..settings.configuration import ServeConfig
 from ..settings.option_table import OPTIONS
+from ..settings.web_options import CONFIG_FILE_VARIABLE, add_config_file
 from . import standby
 from .endpoints import create_app
 from .exporter import Exporter

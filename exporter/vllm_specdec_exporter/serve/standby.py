@@ -21,15 +21,10 @@ from aiohttp import web
 
 from .. import __version__
 from ..config.options import ConfigError, Parser, add_flags, gather
-from ..config.values import format_address
+from ..config.values import format_address, parse_listen_address
 from ..listener.connection_limits import ConnectionLimiter
 from ..listener.sockets import Listener, error_text
-from ..listener.web_config import (
-    CONFIG_FILE_VARIABLE,
-    WEB_OPTIONS,
-    WebConfigFileError,
-    load_web_config,
-)
+from ..listener.web_config import WebConfigFileError, load_web_config
 from ..observe.result import ExporterResult, Reload
 from ..runtime import logs
 from ..runtime.daemon_threads import in_daemon_thread
@@ -37,8 +32,14 @@ from ..runtime.shutdown import Shutdown
 from ..settings.configuration import build_upstream
 from ..settings.option_table import OPTIONS, STARTUP_ON_ERROR
 from ..settings.request_options import build_tap
+from ..settings.web_options import (
+    CONFIG_FILE_VARIABLE,
+    LISTEN_ADDRESS,
+    WEB_OPTIONS,
+    values_of,
+    web_values,
+)
 from .endpoints import make_handler
-from .health import values_of, web_values
 from .tap import end_tap, make_tap
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ class _StandbyServer:
         reason = ""
         for flags, environment in self._sources():
             try:
-                values = values_of(_TAP_OPTIONS, flags, environment)
+                values = values_of(_TAP_OPTIONS, flags, environment, lambda: OPTIONS)
                 upstream = build_upstream(values, timeout=1.0, discovery=True)
                 if tap := make_tap(build_tap(values, upstream.targets), upstream):
                     return tap
@@ -264,12 +265,12 @@ class _StandbyServer:
         """
         for flags, environment in self._sources():
             with contextlib.suppress(ConfigError):
-                address, file = web_values(flags, environment)
+                address, file = web_values(flags, environment, lambda: OPTIONS)
                 tls = None
                 with contextlib.suppress(WebConfigFileError):
                     tls = load_web_config(file)[1].context if file else None
                 return address, tls
-        return web_values({}, {})[0], None
+        return parse_listen_address(str(LISTEN_ADDRESS.default)), None
 
     def _sources(self) -> Iterator[tuple[Mapping[str, Any], Mapping[str, str]]]:
         """Yield flags and environment, with and without the configuration file."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.files import read_file
 from ..config.options import ConfigError, check_both_or_neither, flatten, gather
-from ..config.thresholds import Thresholds
-from ..config.values import PUBLISHED, Target, format_duration
+from ..config.thresholds import PUBLISHED, Thresholds
+from ..config.values import Target, format_duration
 from ..economics.cost import CostProfile, basis, thresholds_for
 from ..economics.model import Model, from_architecture, parse_model, with_details
 from ..economics.profiles import (

@@ -12,11 +12,12 @@ from typing import Any
 
 from ..config import values
 from ..config.options import Option
+from ..config.thresholds import parse_threshold
 from ..economics.hardware import parse_machine
 from ..economics.speculative_config import parse_speculation
-from ..listener.web_config import WEB_OPTIONS
 from ..observe.state import DEFAULT_WINDOWS
 from ..per_request.grouping import TEMPERATURE_BOUNDS, parse_rule
+from .web_options import WEB_OPTIONS
 
 
 def parse_upstream(text: str) -> values.Target:
@@ -55,7 +56,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "machine": parse_machine,
     "share": values.share,
     "memory": values.memory,
-    "threshold": values.threshold,
+    "threshold": parse_threshold,
     "rule": parse_rule,
     "tenant": _tenant,
 }

@@ -1,11 +1,7 @@
-"""Reading of the web configuration file:
-
-YAML, fields and files, with errors that name the field.
-"""
+"""Fields of the web configuration file, with errors that name the field."""
 
 import json
 from collections.abc import Collection, Hashable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, cast
 
 import yaml
@@ -13,15 +9,20 @@ import yaml
 from ...config.values import nearest
 from ...config.yaml_text import Strict, YAMLTextError, read_yaml
 
-#: The booleans of YAML 1.1.
-_BOOLEANS = {
-    "true": True,
-    "yes": True,
-    "on": True,
-    "false": False,
-    "no": False,
-    "off": False,
-}
+#: Settings of Prometheus' exporter-toolkit that are not supported, by path.
+_REFUSED = frozenset(
+    {
+        "http_server_config",
+        "rate_limit",
+        "tls_server_config.cipher_suites",
+        "tls_server_config.client_allowed_sans",
+        "tls_server_config.curve_preferences",
+        "tls_server_config.max_version",
+        "tls_server_config.prefer_server_cipher_suites",
+    }
+)
+#: Settings of the format that hold what belongs into a file.
+_INLINE = frozenset({"cert", "key", "client_ca"})
 
 
 class WebConfigError(ValueError):
@@ -29,87 +30,46 @@ class WebConfigError(ValueError):
 
 
 def mapping(
-    value: object,
-    where: str,
-    known: Collection[str] | None,
-    inline: Mapping[str, str] | None = None,
+    value: object, where: str, allowed: Collection[str] | None = None
 ) -> Mapping[str, object]:
     """Return a section, empty if it is missing; WebConfigError for anything else, and
-    unknown settings.
+    for settings that are not `allowed`.
 
-    `where` is its path, for errors; `known` the allowed settings, ``None`` for any;
-    `inline` has settings of the format that are not supported, and which to use
-    instead.
+    `where` is its path, for errors, empty for the whole file.
     """
     if value is None or value == "":
         return {}
     if not isinstance(value, Mapping):
         raise WebConfigError(
-            f"{where}: settings are expected, one `name: value` a line"
+            f"{where or 'the file'}: settings are expected, one `name: value` a line"
         )
-    prefix = "" if where == "the file" else f"{where}."
-    for name in value:
-        shown = f"{prefix}{name if str(name).isprintable() else quote(str(name))}"
-        if inline and name in inline:
-            raise WebConfigError(
-                f"{shown}: not supported inline; put it into a file, and set its "
-                f"path as {inline[name]}"
-            )
-        if not prefix and name == "rate_limit":
-            raise WebConfigError(
-                f"{shown}: not supported; responses are cheap and never wait for vLLM"
-            )
-        if known is not None and name not in known:
-            near = nearest(name, known)
-            if near:
-                hint = f"did you mean {near}?"
-            else:
-                hint = f"known: {', '.join(known)}"
-            raise WebConfigError(f"{shown}: no such setting; {hint}")
+    if allowed is not None:
+        for name in value:
+            if name not in allowed:
+                raise _unknown(name, where, allowed)
     return cast("Mapping[str, object]", value)
 
 
-def text_of(section: Mapping[str, object], where: str, key: str = "") -> str:
-    """Return the string of a field, empty if it is missing.
+def _unknown(name: str, where: str, allowed: Collection[str]) -> WebConfigError:
+    prefix = f"{where}." if where else ""
+    path = prefix + (name if name.isprintable() else quote(name))
+    if path in _REFUSED:
+        why = "not supported; a reverse proxy such as nginx or Envoy does that"
+    elif where and name in _INLINE:
+        why = f"not supported; put it into a file, and set its path as {name}_file"
+    elif near := nearest(name, allowed):
+        why = f"no such setting; did you mean {near}?"
+    else:
+        why = f"no such setting; known: {', '.join(allowed)}"
+    return WebConfigError(f"{path}: {why}")
 
-    `key` defaults to the last part of `where`.
-    """
-    value = section.get(key or where.rpartition(".")[2])
-    if value is None:
-        return ""
+
+def text_of(section: Mapping[str, object], key: str, where: str) -> str:
+    """Return the string of a field, empty if it is missing."""
+    value = section.get(key) or ""
     if not isinstance(value, str):
-        raise WebConfigError(f"{where}: a string is expected")
+        raise WebConfigError(f"{where}.{key}: a string is expected")
     return value
-
-
-def list_of(section: Mapping[str, object], where: str) -> list[str]:
-    """Return the strings of a list, empty if it is missing."""
-    value = section.get(where.rpartition(".")[2])
-    if value is None or value == "":
-        return []
-    if not isinstance(value, list) or not all(
-        isinstance(item, str) and item for item in value
-    ):
-        raise WebConfigError(f"{where}: a list of strings is expected")
-    return value
-
-
-def boolean_of(section: Mapping[str, object], where: str, *, default: bool) -> bool:
-    """Return the boolean of a field."""
-    text = text_of(section, where)
-    if not text:
-        return default
-    if text.lower() not in _BOOLEANS:
-        raise not_allowed(where, text, ("true", "false"))
-    return _BOOLEANS[text.lower()]
-
-
-def path_of(section: Mapping[str, object], key: str, folder: str) -> str:
-    """Return the path of a field, relative to `folder`; empty if it is missing."""
-    text = text_of(section, key)
-    if text:
-        return str(Path(folder, text))
-    return ""
 
 
 def not_allowed(where: str, text: str, allowed: Iterable[str]) -> WebConfigError:
@@ -127,11 +87,13 @@ _NULLS = frozenset({"~", "null", "Null", "NULL"})
 
 
 class _Loader(Strict, yaml.BaseLoader):
-    """Loads all scalars as strings, null as an empty string."""
+    """Loads all scalars as strings, because users may be called 0123 or null; null as a
+    value is an empty string.
+    """
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
         for _, value in node.value:
-            _blank(value)  # not the key: a user may be called null
+            _blank(value)
         return super().construct_mapping(node, deep)
 
     def construct_document(self, node: Any) -> Any:
@@ -140,11 +102,8 @@ class _Loader(Strict, yaml.BaseLoader):
 
 
 def _blank(node: Any) -> None:
-    if (
-        isinstance(node, yaml.ScalarNode)
-        and node.style is None
-        and node.value in _NULLS
-    ):
+    is_plain = isinstance(node, yaml.ScalarNode) and node.style is None
+    if is_plain and node.value in _NULLS:
         node.value = ""
 
 

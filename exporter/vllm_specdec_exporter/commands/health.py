@@ -11,19 +11,12 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ..config.options import ConfigError, Option, add_flags, gather
+from ..config.options import ConfigError, Option, add_flags
 from ..config.values import format_address, loopback_hosts
-from ..listener.web_config import (
-    CONFIG_FILE_VARIABLE,
-    LISTEN_ADDRESS,
-    WEB_CONFIG_FILE,
-    WEB_OPTIONS,
-    add_config_file,
-)
+from ..settings.web_options import WEB_OPTIONS, add_config_file, web_values
 
 #: Deadline of the whole check, in seconds.
 TIMEOUT_SECONDS = 3.0
@@ -54,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     """Write whether the exporter is alive; return the exit code."""
     end = time.monotonic() + TIMEOUT_SECONDS
     try:
-        address, web_config = web_values(vars(args), os.environ)
+        address, web_config = web_values(vars(args), os.environ, _option_table)
     except ConfigError as error:
         result = ProbeResult(alive=False, text=str(error))
     else:
@@ -67,6 +60,12 @@ def run(args: argparse.Namespace) -> int:
     if result.alive:
         return 0
     return 1
+
+
+def _option_table() -> Sequence[Option]:
+    from ..settings.option_table import OPTIONS  # here: it is slow
+
+    return OPTIONS
 
 
 def probe(address: tuple[str, int], *, may_be_tls: bool, end: float) -> ProbeResult:
@@ -148,8 +147,8 @@ def _exchange_tls(connection: socket.socket, end: float) -> bytes | None:
     import ssl  # imported only for TLS
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # The connection stays on this machine. Not from `serve.upstream_connection`, whose
-    # imports are slow.
+    # The connection stays on this machine. Not from `upstream.connection`, whose imports
+    # are slow.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     connection.settimeout(_left(end))
@@ -171,32 +170,3 @@ def _left(end: float) -> float:
     if left <= 0:
         raise TimeoutError
     return left
-
-
-def web_values(
-    flags: Mapping[str, Any], environment: Mapping[str, str]
-) -> tuple[tuple[str, int], str]:
-    """Return the listen address and the path of the web configuration file; raise
-    ConfigError if unusable.
-    """
-    values = values_of(WEB_OPTIONS, flags, environment)
-    return values[LISTEN_ADDRESS.name], values[WEB_CONFIG_FILE.name] or ""
-
-
-def values_of(
-    options: Sequence[Option], flags: Mapping[str, Any], environment: Mapping[str, str]
-) -> Mapping[str, Any]:
-    """Return the values of `options`, whatever the others; raise ConfigError if one is
-    unusable.
-    """
-    file = flags.get("config_file") or environment.get(CONFIG_FILE_VARIABLE, "")
-    if not file:
-        return gather(options, flags, environment, None)[0]
-    # Imported only if there is such a file, because YAML and the table make `health`
-    # slow.
-    from ..config.files import read_file
-    from ..settings.option_table import OPTIONS
-
-    # The names of all other settings are checked, their values are not.
-    rows = [row if row in options else replace(row, parse=str) for row in OPTIONS]
-    return gather(rows, flags, environment, read_file(file), file)[0]
