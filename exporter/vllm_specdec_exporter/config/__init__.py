@@ -1,1 +1,1 @@
-"""Settings: options from flags, environment and YAML, their values, and the thresholds."""
+"""Settings: options from flags, environment and YAML, their values, and thresholds."""

@@ -128,11 +128,8 @@ def read_token(path: str | Path) -> str:
 def parse_token(body: bytes) -> str:
     """Return the token that is the content of a file, or raise TokenError."""
     token = body.strip()
-    if (
-        not token
-        or len(body) > _MAX_TOKEN_BYTES
-        or not all(0x21 <= byte <= 0x7E for byte in token)
-    ):
+    is_printable = all(0x21 <= byte <= 0x7E for byte in token)
+    if not token or not is_printable or len(body) > _MAX_TOKEN_BYTES:
         raise TokenError("holds no token: one word of printable ASCII is expected")
     return token.decode("ascii")
 
@@ -141,8 +138,7 @@ def is_authorized(header: str, token: str) -> bool:
     """Return whether an ``Authorization`` header has the token, in a time that tells
     nothing of it.
     """
-    scheme, _, given = header.strip().partition(" ")
-    matches = hmac.compare_digest(
-        given.strip().encode("utf-8", "surrogateescape"), token.encode()
-    )
+    scheme, _, credentials = header.strip().partition(" ")
+    received = credentials.strip().encode("utf-8", "surrogateescape")
+    matches = hmac.compare_digest(received, token.encode())
     return matches and scheme.lower() == "bearer"

@@ -10,11 +10,11 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from .values import nearest
+from .values import hint, nearest
 
 _PRODUCT = "VLLM_SPECDEC_"
 ENVIRONMENT_PREFIX = f"{_PRODUCT}EXPORTER_"
@@ -57,9 +57,8 @@ class Option:
     @property
     def variable(self) -> str:
         """The environment variable."""
-        return ENVIRONMENT_PREFIX + self.name.upper().replace(".", "_").replace(
-            "-", "_"
-        )
+        name = self.name.upper().replace(".", "_").replace("-", "_")
+        return ENVIRONMENT_PREFIX + name
 
     @property
     def key(self) -> str:
@@ -80,15 +79,11 @@ class Parser(argparse.ArgumentParser):
         """Parse `args`. The error for an unknown flag suggests a similar one."""
         parsed, unknown = self.parse_known_args(args, namespace)
         if unknown:
+            message = f"unrecognized arguments: {' '.join(unknown)}"
             flag = unknown[0].partition("=")[0]
-            if flag[:1] == "-":
-                near = nearest(flag, self._option_string_actions)
-            else:
-                near = ""
-            self.error(
-                "unrecognized arguments: "
-                f"{' '.join(unknown)}{f'; did you mean {near}?' if near else ''}"
-            )
+            if flag.startswith("-"):
+                message += hint(flag, self._option_string_actions)
+            self.error(message)
         return parsed
 
     def error(self, message: str) -> NoReturn:
@@ -122,22 +117,29 @@ def add_flags(
             if title not in groups:
                 groups[title] = parser.add_argument_group(title)
             target = groups[title]
-        if isinstance(option.default, str):
-            shown = option.default
-        else:
-            shown = ", ".join(option.default or ())
-        lines = ", one value per line" if option.separator == "\n" else ""
-        variable = f" [${option.variable}{lines}]" if variables else ""
         target.add_argument(
             option.flag,
             dest=option.name,
             metavar=option.metavar,
             action="append" if option.repeatable else "store",
             default=None,
-            help=f"{option.help}{f' Default: {shown}.' if shown else ''}{variable}".replace(
-                "%", "%%"
-            ),
+            help=_help(option, variables=variables).replace("%", "%%"),
         )
+
+
+def _help(option: Option, *, variables: bool) -> str:
+    text = option.help
+    default = option.default or ""
+    if not isinstance(default, str):
+        default = ", ".join(default)
+    if default:
+        text += f" Default: {default}."
+    if variables:
+        text += f" [${option.variable}"
+        if option.separator == "\n":
+            text += ", one value per line"
+        text += "]"
+    return text
 
 
 def gather(
@@ -161,12 +163,12 @@ def gather(
         source, texts = _texts(option, flags, environment, from_file, file)
         parsed = [_parse(option, source, text) for text in texts]
         masked = [option.mask(text) for text in texts]
-        values[option.name] = (
-            tuple(parsed) if option.repeatable else (parsed[0] if parsed else None)
-        )
-        shown[option.key] = (
-            masked if option.repeatable else (masked[0] if masked else None)
-        )
+        if option.repeatable:
+            values[option.name] = tuple(parsed)
+            shown[option.key] = masked
+        else:
+            values[option.name] = next(iter(parsed), None)
+            shown[option.key] = next(iter(masked), None)
     return values, shown
 
 
@@ -185,17 +187,18 @@ def unknown_variables(
     Ignores ``..._SERVICE_*`` and ``..._PORT*``, which Kubernetes sets for Services with
     such a name.
     """
-    known = {option.variable for option in options}
+    variables = {option.variable for option in options}
     return sorted(
         name
-        for name in environment
-        if (
-            name.startswith(ENVIRONMENT_PREFIX)
-            or (name.startswith(_PRODUCT) and nearest(name, known, 0.8))
-        )
-        and name not in known
-        and not _SERVICE_LINK.search(name)
+        for name in environment.keys() - variables
+        if _is_ours(name, variables) and not _SERVICE_LINK.search(name)
     )
+
+
+def _is_ours(name: str, variables: Collection[str]) -> bool:
+    if name.startswith(ENVIRONMENT_PREFIX):
+        return True
+    return name.startswith(_PRODUCT) and bool(nearest(name, variables, 0.8))
 
 
 def _parse(option: Option, source: str, text: str) -> Any:
@@ -214,16 +217,13 @@ def _texts(
     from_file: Mapping[str, object],
     file: str,
 ) -> tuple[str, Sequence[str]]:
-    given = flags.get(option.name)
-    if given is not None:
-        return option.flag, given if option.repeatable else [given]
+    from_flag = flags.get(option.name)
+    if from_flag is not None:
+        return option.flag, from_flag if option.repeatable else [from_flag]
     text = environment.get(option.variable)
-    # deployments unset a variable with an empty value
+    # Deployments unset a variable with an empty value.
     if text or (text is not None and option.may_be_empty):
-        parts = text.split(option.separator) if option.repeatable else [text]
-        return option.variable, [
-            part.strip() for part in parts if part.strip() or not option.repeatable
-        ]
+        return option.variable, _split(option, text)
     value = from_file.get(option.key)
     if value is None and option.may_be_empty and option.key in from_file:
         value = ""
@@ -232,9 +232,17 @@ def _texts(
         return source, _from_yaml(option, value, source)
     if option.default is None:
         return option.flag, []
-    return option.flag, [option.default] if isinstance(
-        option.default, str
-    ) else option.default
+    if isinstance(option.default, str):
+        return option.flag, [option.default]
+    return option.flag, option.default
+
+
+def _split(option: Option, text: str) -> list[str]:
+    """Return the values in the text of an environment variable."""
+    if not option.repeatable:
+        return [text.strip()]
+    parts = (part.strip() for part in text.split(option.separator))
+    return [part for part in parts if part]
 
 
 def _from_yaml(option: Option, value: object, source: str) -> list[str]:
@@ -245,10 +253,9 @@ def _from_yaml(option: Option, value: object, source: str) -> list[str]:
     if isinstance(value, Mapping):
         joint = ": " if option.separator == "\n" else "="
         return [f"{name}{joint}{_scalar(item, source)}" for name, item in value.items()]
-    return [
-        _scalar(item, source)
-        for item in (value if isinstance(value, list) else [value])
-    ]
+    if not isinstance(value, list):
+        value = [value]
+    return [_scalar(item, source) for item in value]
 
 
 def _scalar(value: object, source: str) -> str:
@@ -266,7 +273,7 @@ def _scalar(value: object, source: str) -> str:
 
 
 def flatten(
-    document: object, known: set[str], file: str, prefix: str = ""
+    document: object, known: Collection[str], file: str, prefix: str = ""
 ) -> dict[str, object]:
     """Return the values of the nested document in `file` by the `known` keys;
     ConfigError for others.
@@ -281,14 +288,10 @@ def flatten(
         key = prefix + str(name).replace("-", "_")
         if key in known:
             values[key] = value
-        elif any(option.startswith(key + ".") for option in known):
-            values.update(flatten(value, known, file, key + "."))
+        elif any(option.startswith(f"{key}.") for option in known):
+            values.update(flatten(value, known, file, f"{key}."))
         else:
-            near = nearest(key, known)
-            if near:
-                hint = f"; did you mean {near}?"
-            else:
-                hint = f"; known: {', '.join(sorted(known))}"
             shown = key if key.isprintable() else json.dumps(key)
-            raise ConfigError(f"{shown} in {file}: no such setting{hint}")
+            alike = hint(key, known) or f"; known: {', '.join(sorted(known))}"
+            raise ConfigError(f"{shown} in {file}: no such setting{alike}")
     return values

@@ -210,25 +210,8 @@ class Thresholds:
         Raises ValueError for an unknown name, a value out of its range, and, if
         `ordered`, levels out of order.
         """
-        known = {f.name: f.metadata for f in fields(self)}
         for name, value in values.items():
-            if name not in known:
-                # here, for the memory of a sidecar
-                from difflib import get_close_matches
-
-                alike = get_close_matches(name, known, n=5, cutoff=0.0)
-                raise ValueError(
-                    f"unknown threshold {name!r}; most like it: {', '.join(alike)} "
-                    "(docs/reference/metrics.md has all)"
-                )
-            least = known[name]["least"]
-            most = known[name]["most"]
-            if not least <= value <= most or value == _INFINITY:
-                if most < _INFINITY:
-                    limit = f"between {least:g} and {most:g}"
-                else:
-                    limit = f"at least {least:g}"
-                raise ValueError(f"threshold {name} is {value:g}; allowed: {limit}")
+            _check(name, value)
         followed = {
             name: values[leader]
             for name, leader in _FOLLOWS.items()
@@ -248,6 +231,28 @@ class Thresholds:
                         f"threshold {lower} ({values[lower]:g}) exceeds {upper} "
                         f"({values[upper]:g})"
                     )
+
+
+def _check(name: str, value: float) -> None:
+    """Raise ValueError for an unknown name, and for a value out of its range."""
+    ranges = {f.name: f.metadata for f in fields(Thresholds)}
+    if name not in ranges:
+        # here, for the memory of a sidecar
+        from difflib import get_close_matches
+
+        alike = get_close_matches(name, ranges, n=5, cutoff=0.0)
+        raise ValueError(
+            f"unknown threshold {name!r}; most like it: {', '.join(alike)} "
+            "(docs/reference/metrics.md has all)"
+        )
+    lowest = ranges[name]["least"]
+    highest = ranges[name]["most"]
+    if lowest <= value <= highest and value < _INFINITY:
+        return
+    limit = f"at least {lowest:g}"
+    if highest < _INFINITY:
+        limit = f"between {lowest:g} and {highest:g}"
+    raise ValueError(f"threshold {name} is {value:g}; allowed: {limit}")
 
 
 def _levels(measure: str, *levels: str) -> tuple[str, ...]:
@@ -279,12 +284,10 @@ def parse_threshold(text: str) -> tuple[str, float]:
     """
     if text.strip() == PUBLISHED:
         return PUBLISHED, 1.0
-    name, equals, value = text.partition("=")
+    name, _, number = map(str.strip, text.partition("="))
     try:
-        number = float(value)
+        value = float(number)
     except ValueError:
-        equals = ""
-    if not equals:
-        raise ValueError(f"allowed: name=number, or {PUBLISHED}")
-    Thresholds().with_values({name.strip(): number}, ordered=False)
-    return name.strip(), number
+        raise ValueError(f"allowed: name=number, or {PUBLISHED}") from None
+    _check(name, value)
+    return name, value

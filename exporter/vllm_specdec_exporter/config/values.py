@@ -6,6 +6,7 @@ value.
 """
 
 import math
+import operator
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -13,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from urllib.parse import unquote, unquote_plus, urlsplit, urlunsplit
+from urllib.parse import unquote, unquote_plus, urlsplit
 
+#: The units of a Prometheus duration, in milliseconds.
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
-_NUMBER = "([0-9]{1,15})"
-_DURATION = re.compile("".join(f"(?:{_NUMBER}{unit})?" for unit in _UNITS))
+_DURATION = re.compile("".join(f"(?:([0-9]{{1,15}}){unit})?" for unit in _UNITS))
 
 
 def parse_duration(text: str) -> float:
@@ -27,19 +28,18 @@ def parse_duration(text: str) -> float:
     match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match.groups()):
         raise ValueError("a duration needs a unit: such as 500ms, 5s, 5m or 1h30m")
-    scales = _UNITS.values()
-    return (
-        sum(int(n) * s for n, s in zip(match.groups(), scales, strict=True) if n) / 1000
-    )
+    counts = map(int, match.groups("0"))
+    milliseconds: int = sum(map(operator.mul, counts, _UNITS.values()))
+    return milliseconds / 1000
 
 
 @lru_cache(maxsize=256)
 def format_duration(seconds: float) -> str:
-    """Return `seconds` as the shortest text for `parse_duration` (``90`` is ``1m30s``)."""
-    left = round(seconds * 1000)
+    """Return the shortest text for `parse_duration` (``90`` is ``1m30s``)."""
+    milliseconds = round(seconds * 1000)
     parts = []
     for unit, scale in _UNITS.items():
-        count, left = divmod(left, scale)
+        count, milliseconds = divmod(milliseconds, scale)
         if count:
             parts.append(f"{count}{unit}")
     return "".join(parts) or "0s"
@@ -51,7 +51,9 @@ def duration(least: float = 0.001, most: float = math.inf) -> Callable[[str], fl
     def parse(text: str) -> float:
         seconds = parse_duration(text)
         if not least <= seconds <= most:
-            limit = "up" if most == math.inf else f"to {format_duration(most)}"
+            limit = "up"
+            if most < math.inf:
+                limit = f"to {format_duration(most)}"
             raise ValueError(f"allowed: from {format_duration(least)} {limit}")
         return seconds
 
@@ -62,11 +64,8 @@ def format_time(seconds: float, timespec: str = "auto") -> str:
     """Return Unix seconds as RFC 3339 in UTC; `timespec` is that of
     `datetime.isoformat`.
     """
-    return (
-        datetime.fromtimestamp(seconds, UTC)
-        .isoformat(timespec=timespec)
-        .replace("+00:00", "Z")
-    )
+    time = datetime.fromtimestamp(seconds, UTC)
+    return time.isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def nearest(word: object, known: Iterable[str], likeness: float = 0.6) -> str:
@@ -78,14 +77,19 @@ def nearest(word: object, known: Iterable[str], likeness: float = 0.6) -> str:
     return "".join(difflib.get_close_matches(str(word), known, 1, likeness))
 
 
+def hint(word: object, known: Iterable[str]) -> str:
+    """Return what to append to an error, if a known word is like `word`."""
+    near = nearest(word, known)
+    return f"; did you mean {near}?" if near else ""
+
+
 def choice(*allowed: str) -> Callable[[str], str]:
     """Return a parser that accepts only these words."""
 
     def parse(text: str) -> str:
         if text not in allowed:
-            near = nearest(text.lower(), allowed)
-            hint = f"; did you mean {near}?" if near else ""
-            raise ValueError(f"allowed: {', '.join(allowed)}{hint}")
+            words = ", ".join(allowed)
+            raise ValueError(f"allowed: {words}{hint(text.lower(), allowed)}")
         return text
 
     return parse
@@ -108,13 +112,10 @@ def file(text: str) -> str:
 def number(
     least: float, most: float = sys.float_info.max, allowed: str = ""
 ) -> Callable[[str], float]:
-    """Return a parser of finite numbers within these bounds; `allowed` describes them."""
-    if not allowed:
-        if most < sys.float_info.max:
-            limits = f"from {least:g} to {most:g}"
-        else:
-            limits = f"of at least {least:g}"
-        allowed = f"a number {limits}"
+    """Return a parser of finite numbers within bounds, which `allowed` describes."""
+    description = allowed or f"a number of at least {least:g}"
+    if not allowed and most < sys.float_info.max:
+        description = f"a number from {least:g} to {most:g}"
 
     def parse(text: str) -> float:
         try:
@@ -122,8 +123,8 @@ def number(
         except ValueError:
             value = math.nan
         if not least <= value <= most:
-            raise ValueError(f"allowed: {allowed}")
-        return abs(value) if value == 0 else value  # -0 is 0
+            raise ValueError(f"allowed: {description}")
+        return value + 0.0  # -0 is 0
 
     return parse
 
@@ -132,12 +133,12 @@ def share(text: str) -> float:
     """Return a number above 0 and at most 1; ``1:9`` is a ninth."""
     part, colon, whole = text.partition(":")
     try:
-        number = float(part) / float(whole) if colon else float(part)
+        ratio = float(part) / float(whole if colon else 1)
     except (ValueError, ZeroDivisionError):
-        number = 0.0
-    if not 0 < number <= 1:
+        ratio = 0.0
+    if not 0 < ratio <= 1:
         raise ValueError("allowed: a number above 0 and at most 1, such as 0.11 or 1:9")
-    return number
+    return ratio
 
 
 _MEMORY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT])(i?)B", re.IGNORECASE)
@@ -148,21 +149,18 @@ _MAX_MEMORY = 1e14
 
 
 def memory(text: str) -> float:
-    """Return the bytes of an amount of memory:
-
-    ``80GB`` is 80e9, ``80GiB`` 80 x 2^30.
-    """
+    """Return the bytes of an amount of memory, such as ``80GB`` or ``80GiB``."""
     match = _MEMORY.fullmatch(text.strip())
-    number = 0.0
+    size = 0.0
     if match is not None:
-        power = "KMGT".index(match[2].upper()) + 1
-        number = float(match[1]) * (1024.0 if match[3] else 1000.0) ** power
-    if not _MIN_MEMORY <= number <= _MAX_MEMORY:
+        base = 1024.0 if match[3] else 1000.0
+        size = float(match[1]) * base ** ("KMGT".index(match[2].upper()) + 1)
+    if not _MIN_MEMORY <= size <= _MAX_MEMORY:
         raise ValueError(
             "allowed: memory with its unit, such as 80GB (80e9 bytes) or 80GiB (80 "
             "x 2^30), 0.1GB to 100TB"
         )
-    return number
+    return size
 
 
 def header_name(text: str) -> str:
@@ -179,11 +177,8 @@ def header(text: str) -> tuple[str, str]:
     name = name.strip()
     value = value.strip()
     token = name.replace("-", "").replace("_", "")
-    if (
-        not colon
-        or not (token.isascii() and token.isalnum())
-        or not value.isprintable()
-    ):
+    is_name = token.isascii() and token.isalnum()
+    if not colon or not is_name or not value.isprintable():
         raise ValueError("allowed: Name: value")
     return name, value
 
@@ -217,7 +212,7 @@ def format_address(host: str, port: int) -> str:
 
 
 def loopback_hosts(host: str) -> tuple[str, ...]:
-    """Return the local hosts to connect to a listener on `host`, in the order to try."""
+    """Return where to connect to a listener on `host`, in the order to try."""
     if not host:
         return ("127.0.0.1", "::1")
     wildcards = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with, not listened on
@@ -253,13 +248,13 @@ class Target:
         """The address for labels and logs: without secrets, and without the default
         path.
         """
-        if self.discovery:
-            url = f"{_DISCOVERY}{mask_query(self.url)}"
-        else:
-            url = mask_query(self.url)
+        url = mask_query(self.url)
         if self.socket:
             path = url.removeprefix(_SOCKET_HOST)
-            return f"unix:{self.socket}" + ("" if path == "/metrics" else f":{path}")
+            shown = f"unix:{self.socket}:{path}"
+            return shown.removesuffix(":/metrics")
+        if self.discovery:
+            url = f"{_DISCOVERY}{url}"
         return url.removesuffix("/metrics")
 
     @property
@@ -267,7 +262,8 @@ class Target:
         """Host, port, and whether to use TLS."""
         parts = urlsplit(self.url)
         tls = parts.scheme == "https"
-        return parts.hostname or "", parts.port or (443 if tls else 80), tls
+        default_port = 443 if tls else 80
+        return parts.hostname or "", parts.port or default_port, tls
 
     @property
     def polled_url(self) -> str:
@@ -284,11 +280,11 @@ class Target:
         """The URL of `name` beside the metrics; empty if the path of the metrics is not
         ``.../metrics``.
         """
-        scheme, host, path, _, _ = urlsplit(self.url)
-        base, metrics, _ = path.rpartition("/metrics")
-        if metrics:
-            return urlunsplit((scheme, host, f"{base}/{name}", "", ""))
-        return ""
+        parts = urlsplit(self.url)
+        base, metrics, _ = parts.path.rpartition("/metrics")
+        if not metrics:
+            return ""
+        return parts._replace(path=f"{base}/{name}", query="", fragment="").geturl()
 
 
 def parse_target(text: str) -> Target:
@@ -298,45 +294,45 @@ def parse_target(text: str) -> Target:
     """
     text = text.strip()
     if text.startswith("unix:"):
-        socket, _, path = text.removeprefix("unix:").removeprefix("//").partition(":")
-        if not socket.startswith("/"):
-            raise ValueError(
-                "a Unix socket is written unix:/path/to.sock, with /metrics or "
-                "another path after a colon"
-            )
-        # the query would become part of the socket's path, and its secrets be shown
-        if "?" in socket:
-            raise ValueError(
-                "a query needs a path: unix:/path/to.sock:/metrics?name=value"
-            )
-        path, question, query = path.partition("?")
-        return Target(
-            url=f"{_SOCKET_HOST}{_metrics_path(path)}{question}{query}", socket=socket
-        )
+        return _parse_socket(text.removeprefix("unix:").removeprefix("//"))
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError:
         # The standard library's message contains the address, possibly with a password.
         raise ValueError(_ALLOWED) from None
-    hostname = parts.hostname or ""
-    is_host = hostname and hostname.isprintable() and _NOT_IN_HOST.isdisjoint(hostname)
+    host = parts.hostname or ""
+    is_host = host and host.isprintable() and _NOT_IN_HOST.isdisjoint(host)
     if parts.scheme not in ("http", "https") or not is_host or parts.fragment:
         raise ValueError(_ALLOWED)
     if "@" in parts.path + parts.query:
         raise ValueError(
             "an @ in the path; in a password, write %2F for /, %3F for ? and %40 for @"
         )
+    location = f"[{host}]" if ":" in host else host
     if port is not None:
-        location = format_address(hostname, port)
-    else:
-        location = f"[{hostname}]" if ":" in hostname else hostname
+        location = format_address(host, port)
+    url = parts._replace(netloc=location, path=_metrics_path(parts.path)).geturl()
     return Target(
-        url=urlunsplit(
-            (parts.scheme, location, _metrics_path(parts.path), parts.query, "")
-        ),
+        url=url,
         user=unquote(parts.username or ""),
         password=unquote(parts.password or ""),
+    )
+
+
+def _parse_socket(text: str) -> Target:
+    socket, _, address = text.partition(":")
+    if not socket.startswith("/"):
+        raise ValueError(
+            "a Unix socket is written unix:/path/to.sock, with /metrics or "
+            "another path after a colon"
+        )
+    # The query would become part of the socket's path, and its secrets be shown.
+    if "?" in socket:
+        raise ValueError("a query needs a path: unix:/path/to.sock:/metrics?name=value")
+    path, question, query = address.partition("?")
+    return Target(
+        url=f"{_SOCKET_HOST}{_metrics_path(path)}{question}{query}", socket=socket
     )
 
 

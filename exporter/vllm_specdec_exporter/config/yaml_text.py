@@ -39,9 +39,8 @@ class Strict:
         return node
 
     def compose_scalar_node(self, anchor: Any) -> Any:
-        """Return the node of a scalar, with surrogate pairs joined:
-
-        JSON writes some characters as pairs.
+        """Return the node of a scalar, with surrogate pairs joined: JSON writes some
+        characters as pairs.
         """
         node = super().compose_scalar_node(anchor)  # type: ignore[misc]
         if node.tag == _INTEGER and len(node.value) > _MAX_INTEGER:
@@ -80,11 +79,11 @@ def read_yaml(text: str | bytes, loader: type = _Loader) -> Any:
     except RecursionError:
         reason = "nested too deeply"
     except yaml.MarkedYAMLError as error:
-        reason = _QUOTED.sub(
-            _hide_quote, error.problem or error.context or "it cannot be read"
-        )
-        if mark := error.problem_mark or error.context_mark:
-            reason = f"{reason} in line {mark.line + 1}, column {mark.column + 1}"
+        problem = error.problem or error.context or "it cannot be read"
+        reason = _QUOTED.sub(_hide_quote, problem)
+        mark = error.problem_mark or error.context_mark
+        if mark:
+            reason += f" in line {mark.line + 1}, column {mark.column + 1}"
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())  # an invalid character, as its number
     except (ValueError, OverflowError):

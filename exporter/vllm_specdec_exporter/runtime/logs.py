@@ -74,8 +74,15 @@ class LineHandler(logging.Handler):
 
     def _dropped_line(self) -> bytes:
         text = "log lines dropped: output blocked"
-        note = logging.LogRecord(__name__, logging.WARNING, "", 0, text, None, None)
-        note.fields = {"lines": self._dropped}
+        note = logging.makeLogRecord(
+            {
+                "name": __name__,
+                "levelno": logging.WARNING,
+                "levelname": "WARNING",
+                "msg": text,
+                "fields": {"lines": self._dropped},
+            }
+        )
         self._dropped = 0
         return f"{self.format(note)}\n".encode()
 
@@ -85,9 +92,9 @@ class LineHandler(logging.Handler):
                 self._changed.wait_for(lambda: self._lines)
                 line = self._lines[0]
             with contextlib.suppress(OSError):
-                rest = memoryview(line)
-                while rest:
-                    rest = rest[os.write(self.descriptor, rest) :]
+                unwritten = memoryview(line)
+                while unwritten:
+                    unwritten = unwritten[os.write(self.descriptor, unwritten) :]
             with self._changed:
                 self._lines.popleft()
                 self._size -= len(line)
@@ -115,16 +122,17 @@ def _handler(root: logging.Logger) -> logging.Handler:
     """Return the handler for standard error: after a reload the existing one, with its
     buffer.
     """
+    if sys.stderr is None:
+        return logging.NullHandler()
+    handler: logging.Handler
     try:
         descriptor = sys.stderr.fileno()
     except (AttributeError, OSError, ValueError):  # closed, or without a descriptor
-        handler: logging.Handler = (
-            logging.NullHandler() if sys.stderr is None else logging.StreamHandler()
-        )
+        handler = logging.StreamHandler()
     else:
-        for known in root.handlers:
-            if isinstance(known, LineHandler) and known.descriptor == descriptor:
-                return known
+        for existing in root.handlers:
+            if isinstance(existing, LineHandler) and existing.descriptor == descriptor:
+                return existing
         handler = LineHandler(descriptor)
     handler.addFilter(_ClientFilter())
     return handler
@@ -142,8 +150,12 @@ def log(level: int, message: str, /, **fields: object) -> None:
 
 
 def log_seldom(level: int, message: str, /, **fields: object) -> None:
-    """Log a line that clients can cause: the same one at most once in `SELDOM_SECONDS`."""
+    """Log a line that clients can cause, at most once in `SELDOM_SECONDS`."""
     LOGGER.log(level, message, extra={"fields": fields, "is_seldom": True})
+
+
+#: Errors that invalid and aborted requests cause.
+_CAUSED_BY_CLIENTS = (HttpProcessingError, RequestPayloadError, ConnectionError)
 
 
 class _ClientFilter(logging.Filter):
@@ -165,27 +177,25 @@ class _ClientFilter(logging.Filter):
         if record.name == LOGGER.name and not is_seldom:
             return True
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(
-            error, HttpProcessingError | RequestPayloadError | ConnectionError
-        ):
+        if isinstance(error, _CAUSED_BY_CLIENTS):
             return False
         text = record.msg, str(getattr(record, "fields", type(error)))
-        now = time.monotonic()
+        time_now = time.monotonic()
+        # Old texts are dropped, because clients can cause any number of them.
         self._logged = {
-            each: when
-            for each, when in self._logged.items()
-            if now - when < SELDOM_SECONDS
+            each: logged_at
+            for each, logged_at in self._logged.items()
+            if time_now - logged_at < SELDOM_SECONDS
         }
         if text in self._logged:
             return False
-        self._logged[text] = now
+        self._logged[text] = time_now
         return True
 
 
 class LineFormatter(logging.Formatter):
-    """Writes a record on one line:
-
-    ``time=... level=... msg=... key=value``, or as JSON.
+    """Writes a record on one line: ``time=... level=... msg=... key=value``, or as
+    JSON.
     """
 
     def __init__(self, form: str) -> None:
@@ -198,12 +208,9 @@ class LineFormatter(logging.Formatter):
             "time": format_time(record.created, "milliseconds"),
             "level": record.levelname.lower(),
             "msg": record.getMessage(),
-            **{
-                name: value
-                for name, value in getattr(record, "fields", {}).items()
-                if value is not None
-            },
         }
+        extra = getattr(record, "fields", {})
+        fields |= {name: value for name, value in extra.items() if value is not None}
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
         if self._form == "json":
@@ -213,7 +220,6 @@ class LineFormatter(logging.Formatter):
 
 def _quote(value: object) -> str:
     text = str(value)
-    bare = text.isprintable() and _BARE.fullmatch(text)
-    if bare:
+    if text.isprintable() and _BARE.fullmatch(text):
         return text
     return escape_controls(json.dumps(text, ensure_ascii=False))

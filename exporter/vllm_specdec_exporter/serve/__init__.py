@@ -1,1 +1,1 @@
-"""The running exporter: polls servers, serves endpoints, and relays requests as a tap."""
+"""The running exporter: polls servers, serves endpoints, and is a tap of requests."""

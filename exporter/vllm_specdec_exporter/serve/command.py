@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
 _EXIT_CODES = (
     "Exit codes: 0 ended by SIGTERM or SIGINT; 1 cannot listen; 2 settings that "
-    "cannot be used (with "
-    "--startup.on-error=wait it stands by instead)."
+    "cannot be used (with --startup.on-error=wait it stands by instead)."
 )
 
 #: Prefix of the variables of the command `dashboards`, which may share an environment
@@ -150,16 +149,21 @@ async def _start(
             parts = started
         exporter = parts.exporter
         logs.set_up(exporter.config.log_format, exporter.config.log_level)
-        for name in unknown_variables(OPTIONS, os.environ):
-            if name != CONFIG_FILE_VARIABLE and not name.startswith(_GRAFANA_VARIABLES):
-                near = nearest(name, [option.variable for option in OPTIONS]) or None
-                logs.log(
-                    logging.WARNING,
-                    "unknown environment variable",
-                    name=name,
-                    did_you_mean=near,
-                )
+        _warn_of_unknown_variables()
         return await _serve(parts, standby_tap, shutdown, wait=wait)
+
+
+def _warn_of_unknown_variables() -> None:
+    for name in unknown_variables(OPTIONS, os.environ):
+        if name == CONFIG_FILE_VARIABLE or name.startswith(_GRAFANA_VARIABLES):
+            continue
+        near = nearest(name, [option.variable for option in OPTIONS])
+        logs.log(
+            logging.WARNING,
+            "unknown environment variable",
+            name=name,
+            did_you_mean=near or None,
+        )
 
 
 async def _serve(
@@ -170,14 +174,10 @@ async def _serve(
     try:
         tap = await _start_tap(exporter, parts.tap, standby_tap, wait=wait)
     except OSError as error:
-        if exporter.config.tap:
-            address = format_address(*exporter.config.tap.listen)
-        else:
-            address = ""
-        where = f'--tap.listen-address "{address}"'
+        address = exporter.config.tap.listen if exporter.config.tap else ("", 0)
         sys.stderr.write(
-            f"vllm-specdec-exporter: error: {where}: cannot listen: "
-            f"{error_text(error)}\n"
+            "vllm-specdec-exporter: error: --tap.listen-address "
+            f'"{format_address(*address)}": cannot listen: {error_text(error)}\n'
         )
         return 1
     limiter = ConnectionLimiter()

@@ -55,16 +55,15 @@ class _Shared(Generic[T]):
         """
         task = self._waiting.get(key)
         if task is None:
-            task = self._waiting[key] = asyncio.create_task(
-                self._encode(key, encode), name="encode"
-            )
-        # a client that leaves must not cancel the others
+            task = asyncio.create_task(self._encode(key, encode), name="encode")
+            self._waiting[key] = task
+        # A client that leaves must not cancel the others.
         return await asyncio.shield(task)
 
     async def _encode(self, key: Hashable, encode: Callable[[], Awaitable[T]]) -> T:
         async with self._encoding:
             await asyncio.sleep(self._rests_until - time.monotonic())
-            # requests that have arrived until now share this one
+            # Requests that have arrived until now share this one.
             del self._waiting[key]
             start = time.monotonic()
             try:
@@ -84,8 +83,9 @@ class _InPieces(web.StreamResponse):
 
     async def write_eof(self, data: bytes = b"") -> None:
         """Send the body, and end the response."""
-        for piece in () if self._must_be_empty_body else self._pieces:
-            await self.write(piece)
+        if not self._must_be_empty_body:
+            for piece in self._pieces:
+                await self.write(piece)
         self._pieces = ()  # aiohttp keeps the response for a while
         await super().write_eof(data)
 
@@ -105,27 +105,27 @@ def make_handler(
     shared = _Shared[list[bytes]]()
 
     async def handler(request: web.Request) -> web.StreamResponse:
-        accept = _header(request, "Accept")
         names = frozenset(request.query.getall("name[]", ()))
         try:
-            encode, content_type = choose_encoder(accept)
+            encode, content_type = choose_encoder(_header(request, "Accept"))
         except (TypeError, ValueError):  # an invalid version
             encode, content_type = choose_encoder("")
+        headers = {"Content-Type": content_type}
         gzip = _accepts_gzip(request)
-        headers = {"Content-Type": content_type} | (
-            {"Content-Encoding": "gzip"} if gzip else {}
-        )
+        if gzip:
+            headers["Content-Encoding"] = "gzip"
 
         def blocks() -> Iterator[bytes]:
             open_metrics = content_type.startswith("application/openmetrics-text")
-            yield from map(
-                str.encode, metrics_text(latest(), names, open_metrics=open_metrics)
-            )
-            yield encode(own.restricted_registry(names) if names else own)
+            for text in metrics_text(latest(), names, open_metrics=open_metrics):
+                yield text.encode()
+            if names:
+                yield encode(own.restricted_registry(names))
+            else:
+                yield encode(own)
 
-        pieces = await shared.get(
-            (content_type, gzip, names), lambda: _in_pieces(blocks(), gzip=gzip)
-        )
+        key = (content_type, gzip, names)
+        pieces = await shared.get(key, lambda: _in_pieces(blocks(), gzip=gzip))
         return _InPieces(pieces, headers)
 
     return handler
@@ -144,7 +144,9 @@ def _accepts_gzip(request: web.Request) -> bool:
     for part in _header(request, "Accept-Encoding").lower().split(","):
         coding, _, parameter = part.partition(";")
         weight = parameter.strip().removeprefix("q=") or "1"
-        weights[coding.strip()] = float(weight) if _WEIGHT.fullmatch(weight) else 0.0
+        if not _WEIGHT.fullmatch(weight):
+            weight = "0"
+        weights[coding.strip()] = float(weight)
     return weights.get("gzip", weights.get("*", 0.0)) > 0
 
 
@@ -159,7 +161,7 @@ async def _in_pieces(blocks: Iterator[bytes], *, gzip: bool) -> list[bytes]:
             await asyncio.sleep(0)
             start = time.monotonic()
     if packer:
-        return [*pieces, packer.flush()]
+        pieces.append(packer.flush())
     return pieces
 
 
@@ -168,10 +170,11 @@ _SHARED: web.AppKey[_Shared[bytes]] = web.AppKey("shared")
 #: Limit of requests that wait for the next reload, which they all share: one would do.
 _MAX_RELOADS = 4
 
+_NOT_STORED = {"Cache-Control": "no-store"}
 _PAGE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
+    **_NOT_STORED,
 }
 
 
@@ -182,7 +185,8 @@ def create_app(
     `guard` if given.
     """
     app = web.Application()
-    app[EXPORTER], app[_SHARED] = exporter, _Shared[bytes]()
+    app[EXPORTER] = exporter
+    app[_SHARED] = _Shared()
     if guard is not None:
         guard.attach(app)
     metrics = make_handler(
@@ -224,14 +228,15 @@ async def _page(request: web.Request) -> web.Response:
         )
         return page.encode()
 
-    page = await request.app[_SHARED].get(("/", query), render)
-    # The page shows labels from the server, so it must not run or load anything.
-    headers = {
-        "Content-Security-Policy": status_page.CONTENT_SECURITY_POLICY,
-        **_PAGE_HEADERS,
-    }
     return web.Response(
-        body=page, content_type="text/html", charset="utf-8", headers=headers
+        body=await request.app[_SHARED].get(("/", query), render),
+        content_type="text/html",
+        charset="utf-8",
+        # The page shows labels from the server, so it must not run or load anything.
+        headers={
+            "Content-Security-Policy": status_page.CONTENT_SECURITY_POLICY,
+            **_PAGE_HEADERS,
+        },
     )
 
 
@@ -252,9 +257,10 @@ async def _reload(request: web.Request) -> web.Response:
         return web.Response(status=403, text="requests from web pages are rejected\n")
     exporter = request.app[EXPORTER]
     if exporter.reloads_waiting >= _MAX_RELOADS:
-        headers = {"Retry-After": "1"}
         return web.Response(
-            status=503, text="too many requests for a reload\n", headers=headers
+            status=503,
+            text="too many requests for a reload\n",
+            headers={"Retry-After": "1"},
         )
     try:
         await exporter.reload(logs.log_seldom)
@@ -273,10 +279,11 @@ async def _config(request: web.Request) -> web.Response:
             _nest(shown), sort_keys=False, allow_unicode=True, encoding="utf-8"
         )
 
-    body = await request.app[_SHARED].get("config", dump)
-    headers = {"Cache-Control": "no-store"}
     return web.Response(
-        body=body, content_type="application/yaml", charset="utf-8", headers=headers
+        body=await request.app[_SHARED].get("config", dump),
+        content_type="application/yaml",
+        charset="utf-8",
+        headers=_NOT_STORED,
     )
 
 
@@ -303,11 +310,11 @@ async def _snapshot(request: web.Request) -> web.Response:
     async def encode() -> bytes:
         return snapshot.encode(exporter.latest(), selection)
 
-    body = await request.app[_SHARED].get(("snapshot", request.query_string), encode)
+    key = ("snapshot", request.query_string)
     response = web.Response(
-        body=body,
+        body=await request.app[_SHARED].get(key, encode),
         content_type="application/json",
-        headers={"Cache-Control": "no-store"},
+        headers=_NOT_STORED,
     )
     if _accepts_gzip(request):
         response.enable_compression(web.ContentCoding.gzip)

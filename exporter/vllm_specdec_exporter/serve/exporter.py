@@ -58,9 +58,9 @@ class Exporter:
         )
         self._threads = SharedThreads()
         self._discovery = Discovery(clock)
-        self._discovering: asyncio.Task[None] | None = None
         self._pollers = self._make_pollers(self.config)
         self._polling: dict[Poller, asyncio.Task[None]] = {}
+        self._discovering: asyncio.Task[None] | None = None
         self._logging: asyncio.Task[None] | None = None
         self._epoch: float | None = None
         self._reload = Reload(successful=True, success_timestamp_seconds=wall())
@@ -75,6 +75,8 @@ class Exporter:
         """Return the current result without waiting for a poll."""
         now = self._clock()
         targets = tuple(poller.result(now) for poller in self._pollers)
+        settings = self._reload
+        web = self._web_config_read
         return ExporterResult(
             version=__version__,
             timestamp_seconds=self._wall(),
@@ -82,10 +84,9 @@ class Exporter:
             requests=self.requests.result(targets),
             thresholds=dict(self.config.settings.thresholds.items()),
             reload=Reload(
-                successful=self._reload.successful and self._web_config_read.successful,
+                successful=settings.successful and web.successful,
                 success_timestamp_seconds=max(
-                    self._reload.success_timestamp_seconds,
-                    self._web_config_read.success_timestamp_seconds,
+                    settings.success_timestamp_seconds, web.success_timestamp_seconds
                 ),
             ),
             discoveries=self._discovery.results(),
@@ -108,7 +109,7 @@ class Exporter:
         tasks = [self._polling.get(poller) for poller in self._pollers]
         if self._discovering is not None:
             tasks.append(self._discovering)
-        return not any(task is None or task.done() for task in tasks)
+        return all(task is not None and not task.done() for task in tasks)
 
     def start(self) -> None:
         """Start polling, with the targets spread over the interval, and logging
@@ -123,14 +124,12 @@ class Exporter:
                 continue  # kept by a reload
             # Relative to a fixed time: otherwise reloads would move the polls together.
             phase = self._epoch + index * interval / len(self._pollers)
-            start = phase + max(0, math.ceil((now - phase) / interval)) * interval
+            passed = max(0, math.ceil((now - phase) / interval))
             self._polling[poller] = asyncio.create_task(
-                poller.run(start), name=f"poll {poller.name}"
+                poller.run(phase + passed * interval), name=f"poll {poller.name}"
             )
-        if (
-            self._discovery.use(self.config.upstream.targets)
-            and self._discovering is None
-        ):
+        has_names = self._discovery.use(self.config.upstream.targets)
+        if has_names and self._discovering is None:
             self._discovering = asyncio.create_task(self._discover(), name="discovery")
         if self.config.log_interval > 0 and self._logging is None:
             self._logging = asyncio.create_task(self._log(), name="aggregate log")
@@ -150,39 +149,41 @@ class Exporter:
             self._discovering.cancel()
             self._discovering = None
 
-    async def _discover(self) -> None:
-        """Resolve names, and poll the servers found instead of those that are gone."""
-        while True:
-            try:
-                await self._discovery.resolve()
-                async with self._reloading:
-                    servers = self._discovery.servers(self.config.upstream.targets)
-                    if [server.name for server in servers] != [
-                        poller.name for poller in self._pollers
-                    ]:
-                        pollers = await self._read(
-                            partial(self._make_pollers, self.config)
-                        )
-                        self._pollers = await self._replace_pollers(pollers)
-                        self.start()
-            except Exception:  # noqa: BLE001 - a bug or a missing certificate must not end the loop
-                logs.LOGGER.exception("discovery failed unexpectedly")
-            await asyncio.sleep(self.config.poll_interval)
-
     def _stop_logging(self) -> None:
         if self._logging is not None:
             self._logging.cancel()
             self._logging = None
 
     async def _stop_pollers(self, pollers: Sequence[Poller]) -> None:
-        tasks = [
-            self._polling.pop(poller) for poller in pollers if poller in self._polling
-        ]
-        for task in tasks:
-            task.cancel()
+        tasks = []
+        for poller in pollers:
+            task = self._polling.pop(poller, None)
+            if task is not None:
+                task.cancel()
+                tasks.append(task)
         await asyncio.gather(*tasks, return_exceptions=True)
         for poller in pollers:
             await poller.close()
+
+    async def _discover(self) -> None:
+        """Resolve names, and poll the servers found instead of those that are gone."""
+        while True:
+            try:
+                await self._discovery.resolve()
+                async with self._reloading:
+                    await self._poll_discovered()
+            except Exception:  # noqa: BLE001 - a bug or a missing certificate must not end the loop
+                logs.LOGGER.exception("discovery failed unexpectedly")
+            await asyncio.sleep(self.config.poll_interval)
+
+    async def _poll_discovered(self) -> None:
+        servers = self._discovery.servers(self.config.upstream.targets)
+        names = [server.name for server in servers]
+        if names == [poller.name for poller in self._pollers]:
+            return
+        pollers = await self._read(partial(self._make_pollers, self.config))
+        self._pollers = await self._replace_pollers(pollers)
+        self.start()
 
     async def reload(self, log: Callable[..., None] = logs.log) -> None:
         """Read and apply the configuration, or raise ConfigError; the state of targets
@@ -223,12 +224,9 @@ class Exporter:
             try:
                 config, pollers = await self._read(self._load_pollers)
             except ConfigError as error:
-                # The middleware of the web configuration file reports when it is valid
-                # again.
-                if (
-                    isinstance(error, WebConfigFileError)
-                    and error.path == self.config.web_config_file
-                ):
+                web_file = self.config.web_config_file
+                if isinstance(error, WebConfigFileError) and error.path == web_file:
+                    # Its middleware reports when it is valid again.
                     self._web_config_read = replace(
                         self._web_config_read, successful=False
                     )
@@ -259,15 +257,16 @@ class Exporter:
         """Stop the pollers that are not among these, and return these; what exists of a
         target is kept.
         """
-        existing = {poller.name: poller for poller in self._pollers}
+        previous = {poller.name: poller for poller in self._pollers}
         # A poller that sends the same requests is kept, with the poll that is under
         # way.
-        pollers = [_kept(existing.get(poller.name), poller) for poller in pollers]
+        pollers = [_kept(previous.get(poller.name), poller) for poller in pollers]
         removed = [poller for poller in self._pollers if poller not in pollers]
         await self._stop_pollers(removed)
         for poller in pollers:
-            if (before := existing.get(poller.name)) in removed and before is not None:
-                poller.adopt(before)
+            predecessor = previous.get(poller.name)
+            if predecessor is not None and predecessor in removed:
+                poller.adopt(predecessor)
         return pollers
 
     async def _apply(self, config: ServeConfig, pollers: list[Poller]) -> None:
@@ -320,16 +319,21 @@ class Exporter:
                 await asyncio.sleep(0)  # a thousand lines must not block other tasks
 
 
-def _kept(before: Poller | None, new: Poller) -> Poller:
+def _kept(existing: Poller | None, new: Poller) -> Poller:
     """Return the existing poller with the new settings, or the new one if its requests
     differ.
     """
-    if before is None or before.identity != new.identity:
+    if existing is None or existing.identity != new.identity:
         return new
-    before.settings = new.settings
-    return before
+    existing.settings = new.settings
+    return existing
 
 
 def _needs_restart(config: ServeConfig) -> tuple[object, ...]:
-    web = (config.listen, config.web_config_file, config.process_metrics)
-    return *web, config.tap, config.push_token_file
+    return (
+        config.listen,
+        config.web_config_file,
+        config.process_metrics,
+        config.tap,
+        config.push_token_file,
+    )

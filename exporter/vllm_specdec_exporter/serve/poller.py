@@ -111,15 +111,13 @@ class Poller:
         self._states = other._states
         self._resets = other._resets
         self._version = other._version
+        self._server_info = None
         if self.settings.server_info:
             self._server_info = other._server_info
-        else:
-            self._server_info = None
         self._expires = other._expires
+        self._final = None
         if other.identity == self.identity:
             self._final = other._final
-        else:
-            self._final = None
         now = self._clock()
         if self._expires is not None and not self._overdue(now):
             self._expires = max(self._expires, now + self._patience)
@@ -137,11 +135,10 @@ class Poller:
     async def poll(self) -> None:
         """Poll once and keep the result."""
         started = self._clock()
-        before = self.latest
+        previous = self.latest
         if self._overdue(started):
-            before = replace(
-                before, poll_errors_total=_counted(before.poll_errors_total, "stale")
-            )
+            errors = _counted(previous.poll_errors_total, "stale")
+            previous = replace(previous, poll_errors_total=errors)
         failure: PollFailure | None = None
         results: tuple[EngineResult, ...] = ()
         try:
@@ -165,29 +162,29 @@ class Poller:
             failure = PollFailure("internal", f"{type(error).__name__}: {error}")
         if failure is not None:
             failure = replace(failure, message=self._upstream.mask(failure.message))
-        after = replace(
-            before, failure=failure, poll_duration_seconds=self._clock() - started
+        polled = replace(
+            previous, failure=failure, poll_duration_seconds=self._clock() - started
         )
         if failure is None:
-            now = self._wall()
-            self.latest = replace(
-                after, up=True, last_success_timestamp_seconds=now, engines=results
-            )
-            self.last_hour = add_minute(self.last_hour, results, now)
-            resets = {
-                (each.model_name, each.engine): each.engine_resets_total
-                for each in results
-            }
-            # Compared with the last successful poll, so that each restart counts once.
-            if any(
-                total > self._resets.get(engine, 0) for engine, total in resets.items()
-            ):
-                self._forget_version()
-            self._resets = resets
+            self._succeed(polled, results)
         else:
-            self._fail(after, failure)
+            self._fail(polled, failure)
         self._expires = self._clock() + self._patience
-        self._log(changes(before, self.latest))
+        self._log(changes(previous, self.latest))
+
+    def _succeed(self, polled: TargetResult, engines: tuple[EngineResult, ...]) -> None:
+        now = self._wall()
+        self.latest = replace(
+            polled, up=True, last_success_timestamp_seconds=now, engines=engines
+        )
+        self.last_hour = add_minute(self.last_hour, engines, now)
+        resets = {
+            (each.model_name, each.engine): each.engine_resets_total for each in engines
+        }
+        # Compared with the last successful poll, so that each restart counts once.
+        if any(total > self._resets.get(key, 0) for key, total in resets.items()):
+            self._forget_version()
+        self._resets = resets
 
     async def _process(self, started: float) -> tuple[EngineResult, ...]:
         response = await self._upstream.fetch()
@@ -243,9 +240,9 @@ class Poller:
             return add_server_info(reading, self._server_info)
         return reading
 
-    def _fail(self, after: TargetResult, failure: PollFailure) -> None:
-        errors = _counted(after.poll_errors_total, failure.reason)
-        self.latest = replace(after, up=False, engines=(), poll_errors_total=errors)
+    def _fail(self, polled: TargetResult, failure: PollFailure) -> None:
+        errors = _counted(polled.poll_errors_total, failure.reason)
+        self.latest = replace(polled, up=False, engines=(), poll_errors_total=errors)
         if failure.reason not in _SAME_SERVER:
             self._forget_version()
             self._states = pipeline.interrupt(self._states)

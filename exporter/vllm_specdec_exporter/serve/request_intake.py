@@ -51,12 +51,11 @@ class RequestIntake:
         self._sglang_k: dict[str, int | None] = {}
         self._sglang_k_at = -math.inf
         self._settings = config.settings
-        enabled = {
-            Source.TAP: config.tap is not None,
-            Source.PUSH: bool(config.push_token_file),
-        }
-        # Not changed by a reload.
-        self._sources = [source for source, is_enabled in enabled.items() if is_enabled]
+        self._sources: list[Source] = []  # not changed by a reload
+        if config.tap is not None:
+            self._sources.append(Source.TAP)
+        if config.push_token_file:
+            self._sources.append(Source.PUSH)
         self._classification = config.requests.classification
         self._aggregator = self._aggregate(config)
         self._logged: set[GroupOverflow] = set()  # each is logged once
@@ -209,27 +208,14 @@ def add_push(app: web.Application, requests: RequestIntake, token_file: str) -> 
             response = _error(
                 401, "a valid bearer token is required: Authorization: Bearer TOKEN"
             )
-            response.headers["WWW-Authenticate"] = (
-                'Bearer realm="vllm-specdec-exporter"'
-            )
+            challenge = 'Bearer realm="vllm-specdec-exporter"'
+            response.headers["WWW-Authenticate"] = challenge
             return response
-        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-            requests.reject(1)
-            return _error(415, "compressed bodies are not read: push plain JSON")
         try:
-            async with asyncio.timeout(_BODY_SECONDS):
-                body = await request.read()
-        except TimeoutError:
+            pushed = read_push(await _body(request), time.time())
+        except _BodyError as error:
             requests.reject(1)
-            return _error(408, "the body was not received in time")
-        except web.HTTPRequestEntityTooLarge:
-            requests.reject(1)
-            return _error(413, "more than 1 MiB: push fewer requests at once")
-        except (web.RequestPayloadError, ConnectionError):
-            requests.reject(1)
-            return _error(400, "the body was cut off")
-        try:
-            pushed = read_push(body, time.time())
+            return error.response
         except PushError as error:
             requests.reject(error.count)
             return _error(400, str(error))
@@ -242,11 +228,33 @@ def add_push(app: web.Application, requests: RequestIntake, token_file: str) -> 
             "errors": _texts(pushed.errors),
             "warnings": _texts(pushed.warnings),
         }
-        return web.json_response(
-            document, status=200 if pushed.observations or not pushed.errors else 400
-        )
+        is_useful = pushed.observations or not pushed.errors
+        return web.json_response(document, status=200 if is_useful else 400)
 
     app.router.add_post(PUSH_PATH, push)
+
+
+class _BodyError(Exception):
+    """The body of a push cannot be received."""
+
+    def __init__(self, status: int, error: str) -> None:
+        super().__init__(error)
+        self.response = _error(status, error)
+
+
+async def _body(request: web.Request) -> bytes:
+    """Return the body of a request, or raise _BodyError."""
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise _BodyError(415, "compressed bodies are not read: push plain JSON")
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            return await request.read()
+    except TimeoutError as error:
+        raise _BodyError(408, "the body was not received in time") from error
+    except web.HTTPRequestEntityTooLarge as error:
+        raise _BodyError(413, "more than 1 MiB: push fewer requests at once") from error
+    except (web.RequestPayloadError, ConnectionError) as error:
+        raise _BodyError(400, "the body was cut off") from error
 
 
 def _texts(items: tuple[tuple[int, str], ...]) -> list[str]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from aiohttp import web
 
 from .. import __version__
-from ..config.options import ConfigError, Parser, add_flags, gather
+from ..config.options import ConfigError, Option, Parser, add_flags, gather
 from ..config.values import format_address, parse_listen_address
 from ..listener.connection_limits import ConnectionLimiter
 from ..listener.sockets import Listener, error_text
@@ -51,10 +51,11 @@ if TYPE_CHECKING:
 
 RETRY_SECONDS = 5.0  # time between two attempts, in seconds; SIGHUP starts one at once
 #: The options that the tap needs.
-_TAP = next(option for option in OPTIONS if option.name == "tap.listen-address")
 _TAP_OPTIONS = tuple(
     option for option in OPTIONS if option.name.startswith(("vllm.", "tap."))
 )
+#: The one without which there is no tap.
+_TAP = next(option for option in _TAP_OPTIONS if option.name == "tap.listen-address")
 
 
 def waits_on_error(flags: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
@@ -116,8 +117,8 @@ async def listen(host: str, port: int, stop: asyncio.Event | None) -> Listener |
         if not logged:
             logs.log(logging.ERROR, "cannot start, standing by", error=reason)
             logged = True
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), RETRY_SECONDS)
+        await _wait_for_any(stop)
+        if stop.is_set():
             return None
 
 
@@ -135,11 +136,11 @@ async def wait_for(
     """
     try:
         prepared = await shutdown.unless_stopped(in_daemon_thread(prepare))
-        if prepared is None:
-            return None
-        return (prepared, None)
     except ConfigError as raised:
         error = str(raised)
+    else:
+        return None if prepared is None else (prepared, None)
+    # The settings of the log may be among the invalid ones.
     logs.set_up("logfmt", "info")
     reload = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
@@ -160,9 +161,7 @@ async def wait_for(
             except ConfigError as raised:
                 error = str(raised)
             else:
-                if prepared is None:
-                    return None
-                return (prepared, server.take_tap())
+                return None if prepared is None else (prepared, server.take_tap())
 
 
 async def _wait_for_any(*events: asyncio.Event) -> None:
@@ -221,31 +220,35 @@ class _StandbyServer:
                 self._tap.keep_trying()
         if self._listener is not None:
             return
-        address, tls = await in_daemon_thread(self._web_values)
-        listener = None
         try:
-            listener = await Listener.open(*address)
-            listener.serve(self._limiter.accept, tls)
+            self._listener = await self._listen()
         except (OSError, UnicodeError) as error:
-            if listener is not None:
-                listener.close()
             if self._logged_error != str(error):
                 self._logged_error = str(error)
                 logs.log(
                     logging.ERROR, "standing by without an answer", error=str(error)
                 )
-            return
-        self._listener = listener
+
+    async def _listen(self) -> Listener:
+        address, tls = await in_daemon_thread(self._web_values)
+        listener = await Listener.open(*address)
+        try:
+            listener.serve(self._limiter.accept, tls)
+        except OSError:
+            listener.close()
+            raise
+        return listener
 
     def _make_tap(self) -> Tap | None:
         """Return the tap if its settings can be used.
 
         It relays, but observes nothing.
         """
+        # The first reason is that of all settings, which the operator has set.
         reason = ""
         for flags, environment in self._sources():
             try:
-                values = values_of(_TAP_OPTIONS, flags, environment, lambda: OPTIONS)
+                values = values_of(_TAP_OPTIONS, flags, environment, _option_table)
                 upstream = build_upstream(values, timeout=1.0, discovery=True)
                 if tap := make_tap(build_tap(values, upstream.targets), upstream):
                     return tap
@@ -265,22 +268,29 @@ class _StandbyServer:
         """
         for flags, environment in self._sources():
             with contextlib.suppress(ConfigError):
-                address, file = web_values(flags, environment, lambda: OPTIONS)
-                tls = None
-                with contextlib.suppress(WebConfigFileError):
-                    tls = load_web_config(file)[1].context if file else None
-                return address, tls
+                address, file = web_values(flags, environment, _option_table)
+                return address, _tls_of(file)
         return parse_listen_address(str(LISTEN_ADDRESS.default)), None
 
     def _sources(self) -> Iterator[tuple[Mapping[str, Any], Mapping[str, str]]]:
         """Yield flags and environment, with and without the configuration file."""
         yield self._flags, self._environment
-        bare = {
-            name: value
-            for name, value in self._environment.items()
-            if name != CONFIG_FILE_VARIABLE
-        }
-        yield {**self._flags, "config_file": None}, bare
+        without_file = dict(self._environment)
+        without_file.pop(CONFIG_FILE_VARIABLE, None)
+        yield {**self._flags, "config_file": None}, without_file
+
+
+def _option_table() -> Sequence[Option]:
+    return OPTIONS
+
+
+def _tls_of(web_config_file: str) -> ssl.SSLContext | None:
+    if not web_config_file:
+        return None
+    try:
+        return load_web_config(web_config_file)[1].context
+    except WebConfigFileError:
+        return None
 
 
 def _app() -> web.Application:

@@ -67,8 +67,10 @@ class ServeConfig:
         """Raise ConfigError if the file of `old` was emptied, or lost its servers: it
         may be half written.
         """
+        if not old.in_file:
+            return
         lost = "vllm.url" if "vllm.url" in old.in_file else "any setting"
-        if old.in_file and (lost in old.in_file - self.in_file or not self.in_file):
+        if not self.in_file or lost in old.in_file - self.in_file:
             raise ConfigError(
                 f"--config.file: it no longer has {lost}; the old configuration "
                 "stays until the next start"
@@ -83,10 +85,8 @@ def load(
     """
     document = read_file(file)
     config = build(*gather(OPTIONS, flags, environment, document, file))
-    return replace(
-        config,
-        in_file=frozenset(flatten(document, {option.key for option in OPTIONS}, file)),
-    )
+    keys = {option.key for option in OPTIONS}
+    return replace(config, in_file=frozenset(flatten(document, keys, file)))
 
 
 def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig:
@@ -105,7 +105,8 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
     upstream = build_upstream(values, timeout, discovery=True)
     tap = build_tap(values, upstream.targets)
     _check_tap(tap, upstream)
-    if web_config_file := values["web.config.file"] or "":
+    web_config_file = values["web.config.file"] or ""
+    if web_config_file:
         load_web_config(web_config_file)  # checks the file
     return ServeConfig(
         upstream=upstream,
@@ -188,6 +189,9 @@ def build_settings(
     costs = CostSettings(
         profile, values["cost.draft-size-ratio"], _hardware(values), by_method
     )
+    baseline = None
+    if values["baseline.file"]:
+        baseline = load_baseline(values["baseline.file"])
     return Settings(
         windows=windows,
         judged=judged,
@@ -196,7 +200,7 @@ def build_settings(
         speculation=speculation,
         costs=costs,
         memory_ratio=memory_ratio(values),
-        baseline=load_baseline(path) if (path := values["baseline.file"]) else None,
+        baseline=baseline,
         server_info=values["spec.server-info"],
     )
 
@@ -206,16 +210,17 @@ def _thresholds(
 ) -> Thresholds:
     k = speculation.num_speculative_tokens
     method = guess_method(speculation.method, speculation.draft_model)
-    given = dict(values["threshold"])
+    configured = dict(values["threshold"])
     try:
-        if given.pop(PUBLISHED, None):
-            return Thresholds().with_values(given)
-        return thresholds_for(profile, k, method).with_values(given)
+        defaults = thresholds_for(profile, k, method)
+        if configured.pop(PUBLISHED, None):
+            defaults = Thresholds()
+        return defaults.with_values(configured)
     except ValueError as error:
-        msg = f"--threshold: {error}"
+        reason = f"--threshold: {error}"
         if profile.cheap:
-            msg += f"; thresholds that are not set come from the {basis(profile, k)}"
-        raise ConfigError(msg) from error
+            reason += f"; thresholds that are not set come from the {basis(profile, k)}"
+        raise ConfigError(reason) from error
 
 
 def _targets(targets: tuple[Target, ...]) -> tuple[Target, ...]:
@@ -235,15 +240,13 @@ def _windows(lengths: tuple[float, ...], interval: float) -> tuple[Window, ...]:
     if windows[0].seconds < interval:
         raise ConfigError(
             f"--window {windows[0].name}: shorter than --poll.interval "
-            f"{format_duration(interval)}, "
-            "so it would never contain two samples"
+            f"{format_duration(interval)}, so it would never contain two samples"
         )
     if windows[-1].seconds / interval > MAX_SAMPLES:
         raise ConfigError(
             f"--window {windows[-1].name}: at --poll.interval "
-            f"{format_duration(interval)} it needs "
-            f"more than {MAX_SAMPLES} samples; choose a shorter window or a longer "
-            "interval"
+            f"{format_duration(interval)} it needs more than {MAX_SAMPLES} samples; "
+            "choose a shorter window or a longer interval"
         )
     return windows
 
@@ -282,25 +285,27 @@ def _profile(
     """Return the profile by name; with `auto`, that of the method, from the file first,
     and the file's.
     """
-    own: Mapping[str, CostProfile] = {}
-    if path := values["cost.file"]:
+    from_file: Mapping[str, CostProfile] = {}
+    path = values["cost.file"]
+    if path:
         try:
-            own = parse_profiles(read_file(path, "--cost.file"))
+            from_file = parse_profiles(read_file(path, "--cost.file"))
         except ProfileError as error:
             raise ConfigError(f"--cost.file {json.dumps(path)}: {error}") from error
     name: str = values["cost.profile"]
-    known = {**BUILTIN, **own}
-    if name in known:
-        return known[name], None
+    profiles = {**BUILTIN, **from_file}
+    if name in profiles:
+        return profiles[name], None
     if name != "auto":
         raise ConfigError(
             f"--cost.profile {json.dumps(name)}: no such profile; known: auto, "
-            f"{', '.join(known)}"
+            f"{', '.join(profiles)}"
         )
-    if len(own) == 1 and not next(iter(own.values())).methods:
-        return next(iter(own.values())), None
+    custom = tuple(from_file.values())
+    if len(custom) == 1 and not custom[0].methods:
+        return custom[0], None
     method = guess_method(speculation.method, speculation.draft_model)
-    return meant_for(method, own), tuple(own.values())
+    return meant_for(method, from_file), custom
 
 
 def _hardware(values: Mapping[str, Any]) -> Hardware | None:
@@ -332,9 +337,7 @@ def _model(text: str) -> Model:
             model = _read_config(size)
         else:
             model = parse_model(size)
-        if details:
-            return with_details(model, details)
-        return model
+        return with_details(model, details) if details else model
     except ValueError as error:
         raise ConfigError(f"--cost.model {json.dumps(text)}: {error}") from error
 
@@ -359,12 +362,12 @@ def memory_ratio(values: Mapping[str, Any]) -> float | None:
     check_both_or_neither(values, "cost.draft-memory", "cost.gpu-memory")
     draft = values["cost.draft-memory"]
     gpus = values["cost.gpu-memory"]
-    if draft is not None and draft > gpus:
+    if draft is None:
+        return None
+    if draft > gpus:
         raise ConfigError(
             f"--cost.draft-memory: {draft:g} bytes exceed the {gpus:g} of "
             "--cost.gpu-memory"
         )
-    if draft is None:
-        return None
     share: float = draft / gpus
     return share

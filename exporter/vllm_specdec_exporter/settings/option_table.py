@@ -40,6 +40,10 @@ def _tenant(text: str) -> str:
     return name
 
 
+def _optional_header_name(text: str) -> str:
+    return values.header_name(text) if text.strip() else ""
+
+
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "text": str,
     "file": values.file,
@@ -49,9 +53,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "upstream": parse_upstream,
     "header": values.header,
     "header_name": values.header_name,
-    "optional_header_name": lambda text: (
-        values.header_name(text) if text.strip() else ""
-    ),
+    "optional_header_name": _optional_header_name,
     "speculation": parse_speculation,
     "machine": parse_machine,
     "share": values.share,
@@ -91,18 +93,18 @@ def _option(
             parse = values.choice(*allowed)
         case _:
             parse = _PARSERS[value]
-    others = {"metavar": _METAVARS.get(value), "mask": _MASKS.get(value, str), **others}
+    if value == "bool":
+        default = "false"
     if others.get("repeatable"):
-        return Option(
-            name, parse, _DEFAULTS.get(name, tuple(default or ())), help, **others
-        )
-    return Option(name, parse, "false" if value == "bool" else default, help, **others)
+        default = _DEFAULTS.get(name, tuple(default or ()))
+    columns = {"metavar": _METAVARS.get(value), "mask": _MASKS.get(value, str)}
+    return Option(name, parse, default, help, **(columns | others))
 
 
 _ROWS = tomllib.loads(Path(__file__).with_name("options.toml").read_text("utf-8"))
-_BY_NAME = {option.name: option for option in WEB_OPTIONS}
+_OF_THE_WEB = {option.name: option for option in WEB_OPTIONS}
 _BY_NAME = {
-    name: _BY_NAME.get(name) or _option(name, **row) for name, row in _ROWS.items()
+    name: _OF_THE_WEB.get(name) or _option(name, **row) for name, row in _ROWS.items()
 }
 #: Every option of `serve`, in the order of the help and the documentation.
 OPTIONS: tuple[Option, ...] = tuple(_BY_NAME.values())

@@ -70,10 +70,9 @@ def _refuse_without_tap(values: Mapping[str, Any]) -> None:
     for option in OPTIONS:
         if not option.name.startswith("tap."):
             continue
-        if option.default is None:
-            default = None
-        else:
-            default = option.parse(str(option.default))
+        default = option.default
+        if default is not None:
+            default = option.parse(str(default))
         if values[option.name] != default:
             raise ConfigError(
                 f"{option.flag} needs --tap.listen-address, such as :9852: without "
@@ -101,8 +100,8 @@ def _check_addresses(
     if not upstream.socket and port == tap[1] and host in reached:
         raise ConfigError(
             f"--tap.listen-address {shown}: the tap would relay to itself; "
-            "--vllm.url and --tap.upstream "
-            "need vLLM's own port, such as http://127.0.0.1:8000"
+            "--vllm.url and --tap.upstream need vLLM's own port, such as "
+            "http://127.0.0.1:8000"
         )
 
 
@@ -111,29 +110,27 @@ def build_requests(values: Mapping[str, Any]) -> RequestSettings:
     contradictory values.
     """
     tenants = values["requests.tenant"]
-    if (
-        tenants
-        and not values["requests.tenant-header"]
-        and not values["push.bearer-token-file"]
-    ):
+    tenant_header = values["requests.tenant-header"]
+    # A push states the tenant, so it needs no header.
+    if tenants and not tenant_header and not values["push.bearer-token-file"]:
         raise ConfigError(
             "--requests.tenant needs --requests.tenant-header: the header with the "
             "tenant"
         )
-    if values["requests.tenant-header"] and not tenants:
+    if tenant_header and not tenants:
         raise ConfigError(
             "--requests.tenant-header needs --requests.tenant: the tenants with "
             "their own label value"
         )
-    if len(set(tenants)) > MAX_TENANTS:
+    count = len(set(tenants))
+    if count > MAX_TENANTS:
         raise ConfigError(
-            f"--requests.tenant: {len(set(tenants))} tenants; allowed: up to "
-            f"{MAX_TENANTS}"
+            f"--requests.tenant: {count} tenants; allowed: up to {MAX_TENANTS}"
         )
     classification = Classification(
         type_header=(values["requests.type-header"] or "").lower(),
         rules=values["requests.type"],
-        tenant_header=(values["requests.tenant-header"] or "").lower(),
+        tenant_header=(tenant_header or "").lower(),
         tenants=frozenset(tenants),
     )
     temperatures = Temperatures(
@@ -148,15 +145,11 @@ def build_requests(values: Mapping[str, Any]) -> RequestSettings:
 
 
 def _temperature_bounds(bounds: tuple[float, ...]) -> tuple[float, ...]:
-    if (
-        not bounds
-        or list(bounds) != sorted(set(bounds))
-        or not all(map(math.isfinite, bounds))
-    ):
+    is_ascending = list(bounds) == sorted(set(bounds))
+    if not bounds or not is_ascending or not all(map(math.isfinite, bounds)):
         raise ConfigError(
             f"--requests.temperature-bound {json.dumps(list(bounds))}: at least one "
-            "bound, in ascending "
-            "order, is required"
+            "bound, in ascending order, is required"
         )
     if len(bounds) > _MAX_BOUNDS:
         raise ConfigError(

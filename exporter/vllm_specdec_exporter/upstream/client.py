@@ -55,7 +55,7 @@ _KEPT_SECONDS = 60.0
 
 
 class PollError(Exception):
-    """A poll failed:
+    """A poll failed.
 
     `reason` is one of `result.REASONS`, the message is for the log.
     """
@@ -64,9 +64,9 @@ class PollError(Exception):
         # The message may quote the server: limit its length, and drop control
         # characters.
         clean = "".join(c if c.isprintable() else " " for c in message)
-        super().__init__(
-            clean if len(clean) <= _MAX_MESSAGE else f"{clean[:_MAX_MESSAGE]}…"
-        )
+        if len(clean) > _MAX_MESSAGE:
+            clean = f"{clean[:_MAX_MESSAGE]}…"
+        super().__init__(clean)
         self.reason = reason
 
 
@@ -95,9 +95,8 @@ def new_session(
     headers: Mapping[str, str] | list[tuple[str, str]],
     **options: Any,
 ) -> aiohttp.ClientSession:
-    """Return a session without cookies and timeouts:
-
-    `asyncio.timeout` spans each exchange.
+    """Return a session without cookies and timeouts, because `asyncio.timeout` spans
+    each exchange.
     """
     return aiohttp.ClientSession(
         connector=connector,
@@ -133,21 +132,16 @@ class Upstream:
         """Return a text without the credentials that were sent, which may be quoted in
         it, also cut off.
         """
-        values = (
-            *self._authorized,
-            *dict(self._config.headers).values(),
-            self._target.password,
-        )
-        words = {
-            word
-            for value in values
-            for word in (value, *value.split())
-            if len(word) >= _MIN_SECRET
-        }
-        for secret in sorted(
-            words | secret_parameters(self._target.url), key=len, reverse=True
-        ):
-            for length in range(len(secret), min(len(secret), _MIN_SECRET) - 1, -1):
+        values = [*self._authorized, self._target.password]
+        values += [value for _, value in self._config.headers]
+        secrets = set(secret_parameters(self._target.url))
+        for value in values:
+            words = (value, *value.split())
+            secrets.update(word for word in words if len(word) >= _MIN_SECRET)
+        # The longest first: one may be a part of another.
+        for secret in sorted(secrets, key=len, reverse=True):
+            shortest = min(len(secret), _MIN_SECRET)
+            for length in range(len(secret), shortest - 1, -1):
                 text = text.replace(secret[:length], "<secret>")
         return text
 
@@ -174,9 +168,11 @@ class Upstream:
         """Return the JSON document `name` beside the metrics, or raise PollError;
         `seconds` is the limit.
         """
-        if not (url := self._target.sibling_url(name)):
+        url = self._target.sibling_url(name)
+        if not url:
             return b""
-        return (await self._get(url, "application/json", seconds, limit)).body
+        response = await self._get(url, "application/json", seconds, limit)
+        return response.body
 
     async def ask(self, url: str, seconds: float) -> UpstreamResponse:
         """Return the response of any status of 200 or more but a redirect, or raise
@@ -248,13 +244,16 @@ class Upstream:
             raise PollError("reset", _CLOSED) from error
         finally:
             if not keeps_connection:
-                # asyncio waits up to 30 s for the close_notify of a TLS server that
-                # hangs.
-                for each in self._sockets:
-                    # closed already, or never connected
-                    with contextlib.suppress(OSError):
-                        each.shutdown(socket.SHUT_RDWR)
+                self._shut_down()
                 await self.close()
+
+    def _shut_down(self) -> None:
+        """Shut the sockets down: asyncio waits up to 30 s for the close_notify of a TLS
+        server that hangs.
+        """
+        for each in self._sockets:
+            with contextlib.suppress(OSError):  # closed already, or never connected
+                each.shutdown(socket.SHUT_RDWR)
 
     async def _exchange(
         self, url: str, accept: str, limit: int, *, any_status: bool
@@ -275,33 +274,37 @@ class Upstream:
             ssl=await self._tls.context() if self._tls else True,
         ) as response:
             if 300 <= response.status < 400:
-                location = response.headers.get("Location", "nowhere")
-                here = urlsplit(url)
-                there = urlsplit(urljoin(url, location))
-                # As of an application that is mounted there; one slash, or redirects
-                # might never end.
-                if not here.path.endswith("/") and there[:3] == (
-                    *here[:2],
-                    f"{here.path}/",
-                ):
-                    moved = here._replace(path=there.path).geturl()
-                    return await self._exchange(
-                        moved, accept, limit, any_status=any_status
-                    )
-                where = f"redirected to {self.mask(location)[:200]!r}"
-                raise PollError(
-                    "redirect", f"{where}, which is not followed: give that address"
+                return await self._exchange(
+                    self._moved(url, response), accept, limit, any_status=any_status
                 )
             if response.status != 200 and not any_status:
                 raise await _refusal(response)
             for each in self._sockets:
                 each.body = lambda: response.content.total_bytes
-            body = await _read_body(response, limit)
             headers = response.headers
-            life = headers.get(_LIFE_HEADER, "")[:64]
             return UpstreamResponse(
-                body, headers.get("Content-Type", ""), life, response.status
+                body=await _read_body(response, limit),
+                content_type=headers.get("Content-Type", ""),
+                life=headers.get(_LIFE_HEADER, "")[:64],
+                status=response.status,
             )
+
+    def _moved(self, url: str, response: aiohttp.ClientResponse) -> str:
+        """Return the same address with a slash, as of an application that is mounted
+        there, or raise PollError for any other redirect.
+        """
+        location = response.headers.get("Location", "nowhere")
+        here = urlsplit(url)
+        there = urlsplit(urljoin(url, location))
+        with_slash = here._replace(path=f"{here.path}/")
+        # One slash, or redirects might never end.
+        if not here.path.endswith("/") and there[:3] == with_slash[:3]:
+            return with_slash.geturl()
+        raise PollError(
+            "redirect",
+            f"redirected to {self.mask(location)[:200]!r}, which is not followed: "
+            "give that address",
+        )
 
     def _open(self) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
@@ -328,18 +331,17 @@ class Upstream:
         return created
 
     async def _authorization(self) -> dict[str, str]:
-        if path := self._config.bearer_token_file:
+        path = self._config.bearer_token_file
+        if path:
             try:
-                return {
-                    "Authorization": (
-                        f"Bearer {await self._threads.read(read_token, path)}"
-                    )
-                }
+                token = await self._threads.read(read_token, path)
             except (TokenError, TimeoutError) as error:
                 raise PollError(
                     "credentials", f"the bearer token file {path} {error}"
                 ) from error
+            return {"Authorization": f"Bearer {token}"}
         if self._target.user:
+            # aiohttp's BasicAuth refuses users with a colon.
             pair = f"{self._target.user}:{self._target.password}".encode()
             return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
         return {}
@@ -402,21 +404,12 @@ def _untrusted(error: BaseException) -> PollError:
 
 
 def _translate(error: aiohttp.ClientError) -> PollError:
-    if isinstance(error, aiohttp.ClientSSLError) or isinstance(
-        error.__cause__, ssl.SSLError
-    ):
-        return _untrusted(error.__cause__ or error)
+    """Return the reason of a failed exchange."""
+    cause = error.__cause__
+    if isinstance(error, aiohttp.ClientSSLError) or isinstance(cause, ssl.SSLError):
+        return _untrusted(cause or error)
     if isinstance(error, aiohttp.ClientConnectorError):
-        cause = error.os_error
-        if isinstance(cause, ConnectionError) and not isinstance(
-            cause, ConnectionRefusedError
-        ):
-            return PollError("reset", _CLOSED)
-        if isinstance(error, aiohttp.ClientConnectorDNSError):
-            return PollError("unreachable", f"the address cannot be resolved: {error}")
-        if error.errno in (errno.ECONNREFUSED, errno.ENOENT):
-            return PollError("refused", "nothing listens at the address")
-        return PollError("unreachable", f"the address cannot be reached: {cause}")
+        return _not_connected(error)
     if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
         return PollError("reset", _CLOSED)
     if isinstance(error, aiohttp.ClientPayloadError):
@@ -424,3 +417,13 @@ def _translate(error: aiohttp.ClientError) -> PollError:
     if "\\x15\\x03" in str(error):  # a TLS alert
         return PollError("malformed", _SPEAKS_TLS)
     return PollError("malformed", f"not an HTTP response: {error}")
+
+
+def _not_connected(error: aiohttp.ClientConnectorError) -> PollError:
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return PollError("unreachable", f"the address cannot be resolved: {error}")
+    if error.errno in (errno.ECONNREFUSED, errno.ENOENT):
+        return PollError("refused", "nothing listens at the address")
+    if isinstance(error.os_error, ConnectionError):
+        return PollError("reset", _CLOSED)
+    return PollError("unreachable", f"the address cannot be reached: {error.os_error}")

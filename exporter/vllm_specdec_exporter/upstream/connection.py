@@ -58,16 +58,17 @@ class CountedSocket(socket.socket):
         return received
 
     def _allowed(self, size: int) -> int:
-        if self.overhead - _FRAMING * (self.body() if self.body else 0) > MAX_OVERHEAD:
+        framing = 0.0
+        if self.body is not None:
+            framing = _FRAMING * self.body()
+        if self.overhead - framing > MAX_OVERHEAD:
             raise OSError(errno.EMSGSIZE, "too much beside the body")
         # Little until the size of the body can be counted.
-        if self.body:
-            return size
-        return min(size, MAX_OVERHEAD)
+        return size if self.body else min(size, MAX_OVERHEAD)
 
 
 class NoResolver(AbstractResolver):
-    """For connections by a path: every name has an address, which nothing connects to."""
+    """For connections by a path: an address for every name, which is not used."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -112,26 +113,29 @@ class UpstreamConfig:
 
         Names may repeat.
         """
-        names: dict[str, str] = {}
-        for name, _ in self.headers:
-            names.setdefault(name.lower(), name)
+        # One spelling of each name: otherwise aiohttp keeps only the last of them.
+        spelling: dict[str, str] = {}
+        configured = [
+            (spelling.setdefault(name.lower(), name), value)
+            for name, value in self.headers
+        ]
         kept = [
             (name, value)
             for name, value in defaults.items()
-            if name.lower() not in names
+            if name.lower() not in spelling
         ]
-        # One spelling of each name: otherwise aiohttp keeps only the last of them.
-        return [*kept, *((names[name.lower()], value) for name, value in self.headers)]
+        return kept + configured
 
 
 class ReloadedTLS:
     """A TLS context that follows changes of its files; raises ConfigError if they
     cannot be used now.
 
-    If the new files cannot be used, the loaded ones stay. Loading is tried again each
-    time, because the cause may be temporary; each version of the files is logged once.
-    `make` returns the context, or raises ConfigError, which names the files; an empty
-    path is ignored.
+    New files make a new context: `load_cert_chain` on the one in use drops its key if
+    the files do not match yet, and a CA cannot be removed from it. If they cannot be
+    used, the loaded ones stay. Loading is tried again each time, because the cause may
+    be temporary; each version of the files is logged once. `make` returns the context,
+    or raises ConfigError, which names the files; an empty path is ignored.
     """
 
     def __init__(
@@ -185,11 +189,10 @@ def load_certificate(
         # terminal.
         context.load_cert_chain(*pair, password=lambda: "")
     except (ssl.SSLError, OSError, ValueError) as error:
-        certificate, key = (
-            f"{flag} {json.dumps(path)}" for flag, path in zip(flags, pair, strict=True)
-        )
+        certificate, key = map(json.dumps, pair)
         raise ConfigError(
-            f"{certificate}: no certificate that fits {key} ({error})"
+            f"{flags[0]} {certificate}: no certificate that fits {flags[1]} {key} "
+            f"({error})"
         ) from error
 
 
@@ -197,14 +200,12 @@ class UpstreamTLS(ReloadedTLS):
     """The TLS context for https servers."""
 
     def __init__(self, config: UpstreamConfig) -> None:
-        super().__init__(
-            (config.ca_file, config.cert_file, config.key_file),
-            partial(tls_context, config),
-        )
+        files = (config.ca_file, config.cert_file, config.key_file)
+        super().__init__(files, partial(tls_context, config))
 
 
 def tls_context(config: UpstreamConfig) -> ssl.SSLContext:
-    """Return the TLS context for https servers; raise ConfigError for unusable files."""
+    """Return the TLS context for https servers; ConfigError for unusable files."""
     try:
         context = ssl.create_default_context(cafile=config.ca_file or None)
     except (ssl.SSLError, OSError) as error:

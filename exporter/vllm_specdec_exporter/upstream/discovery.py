@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -30,6 +30,7 @@ RESOLVE_SECONDS = 10.0  # deadline of a resolution, in seconds
 #: Errors of `getaddrinfo` that are an answer: there is no such name, or it has no
 #: records of this family.
 _NO_RECORDS = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
+_NUMERIC = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 
 
 class Resolver(AbstractResolver):
@@ -41,20 +42,37 @@ class Resolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """Return the addresses of a host; raise OSError if the name cannot be resolved."""
-        return list(await self._threads.call(_get_addresses, host, port, family))
+        """Return the addresses of a host, for aiohttp; raise OSError if the name cannot
+        be resolved.
+        """
+        return [
+            ResolveResult(
+                hostname=host,
+                # with the zone of a link-local address
+                host=socket.getnameinfo(address, _NUMERIC)[0],
+                port=port,
+                family=address_family,
+                proto=protocol,
+                flags=_NUMERIC,
+            )
+            for address_family, _, protocol, _, address in await self._query(
+                host, port, family
+            )
+        ]
 
-    async def addresses(self, host: str, port: int) -> list[AddrInfoType]:
+    async def addresses(self, host: str, port: int) -> Sequence[AddrInfoType]:
         """Return the addresses of a host name or literal address for
         `aiohappyeyeballs`, or raise OSError.
         """
         with contextlib.suppress(ValueError):
             ip_address(host)
             return addr_to_addr_infos((host, port)) or []
-        hosts = [each["host"] for each in await self.resolve(host, port)]
-        return [
-            info for each in hosts for info in addr_to_addr_infos((each, port)) or ()
-        ]
+        return await self._query(host, port, socket.AF_UNSPEC)
+
+    async def _query(
+        self, host: str, port: int, family: socket.AddressFamily
+    ) -> Sequence[AddrInfoType]:
+        return await self._threads.call(_get_addresses, host, port, family)
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -62,23 +80,10 @@ class Resolver(AbstractResolver):
 
 def _get_addresses(
     host: str, port: int, family: socket.AddressFamily
-) -> list[ResolveResult]:
-    infos = socket.getaddrinfo(
+) -> Sequence[AddrInfoType]:
+    return socket.getaddrinfo(
         host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
     )
-    numeric = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
-    return [
-        ResolveResult(
-            hostname=host,
-            # with the zone of a link-local address
-            host=socket.getnameinfo(address, numeric)[0],
-            port=port,
-            family=address_family,
-            proto=protocol,
-            flags=numeric,
-        )
-        for address_family, _, protocol, _, address in infos
-    ]
 
 
 class _Name:
@@ -88,44 +93,41 @@ class _Name:
         self.servers: tuple[Target, ...] = ()
         self._target = target
         self._clock = clock
-        self._found_at: float | None = None
-        self._family: socket.AddressFamily | None = None
-        self._failure: str | None = "not resolved yet"
+        self._answered_at: float | None = None
+        self._family: socket.AddressFamily | None = None  # of the servers
+        self._failure = "not resolved yet"
 
     def result(self) -> Discovered:
         return Discovered(
-            self._target.name,
-            self._failure is None,
-            len(self.servers),
-            self._failure or "",
+            name=self._target.name,
+            up=not self._failure,
+            targets=len(self.servers),
+            failure=self._failure,
         )
 
     async def resolve(self, resolver: Resolver) -> None:
+        previous = self.servers
+        failure = ""
         try:
             addresses = await self._addresses(resolver)
-            failure = None if addresses else "the name has no records"
-        except TimeoutError:
-            addresses = []
-            failure = f"no answer within {RESOLVE_SECONDS:g} s"
         except (OSError, UnicodeError) as error:
-            addresses = []
             failure = str(error)
-        before = self.servers
-        if addresses:
-            self._found_at = self._clock()
-            self.servers = tuple(self._server(host, port) for host, port in addresses)
-        elif not self._kept:
+        else:
+            self._answered_at = self._clock()
+            self.servers = tuple(self._server(*address) for address in addresses)
+        if failure and not self._are_kept:
             self.servers = ()
-        self._log(before, failure)
+        self._log(previous, failure)
+        self._failure = failure
 
     @property
-    def _kept(self) -> bool:
-        """Whether the servers of the last answer are recent enough to stay without
+    def _are_kept(self) -> bool:
+        """Whether the last answer is recent enough for its servers to stay without
         another.
         """
         return (
-            self._found_at is not None
-            and self._clock() - self._found_at <= KEEP_SECONDS
+            self._answered_at is not None
+            and self._clock() - self._answered_at <= KEEP_SECONDS
         )
 
     async def _addresses(self, resolver: Resolver) -> list[tuple[str, int]]:
@@ -133,33 +135,25 @@ class _Name:
         one, by IPv4.
 
         Raises:
-            OSError: a query failed, and the other has no records, or not the family of
-                the known servers: those may be the same pods, which would all seem to
-                be gone.
+            OSError: there is no answer. Also if one family failed, and the other is not
+                that of the known servers: those may be the same pods, which would all
+                seem to be gone.
         """
-        families = socket.AF_INET, socket.AF_INET6
-        queries = (self._of_family(resolver, family) for family in families)
-        answers = dict(
-            zip(
-                families,
-                await asyncio.gather(*queries, return_exceptions=True),
-                strict=True,
-            )
-        )
-        failures = [one for one in answers.values() if isinstance(one, BaseException)]
-        by_family = {
-            family: one
-            for family, one in answers.items()
-            if one and not isinstance(one, BaseException)
-        }
-        if failures and (
-            not by_family or (self._kept and self._family not in by_family)
-        ):
-            raise failures[0]
-        if not by_family:
-            return []
-        self._family, addresses = next(iter(by_family.items()))
-        return addresses
+        failure: Exception = OSError("the name has no records")
+        has_failed = False
+        for family in (socket.AF_INET, socket.AF_INET6):
+            try:
+                addresses = await self._of_family(resolver, family)
+            except (OSError, UnicodeError) as error:
+                if not has_failed:
+                    failure = error
+                has_failed = True
+                continue
+            is_of_others = self._are_kept and family != self._family
+            if addresses and not (has_failed and is_of_others):
+                self._family = family
+                return addresses
+        raise failure
 
     async def _of_family(
         self, resolver: Resolver, family: socket.AddressFamily
@@ -168,6 +162,8 @@ class _Name:
         try:
             async with asyncio.timeout(RESOLVE_SECONDS):
                 addresses = await resolver.resolve(host, port, family)
+        except TimeoutError as error:
+            raise OSError(f"no answer within {RESOLVE_SECONDS:g} s") from error
         except socket.gaierror as error:
             if error.errno in _NO_RECORDS:
                 return []
@@ -175,20 +171,17 @@ class _Name:
         return sorted({(each["host"], each["port"]) for each in addresses})
 
     def _server(self, host: str, port: int) -> Target:
-        url = (
-            urlsplit(self._target.url)
-            ._replace(netloc=format_address(host, port))
-            .geturl()
-        )
+        named = urlsplit(self._target.url)
+        url = named._replace(netloc=format_address(host, port)).geturl()
         return replace(self._target, url=url, discovery=False)
 
-    def _log(self, before: tuple[Target, ...], failure: str | None) -> None:
+    def _log(self, previous: tuple[Target, ...], failure: str) -> None:
         fields = {"name": self._target.name, "targets": len(self.servers)}
-        if failure is not None and (failure != self._failure or before != self.servers):
+        has_changed = previous != self.servers
+        if failure and (has_changed or failure != self._failure):
             logs.log(logging.WARNING, "name not resolved", **fields, error=failure)
-        elif failure is None and (self._failure is not None or before != self.servers):
+        elif not failure and (has_changed or self._failure):
             logs.log(logging.INFO, "discovered", **fields)
-        self._failure = failure
 
 
 class Discovery:
@@ -205,17 +198,17 @@ class Discovery:
         """Resolve the names among these targets from now on; return whether there are
         any.
         """
-        names = [target for target in targets if target.discovery]
-        self._names = {
-            name: self._names.get(name) or _Name(name, self._clock) for name in names
-        }
-        return bool(names)
+        previous = self._names
+        self._names = {}
+        for target in targets:
+            if target.discovery:
+                self._names[target] = previous.get(target) or _Name(target, self._clock)
+        return bool(self._names)
 
     async def resolve(self) -> None:
         """Resolve every name once. Failures are logged, and in the results."""
-        await asyncio.gather(
-            *(name.resolve(self._resolver) for name in self._names.values())
-        )
+        queries = (name.resolve(self._resolver) for name in self._names.values())
+        await asyncio.gather(*queries)
 
     def servers(self, targets: Iterable[Target]) -> tuple[Target, ...]:
         """Return the targets with the known servers in place of each name; every
@@ -223,10 +216,11 @@ class Discovery:
         """
         by_name: dict[str, Target] = {}
         for target in targets:
-            name = self._names.get(target)
-            for server in (
-                (name.servers if name else ()) if target.discovery else (target,)
-            ):
+            servers: tuple[Target, ...] = (target,)
+            if target.discovery:
+                name = self._names.get(target)
+                servers = name.servers if name else ()
+            for server in servers:
                 by_name.setdefault(server.name, server)
         return tuple(by_name.values())
 

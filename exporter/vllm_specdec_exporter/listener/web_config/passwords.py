@@ -1,4 +1,4 @@
-"""Passwords of basic authentication, checked against bcrypt hashes in the background."""
+"""Passwords of basic authentication, whose hashes are computed in the background."""
 
 import asyncio
 import hashlib

@@ -36,7 +36,8 @@ async def end_tap(tap: Tap | None, hurry: asyncio.Event) -> None:
     """Stop a tap after the requests under way, or at once when `hurry` is set."""
     if tap is None:
         return
-    if connections := tap.result().connections:
+    connections = tap.result().connections
+    if connections:
         logs.log(
             logging.INFO,
             "tap waits for requests under way",

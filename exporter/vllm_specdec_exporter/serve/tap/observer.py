@@ -143,22 +143,20 @@ class Observer:
         self._end(reason)
 
     def failed(self, error: BaseException) -> None:
-        """Log a defect once, without the text of the exception: it may quote a request."""
+        """Log a defect once, without the text of the exception, which may quote a
+        request.
+        """
         self.stop("internal")
-        if isinstance(error, httptools.HttpParserCallbackError):
-            cause = error.__context__
-        else:
-            cause = error
-        frames = traceback.extract_tb((cause or error).__traceback__)
+        if isinstance(error, httptools.HttpParserCallbackError) and error.__context__:
+            error = error.__context__
+        frames = traceback.extract_tb(error.__traceback__)
         places = " < ".join(
             f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames[::-1]
         )
-        where = f"{type(cause or error).__name__} at {places}"
-        if (
-            where not in self._context.logged
-            and len(self._context.logged) < _MAX_LOGGED
-        ):
-            self._context.logged.add(where)
+        where = f"{type(error).__name__} at {places}"
+        logged = self._context.logged
+        if where not in logged and len(logged) < _MAX_LOGGED:
+            logged.add(where)
             logs.log(logging.ERROR, "a request could not be observed", error=where)
 
     def closed(self) -> None:
@@ -168,14 +166,10 @@ class Observer:
 
     def server_ended(self) -> None:
         """Handle the end of the server's bytes, which may be the end of a response."""
+        if not self._until_end or not self._awaits_response or self._in_request:
+            return
         exchange = self._exchange
-        complete = exchange is None or not exchange.streams or exchange.is_done
-        if (
-            self._until_end
-            and self._awaits_response
-            and not self._in_request
-            and complete
-        ):
+        if exchange is None or not exchange.streams or exchange.is_done:
             self._finish()
             self._update_held()
 
@@ -184,7 +178,7 @@ class Observer:
     def begin_request(
         self, method: str, path: str, headers: dict[str, str], *, upgrades: bool
     ) -> None:
-        """Process the head of a request; with `upgrades`, another protocol may follow."""
+        """Process the head of a request; with `upgrades`, another protocol follows."""
         if self.blind:
             return  # stopped by earlier bytes of the same call
         self._context.requests += 1
@@ -194,7 +188,8 @@ class Observer:
             self._context.unobserved["connection"] += observable
             self.stop()
             return
-        self._in_request = self._awaits_response = True
+        self._in_request = True
+        self._awaits_response = True
         self._head_only = method == "HEAD"
         self._until_end = False
         self._responses = _Parser(
@@ -220,8 +215,8 @@ class Observer:
             return
         if self._exchange is not None:
             self._exchange.response_head(status, headers)
-        framed = headers.keys() & {"content-length", "transfer-encoding"}
-        self._until_end = not framed and status not in _BODILESS
+        is_framed = headers.keys() & {"content-length", "transfer-encoding"}
+        self._until_end = not is_framed and status not in _BODILESS
         if self._head_only:
             self._awaits_response = False  # the announced body is not sent
 
@@ -249,12 +244,9 @@ class Observer:
 
     def _end(self, reason: str) -> None:
         exchange = self._exchange
-        if (
-            reason != "internal"
-            and exchange is not None
-            and exchange.is_done
-            and not self._in_request
-        ):
+        is_complete = exchange is not None and exchange.is_done and not self._in_request
+        # A defect may lie in what finishes it.
+        if is_complete and reason != "internal":
             self._finish()
         exchange = self._exchange
         self._exchange = None
@@ -267,14 +259,17 @@ class Observer:
         self._update_held()
 
     def _update_held(self) -> None:
-        held = self._exchange.held if self._exchange is not None else 0
-        if held != self._held:
-            self._context.held += held - self._held
-            self._held = held
-            if self._context.held > MAX_HELD and self._exchange is not None:
-                self._exchange.give_up("busy")
-                self._context.held -= held
-                self._held = 0
+        """Count what this connection buffers, and give it up beyond `MAX_HELD`."""
+        exchange = self._exchange
+        held = exchange.held if exchange is not None else 0
+        if held == self._held:
+            return
+        self._context.held += held - self._held
+        self._held = held
+        if exchange is not None and self._context.held > MAX_HELD:
+            exchange.give_up("busy")
+            self._context.held -= held
+            self._held = 0
 
 
 def call_safely(observer: Observer, method: Callable[..., None], *data: bytes) -> None:

@@ -44,6 +44,18 @@ class RelayEnd(asyncio.Protocol):
         if self.peer is not None and self.peer.transport is not None:
             self.peer.transport.resume_reading()
 
+    def half_close(self) -> bool:
+        """End the bytes to this end, which may still send; return whether that is
+        possible, which it is not over TLS.
+        """
+        transport = self.transport
+        if transport is None or transport.is_closing() or self.ended:
+            return False
+        if not transport.can_write_eof():
+            return False
+        transport.write_eof()
+        return True
+
     def end(self, error: BaseException | None) -> None:
         """Close this connection like the other one: flushed and closed, or reset after
         an error.
@@ -141,9 +153,9 @@ class ClientSide(RelayEnd):
         if not self.ended or self.transport is None:
             return False
         connection = self.transport.get_extra_info("socket")
-        return connection is None or bool(
-            connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        )
+        if connection is None:
+            return True
+        return bool(connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport and register the connection."""
@@ -196,7 +208,7 @@ class ClientSide(RelayEnd):
         self._pending = []
         for data in pending:
             self._pass_on(data)
-        if self.ended and not self._end_of_requests():
+        if self.ended and not server.half_close():
             self.end(None)
         elif not server.full:
             self.transport.resume_reading()
@@ -220,15 +232,8 @@ class ClientSide(RelayEnd):
         Closing a socket with unread bytes resets the connection, and a client that is
         still sending could not read its response.
         """
-        transport = self.transport
-        if (
-            transport is None
-            or transport.is_closing()
-            or self.ended
-            or not transport.can_write_eof()
-        ):
+        if not self.half_close():
             return False
-        transport.write_eof()
         if self._lingering is None:
             loop = asyncio.get_running_loop()
             self._lingering = loop.call_later(LINGER_SECONDS, self.end, None)
@@ -236,33 +241,15 @@ class ClientSide(RelayEnd):
 
     def eof_received(self) -> bool:
         """Half-close the server's connection too; the client may still read."""
-        if (
-            self.transport is None
-            or self.transport.get_extra_info("sslcontext") is not None
-        ):
+        if self.transport is None or self.transport.get_extra_info("sslcontext"):
             return False  # TLS has no half-closed connections
         if self.peer is None and self._connecting is None:
             return False
         self.ended = True
-        return self.peer is None or self._end_of_requests()
-
-    def _end_of_requests(self) -> bool:
-        """Half-close the server's connection; return whether the client's stays open."""
-        server = self.peer
-        if (
-            server is None
-            or server.ended
-            or server.transport is None
-            or server.transport.is_closing()
-        ):
-            return False
-        if not server.transport.can_write_eof():
-            return False
-        server.transport.write_eof()
-        return True
+        return self.peer is None or self.peer.half_close()
 
     def end_of_responses(self) -> bool:
-        """Half-close the client's connection; return whether the server's stays open."""
+        """Half-close this connection; return whether the server's stays open."""
         call_safely(self.observer, self.observer.server_ended)
         return not self.idle and self._linger()
 
@@ -294,10 +281,9 @@ class ServerSide(RelayEnd):
     def eof_received(self) -> bool:
         """Half-close the client's connection too; the server may still read."""
         self.ended = True
-        stays_open = self._client.end_of_responses()
-        return (
-            stays_open and self.transport is not None and self.transport.can_write_eof()
-        )
+        if not self._client.end_of_responses() or self.transport is None:
+            return False
+        return self.transport.can_write_eof()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Close the client's connection in the same way."""
@@ -313,9 +299,8 @@ def translate(error: BaseException) -> UpstreamError:
     if isinstance(error, TimeoutError):
         return UpstreamError("timeout")
     # For a host with several addresses, asyncio has the errors only as text.
-    if isinstance(error, ConnectionRefusedError | FileNotFoundError) or _REFUSED in str(
-        error
-    ):
+    is_refused = isinstance(error, ConnectionRefusedError | FileNotFoundError)
+    if is_refused or _REFUSED in str(error):
         return UpstreamError("refused")
     if isinstance(error, ConnectionError):
         return UpstreamError("reset")
@@ -324,17 +309,16 @@ def translate(error: BaseException) -> UpstreamError:
 
 def _refusal(error: UpstreamError, request: bytes) -> bytes:
     """Return the response with status 502, in the error format of the API."""
-    what = {
+    reason = {
         "message": f"the server cannot be reached: {error}",
         "type": "bad_gateway",
         "code": 502,
     }
-    body = json.dumps({"error": what}).encode() + b"\n"
+    body = json.dumps({"error": reason}).encode() + b"\n"
     head = (
         "HTTP/1.1 502 Bad Gateway\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    )
-    heads_only = request != b"" and b"HEAD ".startswith(request[:5])
-    if heads_only:
-        return head.encode()
-    return head.encode() + body
+    ).encode()
+    # Of a request, perhaps only a few bytes have arrived.
+    is_head = request != b"" and b"HEAD ".startswith(request[:5])
+    return head if is_head else head + body

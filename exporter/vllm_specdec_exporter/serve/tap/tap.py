@@ -107,14 +107,14 @@ class Tap:
         """
         deadline = time.monotonic() + self.config.drain_seconds
         while self._clients:
-            late = self._cut or time.monotonic() >= deadline
+            is_late = self._cut or time.monotonic() >= deadline
             for client in tuple(self._clients):
                 if client.idle or client.gone:
                     client.end(None)
-                elif late:
+                elif is_late:
                     # a reset, or a cut response might look complete
                     client.end(ConnectionAbortedError())
-            if late:
+            if is_late:
                 break
             await asyncio.sleep(_POLL_SECONDS)
         # Closed connections still flush their buffers.
@@ -132,11 +132,11 @@ class Tap:
     def accept(self) -> ClientSide:
         """Return the protocol of a new connection of a client."""
         return ClientSide(
-            self._connect,
-            self._context,
-            self._count_error,
-            self._opened,
-            self._clients.discard,
+            connect=self._connect,
+            context=self._context,
+            count_error=self._count_error,
+            opened=self._opened,
+            closed=self._clients.discard,
         )
 
     def _opened(self, client: ClientSide) -> None:
@@ -151,40 +151,36 @@ class Tap:
                 if target.socket:
                     await loop.create_unix_connection(lambda: server, target.socket)
                 else:
-                    host, port, tls = target.address
-                    context = (
-                        await self._tls() if tls and self._tls is not None else None
-                    )
-                    if context is not None:
-                        name = self.config.server_name or host
-                    else:
-                        name = None
-                    connected = await start_connection(
-                        await self._resolver.addresses(host, port),
-                        happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
-                    )
-                    await loop.create_connection(
-                        lambda: server,
-                        sock=connected,
-                        ssl=context,
-                        server_hostname=name,
-                    )
+                    await self._connect_tcp(server)
         except Exception as error:  # the client gets a response in any case
             raise translate(error) from error
         self._last_error = ""
+
+    async def _connect_tcp(self, server: ServerSide) -> None:
+        host, port, _ = self.config.upstream.address
+        context = None
+        name = None
+        if self._tls is not None:
+            context = await self._tls()
+            name = self.config.server_name or host
+        connected = await start_connection(
+            await self._resolver.addresses(host, port),
+            happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
+        )
+        await asyncio.get_running_loop().create_connection(
+            lambda: server, sock=connected, ssl=context, server_hostname=name
+        )
 
     def _count_error(self, reason: str) -> None:
         self._errors[reason] += 1
         if reason != self._last_error:
             self._last_error = reason
-            server = self.config.upstream.name
-            error = ERRORS[reason]
             logs.log(
                 logging.WARNING,
                 "tap cannot reach the server",
-                server=server,
+                server=self.config.upstream.name,
                 reason=reason,
-                error=error,
+                error=ERRORS[reason],
             )
 
     async def open(self) -> None:
@@ -195,21 +191,17 @@ class Tap:
             listener = await Listener.open(host, port, _BACKLOG, is_full=self.is_full)
         except UnicodeError as error:
             raise OSError("not a host name") from error
-        if self._certificate is not None:
-            context = self._certificate.context
-        else:
-            context = None
+        context = self._certificate.context if self._certificate else None
         try:
             listener.serve(lambda *_: self.accept(), context)
         except OSError:
             listener.close()
             raise
         self._listener = listener
-        addresses = ",".join(listener.addresses)
         logs.log(
             logging.INFO,
             "tap listening",
-            address=addresses,
+            address=",".join(listener.addresses),
             upstream=self.config.upstream.name,
         )
 
@@ -226,11 +218,10 @@ class Tap:
             except OSError as error:
                 if str(error) != last_error:
                     last_error = str(error)
-                    where = format_address(*self.config.listen)
                     logs.log(
                         logging.ERROR,
                         "tap cannot listen",
-                        address=where,
+                        address=format_address(*self.config.listen),
                         error=last_error,
                     )
                 await asyncio.sleep(RETRY_SECONDS)
