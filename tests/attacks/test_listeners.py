@@ -112,7 +112,7 @@ class Attacked:
         self.cpu = cpu_seconds(self.exporter)
 
     def assert_small(self, *, cpu: float, most: int = MOST) -> None:
-        """It took no more memory than allowed, and so many seconds of processor time."""
+        """It took no more memory than allowed, and so many seconds of processor."""
         assert peak(self.exporter) - self.memory < most, "memory"
         assert cpu_seconds(self.exporter) - self.cpu < cpu, "processor time"
 
@@ -239,7 +239,7 @@ ANSWER = b'{"model":"m","choices":[{"index":0}]}'
 
 
 def test_request_with_many_names(attacked: Attacked) -> None:
-    """It is still observed: what the exporter needs is read, and no other name is kept."""
+    """It is still observed: what is needed is read, and no other name is kept."""
     names = b",".join(b'"%d":0' % number for number in range(700_000))
     exchange(attacked, b'{"model":"m",' + names + b"}", ANSWER)
     attacked.assert_small(cpu=4.0)
@@ -662,7 +662,9 @@ def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
         status(f"403 {'x' * 200} {token}"),
         status(
             "302 Found",
-            Location=f"http://elsewhere/?pwd=hidden%20word&x={token}&hidden word, two parts",
+            Location=(
+                f"http://elsewhere/?pwd=hidden%20word&x={token}&hidden word, two parts"
+            ),
         ),
         answer(b"", Content_Encoding=token),
         answer(f"vllm:x{{{token}".encode()),

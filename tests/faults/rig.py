@@ -169,7 +169,8 @@ def resolved(host, port, *args, **more):
         addresses = HERE.joinpath("hosts").read_text().split()
     except OSError:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known") from None
-    return [one for address in addresses for one in look_up(address, port, *args, **more)]
+    infos = (look_up(address, port, *args, **more) for address in addresses)
+    return [info for found in infos for info in found]
 
 def hanging(function):
     def called(path, *args, **more):

@@ -18,11 +18,15 @@ from support.programs import eventually
 WITNESS = """
 import json, os, sys
 
+OUTWARD = {
+    "socket.sendto", "socket.getaddrinfo", "socket.gethostbyname",
+    "subprocess.Popen", "os.system", "os.exec", "urllib.Request",
+}
+
 def witness(event, words):
     if event == "socket.connect":
         words = words[1:]
-    elif event not in ("socket.sendto", "socket.getaddrinfo", "socket.gethostbyname", "subprocess.Popen",
-                       "os.system", "os.exec", "urllib.Request"):
+    elif event not in OUTWARD:
         return
     with open(os.environ["WITNESS"], "a") as file:
         print(json.dumps([event, repr(words)]), file=file)
@@ -33,7 +37,7 @@ sys.addaudithook(witness)
 
 @pytest.fixture
 def seen(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    """The file with what was witnessed, and the environment that makes a process tell."""
+    """The file with what was witnessed, and the environment that has it written."""
     (tmp_path / "sitecustomize.py").write_text(WITNESS)
     file = tmp_path / "witnessed"
     file.touch()

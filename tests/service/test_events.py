@@ -318,7 +318,7 @@ def test_a_field_without_a_value() -> None:
 class TestLines:
     @pytest.mark.parametrize("form", ["logfmt", "json"])
     def test_every_line_is_one_record_in_its_format(self, form: str) -> None:
-        """Every line is one record with time, level and message, in the form asked for."""
+        """Every line is one record with time, level and message, in the set form."""
         with (
             FaultyServer(replay()) as server,
             running_exporter(

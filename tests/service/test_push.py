@@ -191,7 +191,7 @@ class TestRefused:
         assert "traceback" not in exporter.log()
 
     def test_without_the_option(self) -> None:
-        """Without a token file there is nothing to push to, and no metric of requests."""
+        """Without a token file nothing accepts pushes, and no metric is of requests."""
         with running_exporter(*NO_SERVER) as exporter:
             assert post(exporter, of(ONE)).status == 404
             assert not [

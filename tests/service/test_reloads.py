@@ -21,7 +21,7 @@ pytestmark = pytest.mark.full
 
 
 class Timed:
-    """A server that notes when it is asked for metrics, and takes `seconds` to answer."""
+    """A server that notes when it is polled, and takes `seconds` to answer."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.times: list[float] = []

@@ -54,7 +54,7 @@ def token(tmp_path: Path) -> str:
 
 @dataclass
 class Running:
-    """An exporter whose clock and configuration the test turns; it polls when told to."""
+    """An exporter whose clock and configuration the test sets; it polls on demand."""
 
     flags: dict[str, Any]
     now: float = 1_000.0

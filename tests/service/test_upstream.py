@@ -94,6 +94,12 @@ async def polled(
     return found
 
 
+def _is_established(port: int) -> bool:
+    """Whether this machine has a connection to a port of its own."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()
+    return [f"0100007F:{port:04X}", "01"] in [line.split()[2:4] for line in lines]
+
+
 @pytest.fixture
 def server() -> Iterator[FaultyServer]:
     """A server that answers as vLLM does."""
@@ -465,7 +471,7 @@ class TestAddresses:
         )
 
     async def test_unreachable(self) -> None:
-        """An unknown name, a label too long or empty, bad punycode, an unknown network."""
+        """An unknown name, a label too long or empty, bad punycode, no such network."""
         names = ("no-such-host", "a" * 64, "a.", "xn--a")
         for host in (*(f"{name}.invalid" for name in names), "[fe80::1%25nowhere]"):
             assert (
@@ -473,7 +479,7 @@ class TestAddresses:
             ).reason == "unreachable", host
 
     async def test_reset_at_once(self, server: FaultyServer) -> None:
-        """A connection that is reset as soon as it stands was reset, not out of reach."""
+        """A connection that is reset at once was reset, not out of reach."""
         server.behaviour = raw(reads_request=False, reset=True)
 
         assert {"reset"} == {(await failure(server.url)).reason for _ in range(20)}
@@ -534,13 +540,7 @@ class TestTls:
 
             assert error.reason == "timeout"
             assert len(server.requests) == 1
-            rows = [
-                line.split() for line in Path("/proc/net/tcp").read_text().splitlines()
-            ]
-            # established
-            assert [f"0100007F:{server.port:04X}", "01"] not in [
-                row[2:4] for row in rows
-            ]
+            assert not _is_established(server.port)
 
     async def test_client_certificate(self, ca: Authority, other_ca: Authority) -> None:
         """A server that asks for a certificate gets the one given, and answers nobody
@@ -634,7 +634,7 @@ LAUNCH = f'"api_key": "{KEY}", "launch_command": "--api-key {KEY} {"x" * 5_000_0
 
 
 class TestServerInfo:
-    """SGLang's /server_info, which holds keys and the launch command, and may be large."""
+    """SGLang's /server_info, which has keys and the launch command; it may be large."""
 
     @pytest.fixture
     def server(self) -> Iterator[FaultyServer]:

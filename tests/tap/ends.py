@@ -68,9 +68,8 @@ class End:
             return await self.reader.readuntil(b"\r\n\r\n")
 
     async def rest(self) -> tuple[bytes, str]:
-        """Read to the end; return the bytes and how the connection ended:
-
-        ``end`` or ``reset``.
+        """Read to the end; return the bytes and how the connection ended, ``end`` or
+        ``reset``.
         """
         found = b""
         async with asyncio.timeout(PATIENCE):

@@ -49,7 +49,7 @@ class Process:
         await self.says(says)
 
     async def starts(self, config: str | None = None) -> None:
-        """Wait until it is more than standing by: after a change of the configuration."""
+        """Wait until it stands by no longer, after a change of the configuration."""
         if config is not None:
             self.exporter.configure(config)
             self.exporter.send(signal.SIGHUP)

@@ -128,7 +128,7 @@ def request(
     version: str = "1.1",
     **headers: str | None,
 ) -> bytes:
-    """A request; underscores in header names mean dashes, ``None`` leaves a header out."""
+    """A request; underscores in header names mean dashes, ``None`` leaves one out."""
     data = body if isinstance(body, bytes) else dump(body).encode()
     known: dict[str, str | None] = {"Host": "vllm:8000"}
     if data:
@@ -189,7 +189,7 @@ def split(answer: bytes) -> tuple[bytes, bytes]:
 
 
 def cuts(data: bytes) -> Iterator[list[bytes]]:
-    """Cut bytes in two, at up to 500 places and after each CR and LF, and byte by byte."""
+    """Cut bytes in two, at 500 places and after each CR and LF, and byte by byte."""
     ends = (found.end() for found in re.finditer(rb"[\r\n]", data[:-1]))
     for place in sorted({*range(1, len(data), 1 + len(data) // 500), *ends}):
         yield [data[:place], data[place:]]

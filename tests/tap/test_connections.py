@@ -455,7 +455,7 @@ async def _stalls(sent: list[int]) -> int:
 
 
 async def _waits_then_arrives(sender: End, reader: End, data: bytes) -> None:
-    """An end that does not read stops the sender; then it reads, and gets every byte."""
+    """An end that does not read stops the sender; it then gets every byte."""
     transport: Any = reader.writer.transport
     transport.pause_reading()
     sent = [0]

@@ -1,4 +1,4 @@
-"""No server behind the tap: clients get an error of the API, and the reason is counted."""
+"""No server behind the tap: clients get an error of the API; the reason is counted."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The exporter with a tap as a process: configurations, signals, reloads and metrics."""
+"""The exporter with a tap as a process: settings, signals, reloads and metrics."""
 
 import shutil
 import signal

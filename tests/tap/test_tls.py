@@ -74,7 +74,7 @@ async def _is_answered(port: int, upstream: Server) -> None:
 async def test_an_address_that_is_taken(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is tried again, with one error in the log; once it is free, the tap listens."""
+    """It is tried again, with one error in the log; the tap listens once it is free."""
     monkeypatch.setattr("vllm_specdec_exporter.serve.tap.tap.RETRY_SECONDS", 0.01)
     with socket.create_server((HOST, 0)) as other:
         service = Tap(

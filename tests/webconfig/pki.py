@@ -13,9 +13,8 @@ from support.certificates import Authority
 
 
 class Pki:
-    """Files in a folder:
-
-    ``server.pem`` and ``server.key``, issued by ``ca``; ``clients.pem`` for clients.
+    """Files in a folder: ``server.pem`` and ``server.key``, issued by ``ca``;
+    ``clients.pem`` for clients.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -72,13 +72,17 @@ def test_checks(folder: Pki, name: str) -> None:
         (folder.folder / "web-config.yml").write_text(BLOCKS[name])
         done = subprocess.run(
             [COMMAND if ours else find_program(program, "prometheus"), *words],
-            cwd=folder.folder, env=clean_environment(), capture_output=True, text=True, timeout=240,
-        )  # fmt: skip
+            cwd=folder.folder,
+            env=clean_environment(),
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_prometheus(folder: Pki) -> None:
-    """The jobs that are shown scrape exporters with the configurations that are shown."""
+    """The jobs that are shown scrape exporters with the configurations shown."""
     jobs: dict[str, Any] = yaml.safe_load(BLOCKS["prometheus.yml"])
     for job in jobs["scrape_configs"]:
         for settings in (job.get("basic_auth", {}), job["tls_config"]):

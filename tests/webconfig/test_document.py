@@ -1,4 +1,4 @@
-"""What a web configuration file may say, and what is said of one that cannot be used."""
+"""What a web configuration file may contain, and the errors of one that is invalid."""
 
 import asyncio
 import contextlib

@@ -191,7 +191,7 @@ def test_imports() -> None:
 
 
 def test_loopback_hosts() -> None:
-    """A wildcard is reached over the loopback interface, everything else where it is."""
+    """A wildcard is reached over the loopback interface, all else where it is."""
     hosts = {
         "": ("127.0.0.1", "::1"),
         "0.0.0.0": ("127.0.0.1",),

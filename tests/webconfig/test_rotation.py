@@ -83,7 +83,7 @@ class TestCertificates:
     def test_every_connection_is_served(
         self, serving: tuple[RunningExporter, Pki]
     ) -> None:
-        """While certificates are exchanged; a new one is shown soon, and logged once."""
+        """While certificates are renewed; a new one is shown soon, and logged once."""
         exporter, pki = serving
         before = len(exporter.log_lines("web configuration reloaded"))
         with _hammered(exporter, pki) as wrong:

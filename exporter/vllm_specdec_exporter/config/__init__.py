@@ -1,1 +1,3 @@
-"""Settings: options from flags, environment and YAML, their values, and thresholds."""
+"""Settings: options from flags, environment and YAML, their values, and the
+thresholds.
+"""

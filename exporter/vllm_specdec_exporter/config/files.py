@@ -25,7 +25,9 @@ def write(path: Path, body: bytes, mode: int = 0o644) -> None:
         with os.fdopen(number, "wb") as stream:
             stream.write(body)
             stream.flush()
+            # Otherwise a crash can leave the new name with an empty file.
             os.fsync(stream.fileno())
+        # mkstemp makes a file that only its owner can read.
         Path(temporary).chmod(mode)
         Path(temporary).replace(path)
     except OSError:

@@ -157,10 +157,11 @@ def gather(
     an invalid value, and for an unknown key in the file.
     """
     from_file = flatten(document, {option.key for option in options}, file)
+    sources = _Sources(flags, environment, from_file, file)
     values: dict[str, Any] = {}
     shown: dict[str, object] = {}
     for option in options:
-        source, texts = _texts(option, flags, environment, from_file, file)
+        source, texts = _texts(option, sources)
         parsed = [_parse(option, source, text) for text in texts]
         masked = [option.mask(text) for text in texts]
         if option.repeatable:
@@ -196,6 +197,7 @@ def unknown_variables(
 
 
 def _is_ours(name: str, variables: Collection[str]) -> bool:
+    # Of the shorter prefix only what is very like ours: others may share it.
     if name.startswith(ENVIRONMENT_PREFIX):
         return True
     return name.startswith(_PRODUCT) and bool(nearest(name, variables, 0.8))
@@ -210,25 +212,30 @@ def _parse(option: Option, source: str, text: str) -> Any:
         ) from error
 
 
-def _texts(
-    option: Option,
-    flags: Mapping[str, Any],
-    environment: Mapping[str, str],
-    from_file: Mapping[str, object],
-    file: str,
-) -> tuple[str, Sequence[str]]:
-    from_flag = flags.get(option.name)
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """Where values come from, by the name, variable and key of their options."""
+
+    flags: Mapping[str, Any]
+    environment: Mapping[str, str]
+    from_file: Mapping[str, object]
+    file: str  # the file's path, for errors
+
+
+def _texts(option: Option, sources: _Sources) -> tuple[str, Sequence[str]]:
+    """Return the source of an option's values, for errors, and their texts."""
+    from_flag = sources.flags.get(option.name)
     if from_flag is not None:
         return option.flag, from_flag if option.repeatable else [from_flag]
-    text = environment.get(option.variable)
+    text = sources.environment.get(option.variable)
     # Deployments unset a variable with an empty value.
     if text or (text is not None and option.may_be_empty):
         return option.variable, _split(option, text)
-    value = from_file.get(option.key)
-    if value is None and option.may_be_empty and option.key in from_file:
+    value = sources.from_file.get(option.key)
+    if value is None and option.may_be_empty and option.key in sources.from_file:
         value = ""
     if value is not None:
-        source = f"{option.key} in {file}"
+        source = f"{option.key} in {sources.file}"
         return source, _from_yaml(option, value, source)
     if option.default is None:
         return option.flag, []
@@ -259,6 +266,7 @@ def _from_yaml(option: Option, value: object, source: str) -> list[str]:
 
 
 def _scalar(value: object, source: str) -> str:
+    # All sources share the parsers, which take text.
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, Mapping):

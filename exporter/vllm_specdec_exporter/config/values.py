@@ -88,8 +88,8 @@ def choice(*allowed: str) -> Callable[[str], str]:
 
     def parse(text: str) -> str:
         if text not in allowed:
-            words = ", ".join(allowed)
-            raise ValueError(f"allowed: {words}{hint(text.lower(), allowed)}")
+            shown = ", ".join(allowed)
+            raise ValueError(f"allowed: {shown}{hint(text.lower(), allowed)}")
         return text
 
     return parse
@@ -131,9 +131,9 @@ def number(
 
 def share(text: str) -> float:
     """Return a number above 0 and at most 1; ``1:9`` is a ninth."""
-    part, colon, whole = text.partition(":")
+    part, colon, total = text.partition(":")
     try:
-        ratio = float(part) / float(whole if colon else 1)
+        ratio = float(part) / float(total if colon else 1)
     except (ValueError, ZeroDivisionError):
         ratio = 0.0
     if not 0 < ratio <= 1:
@@ -186,6 +186,7 @@ def header(text: str) -> tuple[str, str]:
 def mask_header(text: str) -> str:
     """Return a header without its value."""
     name, colon, _ = text.partition(":")
+    # The name of a header is no secret, and helps to find the setting.
     if colon:
         return f"{name}: <secret>"
     return "<secret>"

@@ -1,1 +1,3 @@
-"""The running exporter: polls servers, serves endpoints, and is a tap of requests."""
+"""The running exporter: polls servers, serves endpoints, and relays requests as a
+tap.
+"""

@@ -122,7 +122,8 @@ def _prepare(load: Callable[[], ServeConfig]) -> _Parts:
     """Create the parts of the process, or raise ConfigError. Nothing listens yet."""
     exporter = Exporter(load)
     guard = None
-    if path := exporter.config.web_config_file:
+    path = exporter.config.web_config_file
+    if path:
         # here: most sidecars have no such file
         from ..listener.web_config.middleware import WebConfigMiddleware
 
@@ -183,6 +184,7 @@ async def _serve(
     limiter = ConnectionLimiter()
     runner = await limiter.set_up(create_app(exporter, guard))
     host, port = exporter.config.listen
+    # The tap comes first: clients of vLLM wait for it, scrapes can wait.
     listener = await standby.listen(host, port, shutdown.stop if wait else None)
     if listener is None:
         await end_tap(tap, shutdown.hurry)
@@ -207,6 +209,7 @@ async def _serve(
     )
     await shutdown.stop.wait()
     logs.log(logging.INFO, "stopping")
+    # Metrics are served while the tap drains, which may take long.
     await end_tap(tap, shutdown.hurry)
     listener.close()
     with contextlib.suppress(TimeoutError):  # such as a reload whose files hang
@@ -237,6 +240,7 @@ async def _start_tap(
             await standby_tap.stop()
     if tap is None:
         return None
+    # Before it listens, so that no request passes unobserved.
     exporter.requests.attach_tap(tap)
     if wait:
         tap.keep_trying()

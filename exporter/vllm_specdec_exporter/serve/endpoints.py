@@ -98,10 +98,10 @@ def make_handler(
 
     It responds in the text format that ``Accept`` prefers.
     """
-    own = CollectorRegistry()
+    of_process = CollectorRegistry()
     if process_metrics:
-        ProcessCollector(registry=own)
-        PlatformCollector(registry=own)
+        ProcessCollector(registry=of_process)
+        PlatformCollector(registry=of_process)
     shared = _Shared[list[bytes]]()
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -120,9 +120,9 @@ def make_handler(
             for text in metrics_text(latest(), names, open_metrics=open_metrics):
                 yield text.encode()
             if names:
-                yield encode(own.restricted_registry(names))
+                yield encode(of_process.restricted_registry(names))
             else:
-                yield encode(own)
+                yield encode(of_process)
 
         key = (content_type, gzip, names)
         pieces = await shared.get(key, lambda: _in_pieces(blocks(), gzip=gzip))
@@ -152,6 +152,7 @@ def _accepts_gzip(request: web.Request) -> bool:
 
 async def _in_pieces(blocks: Iterator[bytes], *, gzip: bool) -> list[bytes]:
     """Return the pieces of a text; a large one does not block other tasks."""
+    # Compressed piece by piece: a large text would block the loop for its whole length.
     packer = zlib.compressobj(_LEVEL, wbits=_GZIP) if gzip else None
     pieces: list[bytes] = []
     start = time.monotonic()
@@ -199,6 +200,7 @@ def create_app(
     app.router.add_post("/-/reload", _reload)
     app.router.add_get("/config", _config)
     app.router.add_get("/api/v1/snapshot", _snapshot)
+    # Without a token anybody could invent requests, so there is no push without one.
     if not exporter.config.push_token_file:
         app.router.add_post(PUSH_PATH, _no_push)
     else:
@@ -222,9 +224,11 @@ async def _page(request: web.Request) -> web.Response:
     query = status_page.parse_query(request.query, exporter.config.poll_interval)
 
     async def render() -> bytes:
+        latest = exporter.latest()
         hours = exporter.last_hours()
+        # In a thread, so that the page of a large fleet does not hold up scrapes.
         page = await in_daemon_thread(
-            status_page.render, exporter.latest(), time.time(), query, hours
+            lambda: status_page.render(latest, time.time(), query, hours)
         )
         return page.encode()
 

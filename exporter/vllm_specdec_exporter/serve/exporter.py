@@ -181,6 +181,7 @@ class Exporter:
         names = [server.name for server in servers]
         if names == [poller.name for poller in self._pollers]:
             return
+        # In a thread, because a poller reads the certificates of its server.
         pollers = await self._read(partial(self._make_pollers, self.config))
         self._pollers = await self._replace_pollers(pollers)
         self.start()
@@ -210,6 +211,7 @@ class Exporter:
 
     async def _reload_soon(self, log: Callable[..., None]) -> None:
         if self._reloaded_at is not None:
+            # Anybody may ask for a reload, which reads files and starts a thread.
             await asyncio.sleep(self._reloaded_at + RELOAD_SECONDS - self._clock())
         # The next caller may have changed the files that are being read: it gets the
         # next reload.
@@ -241,6 +243,7 @@ class Exporter:
         """Return the result of a function that reads files of the configuration, or
         raise ConfigError.
         """
+        # A file that hangs would otherwise take one more thread with every reload.
         if self._threads.are_busy:
             raise ConfigError("the files of the configuration are still being read")
         try:

@@ -108,6 +108,7 @@ class Poller:
         A result that is not stale now stays until the first poll of this poller is
         overdue.
         """
+        # Windows and counts continue where the server is the same one.
         self._states = other._states
         self._resets = other._resets
         self._version = other._version
@@ -251,6 +252,7 @@ class Poller:
         """Return the latest result, or a failure if it is stale because this process
         was blocked.
         """
+        # A process that was stopped, or starved of CPU, must not serve old values.
         if not self.latest.up or not self._overdue(now):
             return self.latest
         failure = PollFailure(

@@ -172,20 +172,23 @@ def batch_costs(
     from ..per_request.acceptance import BatchCost
 
     loads: dict[str, BatchCost] = {}
-    for engine in (engine for target in targets for engine in target.engines):
-        measures = engine.window(engine.judged_window)
-        if (
-            measures is None
-            or measures.estimate.batch_size is None
-            or engine.model_name in loads
-        ):
-            continue
-        known = engine.deployment
-        seen = known.dialect, known.upstream_version, known.method
-        profile = deployed(
-            settings.costs, settings.speculation, engine.model_name, *seen
-        )
-        loads[engine.model_name] = BatchCost(measures.estimate.batch_size, profile)
+    for target in targets:
+        for engine in target.engines:
+            measures = engine.window(engine.judged_window)
+            if measures is None or measures.estimate.batch_size is None:
+                continue
+            if engine.model_name in loads:
+                continue
+            deployment = engine.deployment
+            profile = deployed(
+                settings.costs,
+                settings.speculation,
+                engine.model_name,
+                dialect=deployment.dialect,
+                version=deployment.upstream_version,
+                printed=deployment.method,
+            )
+            loads[engine.model_name] = BatchCost(measures.estimate.batch_size, profile)
     return loads
 
 

@@ -75,6 +75,7 @@ def stand_by_without_flags(
     """Stand by after invalid flags until a signal; return the exit code, ``None`` to
     exit at once.
     """
+    # Only the flags that are needed here are read, so that the others may be invalid.
     parser = Parser(prog="", description="")
     add_flags(parser, (STARTUP_ON_ERROR, *WEB_OPTIONS, *_TAP_OPTIONS))
     try:
@@ -250,7 +251,8 @@ class _StandbyServer:
             try:
                 values = values_of(_TAP_OPTIONS, flags, environment, _option_table)
                 upstream = build_upstream(values, timeout=1.0, discovery=True)
-                if tap := make_tap(build_tap(values, upstream.targets), upstream):
+                tap = make_tap(build_tap(values, upstream.targets), upstream)
+                if tap is not None:
                     return tap
             except ConfigError as error:
                 reason = reason or str(error)
@@ -277,6 +279,7 @@ class _StandbyServer:
         yield self._flags, self._environment
         without_file = dict(self._environment)
         without_file.pop(CONFIG_FILE_VARIABLE, None)
+        # The file may be the invalid part.
         yield {**self._flags, "config_file": None}, without_file
 
 
@@ -300,6 +303,7 @@ def _app() -> web.Application:
     """
     app = web.Application()
     app.router.add_get("/metrics", make_handler(_result, process_metrics=False))
+    # Both probes succeed: a pod whose sidecar fails them gets no traffic, or is ended.
     app.router.add_get("/-/healthy", _standing_by)
     app.router.add_get("/-/ready", _standing_by)
     app.router.add_route("*", "/{path:.*}", _not_started)

@@ -84,7 +84,7 @@ def load(
     ConfigError if unusable.
     """
     document = read_file(file)
-    config = build(*gather(OPTIONS, flags, environment, document, file))
+    config = build(*gather(OPTIONS, flags, environment, document, file=file))
     keys = {option.key for option in OPTIONS}
     return replace(config, in_file=frozenset(flatten(document, keys, file)))
 
@@ -95,6 +95,7 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
     """
     interval: float = values["poll.interval"]
     timeout: float = values["poll.timeout"] or min(4.0, 0.8 * interval)
+    # A poll that is not over when the next one is due would skip it, time and again.
     if timeout >= interval:
         raise ConfigError(
             f"--poll.timeout {format_duration(timeout)}: must be less than "
@@ -103,6 +104,7 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
     windows = _windows(values["window"], interval)
     judged = _judged(values["judgement.window"], windows)
     upstream = build_upstream(values, timeout, discovery=True)
+    # Also checks certificates, so that --config.check finds what cannot be used.
     tap = build_tap(values, upstream.targets)
     _check_tap(tap, upstream)
     web_config_file = values["web.config.file"] or ""
@@ -145,6 +147,7 @@ def build_upstream(
     `discovery`, and as `build_tls`.
     """
     targets = _targets(values["vllm.url"])
+    # A name may stand for many servers, and the other commands name each.
     for target in targets:
         if target.discovery and not discovery:
             raise ConfigError(
@@ -304,6 +307,7 @@ def _profile(
     custom = tuple(from_file.values())
     if len(custom) == 1 and not custom[0].methods:
         return custom[0], None
+    # What the operator measured goes before what was published.
     method = guess_method(speculation.method, speculation.draft_model)
     return meant_for(method, from_file), custom
 
@@ -347,6 +351,7 @@ def _read_config(path: str) -> Model:
     from ..economics.architecture import read_architecture
 
     model = read_architecture(read_file(path, "--cost.model"))
+    # A guess of the size would be wrong by a factor of two to four.
     if model.weights is None and model.quantized:
         raise ValueError(
             "its quantization is not known here; give the size instead, such as "

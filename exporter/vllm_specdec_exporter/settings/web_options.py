@@ -77,4 +77,4 @@ def values_of(
 
     # The names of all other settings are checked, their values are not.
     rows = [row if row in options else replace(row, parse=str) for row in table()]
-    return gather(rows, flags, environment, read_file(file), file)[0]
+    return gather(rows, flags, environment, read_file(file), file=file)[0]

@@ -121,6 +121,7 @@ class Upstream:
         self._tls: UpstreamTLS | None = None
         if target.url.startswith("https:"):
             self._tls = UpstreamTLS(config)
+        # Opened with the first request, in the loop that sends it.
         self._session: aiohttp.ClientSession | None = None
         self._authorized: tuple[str, ...] = ()
         self._resolver = NoResolver() if target.socket else Resolver()
@@ -136,8 +137,9 @@ class Upstream:
         values += [value for _, value in self._config.headers]
         secrets = set(secret_parameters(self._target.url))
         for value in values:
-            words = (value, *value.split())
-            secrets.update(word for word in words if len(word) >= _MIN_SECRET)
+            # A server may quote the token without its scheme.
+            parts = (value, *value.split())
+            secrets.update(part for part in parts if len(part) >= _MIN_SECRET)
         # The longest first: one may be a part of another.
         for secret in sorted(secrets, key=len, reverse=True):
             shortest = min(len(secret), _MIN_SECRET)

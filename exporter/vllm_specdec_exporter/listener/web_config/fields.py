@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import yaml
 
-from ...config.values import nearest
+from ...config.values import hint
 from ...config.yaml_text import Strict, YAMLTextError, read_yaml
 
 #: Settings of Prometheus' exporter-toolkit that are not supported, by path.
@@ -57,10 +57,9 @@ def _unknown(name: str, where: str, allowed: Collection[str]) -> WebConfigError:
         why = "not supported; a reverse proxy such as nginx or Envoy does that"
     elif where and name in _INLINE:
         why = f"not supported; put it into a file, and set its path as {name}_file"
-    elif near := nearest(name, allowed):
-        why = f"no such setting; did you mean {near}?"
     else:
-        why = f"no such setting; known: {', '.join(allowed)}"
+        alike = hint(name, allowed) or f"; known: {', '.join(allowed)}"
+        why = f"no such setting{alike}"
     return WebConfigError(f"{path}: {why}")
 
 

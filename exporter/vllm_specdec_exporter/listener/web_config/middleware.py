@@ -109,13 +109,13 @@ class WebConfigMiddleware:
     def _apply(
         self, loaded: Loaded, listener: Listener, limiter: ConnectionLimiter
     ) -> None:
-        before = self._loaded
+        previous = self._loaded
         self._loaded = loaded
-        if loaded.tls_and_files != before.tls_and_files:
+        if loaded.tls_and_files != previous.tls_and_files:
             listener.context = loaded.context
             # Clients must not go on by rules that hold no longer. A new certificate
             # alone interrupts nobody.
-            limiter.retire(at_once=loaded.client_rules != before.client_rules)
+            limiter.retire(at_once=loaded.client_rules != previous.client_rules)
         self._authenticator.use(loaded.config.users)
         self._read_at = time.time()
         self._succeed()

@@ -184,6 +184,7 @@ class Observer:
         self._context.requests += 1
         observable = Exchange.is_observable(method, path, headers)
         self._context.unobserved["route"] += lacks_record(method, path)
+        # Responses to pipelined requests could be taken for those of another.
         if self.busy or upgrades:
             self._context.unobserved["connection"] += observable
             self.stop()
@@ -192,6 +193,7 @@ class Observer:
         self._awaits_response = True
         self._head_only = method == "HEAD"
         self._until_end = False
+        # A new parser: after HEAD, the last one still expects the announced body.
         self._responses = _Parser(
             _ResponseCallbacks(self), httptools.HttpResponseParser
         )
@@ -343,6 +345,7 @@ class _Callbacks:
         self.collected = 0
         if len(data) < SMALL or self._lacking:
             self._lacking = max(0, self._lacking + SMALL - len(data))
+            # Each chunk costs some microseconds, however small it is.
             if self._lacking > MAX_LACKING:
                 self.collected = MAX_HEAD + 1
         self._pass_on(data)

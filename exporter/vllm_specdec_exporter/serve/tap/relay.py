@@ -181,6 +181,7 @@ class ClientSide(RelayEnd):
 
     def _pass_on(self, data: bytes) -> None:
         if self.peer is not None and self.peer.transport is not None:
+            # Bytes first: whatever the observer does, they are on their way.
             self.peer.transport.write(data)
             call_safely(self.observer, self.observer.from_client, data)
 

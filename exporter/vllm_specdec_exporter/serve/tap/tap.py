@@ -167,6 +167,8 @@ class Tap:
             await self._resolver.addresses(host, port),
             happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
         )
+        # With a socket of ours: asyncio would resolve the name in a thread that delays
+        # the end of the process.
         await asyncio.get_running_loop().create_connection(
             lambda: server, sock=connected, ssl=context, server_hostname=name
         )
