@@ -90,7 +90,7 @@ class Metric:
 
     @cached_property
     def value(self) -> Callable[[object], Any]:
-        """The function that returns the value of this metric in an object of its scope."""
+        """The function that returns the value in an object of its scope."""
         return attrgetter(self.field)
 
     @cached_property

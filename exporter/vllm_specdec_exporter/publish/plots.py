@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from ..config.options import ConfigError
 from ..economics.statistics import Interval
-from .markup import Html, element
 from .wording import printable
 
 if TYPE_CHECKING:
@@ -52,6 +53,14 @@ _RC: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A drawing with its caption."""
+
+    caption: str
+    svg: Markup
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +101,7 @@ def lines(
     y_label: str,
     description: str = "",
     y_range: tuple[float | None, float | None] = (None, None),
-) -> Html:
+) -> Markup:
     """Return lines over a numeric axis, with the intervals of their points, as an
     ``<svg>`` element.
 
@@ -125,7 +134,7 @@ def bars_with_intervals(
     description: str = "",
     form: str = "{:.2f}",
     reference: float | None = None,
-) -> Html:
+) -> Markup:
     """Return horizontal bars by name with their values beside them, as an ``<svg>``
     element.
 
@@ -218,7 +227,7 @@ def _line(axes: Axes, series: Series, colour: str, marker: str, dash: Any) -> No
             )
 
 
-def svg(figure: Figure, title: str, description: str) -> Html:
+def svg(figure: Figure, title: str, description: str) -> Markup:
     """Return the figure as an ``<svg>`` element, independent of other figures in the
     page.
 
@@ -245,12 +254,16 @@ def svg(figure: Figure, title: str, description: str) -> Html:
     )
     raw = re.sub(r'\bid="', f'id="{prefix}-', raw)
     raw = re.sub(r'(href="|url\()#', rf"\1#{prefix}-", raw)
-    head = (
-        f'<svg class="plot" role="img" aria-labelledby="{prefix}-title {prefix}-desc" '
-        'stroke-linejoin="round" stroke-linecap="butt"'
+    attributes, _, content = raw.removeprefix("<svg").partition(">")
+    return Markup(
+        '<svg class="plot" role="img" aria-labelledby="{prefix}-title {prefix}-desc" '
+        'stroke-linejoin="round" stroke-linecap="butt"{attributes}>'
+        '<title id="{prefix}-title">{title}</title>'
+        '<desc id="{prefix}-desc">{description}</desc>{content}'
+    ).format(
+        prefix=prefix,
+        attributes=Markup(attributes),  # noqa: S704, what matplotlib wrote
+        title=title,
+        description=description or title,
+        content=Markup(content),  # noqa: S704, what matplotlib wrote
     )
-    words = element("title", title, id=f"{prefix}-title") + element(
-        "desc", description or title, id=f"{prefix}-desc"
-    )
-    opening, _, rest = raw.partition(">")
-    return Html(f"{head}{opening.removeprefix('<svg')}>{words}{rest}")

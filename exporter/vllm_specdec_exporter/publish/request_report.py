@@ -21,7 +21,7 @@ from ..per_request.summary import (
     requests_verdict,
 )
 from . import wording as w
-from .markup import count, counts, percent
+from .numbers import count, counts, percent
 
 _STYLES = {
     RequestsVerdict.GAINING: w.GREEN,
@@ -43,6 +43,17 @@ class Costs:
 
     profile: CostProfile
     batches: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRatios:
+    """The requests of a tenant since the exporter started."""
+
+    tenant: str
+    model_name: str
+    requests: int  # requests for which something was drafted
+    acceptance_ratio: float | None  # accepted over drafted tokens; none if none drafted
+    losing_ratio: float | None  # share of the requests that lose; none without requests
 
 
 def render(
@@ -336,20 +347,33 @@ def _worst(model: ModelRequests) -> Iterator[str]:
 def _tenants(tenants: Iterable[TenantResult]) -> Iterator[str]:
     rows = []
     for tenant in tenants:
-        total, accepted, losing = tenant_ratios(tenant)
-        ratios = (w.shown(accepted, w.PERCENT), w.shown(losing, w.WHOLE_PERCENT))
-        rows.append([tenant.tenant, tenant.model_name, count(total), *ratios])
+        ratios = tenant_ratios(tenant)
+        rows.append(
+            [
+                ratios.tenant,
+                ratios.model_name,
+                count(ratios.requests),
+                w.shown(ratios.acceptance_ratio, w.PERCENT),
+                w.shown(ratios.losing_ratio, w.WHOLE_PERCENT),
+            ]
+        )
     heads = ("tenant", "model", "requests", "accepted", "losing")
     yield from w.table(heads, rows, left=("tenant", "model"), shorten="model")
 
 
-def tenant_ratios(tenant: TenantResult) -> tuple[int, float | None, float | None]:
-    """Return a tenant's requests, its acceptance ratio, and the share of its requests
-    that lose.
-    """
-    total = sum(tenant.outcomes.values())
+def tenant_ratios(tenant: TenantResult) -> TenantRatios:
+    """Return a tenant's requests in ratios."""
+    requests = sum(tenant.outcomes.values())
+    acceptance_ratio = None
     if tenant.draft_tokens:
-        accepted = tenant.accepted_tokens / tenant.draft_tokens
-    else:
-        accepted = None
-    return total, accepted, tenant.outcomes.get("loses", 0) / total if total else None
+        acceptance_ratio = tenant.accepted_tokens / tenant.draft_tokens
+    losing_ratio = None
+    if requests:
+        losing_ratio = tenant.outcomes.get("loses", 0) / requests
+    return TenantRatios(
+        tenant=tenant.tenant,
+        model_name=tenant.model_name,
+        requests=requests,
+        acceptance_ratio=acceptance_ratio,
+        losing_ratio=losing_ratio,
+    )

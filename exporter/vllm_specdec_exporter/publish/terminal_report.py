@@ -22,7 +22,9 @@ _CAUSES = {
         "Is the server running, and is this its port? A vLLM that is loading refuses "
         "for minutes."
     ),
-    "timeout": "The server may be overloaded, or the address may belong to something else.",
+    "timeout": (
+        "The server may be overloaded, or the address may belong to something else."
+    ),
     "http_status": (
         "Is this the address of the server's /metrics, and does it need a token?"
     ),

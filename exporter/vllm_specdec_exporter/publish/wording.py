@@ -36,6 +36,18 @@ OFF = "switch speculation off"
 OFF_OR_MEASURE = "switch off, or measure"
 CHECK = "check its flags"
 NO_ADVICE = "no advice"
+#: Of a server before its first poll.
+NOT_POLLED = "not polled yet"
+#: Of the time that a count covers.
+SINCE_START = "since the exporter started"
+UNNAMED_MODEL = "unnamed model"
+#: What a speedup says.
+TIMES_AS_FAST = "times as fast as without speculation"
+#: The flag with which vLLM records speculation in its responses.
+DETAILED_RECORDS = "--per-request-spec-decode-metrics detailed"
+#: Of single requests, none of which has a record; and what helps, with that flag.
+NO_RECORD = "No response has a record of speculation"
+START_VLLM = "Start vLLM (0.29 or newer) with"
 #: Results of the rules of thumb in words.
 SAYS = {
     RAISE_K: "raise K",
@@ -70,7 +82,7 @@ _GLUE = "\0"  # replaces spaces at which a line must not be broken
 
 
 def painter(*, colour: bool) -> Paint:
-    """Return a function that emphasises text, or with no `colour` leaves it as it is."""
+    """Return a function that emphasises text; without `colour` it does nothing."""
 
     def paint(text: str, style: str) -> str:
         if colour:
@@ -111,6 +123,11 @@ def verdict_words(payoff: Payoff) -> str:
         return payoff.verdict or ""
     leaning = f"likely {payoff.likely}" if payoff.likely else "unknown"
     return f"{leaning} ({low:.2f} to {high:.2f})"
+
+
+def activity_words(engine: EngineResult) -> str:
+    """Return an engine's activity in words."""
+    return (engine.activity.state or "unknown").replace("_", " ")
 
 
 def headline(payoff: Payoff) -> str:
