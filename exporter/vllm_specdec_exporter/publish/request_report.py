@@ -243,7 +243,7 @@ def _groups(groups: Sequence[GroupWindow]) -> Iterator[str]:
             w.shown(group.losing_requests_ratio, w.WHOLE_PERCENT),
             w.shown(group.rejected_ratio, w.WHOLE_PERCENT),
         ]
-        row += [w.shown(group.estimated_speedup, w.TIMES)] if speedups else []
+        row += [w.shown(group.estimated_speedup, w.FACTOR)] if speedups else []
         rows.append(row)
     yield from w.table(heads, rows, left=("temp", "type", "outcome"), shorten="type")
     rest = groups[_MAX_GROUPS:]
@@ -292,7 +292,7 @@ def _every_k(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
             for value in (option.draft_length, accepted - 1, accepted)
         )
         speedups = (
-            w.shown(choice.option(k).speedup, w.TIMES) for choice in choices if choice
+            w.shown(choice.option(k).speedup, w.FACTOR) for choice in choices if choice
         )
         rows.append([str(k), *lengths, *speedups])
     yield from w.table(heads, rows)

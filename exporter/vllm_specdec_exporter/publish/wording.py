@@ -72,7 +72,7 @@ GREEN = "32"
 PERCENT = "{:.1%}"
 WHOLE_PERCENT = "{:.0%}"
 LENGTH = "{:.2f}"
-TIMES = "{:.2f}x"
+FACTOR = "{:.2f}x"
 DASH = "–"
 WIDTH = 100
 
