@@ -232,29 +232,27 @@ _KEYS = {"scope", "help", "field", "by", "kind", "upstream"}
 
 
 def parse_metric(name: str, entry: Mapping[str, Any]) -> Metric:
-    """Return the metric of a table in `metrics.toml`; ValueError for a key that is not
-    known.
+    """Return the metric of a table in `metrics.toml`.
+
+    Raises ValueError for a key that is not known.
     """
-    if unknown := entry.keys() - _KEYS:
+    unknown = entry.keys() - _KEYS
+    if unknown:
         raise ValueError(
             f"{name}: unknown: {', '.join(sorted(unknown))}; known: "
             f"{', '.join(sorted(_KEYS))}"
         )
     labels, expand = BREAKDOWNS[entry.get("by", "")]
-    kind = Kind(
-        entry.get("kind", Kind.COUNTER if name.endswith("_total") else Kind.GAUGE)
-    )
-    field = entry.get("field", name)
-    upstream = tuple(entry.get("upstream", ()))
+    default_kind = Kind.COUNTER if name.endswith("_total") else Kind.GAUGE
     return Metric(
-        name,
-        kind,
-        Scope(entry["scope"]),
-        entry["help"],
-        field,
-        expand,
-        labels,
-        upstream,
+        name=name,
+        kind=Kind(entry.get("kind", default_kind)),
+        scope=Scope(entry["scope"]),
+        help=entry["help"],
+        field=entry.get("field", name),
+        expand=expand,
+        labels=labels,
+        upstream=tuple(entry.get("upstream", ())),
     )
 
 
