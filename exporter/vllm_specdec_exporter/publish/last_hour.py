@@ -32,12 +32,16 @@ def add_minute(
     It has at most 61 points of an engine. Engines that are gone are dropped: labels
     that change at every poll would otherwise fill the memory.
     """
-    if not any(_is_due(hour.get(engine.key, ()), time) for engine in engines):
-        return hour
-    return {
-        engine.key: _with_point(hour.get(engine.key, ()), engine, time)
-        for engine in engines
-    }
+    updated = {}
+    due = False
+    for engine in engines:
+        points = hour.get(engine.key, ())
+        if _is_due(points, time):
+            due = True
+            points = _with_point(points, engine, time)
+        updated[engine.key] = points
+    # Most polls add nothing, and need no mapping of their own.
+    return updated if due else hour
 
 
 def _with_point(
@@ -45,8 +49,6 @@ def _with_point(
 ) -> tuple[Point, ...]:
     # A clock that was set back begins anew.
     recent = tuple(point for point in points if time - SPAN <= point.time <= time)
-    if not _is_due(points, time):
-        return recent
     judged = engine.window(engine.judged_window)
     length = judged.mean_acceptance_length if judged else None
     return (*recent, Point(time, engine.payoff.speedup, length))

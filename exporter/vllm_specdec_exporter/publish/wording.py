@@ -174,9 +174,10 @@ def finding_lines(
     finding: Finding, indent: str, hang: int, paint: Paint
 ) -> Iterator[str]:
     """Yield a finding, its first line emphasised, and its remedy."""
-    first, *rest = paragraph(finding.text, hang, indent)
-    yield paint(first, RED if finding.severity is Severity.PROBLEM else YELLOW)
-    yield from rest
+    style = RED if finding.severity is Severity.PROBLEM else YELLOW
+    first, *others = paragraph(finding.text, hang, indent)
+    yield paint(first, style)
+    yield from others
     yield from paragraph(finding.action, hang)
 
 
@@ -259,13 +260,12 @@ def seen_words(advice: Advice) -> str:
     """
     if advice.batch_sizes is None:
         return ""
-    least, most = advice.batch_sizes
-    if least < most:
-        seen = f"{least:,.0f} to {most:,.0f}"
-    else:
-        seen = f"{most:,.0f}"
+    low, high = advice.batch_sizes
+    sizes = f"{high:,.0f}"
+    if low < high:
+        sizes = f"{low:,.0f} to {high:,.0f}"
     return (
-        f"Batches of {seen} were seen; for all others it rests on the cost profile "
+        f"Batches of {sizes} were seen; for all others it rests on the cost profile "
         "alone."
     )
 
@@ -290,18 +290,19 @@ def table(
     Columns are right-aligned, but for `left`; `shorten` is cut to fit into the line.
     """
     lines = [list(heads), *([printable(cell) for cell in row] for row in rows)]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(heads))]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     if shorten:
-        place = heads.index(shorten)
-        room = WIDTH - len(indent) - 2 * (len(heads) - 1) - sum(widths) + widths[place]
-        widths[place] = min(widths[place], max(_MIN_COLUMN, room))
+        column = heads.index(shorten)
+        excess = len(indent) + sum(widths) + 2 * (len(widths) - 1) - WIDTH
+        width = max(_MIN_COLUMN, widths[column] - excess)
+        widths[column] = min(widths[column], width)
         for line in lines:
-            line[place] = _cut(line[place], widths[place])
+            line[column] = _cut(line[column], widths[column])
     for line in lines:
-        cells = (
-            f"{cell:<{width}}" if head in left else f"{cell:>{width}}"
-            for head, cell, width in zip(heads, line, widths, strict=True)
-        )
+        cells = []
+        for head, cell, width in zip(heads, line, widths, strict=True):
+            align = cell.ljust if head in left else cell.rjust
+            cells.append(align(width))
         yield f"{indent}{'  '.join(cells)}".rstrip()
 
 

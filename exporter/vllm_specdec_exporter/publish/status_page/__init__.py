@@ -18,7 +18,7 @@ from ...per_request.observation import RECORD_STATES
 from .. import pages, wording
 from ..last_hour import LastHour
 from .query import PageQuery, parse_query
-from .requests import RequestsView
+from .requests import requests_view
 from .view import View
 
 __all__ = ["CONTENT_SECURITY_POLICY", "PageQuery", "parse_query", "render"]
@@ -64,8 +64,11 @@ def render(
         hours: the last hour of each target.
     """
     engines = sorted(_engines(result, hours), key=lambda view: view.severity)
-    chosen = [view for view in engines if view.anchor == query.engine]
-    places = sum(max(1, len(target.engines)) for target in result.targets)
+    by_anchor = {view.anchor: view for view in engines}
+    # An engine that is gone, as after a restart, gives way to the worst one.
+    worst = next(iter(engines), None)
+    # A server without engines has a line of the overview, too.
+    lines = sum(max(1, len(target.engines)) for target in result.targets)
     return pages.render(
         "status_page.html",
         LIFETIME=LIFETIME,
@@ -74,11 +77,11 @@ def render(
         query=query,
         reasons=REASONS,
         record_states=RECORD_STATES,
-        requests=RequestsView(result.requests) if result.requests else None,
+        requests=requests_view(result.requests) if result.requests else None,
         result=result,
         script=_SCRIPT,
-        several=places > 1,
-        shown=next(iter(chosen + engines), None),
+        several=lines > 1,
+        shown=by_anchor.get(query.engine, worst),
         style=_STYLE,
         summary=_summary(result),
     )

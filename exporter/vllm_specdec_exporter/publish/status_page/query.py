@@ -33,14 +33,16 @@ class PageQuery:
     def link(self, anchor: str = "", **changes: Any) -> str:
         """Return the address of the page with `changes`, relative to itself."""
         query = replace(self, **changes)
-        parameters = {"engine": query.engine}
+        parameters = {}
         if query.chosen:
-            parameters = {"refresh": str(query.refresh), **parameters}
-        parameters["open"] = ",".join(fold for fold in FOLDS if fold in query.opened)
-        encoded = urlencode(
-            {name: value for name, value in parameters.items() if value}, safe=","
-        )
-        address = f"?{encoded}" if encoded else "."
+            parameters["refresh"] = str(query.refresh)
+        if query.engine:
+            parameters["engine"] = query.engine
+        if query.opened:
+            parameters["open"] = ",".join(filter(query.opened.__contains__, FOLDS))
+        address = "."
+        if parameters:
+            address = f"?{urlencode(parameters, safe=',')}"
         return f"{address}#{anchor}" if anchor else address
 
     def toggle(self, fold: str) -> str:

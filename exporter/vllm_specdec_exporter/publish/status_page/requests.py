@@ -65,55 +65,39 @@ class ModelView:
 class RequestsView:
     """All single requests."""
 
-    result: RequestsResult
+    tap: TapResult | None
+    push_rejected_total: int  # observations in pushes that were invalid
+    observations: Sequence[ObservationCount]  # by source and record, above 0
+    observed: int  # requests
+    recorded: int  # requests with a record of speculation
+    models: Sequence[ModelView]  # those with requests in their window
+    problems: Sequence[ModelView]  # those whose requests have a problem
+    tenants: Sequence[TenantRatios]
 
-    @property
-    def tap(self) -> TapResult | None:
-        """The tap, if configured."""
-        return self.result.tap
 
-    @property
-    def push_rejected_total(self) -> int:
-        """Observations in pushes that were invalid."""
-        return self.result.push_rejected_total
-
-    @property
-    def observations(self) -> Sequence[ObservationCount]:
-        """The observed requests by source and record."""
-        return [item for item in self.result.observations if item.requests]
-
-    @property
-    def observed(self) -> int:
-        """The number of observed requests."""
-        return sum(item.requests for item in self.observations)
-
-    @property
-    def recorded(self) -> int:
-        """The number of observed requests with a record of speculation."""
-        return sum(
-            item.requests
-            for item in self.observations
-            if item.record != RecordState.NONE
-        )
-
-    @property
-    def _models(self) -> Sequence[ModelView]:
-        return [
-            ModelView(model, f"requests-{index}")
-            for index, model in enumerate(self.result.models)
-        ]
-
-    @property
-    def models(self) -> Sequence[ModelView]:
-        """The models with requests in their window."""
-        return [model for model in self._models if model.result.window_requests]
-
-    @property
-    def problems(self) -> Sequence[ModelView]:
-        """The models whose requests have a problem."""
-        return [model for model in self._models if is_problem((model.result,))]
-
-    @property
-    def tenants(self) -> Sequence[TenantRatios]:
-        """The requests of each tenant."""
-        return [tenant_ratios(tenant) for tenant in self.result.tenants]
+def requests_view(result: RequestsResult) -> RequestsView:
+    """Return single requests as the page shows them."""
+    observations = [item for item in result.observations if item.requests]
+    unrecorded = 0
+    for item in observations:
+        if item.record == RecordState.NONE:
+            unrecorded += item.requests
+    observed = sum(item.requests for item in observations)
+    models = []
+    problems = []
+    for index, model in enumerate(result.models):
+        view = ModelView(model, anchor=f"requests-{index}")
+        if model.window_requests:
+            models.append(view)
+        if is_problem((model,)):
+            problems.append(view)
+    return RequestsView(
+        tap=result.tap,
+        push_rejected_total=result.push_rejected_total,
+        observations=observations,
+        observed=observed,
+        recorded=observed - unrecorded,
+        models=models,
+        problems=problems,
+        tenants=list(map(tenant_ratios, result.tenants)),
+    )

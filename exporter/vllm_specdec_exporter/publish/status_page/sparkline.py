@@ -1,8 +1,8 @@
 """Lines over the last hour, as the points of SVG polylines."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 
 from ..last_hour import INTERVAL, SPAN, Point
 
@@ -44,34 +44,39 @@ def sparkline(
             last point. The line ends at it.
         mark: the value of a level line.
     """
-    timed = [(point.time, read(point)) for point in points]
-    values = [(time, value) for time, value in timed if value is not None]
+    times: list[float] = []
+    values: list[float] = []
+    for point in points:
+        value = read(point)
+        if value is not None:
+            times.append(point.time)
+            values.append(value)
     if len(values) < 2:
         return None
-    newest = values[-1][0]
     if latest is not None:
-        values[-1] = (newest, latest)
-    low = min(value for _, value in values)
-    high = max(value for _, value in values)
-    height_of = (
-        _scale(low, high) if mark is None else _scale(min(low, mark), max(high, mark))
-    )
-
-    def place(time: float, value: float) -> str:
-        return f"{_WIDTH * (1 - (newest - time) / SPAN):.1f},{height_of(value)}"
-
-    pieces = [[place(*values[0])]]
-    for (before, _), (time, value) in pairwise(values):
-        if time - before > _GAP:
+        values[-1] = latest
+    marks = () if mark is None else (mark,)
+    height_of = _scale(min(*values, *marks), max(*values, *marks))
+    pieces: list[list[str]] = []
+    previous = -math.inf
+    for time, value in zip(times, values, strict=True):
+        if time - previous > _GAP:
             pieces.append([])
-        pieces[-1].append(place(time, value))
-    level = "" if mark is None else f"0,{height_of(mark)} {_WIDTH},{height_of(mark)}"
-    return Sparkline(low, high, tuple(map(" ".join, pieces)), level)
+        x = _WIDTH * (1 - (times[-1] - time) / SPAN)
+        pieces[-1].append(f"{x:.1f},{height_of(value)}")
+        previous = time
+    return Sparkline(
+        low=min(values),
+        high=max(values),
+        pieces=tuple(map(" ".join, pieces)),
+        mark="" if mark is None else f"0,{height_of(mark)} {_WIDTH},{height_of(mark)}",
+    )
 
 
 def _scale(bottom: float, top: float) -> Callable[[float], str]:
     """Return a function from a value to its distance from the top of the drawing."""
     missing = max(0.0, _LEAST_RANGE * top - (top - bottom))
+    # Half of it on each side, so that a level line is in the middle.
     bottom -= missing / 2
     span = top + missing / 2 - bottom
     scale = (_HEIGHT - 2 * _MARGIN) / span if span > 0 else 0.0
