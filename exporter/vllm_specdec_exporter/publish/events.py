@@ -31,7 +31,7 @@ _MEASURES = (
     "generation_tokens_per_second",
 )
 
-#: Of one poll, three for each of eight engines; more changes are reported in one line.
+#: Lines of one poll: three for each of eight engines. More changes get one line.
 _MAX_LINES = 24
 
 
@@ -52,6 +52,7 @@ def changes(previous: TargetResult, current: TargetResult) -> Iterator[Event]:
     events: list[Event] = []
     for engine in current.engines:
         events += _engine_changes(engines.get(engine.key), engine, target)
+    # A restart of a large server must not flood the log.
     if len(events) > _MAX_LINES:
         yield _info("many engines changed", target, changes=len(events))
     else:
@@ -84,6 +85,7 @@ def _reachability(
     ):
         return
     fields = {**target, "reason": failure.reason, "error": failure.message}
+    # A server that loads its model refuses connections for minutes.
     if failure.reason in _NORMAL_FAILURES and not previous.up:
         yield _info("waiting for the server", fields)
     else:

@@ -43,7 +43,7 @@ class Kind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-class Scope(StrEnum):
+class MetricScope(StrEnum):
     """The object that has the samples of a metric. It determines the identity labels.
 
     The exporter, a target, an engine of a target, or a window of an engine; or, of
@@ -68,7 +68,7 @@ class Metric:
 
     name: str  # as exposed, without the prefix; the name of a counter ends in `_total`
     kind: Kind  # Prometheus type
-    scope: Scope  # the object that has the samples
+    scope: MetricScope  # the object that has the samples
     help: str  # what it measures, with range and unit
     #: Dotted path from the object of `scope` to the value, as in the snapshot.
     field: str
@@ -115,6 +115,7 @@ class Metric:
 
 
 def _one(value: float | None) -> Samples:
+    # Not a generator: most metrics are of this kind, and this is faster.
     if value is None:
         return ()
     return (((), float(value)),)
@@ -250,7 +251,7 @@ def parse_metric(name: str, entry: Mapping[str, Any]) -> Metric:
     return Metric(
         name=name,
         kind=Kind(entry.get("kind", default_kind)),
-        scope=Scope(entry["scope"]),
+        scope=MetricScope(entry["scope"]),
         help=entry["help"],
         field=entry.get("field", name),
         expand=expand,

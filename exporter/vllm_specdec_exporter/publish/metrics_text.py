@@ -11,9 +11,10 @@ from ..exposition.histogram import Histogram
 from ..measures.measures import Distribution
 from ..observe.result import ExporterResult
 from ..per_request.summary import RequestsResult
-from .metrics import METRICS, Kind, Metric, Scope
+from .metrics import METRICS, Kind, Metric, MetricScope
 
-#: Lines of a block, or the lines of one object if those are more: a millisecond.
+#: Lines of a block, or the lines of one object if those are more: they take a
+#: millisecond, for which other requests may wait.
 BLOCK_LINES = 256
 
 
@@ -41,6 +42,8 @@ def metrics_text(
 
 
 def _head(row: Metric, *, open_metrics: bool) -> str:
+    # OpenMetrics names the family of a counter without the suffix, and quotes in help
+    # are escaped there alone.
     name = row.full_name
     text = row.full_help.replace("\\", "\\\\").replace("\n", "\\n")
     if open_metrics:
@@ -63,6 +66,7 @@ def _samples(
     observed: Distribution | Histogram | None = row.value(carrier)
     if observed is None:
         return
+    # The exact distribution of an engine has no bounds of its own.
     histogram = observed if isinstance(observed, Histogram) else _histogram(observed)
     # Prometheus 3 stores bounds as Go formats them: whole numbers with ".0".
     for bound, count in zip(histogram.bounds, histogram.counts, strict=True):
@@ -132,47 +136,51 @@ def escape_label_value(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
-def _carriers(result: ExporterResult) -> dict[Scope, list[tuple[_Labels, object]]]:
+def _carriers(
+    result: ExporterResult,
+) -> dict[MetricScope, list[tuple[_Labels, object]]]:
     """Return by scope the objects that have its samples, with their identity labels."""
-    carriers: dict[Scope, list[tuple[_Labels, object]]] = {scope: [] for scope in Scope}
-    carriers[Scope.EXPORTER].append((_Labels(), result))
+    carriers: dict[MetricScope, list[tuple[_Labels, object]]] = {
+        scope: [] for scope in MetricScope
+    }
+    carriers[MetricScope.EXPORTER].append((_Labels(), result))
     for target in result.targets:
         target_labels = _Labels()
         if result.several_targets:
             target_labels = _Labels(("target", target.target))
-        carriers[Scope.TARGET].append((target_labels, target))
+        carriers[MetricScope.TARGET].append((target_labels, target))
         for engine in target.engines:
             labels = target_labels.plus(
                 ("model_name", "engine"), (engine.model_name, engine.engine)
             )
-            carriers[Scope.ENGINE].append((labels, engine))
+            carriers[MetricScope.ENGINE].append((labels, engine))
             for window in engine.windows:
                 window_labels = labels.plus(("window",), (window.window,))
-                carriers[Scope.WINDOW].append((window_labels, window))
+                carriers[MetricScope.WINDOW].append((window_labels, window))
     if result.requests is not None:
         _add_requests(carriers, result.requests)
     return carriers
 
 
 def _add_requests(
-    carriers: dict[Scope, list[tuple[_Labels, object]]], requests: RequestsResult
+    carriers: dict[MetricScope, list[tuple[_Labels, object]]], requests: RequestsResult
 ) -> None:
-    carriers[Scope.REQUESTS].append((_Labels(), requests))
+    carriers[MetricScope.REQUESTS].append((_Labels(), requests))
     for group in requests.groups:
         labels = _Labels(
             ("model_name", group.model_name),
             ("request_type", group.request_type),
             ("temperature", group.temperature),
         )
-        carriers[Scope.GROUP].append((labels, group))
+        carriers[MetricScope.GROUP].append((labels, group))
     for tenant in requests.tenants:
         labels = _Labels(("model_name", tenant.model_name), ("tenant", tenant.tenant))
-        carriers[Scope.TENANT].append((labels, tenant))
+        carriers[MetricScope.TENANT].append((labels, tenant))
     for model in requests.models:
         labels = _Labels(("model_name", model.model_name))
-        carriers[Scope.MODEL].append((labels, model))
+        carriers[MetricScope.MODEL].append((labels, model))
         recent_labels = labels.plus(("window",), (model.window,))
-        carriers[Scope.RECENT].append((recent_labels, model))
+        carriers[MetricScope.RECENT].append((recent_labels, model))
 
 
 def _histogram(distribution: Distribution) -> Histogram:

@@ -82,6 +82,7 @@ def duration(seconds: float) -> str:
 
 def utc(timestamp: float) -> datetime | None:
     """Return a Unix time as a date and time, ``None`` if it is not one."""
+    # Times of requests come from other programs.
     try:
         return datetime.fromtimestamp(timestamp, UTC)
     except (OverflowError, ValueError, OSError):

@@ -38,6 +38,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 #: Replaced by ``currentColor`` in the SVG.
 INK = "#010203"
+#: Inches. The page scales them; they set how large the text is in proportion.
 _WIDTH = 6.0
 HEIGHT = 3.4
 _RC: Any = {
@@ -180,12 +181,16 @@ def bars_with_intervals(
     `title` and `description` are for screen readers; `reference` is a value to draw a
     line at, such as 1 for break-even. Raises ConfigError without matplotlib.
     """
-    with drawing(height=max(1.6, 0.9 + 0.42 * len(bars))) as (figure, axes):
+    # Inches: the axis and its label, and a row for each bar.
+    height = max(1.6, 0.9 + 0.42 * len(bars))
+    with drawing(height) as (figure, axes):
         for row, bar in enumerate(bars.values()):
             _draw_bar(axes, row, bar, bar_label(bar, form))
         axes.set_yticks(range(len(bars)), list(map(printable, bars)))
         axes.set_xlabel(printable(x_label))
+        # For the values beside the bars.
         axes.margins(x=0.12)
+        # The first bar on top, where a reader begins.
         axes.set_ylim(len(bars) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         if reference is not None:
@@ -253,6 +258,7 @@ def svg(figure: Figure, title: str, description: str) -> Markup:
     """
     import matplotlib as mpl
 
+    # Without it, identifiers are random.
     mpl.rcParams["svg.hashsalt"] = "vllm-specdec-exporter"
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})

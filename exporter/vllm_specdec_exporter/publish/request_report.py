@@ -23,7 +23,8 @@ from ..per_request.summary import (
 from . import wording as w
 from .numbers import count, counts, percent
 
-_SOURCE_COLUMN = 12  # of what stands beside the label of a source
+#: Column of the texts beside the labels of sources: the longest one, and the indent.
+_SOURCE_COLUMN = 12
 _STYLES = {
     RequestsVerdict.GAINING: w.GREEN,
     RequestsVerdict.BREAK_EVEN: w.YELLOW,
@@ -225,6 +226,7 @@ _GROUP_COLUMNS: Mapping[str, Callable[[GroupWindow], str]] = {
 
 def _groups(groups: Sequence[GroupWindow]) -> Iterator[str]:
     columns = dict(_GROUP_COLUMNS)
+    # Without a known batch, as of recorded requests, there are none.
     if all(group.estimated_speedup is None for group in groups):
         del columns["speedup"]
     rows = (
@@ -248,6 +250,7 @@ def _positions(model: ModelRequests) -> Iterator[str]:
         rows.append([str(index), where_drafted, percent(position.of_all_drafts)])
         biases.append(position.where_drafted - position.of_all_drafts)
     yield from w.table(("position", "accepted where drafted", "of all drafts"), rows)
+    # The worst one is named: all others are of the same kind.
     greatest = max(biases)
     if greatest > _BIASED:
         warning = (
@@ -295,6 +298,7 @@ def _fastest(present: int, choices: Mapping[float, Choice | None]) -> str:
             continue
         best = choice.best.num_speculative_tokens
         answer = f"K={best}" if best else "no speculation"
+        # To stay at the present K needs no certainty.
         if best != present and not choice.surely_better(best, present):
             answer += " (not surely)"
         batches.setdefault(answer, []).append(f"{batch:g}")

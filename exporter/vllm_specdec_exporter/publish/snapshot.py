@@ -20,12 +20,12 @@ from ..per_request.summary import (
     RequestsResult,
     TenantResult,
 )
-from .metrics import METRICS, PREFIX, Metric, Scope
+from .metrics import METRICS, PREFIX, Metric, MetricScope
 from .wording import escape_controls
 
 _Json = Mapping[str, Any]
 #: The dotted paths of the fields to keep, by the object that has them.
-_Fields = Mapping[Scope, list[str]]
+_Fields = Mapping[MetricScope, list[str]]
 _OfModel = TypeVar("_OfModel", GroupResult, TenantResult, ModelRequests)
 
 #: Keys that identify an object, have no default, or say whether there is data. No
@@ -106,6 +106,7 @@ def parse_filter(query: Iterable[tuple[str, str]], windows: Sequence[str]) -> Fi
 def encode(result: ExporterResult, wanted: Filter | None = None) -> bytes:
     """Return the snapshot as JSON."""
     wanted = wanted or Filter()
+    # Selected before it is converted, so that what is left out costs nothing.
     document = msgspec.to_builtins(_select(result, wanted))
     if wanted.metrics:
         chosen = [row for row in METRICS if row.name in wanted.metrics]
@@ -193,13 +194,13 @@ def _select_model(requests: RequestsResult, model_name: str) -> RequestsResult:
 
 def _keep_metrics(document: _Json, chosen: Iterable[Metric]) -> dict[str, Any]:
     """Return the identities and the fields of the chosen metrics."""
-    fields: dict[Scope, list[str]] = {scope: [] for scope in Scope}
+    fields: dict[MetricScope, list[str]] = {scope: [] for scope in MetricScope}
     for row in chosen:
         fields[row.scope].append(row.field)
-    result = _keep(document, fields[Scope.EXPORTER])
+    result = _keep(document, fields[MetricScope.EXPORTER])
     result["targets"] = []
     for target in document["targets"]:
-        kept = _keep(target, fields[Scope.TARGET])
+        kept = _keep(target, fields[MetricScope.TARGET])
         kept["engines"] = [_keep_engine(item, fields) for item in target["engines"]]
         result["targets"].append(kept)
     if document["requests"] is not None:
@@ -208,11 +209,12 @@ def _keep_metrics(document: _Json, chosen: Iterable[Metric]) -> dict[str, Any]:
 
 
 def _keep_engine(engine: _Json, fields: _Fields) -> dict[str, Any]:
-    kept = _keep(engine, fields[Scope.ENGINE])
+    kept = _keep(engine, fields[MetricScope.ENGINE])
+    # Windows are part of the identity, but empty ones would say nothing.
     kept["windows"] = []
-    if fields[Scope.WINDOW]:
+    if fields[MetricScope.WINDOW]:
         kept["windows"] = [
-            _keep(window, fields[Scope.WINDOW]) for window in engine["windows"]
+            _keep(window, fields[MetricScope.WINDOW]) for window in engine["windows"]
         ]
     return kept
 
@@ -220,13 +222,13 @@ def _keep_engine(engine: _Json, fields: _Fields) -> dict[str, Any]:
 def _keep_requests(requests: _Json, fields: _Fields) -> dict[str, Any]:
     """Return the key of single requests, unless nothing of them is kept."""
     lists = {
-        "groups": fields[Scope.GROUP],
-        "tenants": fields[Scope.TENANT],
-        "models": fields[Scope.MODEL] + fields[Scope.RECENT],
+        "groups": fields[MetricScope.GROUP],
+        "tenants": fields[MetricScope.TENANT],
+        "models": fields[MetricScope.MODEL] + fields[MetricScope.RECENT],
     }
-    if not any((fields[Scope.REQUESTS], *lists.values())):
+    if not any((fields[MetricScope.REQUESTS], *lists.values())):
         return {}
-    kept = _keep(requests, fields[Scope.REQUESTS])
+    kept = _keep(requests, fields[MetricScope.REQUESTS])
     for name, item_fields in lists.items():
         if item_fields:
             kept[name] = [_keep(item, item_fields) for item in requests[name]]

@@ -17,8 +17,10 @@ from . import request_report
 from . import wording as w
 from .request_report import Costs
 
+#: Characters of a bar for a ratio of 1: what the table of positions leaves of a line.
 _BAR_WIDTH = 30
-_TEXT_COLUMN = 14  # of what stands beside a label
+#: Column of the texts beside labels: the longest label, and the indent.
+_TEXT_COLUMN = 14
 #: Below the rules of thumb, which may say something else than the advice.
 _RULES_NOTE = (
     "Rules of thumb look at acceptance alone; advice weighs it against the time a step "
@@ -39,6 +41,7 @@ _CAUSES = {
     "unrecognized": "Is this the address of the server's /metrics?",
     "tls": "See --vllm.ca-file, --vllm.server-name and --vllm.cert-file.",
 }
+#: For windows that the advice does not rest on.
 _NO_ADVICE = Advice()
 
 
@@ -131,6 +134,7 @@ def _engine(engine: EngineResult, paint: w.Paint) -> Iterator[str]:
     yield from _judgement(engine)
     yield ""
     for measures in engine.windows:
+        # An engine that does nothing would fill the screen with dashes.
         if (
             measures.acceptance_ratio is not None
             or measures.generation_tokens_per_second is not None
@@ -265,6 +269,7 @@ def _measured(measured: Measured) -> Iterator[tuple[str, str]]:
 
 
 def _interval(low: float | None, high: float | None) -> str:
+    # Both are known wherever the speedup is: the types cannot say so.
     return f"{times(low or 0.0)}x to {times(high or 0.0)}x"
 
 
@@ -292,6 +297,8 @@ def _positions(measures: Measures, advice: Advice) -> Iterator[str]:
             f"    {position:>8}  {ratio:>8.1%}  {conditional_text:>15}  "
             f"{length:<6.2f}{speedup}{bar}"
         )
+    # Beyond the present K nothing was drafted, so there is only the extrapolation; of
+    # no more than what is advised.
     for option in advice.options:
         k = option.num_speculative_tokens
         if option.extrapolated and k <= (advice.num_speculative_tokens or 0):
@@ -305,6 +312,7 @@ def _positions(measures: Measures, advice: Advice) -> Iterator[str]:
 def _count(value: float | None) -> str:
     if value is None:
         return w.DASH
+    # Counters are floats, though they count; rates below 10 need their decimals.
     if value == int(value) or value >= 10:
         return f"{value:,.0f}"
     return f"{value:.2f}"

@@ -74,10 +74,12 @@ WHOLE_PERCENT = "{:.0%}"
 LENGTH = "{:.2f}"
 FACTOR = "{:.2f}x"
 DASH = "–"
+#: Columns of a terminal report. Narrower terminals wrap it themselves.
 WIDTH = 100
 
 _PASTE = re.compile(r"--speculative-config '.*'")
-_MIN_COLUMN = 8  # width of a column that is shortened
+#: Width of a column that is shortened: less would say nothing.
+_MIN_COLUMN = 8
 _GLUE = "\0"  # replaces spaces at which a line must not be broken
 
 
@@ -108,6 +110,7 @@ def escape_controls(json_text: str) -> str:
     """Return JSON with escaped control characters, for terminals; its readers get the
     same texts.
     """
+    # Nearly always, and much faster than the search.
     if json_text.isascii() and "\x7f" not in json_text:
         return json_text
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", json_text)

@@ -83,6 +83,7 @@ def requests_view(result: RequestsResult) -> RequestsView:
         if item.record == RecordState.NONE:
             unrecorded += item.requests
     observed = sum(item.requests for item in observations)
+    # Anchors count all models, so that links hold while some have no requests.
     models = []
     problems = []
     for index, model in enumerate(result.models):

@@ -50,6 +50,8 @@ class View:
         payoff = self.engine.payoff
         active = self.engine.activity.state is ActivityState.ACTIVE
         beneficial = payoff.verdict is PayoffVerdict.BENEFICIAL
+        # What loses throughput for sure first; what pays last but idle engines, which
+        # need nobody's attention.
         conditions = (
             payoff.verdict is PayoffVerdict.HARMFUL,
             payoff.likely is PayoffVerdict.HARMFUL,
@@ -118,6 +120,7 @@ class View:
         newest = self._newest
         if newest is None:
             return None
+        # Two bases differ by more than a trend.
         if self.engine.payoff.basis is Basis.MEASURED:
             speedup = newest.measured.speedup
         elif newest.estimate.speedup is None:
@@ -142,6 +145,7 @@ class View:
         shortest = self.engine.windows[0]
         if shortest.window in (LIFETIME, self.engine.judged_window):
             return None
+        # With fewer drafts, a difference is likely to be noise.
         if (shortest.drafts or 0.0) < (self.minimum_drafts or 0.0):
             return None
         return shortest
@@ -205,6 +209,7 @@ class View:
         """The windows, without numbers that a missing counter makes 0."""
         if self.counts_drafts:
             return self.engine.windows
+        # A missing counter is unknown, not 0.
         return tuple(
             replace(window, drafts=None, coverage_ratio=None)
             for window in self.engine.windows
