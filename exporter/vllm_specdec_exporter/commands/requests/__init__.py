@@ -33,7 +33,7 @@ from ...per_request.summary import (
 )
 from ...publish import snapshot
 from ...publish import terminal_report as report
-from ...publish.markup import count
+from ...publish.numbers import count
 from ...publish.request_report import Costs
 from ...publish.wording import printable, wrap
 from ...settings import configuration

@@ -11,17 +11,8 @@ from typing import Any
 import msgspec
 
 from ...economics.statistics import ClusterInterval
-from ...publish import markup, plots
-from ...publish.markup import (
-    Html,
-    Section,
-    bullets,
-    data_table,
-    figure,
-    note,
-    page,
-    side_by_side,
-)
+from ...publish import pages, plots
+from ...publish.plots import Plot
 from ...publish.wording import DASH, LENGTH, digits, printable, shown, table, wrap
 from .record import CellResult, Status, SweepRecord
 
@@ -29,38 +20,23 @@ from .record import CellResult, Status, SweepRecord
 def render_page(record: SweepRecord) -> str:
     """Return the report as one HTML document; ConfigError without matplotlib."""
     started = min((result.started for result in record.cells), default=0.0)
-    if started:
-        when = f", {datetime.fromtimestamp(started, UTC):%Y-%m-%d %H:%M} UTC"
-    else:
-        when = ""
     prompts = ", ".join(
         f"{name} ({digest})" for name, digest in record.setup.prompts.items()
     )
-    sections = [
-        Section(
-            "What was measured",
-            (markup.facts({**facts(record), "prompts": prompts}.items()),),
-        )
-    ]
-    if record.cells:
-        sections = [
-            Section("Acceptance", tuple(_acceptance(record))),
-            Section("Latency", tuple(_latency(record))),
-            Section("All cells", tuple(_tables(record))),
-            *sections,
-        ]
-    failures = trouble(record.cells)
-    if failures:
-        sections.append(Section("What went wrong", (bullets(failures),)))
-    return page(
-        f"Speculative decoding sweep: {record.server.model}",
-        sections,
-        subtitle=(
-            f"{record.server.target}{when}, vllm-specdec-exporter "
-            f"{record.exporter_version}"
-        ),
-        lead=[_sentence(words) for words in conclusions(record)]
-        or ["No cell was measured."],
+    positions = _positions(record)
+    return pages.report(
+        "sweep_report.html",
+        record=record,
+        started=datetime.fromtimestamp(started, UTC) if started else None,
+        conclusions=[_sentence(words) for words in conclusions(record)],
+        acceptance_plots=tuple(_acceptance(record)) if record.cells else (),
+        interval_notes=[_sentence(words) for words in interval_notes(record)],
+        latency_plots=tuple(_latency(record)) if record.cells else (),
+        columns=tuple(COLUMNS),
+        rows=tuple(_rows(record)),
+        positions=positions,
+        facts={**facts(record), "prompts": prompts},
+        trouble=trouble(record.cells),
     )
 
 
@@ -68,36 +44,29 @@ def _sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}."
 
 
-def _acceptance(record: SweepRecord) -> Iterator[str]:
-    title = "Acceptance ratio"
-    unit = "acceptance ratio"
-    ratio = _plot(
-        record, title, lambda r: r.acceptance_ratio, unit, (0.0, 1.0), intervals=True
+def _acceptance(record: SweepRecord) -> Iterator[Plot]:
+    yield _plot(
+        record,
+        "Acceptance ratio",
+        lambda result: result.acceptance_ratio,
+        "acceptance ratio",
+        y_range=(0.0, 1.0),
+        intervals=True,
     )
-    title = "Mean acceptance length"
-    unit = "tokens per draft"
-    yield side_by_side(
-        ratio,
-        _plot(record, title, lambda r: r.mean_acceptance_length, unit, (1.0, None)),
+    yield _plot(
+        record,
+        "Mean acceptance length",
+        lambda result: result.mean_acceptance_length,
+        "tokens per draft",
+        y_range=(1.0, None),
     )
-    for words in interval_notes(record):
-        yield note(_sentence(words))
 
 
-def _latency(record: SweepRecord) -> Iterator[str]:
-    yield side_by_side(
-        _plot(record, "TPOT, P50", lambda r: _ms(r.tpot.p50), "ms per token"),
-        _plot(record, "TPOT, P99", lambda r: _ms(r.tpot.p99), "ms per token"),
-        _plot(record, "TTFT, P50", lambda r: _ms(r.ttft.p50), "ms"),
-        _plot(record, "Throughput", lambda r: r.tokens_per_second, "tokens/s"),
-    )
-    yield note(
-        "Measured by the client from streamed answers; the server's prefix cache "
-        "holds every prompt. TPOT is "
-        "(last token - first token) / (completion tokens - 1). With few requests in "
-        "a cell, P99 lies near "
-        "the slowest one."
-    )
+def _latency(record: SweepRecord) -> Iterator[Plot]:
+    yield _plot(record, "TPOT, P50", lambda r: _ms(r.tpot.p50), "ms per token")
+    yield _plot(record, "TPOT, P99", lambda r: _ms(r.tpot.p99), "ms per token")
+    yield _plot(record, "TTFT, P50", lambda r: _ms(r.ttft.p50), "ms")
+    yield _plot(record, "Throughput", lambda r: r.tokens_per_second, "tokens/s")
 
 
 def _plot(
@@ -108,7 +77,7 @@ def _plot(
     y_range: tuple[float | None, float | None] = (0.0, None),
     *,
     intervals: bool = False,
-) -> Html:
+) -> Plot:
     """Return a plot over temperature, or over concurrency if only that varies."""
     by_load = (
         len(record.setup.temperatures) == 1 and len(record.setup.concurrencies) > 1
@@ -139,26 +108,20 @@ def _plot(
         ),
         y_range=y_range,
     )
-    return figure(svg, title)
+    return Plot(title, svg)
 
 
-def _tables(record: SweepRecord) -> Iterator[str]:
-    yield data_table(tuple(COLUMNS), _rows(record), label="Results of all cells")
+def _positions(record: SweepRecord) -> list[tuple[str, ...]]:
+    """Return the share of drafts in which each position was accepted, a row a cell."""
     depth = max(
         (len(result.position_acceptance_ratio) for result in record.cells), default=0
     )
-    if depth:
-        heads = ("cell", *(f"position {i}" for i in range(depth)))
-        rows = (_positions_row(result, depth) for result in record.cells)
-        yield data_table(
-            heads, rows, label="Share of drafts in which each position was accepted"
-        )
-
-
-def _positions_row(result: CellResult, depth: int) -> tuple[str, ...]:
-    ratios = result.position_acceptance_ratio
-    padded = ratios + (0.0,) * (depth - len(ratios))
-    return result.cell.name, *(f"{ratio:.3f}" for ratio in padded)
+    rows = []
+    for result in record.cells if depth else ():
+        ratios = result.position_acceptance_ratio
+        padded = ratios + (0.0,) * (depth - len(ratios))
+        rows.append((result.cell.name, *(f"{ratio:.3f}" for ratio in padded)))
+    return rows
 
 
 def _ms(seconds: float | None) -> float | None:
