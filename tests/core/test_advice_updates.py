@@ -302,7 +302,8 @@ def test_each_engine_is_told_its_own_option(engine: Engine) -> None:
     option = engine.speculation_option
     assert f"Start {engine.name} with {option} to use it" in switched_off.action
     assert f"({engine.name}: without {option})" in harmful.action
-    assert option in another_k.action
-    assert EAGLE3_WITH_K_2.get(engine.name, option) in another_k.action
+    own = engine.k_option.format(k=2, verified=3)
+    assert own in another_k.action
+    assert EAGLE3_WITH_K_2.get(engine.name, own) in another_k.action
     for action in (switched_off.action, another_k.action, harmful.action):
         assert ("--speculative-config" in action) is engine.takes_config
