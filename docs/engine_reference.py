@@ -27,6 +27,18 @@ _REPORTS = {
 }
 
 
+#: Of whatever engine, by a gateway.
+_USAGE = (
+    "others behind a gateway that fills OpenAI's usage",
+    "always",
+    "`usage.completion_tokens_details`",
+    (
+        "the acceptance ratio. At OpenAI these fields count *predicted outputs*: do "
+        "not mix such servers with yours"
+    ),
+)
+
+
 def dialects() -> str:
     """Return the table of every dialect, by engine."""
     rows = (
@@ -78,6 +90,18 @@ def reports() -> str:
     return table(("", *(", ".join(names) for names in columns.values())), rows)
 
 
+def requests() -> str:
+    """Return the table of records of requests, by engine."""
+    rows = [
+        (engine.name, row.enabled, row.place, row.content)
+        for engine in ENGINES
+        for row in engine.requests
+    ]
+    rows.append(_USAGE)
+    head = ("engine", "enable it with", "where it is", "what it has")
+    return table(head, rows)
+
+
 def others() -> str:
     """Return the engines beside vLLM, as a list in a sentence."""
     return listed([engine.name for engine in ENGINES[1:]])
@@ -92,6 +116,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "labels": labels,
         "reports": reports,
     },
+    "docs/requests.md": {"records": requests},
     "README.md": {"engines": others},
 }
 

@@ -118,9 +118,6 @@ class Dialect:
     #: Whether a Prometheus that has stored its series knows a time per output token, or
     #: one of a step.
     stored: bool = False
-    #: Whether records of requests have drafted tokens computed from the K that its
-    #: series show.
-    k_in_records: bool = False
     note: str = ""  # what its users need to know, for the documentation
 
     def __post_init__(self) -> None:
@@ -133,6 +130,14 @@ class Dialect:
                 f"dialect {self.name}: no such fields in reading.py: "
                 f"{', '.join(sorted(unknown))}"
             )
+
+    @property
+    def k_in_records(self) -> bool:
+        """Whether records of requests have drafted tokens computed from the K that its
+        series show.
+        """
+        record = self.engine.record
+        return record is not None and record.from_configured_k and not self.uncounted
 
     @cached_property
     def fields(self) -> Mapping[str, tuple[str, int]]:

@@ -27,6 +27,31 @@ class Schedule(Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.option} with {{{', '.join(shown)}}}{needs}"
 
 
+class Record(Struct, frozen=True, forbid_unknown_fields=True):
+    """The record of speculation in a response: the names of its counts."""
+
+    drafts: str
+    draft_tokens: str
+    accepted_tokens: str
+    counts_drafts: bool = True  # whether `drafts` is in every record
+    #: Names of the list with the drafts that had j tokens accepted at index j, the
+    #: newest first.
+    histograms: tuple[str, ...] = ()
+    #: Whether its drafted tokens are computed from the configured K, whatever was
+    #: drafted. Such a record is there without drafts, too.
+    from_configured_k: bool = False
+    #: Types of request by path, of the engine's own routes.
+    routes: Mapping[str, str] = {}
+
+
+class Requests(Struct, frozen=True, forbid_unknown_fields=True):
+    """How records of requests are obtained, for the documentation."""
+
+    enabled: str
+    place: str
+    content: str
+
+
 class Labels(Struct, frozen=True, forbid_unknown_fields=True):
     """Labels that name parts of one engine, for the documentation."""
 
@@ -81,8 +106,8 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     splits_attention: bool = False
     #: Largest mean batch whose cost is modelled; ``None`` if there is no limit.
     max_batch: float | None = None
-    #: Whether detailed records of requests have the positions that its metrics lack.
-    positions_in_records: bool = False
+    #: The record in its responses, if it has one of its own instead of vLLM's.
+    record: Record | None = None
     #: The first release with a time per output token by requests, empty if each
     #: supported one has it.
     latencies_since: str = ""
@@ -92,11 +117,17 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     emptied_by_reading: str = ""
     reports: Reports = Reports()
     labels: tuple[Labels, ...] = ()
+    requests: tuple[Requests, ...] = ()
 
     @property
     def takes_config(self) -> bool:
         """Whether it takes the JSON of vLLM's ``--speculative-config``."""
         return not self.k_option
+
+    @property
+    def positions_in_records(self) -> bool:
+        """Whether records of its own give the positions that its metrics may lack."""
+        return self.record is not None and bool(self.record.histograms)
 
     def options(self, k: int, method: str) -> str:
         """Return its options for drafts of `k` tokens.

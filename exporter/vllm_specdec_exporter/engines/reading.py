@@ -114,7 +114,7 @@ class Drafting(Struct, frozen=True):
 
     @property
     def depth(self) -> float | None:
-        """The most tokens of a draft that can be accepted: one for each step of a tree."""
+        """The most tokens of a draft that can be accepted: of a tree one per step."""
         # N-gram drafts are trees without steps, and of an unknown method it is not
         # known.
         steps_count = bool(self.topk) and self.method not in ("", "ngram")
