@@ -193,8 +193,9 @@ def test_an_engine_is_one_table_and_one_answer(tmp_path: Path) -> None:
     before = contents(copy)
     text = recipe("An engine")
     for name, added in ENGINE.items():
-        pattern = name.removeprefix(f"{PACKAGE}/").replace("foo", "NAME")
-        assert f"`{pattern}`" in text
+        own = Path(name.removeprefix(f"{PACKAGE}/"))
+        assert str(own.parent) in text
+        assert f"NAME{own.suffix}`" in text
         (copy / name).write_text(added, "utf-8")
     follow(text, copy)
 
