@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 
+import engine_reference
 import msgspec
 from command_reference import commands, table
 
@@ -404,18 +405,24 @@ def main() -> int:
         "--check", action="store_true", help="write nothing; fail if something is stale"
     )
     check = parser.parse_args().check
+    texts = {HERE / name: _joined(blocks()) for name, blocks in DOCUMENTS.items()}
+    for page in engine_reference.PARTS:
+        path = engine_reference.ROOT / page
+        texts[path] = engine_reference.written(page, path.read_text(encoding="utf-8"))
     stale = []
-    for name, blocks in DOCUMENTS.items():
-        path = HERE / name
-        text = "\n\n".join(blocks()) + "\n"
+    for path, text in texts.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
-            stale.append(name)
+            stale.append(path.name)
             if not check:
                 path.write_text(text, encoding="utf-8")
     if stale:
         verb = "not current, run `make generate`" if check else "written"
         sys.stdout.write(f"{verb}: {', '.join(stale)}\n")
     return int(check and bool(stale))
+
+
+def _joined(blocks: Iterable[str]) -> str:
+    return "\n\n".join(blocks) + "\n"
 
 
 def _metric(row: Metric) -> tuple[str, ...]:

@@ -196,7 +196,9 @@ CASES = {
         (PHASES[68],), 1, "nothing was generated: send it the usual traffic", LOOKUP
     ),
     "no latencies": Case(
-        _without_latencies(), 1, "needs vLLM 0.11 or later, SGLang 0.5.23 or later, or "
+        _without_latencies(),
+        1,
+        "needs vLLM 0.11 or later, Aphrodite, SGLang 0.5.23 or later or TensorRT-LLM",
     ),
     "several models": Case(
         _twins(BUSY[:3]),

@@ -3,6 +3,7 @@ from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.economics.speculative_config import parse_speculation
+from vllm_specdec_exporter.engines import ENGINE_OF
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import (
     Activity,
@@ -18,6 +19,7 @@ from vllm_specdec_exporter.measures.measures import Measures, derive
 
 ACTIVE = Activity(ActivityState.ACTIVE, "1000 drafts in the last 5m")
 PROBLEM, HINT = Severity
+VLLM = ENGINE_OF["vllm-v1"]
 
 
 def measured(
@@ -34,7 +36,9 @@ def measured(
 
 def case_of(activity: Activity, measures: Measures | None = None) -> Case:
     """An engine of an unknown method, of which the server gives no counters."""
-    return Case(activity, measures, Counters(), None, "", for_method(""), Thresholds())
+    return Case(
+        activity, measures, Counters(), None, "", for_method(""), Thresholds(), VLLM
+    )
 
 
 def texts(

@@ -8,7 +8,6 @@ The published rules of thumb are reported beside it. Every sample updates the ad
 the K schedule is computed less often, because it takes longer than the rest of a poll.
 """
 
-import json
 import math
 from enum import StrEnum
 
@@ -23,10 +22,8 @@ from ..economics.speculative_config import (
     Speculation,
     drafts_without_model,
     make_schedule,
-    sglang_options,
 )
 from ..economics.statistics import Z
-from ..engines.reading import SGLANG, VLLM
 from ..measures.measures import DraftShape, Measures
 from .activity import ActivityState
 from .case import ALIKE, Case
@@ -170,7 +167,8 @@ def _refuse(case: Case, state: HysteresisState | None) -> str:
         return f"no advice: {why_unknown(measures)}"
     if not measures.position_acceptance_ratio:
         reason = "no advice: the server has no usable counters by position"
-        if case.counters.accepted_tokens_per_position or case.server != SGLANG:
+        counted = case.counters.accepted_tokens_per_position
+        if counted or not case.engine.positions_in_records:
             return reason
         return (
             f"{reason}; detailed records of the requests would give them "
@@ -347,11 +345,10 @@ def update_advice(
         before = CurrentAdvice(k=k)
     advice, state = advise(case, before.state, time, window)
     after = replace(before, advice=advice, state=state)
-    takes_config = case.server.option == VLLM.option
     if (
         advice.action is Action.INSUFFICIENT_DATA
         or case.measures is None
-        or not takes_config
+        or not case.engine.takes_config
     ):
         return after
     note = _no_schedule(advice, case)
@@ -396,7 +393,7 @@ def _here(schedule: tuple[ScheduleRow, ...], case: Case) -> set[int | None]:
 
 
 def _no_schedule(advice: Advice, case: Case) -> str:
-    if not case.vllm:
+    if not case.engine.takes_schedule:
         return "a K schedule is known of vLLM only"
     if case.engines > 1:
         return "vLLM ignores a K schedule with data parallelism"
@@ -436,37 +433,36 @@ def _to_paste(advice: Advice, schedule: tuple[ScheduleRow, ...], case: Case) -> 
     )
 
 
-def for_sglang(case: Case, advice: Advice) -> str:
-    """Return how to start SGLang with the advised K, and with a K schedule if it has
-    several rows.
-
-    SGLang takes a schedule with EAGLE and EAGLE3 only, and K must be in it.
+def how_to_start(case: Case, advice: Advice) -> str:
+    """Return how to start an engine with the advised K, if it takes other options than
+    vLLM's JSON; with a K schedule if it takes one and it would have several rows.
     """
+    engine = case.engine
     wanted = advice.num_speculative_tokens or 0
-    text = f"Start SGLang with {sglang_options(wanted, case.method)}"
+    text = f"Start {engine.name} with {engine.options(wanted, case.method)}"
     lengths = [
-        o.mean_acceptance_length for o in advice.options[1:] if not o.extrapolated
+        option.mean_acceptance_length
+        for option in advice.options[1:]
+        if not option.extrapolated
     ]
     if (
-        advice.action is Action.INCREASE_K
+        engine.schedule is None
+        or advice.action is Action.INCREASE_K
         or not lengths
-        or case.method not in ("eagle", "eagle3")
+        or case.method not in engine.schedule.methods
     ):
         return f"{text}."
-    gain = case.thresholds.advice_minimum_gain
     rows = make_schedule(
-        lengths, case.profile, prefer=wanted, minimum_gain=gain, method=case.method
+        lengths,
+        case.profile,
+        prefer=wanted,
+        minimum_gain=case.thresholds.advice_minimum_gain,
+        method=case.method,
     )
-    scheduled = {
-        str(row.first): {"candidate_steps": [row.num_speculative_tokens]}
-        for row in rows
-    }
-    ks = {row.num_speculative_tokens for row in rows}
+    # An engine may refuse a schedule without the K that it starts with.
     if len(rows) < 2 or wanted not in _here(rows, case):
         return f"{text}."
-    return (
-        f"{text}; or, for K by batch size, also with --speculative-adaptive "
-        "--speculative-adaptive-config "
-        "and a file with "
-        f"{json.dumps(scheduled)}{' (0 needs 0.5.14 or later)' if 0 in ks else ''}."
+    scheduled = engine.schedule.text(
+        {row.first: row.num_speculative_tokens for row in rows}
     )
+    return f"{text}; or, for K by batch size, also with {scheduled}."

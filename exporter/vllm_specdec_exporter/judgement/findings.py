@@ -14,10 +14,10 @@ from ..config.thresholds import Thresholds
 from ..economics.cost import Basis
 from ..economics.known_problems import Setup, known_problems
 from ..economics.speculative_config import drafts_without_model, names_drafter
-from ..engines.reading import SGLANG, VLLM
+from ..engines.engine import Engine
 from ..measures.measures import Measures
 from .activity import Activity, ActivityState
-from .advice import Action, Advice, for_sglang
+from .advice import Action, Advice, how_to_start
 from .case import Case
 from .payoff import Payoff, PayoffVerdict, how_to_know
 from .quality import Quality, QualityLevel
@@ -42,21 +42,28 @@ class Finding(Struct, frozen=True):
 TEXTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
-def hint(name: str, **values: object) -> list[Finding]:
-    """Return the hint of this name, with these values."""
-    return [_finding(Severity.HINT, name, values)]
+def hint(name: str, engine: Engine | None = None, **values: object) -> list[Finding]:
+    """Return the hint of this name, with these values.
+
+    What to do is in the words of `engine`, where it has its own.
+    """
+    return [_finding(Severity.HINT, name, engine, values)]
 
 
-def problem(name: str, **values: object) -> list[Finding]:
-    """Return the problem of this name, with these values."""
-    return [_finding(Severity.PROBLEM, name, values)]
+def problem(name: str, engine: Engine | None = None, **values: object) -> list[Finding]:
+    """Return the problem of this name, as `hint` does."""
+    return [_finding(Severity.PROBLEM, name, engine, values)]
 
 
-def _finding(severity: Severity, name: str, values: dict[str, object]) -> Finding:
+def _finding(
+    severity: Severity, name: str, engine: Engine | None, values: dict[str, object]
+) -> Finding:
     row = TEXTS[name]
-    return Finding(
-        severity, row["text"].format_map(values), row["action"].format_map(values)
-    )
+    values |= {"engine": engine}
+    action = row["action"]
+    if engine is not None:
+        action = engine.actions.get(name, action)
+    return Finding(severity, row["text"].format_map(values), action.format_map(values))
 
 
 _NOT_JUDGED = Quality()
@@ -115,11 +122,11 @@ def _against_harm(case: Case, payoff: Payoff, advice: Advice) -> str:
     texts = TEXTS["against_harm"]
     suffix = "_measured" if payoff.basis is Basis.MEASURED else ""
     if advice.action is Action.DISABLE:
-        words = texts["without"].format(server=case.server)
+        words = texts["without"].format(engine=case.engine)
         if advice.schedule_config:
             return (
                 f"{words}, or, to keep it for small batches, "
-                f"{_flag(advice.schedule_config)}."
+                f"{_flag(case.engine, advice.schedule_config)}."
             )
         return f"{words}."
     if advice.doubted:
@@ -132,23 +139,24 @@ def _against_harm(case: Case, payoff: Payoff, advice: Advice) -> str:
 
 
 def _paste(case: Case, advice: Advice) -> str:
-    if case.server == SGLANG:
-        return for_sglang(case, advice)
+    if not case.engine.takes_config:
+        return how_to_start(case, advice)
     if not advice.speculative_config:
         return (
             f"Start the server with {advice.num_speculative_tokens} as the most tokens "
             "to draft."
         )
-    return f"Start {case.server.name} {_flag(advice.speculative_config)}."
+    return f"Start {case.engine.name} {_flag(case.engine, advice.speculative_config)}."
 
 
-def _flag(config: str) -> str:
+def _flag(engine: Engine, config: str) -> str:
     """Return the flag to start the server with; without --spec.config, the keys of its
     JSON to change.
     """
+    option = engine.speculation_option
     if names_drafter(config):
-        return f"with --speculative-config {shlex.quote(config)}"
-    return f"with {config} in the JSON of its --speculative-config"
+        return f"with {option} {shlex.quote(config)}"
+    return f"with {config} in the JSON of its {option}"
 
 
 def _contradiction(
@@ -207,7 +215,7 @@ def find(
         given.tree,
         given.document,
     )
-    for known in known_problems(setup) if case.vllm else ():
+    for known in known_problems(setup) if case.engine.has_known_problems else ():
         findings += hint("known_problem", known=known)
     if given.document and (unknown := ", ".join(given.unknown)):
         findings += hint("unknown_settings", unknown=unknown)
@@ -234,25 +242,17 @@ def find(
 
 
 def _how_to_know_method(case: Case) -> str:
-    server = case.server
     if case.speculation.configured:
         return 'Add the method to --spec.config, as in {"method": "draft_model"}'
-    if server == SGLANG:
-        return (
-            "Set --spec.server-info true, which reads the method from SGLang's "
-            "/server_info"
-        )
-    if server.option == VLLM.option:
-        return f"Give the JSON of {server.name}'s --speculative-config as --spec.config"
-    return 'Give the method as --spec.config, as in {"method": "draft_model"}'
+    own = case.engine.actions.get("method_unknown")
+    return own or 'Give the method as --spec.config, as in {"method": "draft_model"}'
 
 
 def _of_activity(case: Case, activity: Activity) -> list[Finding]:
+    engine = case.engine
     reason = activity.reason
-    server = case.server
     if activity.state is ActivityState.OFF:
-        where = TEXTS["off"]["vllm" if server == VLLM else "other"]
-        return hint("off", reason=reason, server=server, where=where)
+        return hint("off", engine, reason=reason)
     if activity.scheduled and case.batch_sizes is not None:
         plain = drafts_without_model(case.method)
         cost = case.profile.idle_cost(max(1.0, case.batch_sizes[1]))
@@ -262,11 +262,9 @@ def _of_activity(case: Case, activity: Activity) -> list[Finding]:
             cost=cost,
         )
     if activity.state is ActivityState.BYPASSED:
-        return problem(
-            "bypassed_sglang" if server == SGLANG else "bypassed", reason=reason
-        )
+        return problem("bypassed", engine, reason=reason)
     if activity.state is None:
-        return hint("unknown_vllm" if server == VLLM else "unknown", reason=reason)
+        return hint("unknown", engine, reason=reason)
     if activity.state in (ActivityState.IDLE, ActivityState.WARMING_UP):
         return hint(activity.state, reason=reason)
     return []

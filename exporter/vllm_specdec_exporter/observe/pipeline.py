@@ -17,6 +17,7 @@ from ..economics.calibration import correct_by_steps
 from ..economics.cost import CostProfile
 from ..economics.profiles import deployed, guess_method
 from ..economics.speculative_config import Speculation
+from ..engines import ENGINE_OF
 from ..engines.reading import Drafting, EngineKey, EngineReading, Reading
 from ..judgement.activity import (
     Activity,
@@ -291,8 +292,7 @@ class PolledEngine:
             settled=delta is not None and delta.span >= _FULL * settings.judged.seconds,
             model_name=model_name,
             version=server.version,
-            server=reading.server,
-            vllm=reading.vllm,
+            engine=ENGINE_OF[reading.dialect],
             unadvisable=why_no_advice(self.engine, state.derivation)
             if self.engine.derived
             else "",

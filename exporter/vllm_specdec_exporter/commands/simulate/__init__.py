@@ -21,7 +21,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from ...config.values import format_address, number, parse_listen_address
-from ...engines.normal_form import MAX_ENGINES
+from ...engines.limits import MAX_ENGINES
 from ...runtime.shutdown import on_each_signal
 from ..arguments import add_flag, whole_between
 from .families import DIALECTS

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from ...economics.statistics import ClusterInterval
+from ...engines import ENGINE_OF
 from ...publish import pages, plots
 from ...publish.plots import Plot
 from ...publish.wording import DASH, LENGTH, digits, printable, shown, table, wrap
@@ -234,9 +235,10 @@ def facts(record: SweepRecord) -> dict[str, str]:
     """Return the server and the settings in words, without what is not known."""
     server = record.server
     setup = record.setup
+    engine = ENGINE_OF.get(server.dialect)
     named = {
         "model": server.model,
-        "vLLM" if server.dialect.startswith("vllm") else "server": server.version,
+        engine.name if engine else "server": server.version,
         "K": str(server.num_speculative_tokens or ""),
         "api": setup.api,
         "requests per cell": str(setup.requests),
