@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from vllm_specdec_exporter.commands.simulate.engine import Engine
 from vllm_specdec_exporter.commands.simulate.speculation import (
     Conditions,
-    DraftModel,
+    DraftDistribution,
     EngineConfig,
     Traffic,
     binomial,
@@ -31,7 +31,7 @@ def run(
     **load: float,
 ) -> Engine:
     engine = Engine(EngineConfig(), k, Random(6))
-    conditions = Conditions(DraftModel(acceptance), Traffic(**load))  # type: ignore[arg-type]
+    conditions = Conditions(DraftDistribution(acceptance), Traffic(**load))  # type: ignore[arg-type]
     for _ in range(round(seconds)):
         engine.advance(1.0, conditions)
     return engine
@@ -43,7 +43,7 @@ def mean(engine: Engine, name: str) -> float:
 
 
 def drain(engine: Engine) -> Engine:
-    engine.advance(60, Conditions(DraftModel(GOOD), Traffic(clients=0)))
+    engine.advance(60, Conditions(DraftDistribution(GOOD), Traffic(clients=0)))
     return engine
 
 
@@ -130,7 +130,7 @@ def test_an_overloaded_engine_queues_and_preempts() -> None:
     assert mean(engine, "time_to_first_token_seconds") > 10 * mean(
         run(60), "time_to_first_token_seconds"
     )
-    drain(engine).advance(600, Conditions(DraftModel(GOOD), Traffic(clients=0)))
+    drain(engine).advance(600, Conditions(DraftDistribution(GOOD), Traffic(clients=0)))
     assert counts.histogram("request_num_preemptions").sum == counts.get(
         "num_preemptions"
     )
@@ -143,21 +143,21 @@ def test_an_overloaded_engine_queues_and_preempts() -> None:
 def test_never_more_requests_than_seats() -> None:
     engine = Engine(EngineConfig(max_num_seqs=3), 4, Random(1))
     for _ in range(20):
-        engine.advance(0.5, Conditions(DraftModel(GOOD), Traffic(clients=30)))
+        engine.advance(0.5, Conditions(DraftDistribution(GOOD), Traffic(clients=30)))
         assert engine.measurements.get("num_requests_running") <= 3
     assert engine.measurements.get("num_requests_waiting") > 20
 
 
 def test_a_prompt_larger_than_the_cache_does_not_block_the_engine() -> None:
     engine = Engine(EngineConfig(kv_cache_tokens=64), 4, Random(1))
-    engine.advance(60, Conditions(DraftModel(GOOD), Traffic(clients=4)))
+    engine.advance(60, Conditions(DraftDistribution(GOOD), Traffic(clients=4)))
     assert engine.measurements.histogram("request_generation_tokens").count > 3
 
 
 def test_time_passes_in_any_portions() -> None:
     for step in (0.03, 7.0):
         engine = Engine(EngineConfig(), 4, Random(1))
-        conditions = Conditions(DraftModel(GOOD), Traffic())
+        conditions = Conditions(DraftDistribution(GOOD), Traffic())
         for _ in range(round(42 / step)):
             engine.advance(step, conditions)
         assert engine.now == pytest.approx(42, abs=0.3)
@@ -193,7 +193,7 @@ def test_counts_follow_vllm_semantics(
     k: int,
     seed: int,
 ) -> None:
-    model = DraftModel(tuple(acceptance), draft_probability, tuple(weights))
+    model = DraftDistribution(tuple(acceptance), draft_probability, tuple(weights))
     totals = sample_drafts(Random(seed), request_steps, model, k)
     assert totals.drafts <= request_steps
     assert (
@@ -206,7 +206,7 @@ def test_counts_follow_vllm_semantics(
 
 
 def test_draft_lengths_follow_their_weights() -> None:
-    model = DraftModel((1.0,), draft_probability=0.5, length_weights=(1, 1, 2))
+    model = DraftDistribution((1.0,), draft_probability=0.5, length_weights=(1, 1, 2))
     totals = sample_drafts(Random(2), 100_000, model, 4)
     assert within(totals.drafts, 100_000, 0.5)
     # With certain acceptance, drafts of a length have as many accepted tokens.
@@ -216,7 +216,7 @@ def test_draft_lengths_follow_their_weights() -> None:
 
 
 def test_weights_that_leave_no_length_mean_drafts_of_full_length() -> None:
-    assert DraftModel((1.0,), length_weights=(0, 0, 1)).lengths(2) == [0.0, 1.0]
+    assert DraftDistribution((1.0,), length_weights=(0, 0, 1)).lengths(2) == [0.0, 1.0]
 
 
 # --- draws

@@ -63,7 +63,7 @@ class FamilySpec(msgspec.Struct, frozen=True):
         return self.variant is not None and self.variant.values == "positions"
 
     def bounds(self, max_model_len: int) -> tuple[float, ...]:
-        """Return the finite bucket bounds for a model of this maximum length in tokens."""
+        """Return the finite bucket bounds; the maximum length is in tokens."""
         if self.buckets == "1-2-5":
             return one_two_five(max_model_len)
         return self.buckets
@@ -90,14 +90,13 @@ def one_two_five(limit: int) -> tuple[float, ...]:
 
 @lru_cache(maxsize=32)
 def histogram_bounds(max_model_len: int) -> dict[str, tuple[float, ...]]:
-    """Return the union of the bucket bounds of all dialects, for each histogram by key."""
+    """Return for each histogram by key the bucket bounds of all dialects."""
     bounds: dict[str, set[float]] = {}
     for dialect in DIALECTS:
         for family in load_families(dialect):
             if family.type == "histogram":
-                bounds.setdefault(family.key, set()).update(
-                    family.bounds(max_model_len)
-                )
+                limits = bounds.setdefault(family.key, set())
+                limits.update(family.bounds(max_model_len))
     return {key: tuple(sorted(limits)) for key, limits in bounds.items()}
 
 
