@@ -11,28 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plan.configs import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B, MIXTRAL, QWEN_7B, QWEN_HALF_B
-from vllm_specdec_exporter.commands.plan.checks import (
-    Answer,
-    Check,
-    Facts,
-    Objective,
-    Verdict,
-)
+from vllm_specdec_exporter.commands.plan.checklist import Answer
+from vllm_specdec_exporter.commands.plan.checks import Check, Verdict
 from vllm_specdec_exporter.commands.plan.estimates import (
-    METHODS,
-    Drafter,
-    Gpus,
     Memory,
-    PlannedLoad,
     account,
     estimate_head,
 )
 from vllm_specdec_exporter.commands.plan.planning import (
     Conclusion,
     Plan,
-    Question,
     make_plan,
     speculative_config,
+)
+from vllm_specdec_exporter.commands.plan.question import (
+    METHODS,
+    Facts,
+    Gpus,
+    Objective,
+    PlannedLoad,
+    Question,
 )
 from vllm_specdec_exporter.economics.architecture import read_architecture
 from vllm_specdec_exporter.economics.model import (
@@ -366,7 +364,7 @@ def test_a_draft_costs_by_its_size_and_by_the_bytes_of_the_target() -> None:
 
 
 def test_a_mixture_of_experts_counts_by_what_a_token_reads() -> None:
-    """Mixtral reads 12.9B of its 46.7B: a draft of 1B is one of 1:12.9, not of 1:46.7."""
+    """Mixtral reads 12.9B of its 46.7B: a draft of 1B is one of 1:12.9, not 1:46.7."""
     mixtral = from_architecture(read_architecture(MIXTRAL), BF16)
     plan = make_plan(replace(GOOD, target=mixtral, draft=from_parameters(10**9, BF16)))
     assert plan.outlook.profile == "draft_model 1:12.9"
@@ -388,9 +386,11 @@ def reckon(
     draft: Model | None,
     gpus: Gpus,
     load: PlannedLoad = PlannedLoad(),  # noqa: B008 - frozen
-    drafter: Drafter = Drafter.MODEL,
+    method: str = "draft_model",
 ) -> Memory:
-    return account(target, draft, drafter, gpus, load, 2)
+    return account(
+        Question(METHODS[method], target, draft, gpus, kv_precision=BF16, load=load)
+    )
 
 
 def test_a_draft_model_caches_keys_and_values_of_its_own() -> None:
@@ -411,15 +411,13 @@ def test_a_draft_model_caches_keys_and_values_of_its_own() -> None:
 def test_an_eagle_head_caches_one_layer_of_the_target() -> None:
     target = model(LLAMA_70B)
     head = estimate_head(METHODS["eagle"], target, BF16, 3)
-    memory = reckon(target, head, Gpus(2, 141e9, 0.9), drafter=Drafter.HEAD)
+    memory = reckon(target, head, Gpus(2, 141e9, 0.9), method="eagle")
     assert memory.after.kv_bytes_per_token == memory.before.kv_bytes_per_token * 81 / 80
 
 
 def test_what_is_not_known_stays_unknown() -> None:
     """Without dimensions there are no tokens; without the heads' size no room after."""
-    memory = reckon(
-        TARGET, None, Gpus(2, 141e9, 0.9), PlannedLoad(8192, 32), Drafter.HEAD
-    )
+    memory = reckon(TARGET, None, Gpus(2, 141e9, 0.9), PlannedLoad(8192, 32), "eagle")
     assert memory.after is None
     assert memory.draft_weights_bytes is None
     assert memory.draft_share is None
@@ -446,7 +444,7 @@ def test_a_batch_fits_if_and_only_if_its_tokens_do(
         None,
         Gpus(1, memory, 0.9),
         PlannedLoad(context, batch),
-        drafter=Drafter.LOOKUP,
+        method="ngram",
     ).before
     assert found.fits == (found.tokens >= batch * context)
     if found.requests >= batch:
