@@ -134,7 +134,7 @@ def test_the_program_is_run_once_however_often_the_alert_comes(
     assert not Path("owned").exists()
 
 
-def test_what_several_alerts_ask_for_is_done_once_and_what_is_not_to_be_acted_upon_is_noted(
+def test_what_several_alerts_request_is_done_once_and_the_others_are_noted(
     program: str, record: Path
 ) -> None:
     """Also when the one that it was done for resolves before the others; the metrics
