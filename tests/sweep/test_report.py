@@ -22,7 +22,7 @@ from vllm_specdec_exporter.commands.sweep.record import (
     Status,
 )
 from vllm_specdec_exporter.commands.sweep.report import conclusions
-from vllm_specdec_exporter.commands.sweep.runner import SweepProgress, outcome
+from vllm_specdec_exporter.commands.sweep.runner import SweepProgress, in_short
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.economics.statistics import Interval
 from vllm_specdec_exporter.publish.plots import (
@@ -160,7 +160,7 @@ def test_lines_tell_each_cell_and_what_is_left_of_each_sweep() -> None:
     ],
 )
 def test_a_cell_is_told_with_its_trouble(cell: CellResult, words: str) -> None:
-    assert outcome(cell) == words
+    assert in_short(cell) == words
 
 
 # --- the page

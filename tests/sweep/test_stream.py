@@ -9,8 +9,8 @@ import pytest
 
 from support.builders import refusal
 from vllm_specdec_exporter.commands.sweep.stream import (
+    AnswerError,
     Stream,
-    StreamError,
     error_message,
 )
 from vllm_specdec_exporter.per_request.observation import DraftRecord
@@ -163,7 +163,7 @@ def test_a_broken_stream_is_told() -> None:
         ),
         (b"data: " + b"x" * 5 * 1024 * 1024, "an event is too large"),
     ):
-        assert words in refusal(StreamError, read_line, line)
+        assert words in refusal(AnswerError, read_line, line)
 
 
 def test_error_documents_are_read_in_every_form() -> None:
