@@ -25,7 +25,7 @@ from vllm_specdec_exporter.commands.sweep.record import (
     ServerIdentity,
     Status,
     SweepRecord,
-    setup_of,
+    settings_of,
 )
 from vllm_specdec_exporter.commands.sweep.runner import SweepOutcome
 from vllm_specdec_exporter.commands.sweep.stream import StreamedAnswer
@@ -184,7 +184,7 @@ async def test_each_cell_is_repeated_and_each_server_goes_first_in_turn(
 
     async def sweep(plan: SweepPlan, server: Endpoint, **_: object) -> SweepOutcome:
         order.append((server.base[-1], *plan.concurrencies))
-        return SweepOutcome(SweepRecord(SERVER, setup_of(plan)))
+        return SweepOutcome(SweepRecord(SERVER, settings_of(plan)))
 
     monkeypatch.setattr(command, "run_sweep", sweep)
     outcome = await calibrate(

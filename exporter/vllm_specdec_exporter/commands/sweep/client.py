@@ -184,7 +184,9 @@ class Client:
             )
 
     async def receive(self, request: Request, number: int = 0) -> StreamedAnswer:
-        """Send request `number` of a cell; return its response, or raise AnswerError."""
+        """Send request `number` of a cell and return its response; AnswerError if it
+        is not complete.
+        """
         try:
             async with asyncio.timeout(self.timeout):
                 stream = Stream(time.monotonic())

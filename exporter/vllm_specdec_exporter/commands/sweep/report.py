@@ -141,10 +141,14 @@ def lines(
     several_sets = len(record.setup.prompts) > 1
     groups: dict[str, list[CellResult]] = {}
     for cell in sorted(record.cells, key=attrgetter(axis)):
-        if cell.status is not Status.FAILED:
-            parts = [cell.prompts] if several_sets or not several_loads else []
-            parts += [f"concurrency {cell.concurrency}"] if several_loads else []
-            groups.setdefault(", ".join(parts), []).append(cell)
+        if cell.status is Status.FAILED:
+            continue
+        parts = []
+        if several_sets or not several_loads:
+            parts.append(cell.prompts)
+        if several_loads:
+            parts.append(f"concurrency {cell.concurrency}")
+        groups.setdefault(", ".join(parts), []).append(cell)
     return groups
 
 
@@ -152,33 +156,31 @@ def conclusions(record: SweepRecord) -> tuple[str, ...]:
     """Return one sentence for each line over temperature, with its name if there are
     several.
     """
-    sentences = {name: _conclude(cells) for name, cells in lines(record).items()}
-    if len(sentences) == 1:
-        return tuple(sentences.values())
-    return tuple(f"{name}: {words}" for name, words in sentences.items())
+    groups = lines(record)
+    if len(groups) == 1:
+        return tuple(map(_conclude, groups.values()))
+    return tuple(f"{name}: {_conclude(cells)}" for name, cells in groups.items())
 
 
 def _conclude(cells: Sequence[CellResult]) -> str:
-    known = [cell for cell in cells if cell.acceptance_ratio is not None]
-    if not known:
+    drafting = [cell for cell in cells if cell.acceptance_ratio is not None]
+    if not drafting:
         return "nothing was drafted, so there is no acceptance"
-    first = known[0]
-    last = known[-1]
+    first = drafting[0]
+    last = drafting[-1]
     if first is last:
         return f"acceptance is {_at(first)}"
     if not _differ(first, last):
-        return (
-            f"acceptance does not differ beyond chance: it is {_at(first)} and "
-            f"{_at(last)}"
-        )
+        both = f"{_at(first)} and {_at(last)}"
+        return f"acceptance does not differ beyond chance: it is {both}"
     verb = "falls" if _ratio(last) < _ratio(first) else "rises"
     return f"acceptance {verb} from {_at(first)} to {_at(last)}"
 
 
-def _differ(one: CellResult, other: CellResult) -> bool:
-    a = one.acceptance_interval
-    b = other.acceptance_interval
-    gap = abs(_ratio(one) - _ratio(other))
+def _differ(first: CellResult, last: CellResult) -> bool:
+    a = first.acceptance_interval
+    b = last.acceptance_interval
+    gap = abs(_ratio(first) - _ratio(last))
     if a is None or b is None:
         return gap > 0
     # Half-widths of independent estimates add in quadrature.
@@ -253,23 +255,18 @@ def render(record: SweepRecord) -> str:
     """Return the report as text: a table with a row for each cell, notes, and the
     conclusions.
     """
-    head = (
-        f"{record.server.target} "
-        f"({', '.join(f'{k} {v}' for k, v in facts(record).items())})"
-    )
+    settings = ", ".join(f"{name} {value}" for name, value in facts(record).items())
+    report = [f"{record.server.target} ({settings})", ""]
     if not record.cells:
-        return "\n".join(map(printable, [head, "", "no cell was measured"]))
-    lines = [
-        head,
-        "",
-        *table(tuple(COLUMNS), _rows(record), ("prompts", "status"), indent=""),
-    ]
-    for texts in (
-        (*interval_notes(record), *trouble(record.cells)),
-        conclusions(record),
-    ):
-        lines += ["", *(line for text in texts for line in wrap(text, "", 2))]
-    return "\n".join(printable(line.rstrip()) for line in lines)
+        report.append("no cell was measured")
+        return "\n".join(map(printable, report))
+    report += table(tuple(COLUMNS), _rows(record), ("prompts", "status"), indent="")
+    notes = (*interval_notes(record), *trouble(record.cells))
+    for texts in (notes, conclusions(record)):
+        report.append("")
+        for text in texts:
+            report += wrap(text, "", 2)
+    return "\n".join(printable(line.rstrip()) for line in report)
 
 
 #: Descriptions of intervals by their unit.
@@ -293,7 +290,7 @@ def interval_notes(record: SweepRecord) -> tuple[str, ...]:
         for cell in record.cells
         if cell.acceptance_interval is not None
     }
-    return tuple(words for unit, words in _UNITS.items() if unit in units)
+    return tuple(note for unit, note in _UNITS.items() if unit in units)
 
 
 def milliseconds(seconds: float | None) -> str:
