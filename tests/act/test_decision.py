@@ -29,18 +29,16 @@ REFUSED: list[tuple[str, dict[str, str], str, str]] = [
 ]
 
 
-def test_what_cannot_be_acted_upon_says_why() -> None:
+@pytest.mark.parametrize(("action", "labels", "kind", "why"), REFUSED)
+def test_what_cannot_be_acted_upon_says_why(
+    action: str, labels: dict[str, str], kind: str, why: str
+) -> None:
     """No command is made of it, whether it fires or not."""
-    for action, labels, kind, why in REFUSED:
-        for status in ("firing", "resolved"):
-            decision = decision_of(action, **labels, status=status)
-            assert (decision.no_action, why in decision.why) == (kind, True), (
-                action,
-                labels,
-                decision,
-            )
-            assert decision.why.isascii()
-            assert decision.why.isprintable()
+    for status in ("firing", "resolved"):
+        decision = decision_of(action, **labels, status=status)
+        assert (decision.no_action, why in decision.why) == (kind, True), decision
+        assert decision.why.isascii()
+        assert decision.why.isprintable()
 
 
 def test_a_repeat_has_the_same_identity_and_a_new_firing_another() -> None:
@@ -174,11 +172,13 @@ REFUSED_PAYLOADS = [
 ]
 
 
-def test_any_other_payload_is_refused_in_one_line() -> None:
+@pytest.mark.parametrize(
+    ("body", "why"), REFUSED_PAYLOADS, ids=[why for _, why in REFUSED_PAYLOADS]
+)
+def test_any_other_payload_is_refused_in_one_line(body: bytes, why: str) -> None:
     """The message says why."""
-    for body, why in REFUSED_PAYLOADS:
-        told = refusal(ValueError, decide, body)
-        assert (why in told, "\n" in told) == (True, False), told
+    told = refusal(ValueError, decide, body)
+    assert (why in told, "\n" in told) == (True, False), told
 
 
 @given(

@@ -4,6 +4,7 @@ import asyncio
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,16 +103,19 @@ async def test_only_the_end_of_the_output_is_kept() -> None:
     assert ending.output.endswith("x\N{REPLACEMENT CHARACTER}end")
 
 
-async def test_what_cannot_be_run() -> None:
-    """It is an ending like another, without an exit code."""
-    for argv, why in (
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
         (("/nonexistent",), "No such file or directory"),
         (("/etc/passwd",), "Permission denied"),
         (("/bin/echo", "a\0b"), "embedded null byte"),
-    ):
-        assert await run_command(argv, b"", 5.0) == ActionResult(
-            FAILED, f"it cannot be run: {why}", argv
-        )
+    ],
+)
+async def test_what_cannot_be_run(argv: tuple[str, ...], why: str) -> None:
+    """It is an ending like another, without an exit code."""
+    assert await run_command(argv, b"", 5.0) == ActionResult(
+        FAILED, f"it cannot be run: {why}", argv
+    )
 
 
 async def test_a_command_that_takes_too_long_is_killed_with_its_children(

@@ -160,23 +160,26 @@ def test_vocabularies_of_different_size_fail_whatever_is_said() -> None:
     assert plan.conclusion is Conclusion.LEAVE_OFF
 
 
-def test_only_the_operator_knows_whether_tokenizer_and_family_are_the_same() -> None:
-    for fact, name in (
+@pytest.mark.parametrize(
+    ("fact", "name"),
+    [
         ("same_tokenizer", "same_tokenizer"),
         ("same_family", "same_family"),
-    ):
-        plans = {
-            answer: make_plan(
-                replace(GOOD, facts=replace(GOOD_FACTS, **{fact: answer}))
-            )
-            for answer in (True, False, None)
-        }
-        verdicts = {answer: check(plan, name).verdict for answer, plan in plans.items()}
-        assert verdicts == {
-            True: Verdict.OK,
-            False: Verdict.FAIL,
-            None: Verdict.UNKNOWN,
-        }
+    ],
+)
+def test_only_the_operator_knows_whether_tokenizer_and_family_are_the_same(
+    fact: str, name: str
+) -> None:
+    plans = {
+        answer: make_plan(replace(GOOD, facts=replace(GOOD_FACTS, **{fact: answer})))
+        for answer in (True, False, None)
+    }
+    verdicts = {answer: check(plan, name).verdict for answer, plan in plans.items()}
+    assert verdicts == {
+        True: Verdict.OK,
+        False: Verdict.FAIL,
+        None: Verdict.UNKNOWN,
+    }
 
 
 def test_a_target_that_does_not_fit_or_leaves_no_room_for_one_request_fails() -> None:
@@ -289,17 +292,22 @@ def test_every_method_can_be_planned_without_knowing_anything(method: str) -> No
     ]
 
 
-def test_the_configuration_has_what_vllm_wants() -> None:
-    for method, name, more in (
+@pytest.mark.parametrize(
+    ("method", "name", "more"),
+    [
         ("draft_model", "org/d", {"model": "org/d"}),
         ("eagle3", "", {"model": "<draft model>"}),
         ("mtp", "", {}),
         ("suffix", "", {}),
         ("ngram", "", {"prompt_lookup_max": 4}),
         ("ngram_gpu", "", {"prompt_lookup_max": 4}),
-    ):
-        config = speculative_config(METHODS[method], 3, name)
-        assert config == {"method": method, "num_speculative_tokens": 3, **more}
+    ],
+)
+def test_the_configuration_has_what_vllm_wants(
+    method: str, name: str, more: dict[str, Any]
+) -> None:
+    config = speculative_config(METHODS[method], 3, name)
+    assert config == {"method": method, "num_speculative_tokens": 3, **more}
 
 
 # --- speedup
@@ -336,16 +344,21 @@ def test_a_batch_of_ones_own_has_its_row() -> None:
     assert "at batch 48" in check(plan, "speedup").text
 
 
-def test_an_acceptance_that_cannot_pay_fails() -> None:
-    for acceptance, verdict in (
+@pytest.mark.parametrize(
+    ("acceptance", "verdict"),
+    [
         (0.0, Verdict.FAIL),
         (0.3, Verdict.WARN),
         (0.8, Verdict.OK),
-    ):
-        assert (
-            check(make_plan(replace(GOOD, acceptance=acceptance)), "speedup").verdict
-            is verdict
-        )
+    ],
+)
+def test_an_acceptance_that_cannot_pay_fails(
+    acceptance: float, verdict: Verdict
+) -> None:
+    assert (
+        check(make_plan(replace(GOOD, acceptance=acceptance)), "speedup").verdict
+        is verdict
+    )
 
 
 def test_a_draft_costs_by_its_size_and_by_the_bytes_of_the_target() -> None:

@@ -154,16 +154,16 @@ def test_a_prompt_larger_than_the_cache_does_not_block_the_engine() -> None:
     assert engine.measurements.histogram("request_generation_tokens").count > 3
 
 
-def test_time_passes_in_any_portions() -> None:
-    for step in (0.03, 7.0):
-        engine = Engine(EngineConfig(), 4, Random(1))
-        conditions = Conditions(DraftDistribution(GOOD), Traffic())
-        for _ in range(round(42 / step)):
-            engine.advance(step, conditions)
-        assert engine.now == pytest.approx(42, abs=0.3)
-        assert engine.measurements.get("generation_tokens") == pytest.approx(
-            42 * 3450, rel=0.15
-        )
+@pytest.mark.parametrize("step", [0.03, 7.0])
+def test_time_passes_in_any_portions(step: float) -> None:
+    engine = Engine(EngineConfig(), 4, Random(1))
+    conditions = Conditions(DraftDistribution(GOOD), Traffic())
+    for _ in range(round(42 / step)):
+        engine.advance(step, conditions)
+    assert engine.now == pytest.approx(42, abs=0.3)
+    assert engine.measurements.get("generation_tokens") == pytest.approx(
+        42 * 3450, rel=0.15
+    )
 
 
 # --- drafts

@@ -70,12 +70,16 @@ def test_step_time_is_the_median_time_between_events() -> None:
     )
 
 
-def test_step_time_without_an_event_for_each_step_follows_from_time_per_token() -> None:
+@pytest.mark.parametrize(
+    "unusable", [answer(0.010, events=40), answer(0.010, events=10), answer(None)]
+)
+def test_step_time_without_an_event_for_each_step_follows_from_time_per_token(
+    unusable: StreamedAnswer,
+) -> None:
     """40 tokens of 12 ms in 20 steps: the server sends other events, or the client saw
     no time between.
     """
-    for unusable in (answer(0.010, events=40), answer(0.010, events=10), answer(None)):
-        assert step_time(cell(unusable, unusable)).seconds == pytest.approx(0.024)
+    assert step_time(cell(unusable, unusable)).seconds == pytest.approx(0.024)
 
 
 def test_step_time_of_a_cell_that_was_not_measured_is_refused() -> None:

@@ -82,10 +82,12 @@ CONCLUSIONS: dict[tuple[float | None, ...], str] = {
 }
 
 
-def test_the_conclusion_says_what_temperature_does() -> None:
-    for ratios, words in CONCLUSIONS.items():
-        found = record(*(result(t, r) for t, r in zip(PUBLISHED, ratios, strict=True)))
-        assert conclusions(found) == (words,)
+@pytest.mark.parametrize(("ratios", "conclusion"), CONCLUSIONS.items())
+def test_the_conclusion_says_what_temperature_does(
+    ratios: tuple[float | None, ...], conclusion: str
+) -> None:
+    found = record(*(result(t, r) for t, r in zip(PUBLISHED, ratios, strict=True)))
+    assert conclusions(found) == (conclusion,)
 
 
 def test_each_set_and_load_has_a_conclusion_of_its_own() -> None:
