@@ -18,9 +18,9 @@ def test_every_shipped_action_is_understood() -> None:
     numbers = {"disable": "0", "enable": "3", "increase_k": "5", "decrease_k": "2"}
     for action, k in {**numbers, "switch_method": "", "measure": ""}.items():
         decision = decision_of(action, namespace="prod", cluster="eu")
-        assert decision.no_action is None
-        assert (decision.label("action"), decision.recommended_k) == (action, k)
-        assert json.loads(decision.model) == ["eu", "prod", "llama"]
+        assert decision.no_action is None, action
+        assert (decision.label("action"), decision.recommended_k) == (action, k), action
+        assert json.loads(decision.model) == ["eu", "prod", "llama"], action
 
 
 REFUSED: list[tuple[str, dict[str, str], str, str]] = [
@@ -37,8 +37,8 @@ def test_what_cannot_be_acted_upon_says_why(
     for status in ("firing", "resolved"):
         decision = decision_of(action, **labels, status=status)
         assert (decision.no_action, why in decision.why) == (kind, True), decision
-        assert decision.why.isascii()
-        assert decision.why.isprintable()
+        assert decision.why.isascii(), decision
+        assert decision.why.isprintable(), decision
 
 
 def test_a_repeat_has_the_same_identity_and_a_new_firing_another() -> None:
@@ -52,10 +52,10 @@ def test_a_repeat_has_the_same_identity_and_a_new_firing_another() -> None:
         (False, {"recommended_k": "7"}),
         (False, {"cluster": "us"}),
     ):
-        other = decision_of(
+        second = decision_of(
             "increase_k", **{"starts_at": "2026-03-01T12:00:00Z", **more}
         )
-        assert (other.identity == identity) is same, more
+        assert (second.identity == identity) is same, more
 
 
 def test_names_of_different_models_never_collide() -> None:

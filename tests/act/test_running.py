@@ -40,8 +40,8 @@ def test_values_are_whole_arguments_or_nothing_is_run(
         return
     values = (model, namespace, cluster)
     plain = all(
-        one.isprintable() and not one.startswith("-") and one.strip() == one
-        for one in values
+        value.isprintable() and not value.startswith("-") and value.strip() == value
+        for value in values
     )
     valid = plain and model != ""
     assert (decision.no_action is None) == valid

@@ -216,8 +216,8 @@ def test_a_bad_config_is_named_in_one_line(tmp_path: Path) -> None:
                 "plan", [(words, f'--target-config "{path}"'), (words, told)]
             )
             == []
-        )
-        assert "\x1b" not in plan(*words).err
+        ), told
+        assert "\x1b" not in plan(*words).err, told
 
 
 def test_a_quantization_that_is_not_understood_asks_for_the_precision(

@@ -71,8 +71,8 @@ def test_nothing_that_is_not_said_is_assumed() -> None:
         item.holds for item in (*plan.checklist.use, *plan.checklist.leave_off)
     } == {Answer.UNKNOWN}
     for name in ("same_family", "same_tokenizer"):
-        assert check(plan, name).verdict is Verdict.UNKNOWN
-        assert "not known: find out" in check(plan, name).text
+        assert check(plan, name).verdict is Verdict.UNKNOWN, name
+        assert "not known: find out" in check(plan, name).text, name
     assert (
         "not known: same_tokenizer, same_family, temperature, headroom, " in plan.reason
     )
@@ -90,15 +90,17 @@ def test_known_problems_of_method_and_model_warn_with_their_source() -> None:
     for question, issue in ((on_gpu, "37150"), (hybrid, "38182")):
         plan = make_plan(question)
         found = check(plan, "known_problem")
-        assert found.verdict is Verdict.WARN
-        assert issue in found.text
-        assert "known_problem" in plan.reason
+        assert found.verdict is Verdict.WARN, issue
+        assert issue in found.text, issue
+        assert "known_problem" in plan.reason, issue
     for fine in (
         GOOD,
         replace(hybrid, target_name=""),
         replace(hybrid, target_name="Qwen/Qwen3-8B"),
     ):
-        assert "known_problem" not in {one.name for one in make_plan(fine).checks}
+        assert "known_problem" not in {each.name for each in make_plan(fine).checks}, (
+            fine.target_name
+        )
 
 
 # --- the draft model
@@ -248,8 +250,8 @@ def test_unmonitored_is_a_reason_to_leave_it_off_and_unvalidated_is_not() -> Non
     assert unmonitored.reason == "speaks against it: unmonitored"
     for name in ("validated", "uniform_batch"):
         plan = make_plan(replace(GOOD, facts=replace(GOOD_FACTS, **{name: False})))
-        assert plan.conclusion is Conclusion.MEASURE_FIRST
-        assert plan.reason == f"nothing speaks against it; not as wanted: {name}"
+        assert plan.conclusion is Conclusion.MEASURE_FIRST, name
+        assert plan.reason == f"nothing speaks against it; not as wanted: {name}", name
 
 
 # --- methods
@@ -330,11 +332,11 @@ def test_the_speedup_is_expected_tokens_over_the_cost_of_a_step() -> None:
     ]
     for row in plan.outlook.rows:
         (speedup,) = row.speedups
-        assert speedup.value == pytest.approx(assumed.tokens / row.step_cost)
+        assert speedup.value == pytest.approx(assumed.tokens / row.step_cost), row
         assert speedup.low == pytest.approx(
             speedup.value / (1 + plan.outlook.uncertainty)
-        )
-        assert speedup.low < speedup.value < speedup.high <= assumed.tokens
+        ), row
+        assert speedup.low < speedup.value < speedup.high <= assumed.tokens, row
 
 
 def test_a_batch_of_ones_own_has_its_row() -> None:
@@ -473,8 +475,8 @@ def test_heads_of_unknown_size_are_estimated_and_say_so() -> None:
         "medusa": 3 * 0.022,
     }.items():
         head = estimate_head(METHODS[method], TARGET, BF16, 3)
-        assert head.parameters == pytest.approx(share * 70e9)
-        assert head.estimated
-        assert "estimated (" in head.source
+        assert head.parameters == pytest.approx(share * 70e9), method
+        assert head.estimated, method
+        assert "estimated (" in head.source, method
     for method in ("mlp_speculator", "ngram", "draft_model"):
-        assert estimate_head(METHODS[method], TARGET, BF16, 3) is None
+        assert estimate_head(METHODS[method], TARGET, BF16, 3) is None, method

@@ -103,9 +103,7 @@ def test_latencies_add_up() -> None:
     assert prefill + decode == pytest.approx(inference)
 
 
-def test_time_per_output_token_depends_on_acceptance_but_inter_token_latency_does_not() -> (
-    None
-):
+def test_acceptance_changes_time_per_output_token_not_inter_token_latency() -> None:
     good = run(60)
     bad = run(60, (0.05,))
     none = run(60, k=None)
@@ -211,7 +209,9 @@ def test_draft_lengths_follow_their_weights() -> None:
     assert within(totals.drafts, 100_000, 0.5)
     # With certain acceptance, drafts of a length have as many accepted tokens.
     for position, share in enumerate((1, 0.75, 0.5, 0)):
-        assert within(totals.accepted_per_position[position], totals.drafts, share)
+        assert within(totals.accepted_per_position[position], totals.drafts, share), (
+            position
+        )
     assert model.mean_draft_tokens(4) == pytest.approx(0.5 * 2.25)
 
 
@@ -237,7 +237,7 @@ def test_draws_have_mean_and_variance_of_the_binomial_distribution() -> None:
         mean = trials * chance
         variance = trials * chance * (1 - chance)
         found = [binomial(rng, trials, chance) for _ in range(draws)]
-        assert 0 <= min(found) <= max(found) <= trials
+        assert 0 <= min(found) <= max(found) <= trials, trials
         # Within five standard deviations, of which the kurtosis adds 1 / variance to
         # those of a variance.
         assert fmean(found) == pytest.approx(

@@ -110,7 +110,7 @@ def test_a_cell_of_which_few_steps_draft_is_a_plain_one() -> None:
         drafted = CellAcceptance(
             drafts=drafts, draft_tokens=3 * drafts, accepted_tokens=0.0
         )
-        assert step_time(replace(one, counters=drafted)).k == pytest.approx(k)
+        assert step_time(replace(one, counters=drafted)).k == pytest.approx(k), drafts
 
 
 def test_profile_of_a_k_schedule_says_what_is_extrapolated(
@@ -152,7 +152,7 @@ def test_profile_of_a_k_schedule_says_what_is_extrapolated(
 def test_a_profile_that_says_nothing_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Repeats that differ by three times: the error is printed, and the exit code is 1."""
+    """Repeats that differ by three times: an error, and the exit code is 1."""
 
     async def measure(*_: object) -> tuple[ServerIdentity, list[CellResult]]:
         return SERVER, [
@@ -230,7 +230,7 @@ async def test_a_method_that_no_server_has_is_refused_before_anything_is_sent(
         outcome = await calibrate(
             server.url, "--plain-url", server.url, "--method", method, "--dry-run"
         )
-        assert outcome.code == code
+        assert outcome.code == code, method
     assert (
         '--method "foo": allowed: dflash, draft_model, '
         in (

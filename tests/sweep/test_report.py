@@ -214,7 +214,7 @@ def test_a_page_has_the_conclusion_every_cell_and_what_went_wrong() -> None:
     assert document.count('<th scope="row">code</th>') == len(cells)
     for cell in cells:
         # its positions
-        assert document.count(f'<th scope="row">{cell.cell.name}</th>') == 1
+        assert document.count(f'<th scope="row">{cell.cell.name}</th>') == 1, cell.cell
     assert "What went wrong" in document
     assert (
         "code, temperature 0.4, concurrency 1: failed: 16 of 16 requests: HTTP 500"
@@ -257,18 +257,20 @@ async def test_a_browser_shows_the_plots_in_both_schemes_without_complaint(
                 assert (
                     await tab.evaluate("document.querySelectorAll('svg.plot').length")
                     == 6
-                )
+                ), dark
                 # Nothing is wider than the page, but for tables, which scroll by
                 # themselves.
-                assert await tab.evaluate("document.documentElement.scrollWidth") <= 900
+                assert (
+                    await tab.evaluate("document.documentElement.scrollWidth") <= 900
+                ), dark
                 width = (
                     "document.querySelector('svg.plot').getBoundingClientRect().width"
                 )
-                assert await tab.evaluate(width) > 300
+                assert await tab.evaluate(width) > 300, dark
                 colours.append(await tab.evaluate(ink))
                 assert colours[-1] == await tab.evaluate(
                     "getComputedStyle(document.body).color"
-                )
+                ), dark
     assert colours[0] != colours[1]
 
 
