@@ -79,7 +79,9 @@ def get_metrics(
         raise SnapshotError(f"{url!r} is not an http or https address")
     try:
         # S310: the scheme is checked above.
-        request = urllib.request.Request(address, headers=dict(headers or {}))  # noqa: S310
+        request = urllib.request.Request(  # noqa: S310
+            address, headers=dict(headers or {})
+        )
         with _opener(tls).open(request, timeout=timeout) as answer:
             body = answer.read()
     except urllib.error.HTTPError as error:

@@ -252,11 +252,13 @@ def _start(
     it does not start.
     """
     log = Path(folder) / f"{program.name.replace(' ', '-')}.log"
+    # Held: an interruption before `callback` would leave the process running.
     with interruption.held(), log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603 - our own commands
             program.command,
             stdout=output,
             stderr=subprocess.STDOUT,
+            # Ctrl-C reaches this process only, which stops the others in order.
             start_new_session=True,
         )
         stack.callback(_stop, process)

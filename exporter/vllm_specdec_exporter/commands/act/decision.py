@@ -198,8 +198,8 @@ def _invalid(decision: Decision) -> tuple[EventKind, str]:
     if not action:
         return EventKind.SKIPPED, "the alert has no label action"
     if action not in list(AlertAction):
-        known = ", ".join(AlertAction)
-        return EventKind.SKIPPED, f"unknown action {quoted(action)}; known: {known}"
+        actions = ", ".join(AlertAction)
+        return EventKind.SKIPPED, f"unknown action {quoted(action)}; known: {actions}"
     if not decision.label("model_name").strip():
         return EventKind.REJECTED, "the alert names no model"
     for name in ("model_name", "namespace", "cluster", "alertname"):

@@ -78,11 +78,13 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Times after `now` (the clock was set back between two processes) become `now`:
         limits must not hold until it has caught up.
         """
-        models = {
-            model: commands
-            for model, commands in self.models.items()
-            if any(now - each.seen <= FORGET_AFTER for each in commands.values())
-        }
+        models = {}
+        for model, commands in self.models.items():
+            last_seen = max(
+                (each.seen for each in commands.values()), default=-math.inf
+            )
+            if now - last_seen <= FORGET_AFTER:
+                models[model] = commands
         starts = tuple(start for start in self.starts if now - start < HOUR)
         return ActionHistory(models, starts)._at(lambda time: min(time, now))
 
@@ -153,10 +155,10 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         is_new = latest > command.latest or now - command.seen >= _SEEN_RESOLUTION
         if firing and not is_new:
             return self
-        seen = replace(command, seen=now, latest=latest)
+        command = replace(command, seen=now, latest=latest)
         if not firing:
-            seen = replace(seen, failures=0)
-        return self._with(decision, seen)
+            command = replace(command, failures=0)
+        return self._with(decision, command)
 
     def _commands(self, decision: Decision) -> dict[str, Command]:
         return self.models.get(decision.model, {})

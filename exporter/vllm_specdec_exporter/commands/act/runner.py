@@ -163,19 +163,19 @@ class Runner:
                 await self._keep(self._history.saw(decision, now, firing=False))
             return ActionResult(decision.no_action, decision.why)
         argv = arguments(settings.script, decision) if settings.script else None
-        seen = self._history.prune(now).saw(decision, now, firing=True)
-        why = seen.reason_against(decision, now, settings.per_model, settings.per_hour)
+        past = self._history.prune(now).saw(decision, now, firing=True)
+        why = past.reason_against(decision, now, settings.per_model, settings.per_hour)
         if why:
-            await self._keep(seen)
+            await self._keep(past)
             return ActionResult(EventKind.SKIPPED, why, argv)
-        begun = seen.begin(decision, now)
+        begun = past.begin(decision, now)
         if argv is None or not settings.execute:
             self._history = begun.succeed(decision)
             why = "dry-run: nothing is executed"
             return ActionResult(EventKind.WOULD_ACT, why, argv)
         # Kept before the command starts: it must not run again if this process ends.
         if not await self._keep(begun):
-            self._history = seen
+            self._history = past
             why = "nothing is executed that --state.file could not remember"
             return ActionResult(EventKind.SKIPPED, why, argv)
         try:

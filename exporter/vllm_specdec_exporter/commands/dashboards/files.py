@@ -196,6 +196,7 @@ def _verdict(file: OutputFile, *, force: bool) -> str:
         raise ConfigError(f"{file.path} cannot be read: {error.strerror}") from error
     if existing == file.body:
         return "unchanged"
+    # An older version of the file has the same mark; any other is not from here.
     if not force and _mark(existing, file.path.suffix) != file.mark:
         raise ConfigError(
             f"{file.path} exists and is another file; move it, or give --force"

@@ -168,6 +168,7 @@ def read_question(args: argparse.Namespace) -> Question:
         )
     k = _maybe(args, "num_speculative_tokens", whole_between(1, _MAX_K))
     draft = _draft(args, method, target, k)
+    # vLLM keeps keys and values in the type in which it computes.
     usual_kv = PRECISIONS["fp32" if target.precision.name == "fp32" else "bf16"]
     gpus = parsed("--gpus", args.gpus, whole_between(1, _MAX_GPUS))
     hardware = _maybe(args, "gpu", lambda name: parse_machine(f"{gpus}x{name}"))
@@ -286,6 +287,7 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+# Flags stay texts until here: None says that a default depends on other flags.
 def _maybe(args: Any, name: str, parse: Callable[[str], T]) -> T | None:
     text = getattr(args, name)
     if text is None:

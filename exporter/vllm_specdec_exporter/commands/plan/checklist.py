@@ -54,11 +54,14 @@ def fill_in(question: Question, memory: Memory) -> Checklist:
     """Return the checklist for the known facts."""
     facts = _facts(question, memory)
     values = _values(question, memory)
-    items = {
-        part: tuple(_item(line, facts, values) for line in lines)
-        for part, lines in _LINES.items()
-    }
-    return Checklist(**items)
+
+    def item(line: Mapping[str, str]) -> Item:
+        return _item(line, facts, values)
+
+    return Checklist(
+        use=tuple(map(item, _LINES["use"])),
+        leave_off=tuple(map(item, _LINES["leave_off"])),
+    )
 
 
 def _item(
@@ -78,25 +81,26 @@ def _item(
 
 def _facts(question: Question, memory: Memory) -> dict[str, bool | None]:
     """Return by name whether a fact of the checklist is true; ``None``: not known."""
-    given = question.facts
+    stated = question.facts
     facts = {
         "cool": None,
         "hot": None,
         "fits": None,
         "ttft": None,
-        "uniform_batch": given.uniform_batch,
-        "validated": given.validated,
-        "monitored": given.monitored,
+        "uniform_batch": stated.uniform_batch,
+        "validated": stated.validated,
+        "monitored": stated.monitored,
     }
-    if given.temperatures:
-        highest = max(given.temperatures)
+    temperatures = stated.temperatures
+    if temperatures:
+        highest = max(temperatures)
         # Rounded: 0.3 - 0.1 is more than 0.2 in binary.
-        varies = round(highest - min(given.temperatures), 9) > MAX_SPREAD
-        median = statistics.median(given.temperatures)
+        varies = round(highest - min(temperatures), 9) > MAX_SPREAD
+        median = statistics.median(temperatures)
         facts["cool"] = not varies and highest <= MAX_COOL
         facts["hot"] = varies or median > MAX_MEDIAN
-    if given.objective is not None:
-        facts["ttft"] = given.objective is Objective.TTFT
+    if stated.objective is not None:
+        facts["ttft"] = stated.objective is Objective.TTFT
     if memory.after is not None:
         facts["fits"] = memory.after.kv_budget_bytes > 0 and memory.after.fits
     return facts

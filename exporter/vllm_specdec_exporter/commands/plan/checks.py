@@ -83,6 +83,7 @@ def check_share(role: str, weights: float | None, share: float | None) -> Check:
         f"the {role} takes {format_gigabytes(weights)}, {share:.1%} of VRAM (at most "
         f"about {limit} %)"
     )
+    # The published limits say "about": 15.4 % is within 15 %.
     within = round(share * 100) <= limit
     return Check(name, Verdict.OK if within else otherwise, text)
 
@@ -132,6 +133,7 @@ def check_tokenizer(target: Model, draft: Model | None, same: bool | None) -> Ch
     mean they do not.
     """
     name = "same_tokenizer"
+    # Whatever the operator says, vLLM compares the sizes itself.
     if target.architecture and draft and draft.architecture:
         target_size = target.architecture.vocabulary
         draft_size = draft.architecture.vocabulary
@@ -180,6 +182,7 @@ def check_kv_budget(memory: Memory, load: PlannedLoad) -> Check:
     if with_drafter.kv_budget_bytes <= 0:
         text = f"with the drafter it does not fit at all: {text}"
         return Check(name, Verdict.FAIL, text)
+    # None, and no 0, where the dimensions of the target are not known.
     if with_drafter.requests == 0:
         text += (
             f": not even one request of {load.context:,} tokens fits "

@@ -73,6 +73,7 @@ def account(question: Question) -> Memory:
     budget = gpus.usable - target.weights
     with_drafter = None
     if weights is not None:
+        # A drafter of unknown dimensions counts as 0; `draft_kv_known` says so.
         kv = target_kv and target_kv + (draft_kv or 0.0)
         with_drafter = _budget(budget - weights, kv, question.load)
     return Memory(
@@ -124,7 +125,8 @@ def _budget(
     )
 
 
-#: Batch sizes of the table.
+#: Batch sizes of the table: doubling shows where a step turns from bound by memory to
+#: bound by computing.
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -225,6 +227,7 @@ def _row(
     speedups = []
     for assumption in assumptions:
         tokens = assumption.tokens
+        # The dearest step gives the lowest speedup.
         speedups.append(Interval(tokens / cost, tokens / highest, tokens / lowest))
     return BatchRow(batch, cost, tuple(speedups))
 

@@ -76,6 +76,7 @@ def conclude(checks: tuple[Check, ...], checklist: Checklist) -> tuple[Conclusio
     def with_answer(items: tuple[Item, ...], answer: Answer) -> list[str]:
         return [item.name for item in items if item.holds is answer]
 
+    # What fails comes first: doubts beside it change nothing.
     against = _listed(
         {
             "fails": with_verdict(Verdict.FAIL),
@@ -115,6 +116,7 @@ def speculative_config(method: Method, k: int, name: str = "") -> dict[str, obje
     """
     config: dict[str, object] = {"method": method.name}
     if name or (method.named and method.drafter is not Drafter.LOOKUP):
+        # No name is a guess: vLLM refuses the placeholder.
         config["model"] = name or "<draft model>"
     config["num_speculative_tokens"] = k
     if method.name in ("ngram", "ngram_gpu"):
@@ -157,6 +159,7 @@ def _model_document(model: Model) -> dict[str, object]:
     }
 
 
+# The texts of checks and checklist are also in the JSON, word by word.
 def render(plan: Plan) -> str:
     """Return the report on `plan`."""
     conclusion = plan.conclusion.replace("_", " ").upper()
@@ -209,6 +212,7 @@ def _models(plan: Plan) -> Iterator[str]:
 
 def _model(model: Model) -> str:
     parameters = f"{format_parameters(model.parameters)} parameters {model.source}"
+    # Only a mixture of experts reads less than all of it.
     if model.active_parameters < model.parameters:
         active = format_parameters(model.active_parameters)
         parameters += f", of which a token passes through {active}"

@@ -227,6 +227,8 @@ def _judge(
         for name, cost in costs.items():
             loads[name] = BatchCost(config.batch, cost.profile)
     result = aggregator.result(_NOW, loads)
+    # The drafted tokens of such a model follow from K, and records that end early show
+    # that fewer were drafted.
     models = []
     wrong = set()
     for model in result.models:

@@ -134,7 +134,9 @@ def _log(text: str) -> None:
 
 #: The version of vLLM whose families the data files hold.
 _VERSION = "0.32.0"
+# Shorter than any scrape interval, so that a restart is seen when it happens.
 _TICK_SECONDS = 0.1
+# Open connections of scrapers must not delay a restart.
 _SHUTDOWN_SECONDS = 0.3
 
 
@@ -213,10 +215,9 @@ class SimulatorServer:
                 await self.synchronize()
 
     def _catch_up(self) -> None:
-        now = time.monotonic()
-        elapsed = now - self._last
-        self._last = now
-        self.simulation.advance(elapsed * self.speed)
+        last = self._last
+        self._last = time.monotonic()
+        self.simulation.advance((self._last - last) * self.speed)
 
     async def _open(self) -> None:
         app = web.Application()

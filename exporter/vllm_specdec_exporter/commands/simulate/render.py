@@ -127,14 +127,14 @@ class _Writer:
         # The labels of all buckets differ in one value: escaping and sorting them for
         # each would take most of the time of a response.
         bucket = self._text((("le", "{bound}"), *series.labels))
-        before, _, after = bucket.partition("{bound}")
-        start = f"{family.name}_bucket{before}"
+        head, _, tail = bucket.partition("{bound}")
+        start = f"{family.name}_bucket{head}"
         counts = dict(zip(histogram.bounds, histogram.counts, strict=True))
         buckets = [
-            f"{start}{_format_real(bound)}{after} {self._number(counts[bound], family)}"
+            f"{start}{_format_real(bound)}{tail} {self._number(counts[bound], family)}"
             for bound in family.bounds(self._config.max_model_len)
         ]
-        buckets.append(f"{start}+Inf{after} {count}")
+        buckets.append(f"{start}+Inf{tail} {count}")
         count_line = f"{family.name}_count{labels} {count}"
         sum_line = f"{family.name}_sum{labels} {_format_real(histogram.sum)}"
         if self._rust:

@@ -45,6 +45,7 @@ async def send(
     with `waves` all do so together, so that no prompt is computed while another
     worker's response is generated.
     """
+    # A slot for each worker: its next request starts when its last response ends.
     slots = asyncio.Semaphore(concurrency)
 
     async def ask(number: int) -> StreamedAnswer:
@@ -52,6 +53,7 @@ async def send(
             return await client.ask(requests[number], number)
 
     started = time.monotonic()
+    # Without waves, all requests wait for their slot together.
     size = concurrency if waves else max(1, len(requests))
     answers: list[StreamedAnswer] = []
     for first in range(0, len(requests), size):
@@ -84,6 +86,7 @@ def cell_result(
     recorded: Delta | None = None
     records: CellAcceptance | None = None
     interval = draft_interval(counters)
+    # Records of some requests only would be another sample than the counters'.
     if drafts and len(drafts) == len(complete):
         recorded = pooled(drafts, tokens, step.span)
         records = acceptance(recorded)
@@ -166,6 +169,7 @@ def _doubts(
             f"the counters say {generated:g} generated tokens, the answers have "
             f"{tokens}"
         )
+    # Failed requests have drafts without a record.
     if recorded is not None and not unknown and step.drafts is not None:
         drafts = recorded.drafts or 0.0
         if abs(step.drafts - drafts) > MAX_DIFFERENCE * drafts:
@@ -234,6 +238,7 @@ def draft_interval(counters: CellAcceptance) -> ClusterInterval | None:
     ratio = counters.acceptance_ratio
     if drafts < 2 or ratio is None or not counters.position_acceptance_ratio:
         return None
+    # Here the position counters have no variance, although the ratio is not certain.
     if ratio in (0.0, 1.0):
         low, high = wilson(ratio, drafts / CLUSTERING)
         return ClusterInterval(low, high, "draft", round(drafts))

@@ -113,6 +113,7 @@ class CounterReader:
         while True:
             await asyncio.sleep(BEAT)
             sample = await self.read()
+            # Its counters begin at 0: they would never rise by `tokens`.
             if since is not None and restarted(since, sample):
                 return sample, ""
             busy = sample.requests > 0 or _generated(sample) < expected
@@ -190,6 +191,7 @@ class Client:
         try:
             async with asyncio.timeout(self.timeout):
                 stream = Stream(time.monotonic())
+                # A redirect would send the API key to another address.
                 async with self.session.post(
                     self.base + _PATHS[request.api],
                     json=request.body,
@@ -286,6 +288,7 @@ class Endpoint:
             except TokenError as error:
                 shown = json.dumps(path, ensure_ascii=False)
                 raise ConfigError(f"--api-key-file {shown}: {error}") from error
+        # No limit of connections: the number of workers is the load that is measured.
         connector: aiohttp.BaseConnector
         if self.target.socket:
             connector = aiohttp.UnixConnector(
@@ -337,6 +340,7 @@ async def identify_server(
         raise Unreachable(
             f"{name} cannot be measured: its metrics show no engine of vLLM"
         )
+    # A server may have several engines of one model.
     models = sorted({engine.key.model_name for engine in reading.engines})
     if not model and len(models) > 1:
         raise ConfigError(f"--model is needed: the server has {', '.join(models)}")
@@ -362,6 +366,7 @@ async def check_requests(client: Client, plan: SweepPlan) -> None:
     except AnswerError as error:
         why = str(error)
         if error.status in (400, 413, 422):
+            # vLLM says so of base models, whose tokenizer has none.
             if "chat template" in why.lower():
                 why += "; --api completions needs none"
             raise ConfigError(f"the server refuses such requests: {why}") from error

@@ -55,6 +55,7 @@ class PromptSet:
     def digest(self) -> str:
         """A fingerprint, which shows whether two sweeps sent the same prompts."""
         texts = [list(map(astuple, prompt.messages)) for prompt in self.prompts]
+        # Sixteen digits tell the sets of some sweeps apart, and fit into a line.
         return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
 
 
@@ -209,6 +210,7 @@ class SweepPlan:
         """
         short = replace(self, max_tokens=_WARM_UP_TOKENS)
         prompts: list[Prompt] = []
+        # Cells with fewer requests than prompts do not send the last ones.
         for each in self.prompts:
             prompts += each.prompts[: self.requests]
         return tuple(starmap(short.request, enumerate(prompts)))

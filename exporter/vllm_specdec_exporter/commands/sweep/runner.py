@@ -86,6 +86,7 @@ async def run_sweep(
         counters = CounterReader(upstream)
         server = await identify_server(endpoint.target.name, counters, plan.model)
         sweep = _Sweep(
+            # The API needs the name in each request, also of an only model.
             plan=replace(plan, model=server.model),
             server=server,
             client=Client(
@@ -146,6 +147,7 @@ class _Sweep:
         self.progress.begin(len(cells))
         self.progress.say(f"warming up with {len(requests)} short requests")
         await send(self.client, requests, max(self.plan.concurrencies))
+        # Each cell is kept at once: an interruption loses no more than one.
         for cell in cells:
             try:
                 result = await self._measure(cell)
