@@ -114,16 +114,19 @@ def check_size_ratio(target: Model, draft: Model | None) -> Check:
 
 def check_family(method: Method, same: bool | None) -> Check:
     """Check whether draft and target belong together, which only the operator knows."""
-    name = "same_family"
+    fitting = "target and draft are of one family"
+    foreign = "target and draft are of different families"
     if method.drafter is Drafter.HEAD:
         fitting = "the heads are trained for this very target"
         foreign = "heads that were trained for another target do not work"
-    else:
-        fitting = "target and draft are of one family"
-        foreign = "target and draft are of different families"
-    if same is None:
-        return _unknown(name, f"whether {fitting} (--same-family)")
-    if same:
+    return _by_fact("same_family", same, fitting, foreign)
+
+
+def _by_fact(name: str, fact: bool | None, fitting: str, foreign: str) -> Check:
+    """Return the check of a fact that only the operator knows; its flag has its name."""
+    if fact is None:
+        return _unknown(name, f"whether {fitting} (--{name.replace('_', '-')})")
+    if fact:
         return Check(name, Verdict.OK, fitting)
     return Check(name, Verdict.FAIL, foreign)
 
@@ -144,12 +147,12 @@ def check_tokenizer(target: Model, draft: Model | None, same: bool | None) -> Ch
                 "in new versions, with greedy drafts only)"
             )
             return Check(name, Verdict.FAIL, text)
-    shared = "target and draft share the tokenizer"
-    if same is None:
-        return _unknown(name, f"whether {shared} (--same-tokenizer)")
-    if same:
-        return Check(name, Verdict.OK, shared)
-    return Check(name, Verdict.FAIL, "target and draft have different tokenizers")
+    return _by_fact(
+        name,
+        same,
+        fitting="target and draft share the tokenizer",
+        foreign="target and draft have different tokenizers",
+    )
 
 
 def check_mtp(target: Architecture) -> Check:
