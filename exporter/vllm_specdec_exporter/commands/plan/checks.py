@@ -123,7 +123,7 @@ def check_family(method: Method, same: bool | None) -> Check:
 
 
 def _by_fact(name: str, fact: bool | None, fitting: str, foreign: str) -> Check:
-    """Return the check of a fact that only the operator knows; its flag has its name."""
+    """Return the check of what only the operator knows; its flag has its name."""
     if fact is None:
         return _unknown(name, f"whether {fitting} (--{name.replace('_', '-')})")
     if fact:
