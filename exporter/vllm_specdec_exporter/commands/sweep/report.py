@@ -24,25 +24,24 @@ def render_page(record: SweepRecord) -> str:
     prompts = ", ".join(
         f"{name} ({digest})" for name, digest in record.setup.prompts.items()
     )
-    positions = _positions(record)
     return pages.report(
         "sweep_report.html",
         record=record,
         started=datetime.fromtimestamp(started, UTC) if started else None,
-        conclusions=[_sentence(words) for words in conclusions(record)],
+        conclusions=list(map(_sentence, conclusions(record))),
         acceptance_plots=tuple(_acceptance(record)) if record.cells else (),
-        interval_notes=[_sentence(words) for words in interval_notes(record)],
+        interval_notes=list(map(_sentence, interval_notes(record))),
         latency_plots=tuple(_latency(record)) if record.cells else (),
         columns=tuple(COLUMNS),
         rows=tuple(_rows(record)),
-        positions=positions,
+        positions=_positions(record),
         facts={**facts(record), "prompts": prompts},
         trouble=trouble(record.cells),
     )
 
 
-def _sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}."
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _acceptance(record: SweepRecord) -> Iterator[Plot]:
@@ -85,28 +84,30 @@ def _plot(
     )
     axis = "concurrency" if by_load else "temperature"
     series = []
+    descriptions = []  # for readers without the picture
     for name, cells in lines(record, axis).items():
         points = []
+        values = []
         for cell in cells:
             y = value(cell)
-            if y is not None:
-                interval = cell.acceptance_interval if intervals else None
-                ends: tuple[float | None, float | None] = (None, None)
-                if interval is not None:
-                    ends = (interval.low, interval.high)
-                points.append(plots.Point(float(getattr(cell, axis)), y, *ends))
+            if y is None:
+                continue
+            x = float(getattr(cell, axis))
+            interval = cell.acceptance_interval
+            if intervals and interval is not None:
+                points.append(plots.Point(x, y, interval.low, interval.high))
+            else:
+                points.append(plots.Point(x, y))
+            values.append(f"{y:.3g} at {axis} {x:g}")
         series.append(plots.Series(name, tuple(points)))
+        if values:
+            descriptions.append(f"{name}: {', '.join(values)}")
     svg = plots.lines(
         f"{title} against {axis}",
         series,
         x_label=axis,
         y_label=unit,
-        description="; ".join(
-            f"{one.name}: "
-            + ", ".join(f"{point.y:.3g} at {axis} {point.x:g}" for point in one.points)
-            for one in series
-            if one.points
-        ),
+        description="; ".join(descriptions),
         y_range=y_range,
     )
     return Plot(title, svg)
@@ -230,7 +231,8 @@ def _interval(interval: ClusterInterval | None) -> str:
 
 
 def _rows(record: SweepRecord) -> Iterator[list[str]]:
-    return ([cell(result) for cell in COLUMNS.values()] for result in record.cells)
+    for result in record.cells:
+        yield [cell(result) for cell in COLUMNS.values()]
 
 
 def facts(record: SweepRecord) -> dict[str, str]:
