@@ -42,7 +42,7 @@ def baseline(
 
 
 def samples(scenario: str) -> list[Sample]:
-    """The recorded answers of a scenario with one engine, as the recorder takes them."""
+    """Recorded answers of a scenario with one engine, as the recorder takes them."""
     found = []
     for time, body in series(scenario):
         (engine,) = read(body, latencies=True).engines

@@ -18,7 +18,11 @@ from vllm_specdec_exporter.economics.baseline_match import (
     Measured,
     measured_speedup,
 )
-from vllm_specdec_exporter.economics.statistics import Uncertainty, over_time
+from vllm_specdec_exporter.economics.equal_load import (
+    FinishedRequests,
+    uncertainty_of_mean,
+)
+from vllm_specdec_exporter.economics.statistics import Uncertainty
 from vllm_specdec_exporter.engines.reading import Counters, Latencies
 from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.measures.history import (
@@ -115,12 +119,10 @@ def measures(samples: Iterator[Sample], buckets: tuple[LoadBucket, ...]) -> Meas
 
 
 def width(found: Measured) -> float:
-    """Half of the interval, as a logarithm; it lies around the value."""
-    assert found.speedup
+    """Half of the interval, as a logarithm."""
     assert found.speedup_low
     assert found.speedup_high
-    assert found.speedup_low * found.speedup_high == pytest.approx(found.speedup**2)
-    return math.log(found.speedup_high / found.speedup)
+    return math.log(found.speedup_high / found.speedup_low) / 2
 
 
 def test_a_measured_speedup_lies_in_its_interval_in_95_percent() -> None:
@@ -135,7 +137,7 @@ def test_a_measured_speedup_lies_in_its_interval_in_95_percent() -> None:
             found = measures(
                 served(rng, WINDOW, 0.8), recorded(served(rng, 60.0 * minutes, 1.0))
             ).measured
-            held[number] += abs(math.log(found.speedup / 1.25)) <= width(found)
+            held[number] += found.speedup_low <= 1.25 <= found.speedup_high
             assert width(found) < 1
     assert all(0.92 <= count / tries <= 0.99 for count in held), held
 
@@ -199,17 +201,21 @@ def test_few_blocks_or_long_requests_leave_requests_that_ran_together_as_one() -
     without blocks.
     """
     even = [(10.0, 10.0), (12.0, 10.0)] * 4
-    assert over_time(even, 40.0, 10.0, 0.2) == Uncertainty(
-        pytest.approx(0.2**2 / 40), 3.0
+    forty = FinishedRequests(count=40.0, at_a_time=10.0, spread=0.2)
+    assert uncertainty_of_mean(even, forty) == Uncertainty(
+        pytest.approx(0.2**2 / 40), pytest.approx(3.0)
     )
-    assert over_time(even, 20.0, 10.0, 0.2) == Uncertainty(
+    twenty = FinishedRequests(count=20.0, at_a_time=10.0, spread=0.2)
+    assert uncertainty_of_mean(even, twenty) == Uncertainty(
         pytest.approx(0.2**2 / 2), 1.0
     )
-    assert over_time([], 5.0, 10.0, None) == Uncertainty(2.0, 1.0)
+    of_no_spread = FinishedRequests(count=5.0, at_a_time=10.0, spread=None)
+    assert uncertainty_of_mean([], of_no_spread) == Uncertainty(2.0, 1.0)
     slow = [(10.0, 10.0)] * 4 + [(14.0, 10.0)] * 4
     pairs = 4 / 3 * 4 * 4.0**2 / 96**2
-    assert over_time(slow, 800.0, 10.0, 0.2) == Uncertainty(
-        pytest.approx(pairs), 3.0
+    many = FinishedRequests(count=800.0, at_a_time=10.0, spread=0.2)
+    assert uncertainty_of_mean(slow, many) == Uncertainty(
+        pytest.approx(pairs), pytest.approx(3.0)
     ), "pairs vary by more"
 
 

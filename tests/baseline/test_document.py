@@ -207,7 +207,7 @@ def test_what_to_compare_with() -> None:
 
 
 def test_a_load_that_it_lacks_is_told_with_those_that_it_has() -> None:
-    """Whoever gives a baseline and gets nothing measured learns which load to record."""
+    """Who gives a baseline and gets nothing measured learns which load to record."""
     found = baseline(bucket(1.0), bucket(20.0))
 
     assert found.why_nothing(1.2) == ""

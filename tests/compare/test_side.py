@@ -1,4 +1,4 @@
-"""Sides: from a snapshot to what is compared, with several engines, models and servers."""
+"""Sides: from a snapshot to what is compared, with several engines and models."""
 
 from typing import Any
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vllm_specdec_exporter.economics.equal_load import speedup_of_means
 from vllm_specdec_exporter.economics.statistics import (
     Acceptance,
     Interval,
     SampleMean,
     difference_of_means,
-    ratio_of_means,
 )
 
 
@@ -65,13 +65,13 @@ def test_a_sample_of_unknown_error_has_no_interval() -> None:
     sample = SampleMean(1.0)
     enough = SampleMean(2.0, 0.02)
     assert sample.interval == Interval(1.0)
-    assert ratio_of_means(sample, enough) == Interval(0.5)
+    assert speedup_of_means(sample, enough) == Interval(0.5)
     assert difference_of_means(enough, sample) == Interval(1.0)
 
 
 def test_no_ratio_to_nothing() -> None:
-    assert ratio_of_means(SampleMean(0.0, 0.0), SampleMean(1.0, 0.01)) is None
-    assert ratio_of_means(SampleMean(1.0, 0.01), SampleMean(0.0, 0.0)) is None
+    assert speedup_of_means(SampleMean(0.0, 0.0), SampleMean(1.0, 0.01)) is None
+    assert speedup_of_means(SampleMean(1.0, 0.01), SampleMean(0.0, 0.0)) is None
 
 
 # --- a known truth, many times over
@@ -98,7 +98,10 @@ def test_intervals_hold_the_truth_in_about_95_percent(here: int, there: int) -> 
         one = _drawn(rng, 0.03, here)
         other = _drawn(rng, 0.02, there)
         for number, (found, truth) in enumerate(
-            ((ratio_of_means(one, other), 1.5), (difference_of_means(one, other), 0.01))
+            (
+                (speedup_of_means(one, other), 1.5),
+                (difference_of_means(one, other), 0.01),
+            )
         ):
             held[number] += (found.low or 0.0) <= truth <= (found.high or 0.0)
     assert all(0.93 <= count / _TRIES <= 0.97 for count in held), held

@@ -37,16 +37,18 @@ from support.faulty_server import (
     status,
 )
 from support.programs import find_program, process
-from vllm_specdec_exporter.commands.history import FORMAT, show
-from vllm_specdec_exporter.commands.history.matching import BinSpeedup
-from vllm_specdec_exporter.commands.history.past import (
-    Configuration,
-    History,
+from vllm_specdec_exporter.commands.history.configuration import Configuration
+from vllm_specdec_exporter.commands.history.document import (
+    FORMAT,
+    HistoryDocument,
     ModelHistory,
     Summary,
-    Times,
 )
-from vllm_specdec_exporter.commands.history.reading import Reader, Scope
+from vllm_specdec_exporter.commands.history.matching import BinSpeedup
+from vllm_specdec_exporter.commands.history.past import TimeGrid
+from vllm_specdec_exporter.commands.history.reading import Reader
+from vllm_specdec_exporter.commands.history.scope import PastScope
+from vllm_specdec_exporter.commands.history.session import show
 from vllm_specdec_exporter.commands.history.source import Prometheus, PrometheusError
 from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.economics.baseline import decode
@@ -434,7 +436,9 @@ def test_labels_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     model = ModelHistory("\x9b2J", (summary,), (), ())
     for as_json in (True, False):
         show(
-            History(FORMAT, "1", 0.0, 60.0, 60.0, (model,), ("\x9b: store down",)),
+            HistoryDocument(
+                FORMAT, "1", 0.0, 60.0, 60.0, (model,), ("\x9b: store down",)
+            ),
             as_json=as_json,
         )
         written = capsys.readouterr().out
@@ -454,7 +458,7 @@ async def test_warnings_are_kept() -> None:
     with FaultyServer(answer(body)) as server:
         source = Prometheus(parse_target(server.url), UpstreamConfig())
         for _ in range(2):
-            assert await source.grid("up", Times(60.0, 60.0, 1)) == {}
+            assert await source.grid("up", TimeGrid(60.0, 60.0, 1)) == {}
         await source.close()
     assert list(source.warnings) == [
         "receive series: store is down",
@@ -462,9 +466,7 @@ async def test_warnings_are_kept() -> None:
     ]
 
 
-async def test_a_query_that_is_too_expensive_is_divided_and_the_next_ones_are_as_small() -> (
-    None
-):
+async def test_a_query_that_is_too_expensive_is_divided_and_the_next_as_small() -> None:
     refused = []
 
     async def run(peer: Peer) -> None:
@@ -485,7 +487,7 @@ async def test_a_query_that_is_too_expensive_is_divided_and_the_next_ones_are_as
     with FaultyServer(Behaviour(run, reads_request=False)) as server:
         prometheus = Prometheus(parse_target(server.url), UpstreamConfig())
         for _ in range(2):
-            await prometheus.grid("up", Times(60.0, 60.0, 1000))
+            await prometheus.grid("up", TimeGrid(60.0, 60.0, 1000))
         await prometheus.close()
     assert refused == [999, 499, 249, 124]
 
@@ -497,7 +499,7 @@ class Fleet(Prometheus):
 
     def __init__(self) -> None:
         super().__init__(parse_target("http://127.0.0.1:9"), UpstreamConfig())
-        self.asked: list[tuple[str, Times]] = []
+        self.asked: list[tuple[str, TimeGrid]] = []
 
     async def series(
         self, selector: str, start: float, end: float
@@ -506,7 +508,7 @@ class Fleet(Prometheus):
             return [{"pod": f"pod-{number}"} for number in range(5000)]
         return [{"__name__": "vllm:num_requests_running", "instance": "r0"}]
 
-    async def grid(self, expression: str, times: Times) -> dict[Any, Any]:
+    async def grid(self, expression: str, times: TimeGrid) -> dict[Any, Any]:
         self.asked.append((expression, times))
         if "vllm_specdec_info" in expression:
             return {
@@ -524,7 +526,7 @@ async def test_the_exporters_of_a_large_fleet_are_read_in_parts() -> None:
     """
     fleet = Fleet()
     tracemalloc.start()
-    await Reader(fleet, Scope(BEGIN, BEGIN + 30 * DAY, match='pod="r0"')).past()
+    await Reader(fleet, PastScope(BEGIN, BEGIN + 30 * DAY, match='pod="r0"')).past()
     assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
     tracemalloc.stop()
     parts = [
@@ -600,5 +602,5 @@ async def test_a_value_that_is_no_number(value: str) -> None:
     with FaultyServer(answer(json.dumps(body).encode())) as server:
         source = Prometheus(parse_target(server.url), UpstreamConfig())
         with pytest.raises(PrometheusError, match="not a response of a Prometheus"):
-            await source.grid("up", Times(60.0, 60.0, 1))
+            await source.grid("up", TimeGrid(60.0, 60.0, 1))
         await source.close()

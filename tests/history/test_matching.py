@@ -9,13 +9,15 @@ from collections import Counter
 import pytest
 
 from history.world import DAY, STEP, Life, World, four, truth
-from vllm_specdec_exporter.commands.history.matching import Cells, add, cell_of, compare
-from vllm_specdec_exporter.commands.history.past import (
+from vllm_specdec_exporter.commands.history.configuration import (
     Configuration,
-    History,
-    ModelHistory,
     runs_of,
 )
+from vllm_specdec_exporter.commands.history.document import (
+    HistoryDocument,
+    ModelHistory,
+)
+from vllm_specdec_exporter.commands.history.matching import Cells, judge_change
 from vllm_specdec_exporter.commands.history.report import render
 
 #: Comparisons by place: each K against none, and each against the one before it.
@@ -26,7 +28,7 @@ PROMISED = 0.95
 
 
 def words_of(past: ModelHistory) -> str:
-    return " ".join(render(History("", "", 0, 0, 3600, (past,))).split())
+    return " ".join(render(HistoryDocument("", "", 0, 0, 3600, (past,))).split())
 
 
 def history(world: World, **more: object) -> ModelHistory:
@@ -88,7 +90,7 @@ def test_intervals_hold_the_truth_as_often_as_promised(
 def test_a_load_that_doubles_with_speculation_deceives_the_mean_and_not_the_match() -> (
     None
 ):
-    """The ratio of the means is wrong by more than 30 %; at the same load it is right."""
+    """The ratio of means is wrong by more than 30 %; at the same load it is right."""
     world = four(0, busier={3.5: 2.0})
     past = history(world)
     for comparison in past.comparisons:
@@ -141,9 +143,7 @@ def test_prefill_servers_are_no_time_without_speculation() -> None:
     assert history(world) == history(alone)
 
 
-def test_a_past_without_a_time_without_speculation_is_compared_with_the_one_before() -> (
-    None
-):
+def test_a_past_that_always_speculated_is_compared_with_the_one_before() -> None:
     """In words: since when, both K, the speedup with its interval, and both lengths."""
     world = World([Life("r0", 0, 4, 3), Life("r0", 4, 8, 5)], 3)
     past = history(world)
@@ -217,8 +217,14 @@ def finish(
     cells: Cells, block: int, tokens: float, seconds: float, prompt: float = 100.0
 ) -> None:
     """Let so many tokens be generated in a block, with four running requests."""
-    logs = tokens * math.log(4), tokens * math.log(prompt), tokens
-    add(cells, cell_of(block, 4.0, prompt), (seconds * tokens, tokens, 0.0, 0.0, *logs))
+    cells.add(
+        block,
+        4.0,
+        prompt,
+        generated=tokens,
+        seconds=seconds * tokens,
+        requests=tokens,
+    )
 
 
 @pytest.mark.parametrize("prompt", [1700.0, 2600.0])
@@ -226,11 +232,11 @@ def test_prompts_that_become_longer_are_no_effect_of_the_change(prompt: float) -
     """A step takes longer with a longer context: what differs by it is within the
     interval, or refused.
     """
-    sides: tuple[Cells, Cells] = ({}, {})
+    sides = (Cells(), Cells())
     for block in range(40):
         for cells, first, length in ((sides[0], 0, 1500.0), (sides[1], 40, prompt)):
             finish(cells, first + block, 100.0, 1 + length / 4000, length)
-    found = compare(sides, 1, 0)
+    found = judge_change(sides, 1, 0)
     assert found.effect != "worse"
     assert (found.speedup is None) == (prompt > 2000), found
 
@@ -249,7 +255,7 @@ def test_blocks_with_most_of_the_traffic_make_no_interval_narrow(
         chance = random.Random(seed)
         sides: list[Cells] = []
         for seconds, first in ((1.0, 0), (0.8, 40)):
-            cells: Cells = {}
+            cells = Cells()
             scatter = 0.0
             for block in range(40):
                 if len(busy) > 1:
@@ -259,7 +265,7 @@ def test_blocks_with_most_of_the_traffic_make_no_interval_narrow(
                 tokens = busy.get(block, 100.0)
                 finish(cells, first + block, tokens, seconds * math.exp(scatter))
             sides.append(cells)
-        found = compare(sides, 1, 0).speedup
+        found = judge_change(sides, 1, 0).speedup
         if found is not None:
             compared += 1
             held += (found.low or 0) <= 1.25 <= (found.high or 0)

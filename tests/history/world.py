@@ -15,15 +15,13 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from vllm_specdec_exporter.commands.history.matching import BinSpeedup
-from vllm_specdec_exporter.commands.history.past import (
+from vllm_specdec_exporter.commands.history.configuration import (
     Configuration,
-    Grid,
-    Past,
     Replica,
-    Times,
     runs_of,
 )
+from vllm_specdec_exporter.commands.history.matching import BinSpeedup
+from vllm_specdec_exporter.commands.history.past import GridValues, Past, TimeGrid
 
 Numbers = NDArray[np.float64]
 DAY = 86400.0
@@ -132,13 +130,15 @@ class World:
 
     def grids(
         self,
-    ) -> tuple[Times, dict[Replica, list[Configuration | None]], dict[str, Grid]]:
+    ) -> tuple[
+        TimeGrid, dict[Replica, list[Configuration | None]], dict[str, GridValues]
+    ]:
         """Return the times, and by replica its configuration at each of them, and its
         counts by name.
         """
-        grid = Times(BEGIN, self.step, self.number + 1)
+        grid = TimeGrid(BEGIN, self.step, self.number + 1)
         shown: dict[Replica, list[Configuration | None]] = {}
-        grids: dict[str, Grid] = {}
+        grids: dict[str, GridValues] = {}
         for life in self.lives:
             replica = (("instance", life.replica), ("model_name", MODEL))
             here = slice(
@@ -295,7 +295,8 @@ def openmetrics(worlds: Sequence[World], file: TextIO) -> None:
     """Write the series of worlds as OpenMetrics text with times."""
     for world in worlds:
         for (name, labels), values in sorted(stored(world).items()):
-            head = f"{name}{{{','.join(f'{key}={json.dumps(value)}' for key, value in labels)}}}"
+            pairs_of_labels = (f"{key}={json.dumps(value)}" for key, value in labels)
+            head = f"{name}{{{','.join(pairs_of_labels)}}}"
             there = ~np.isnan(values)
             pairs = zip(
                 world.times[there].tolist(), values[there].tolist(), strict=True

@@ -13,7 +13,11 @@ import yaml
 
 from scaling.clusters import ROOT, RULES, SAMPLES
 from support.programs import find_program
-from vllm_specdec_exporter.commands.history.reading import _COUNTERS, _READ, _Family
+from vllm_specdec_exporter.commands.history.series import (
+    COUNTERS,
+    READ_DIALECTS,
+    SeriesFamily,
+)
 from vllm_specdec_exporter.engines.dialect import PER_POSITION
 
 FILES = sorted(RULES.glob("*.yml"))
@@ -97,15 +101,15 @@ def test_promtool_takes_the_samples() -> None:
 
 _HISTOGRAM = re.compile(r"_(bucket|count|sum)$")
 #: The series of a vLLM that `history` reads, but for those of V0.
-_VLLM = _Family(
-    next(dialect for dialect in _READ if dialect.name == "vllm-v1"),
+_VLLM = SeriesFamily(
+    next(dialect for dialect in READ_DIALECTS if dialect.name == "vllm-v1"),
     "vllm:",
     "",
     native=False,
 )
 BY_HISTORY = {
     name
-    for field in ("requests_running", PER_POSITION, *_COUNTERS)
+    for field in ("requests_running", PER_POSITION, *COUNTERS)
     for name in _VLLM.names(field)
 }
 BY_HISTORY |= {

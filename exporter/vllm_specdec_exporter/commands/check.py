@@ -21,7 +21,7 @@ from .. import __version__
 from ..client import SnapshotError, get_metrics
 from ..config.options import ConfigError, add_flags, gather
 from ..config.values import format_duration, mask_url, parse_target
-from ..economics.statistics import MAX_BLOCKS
+from ..economics.equal_load import MAX_BLOCKS
 from ..judgement.activity import ActivityState
 from ..judgement.quality import QualityLevel
 from ..measures.history import Window

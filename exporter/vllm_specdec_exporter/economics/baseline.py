@@ -7,6 +7,8 @@ them, the observed mean load counts.
 
 import json
 import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any
@@ -15,12 +17,16 @@ import msgspec
 
 from ..engines.reading import Latencies
 from ..exposition.histogram import Histogram
-from .statistics import Uncertainty, over_time
+from .equal_load import MAX_BLOCKS, FinishedRequests, uncertainty_of_mean
+from .statistics import Uncertainty
 
 #: Format of the file; the number rises with incompatible changes.
 FORMAT = "vllm-specdec-baseline/1"
 #: Upper bound of each load bucket, in running requests; the last bucket has no bound.
 LOADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+#: Blocks of time that a load bucket keeps. A recording lasts longer than a window, so
+#: that more of them are still long.
+RECORDED_BLOCKS = 2 * MAX_BLOCKS
 _REACH = 1.25  # a load matches a bucket within this factor of the bucket's mean load
 #: Largest factor between the mean loads of two buckets for interpolation.
 _GAP = 4.5
@@ -29,9 +35,7 @@ LATENCIES = Latencies.__struct_fields__
 
 def bucket_of(load: float) -> int:
     """Return the place in `LOADS` of the bucket for so many running requests."""
-    return next(
-        (place for place, limit in enumerate(LOADS) if load <= limit), len(LOADS) - 1
-    )
+    return min(bisect_left(LOADS, load), len(LOADS) - 1)
 
 
 class BaselineError(ValueError):
@@ -60,11 +64,14 @@ class LoadBucket:
 
         Without blocks, as in older files, requests that ran together count as one.
         """
-        found = self.latencies.time_per_output_token or Histogram()
-        seconds = tuple((seconds, requests) for requests, seconds in self.blocks)
-        return over_time(
-            seconds, max(1.0, found.count), self.requests_running, found.spread
+        per_token = self.latencies.time_per_output_token or Histogram()
+        requests = FinishedRequests(
+            count=max(1.0, per_token.count),
+            at_a_time=self.requests_running,
+            spread=per_token.spread,
         )
+        blocks = [(seconds, finished) for finished, seconds in self.blocks]
+        return uncertainty_of_mean(blocks, requests, max_blocks=RECORDED_BLOCKS)
 
     @property
     def generation_tokens_per_second(self) -> float:
@@ -89,37 +96,29 @@ class Baseline:
         never extrapolated.
         """
         load = max(1.0, load)
-        lower = [b for b in self.buckets if b.requests_running <= load]
-        upper = [b for b in self.buckets if b.requests_running > load]
-        if (
-            lower
-            and upper
-            and upper[0].requests_running <= _GAP * lower[-1].requests_running
-        ):
-            left = lower[-1]
-            right = upper[0]
-            share = (load - left.requests_running) / (
-                right.requests_running - left.requests_running
-            )
-            return ((1 - share, left), (share, right))
-        near = [
-            b
-            for b in (*lower[-1:], *upper[:1])
-            if 1 / _REACH <= load / b.requests_running <= _REACH
-        ]
-        if near:
-            return ((1.0, near[0]),)
+        above = bisect_right(
+            self.buckets, load, key=lambda bucket: bucket.requests_running
+        )
+        nearest = self.buckets[max(0, above - 1) : above + 1]
+        if 0 < above < len(self.buckets):
+            lower, upper = nearest
+            gap = upper.requests_running - lower.requests_running
+            if upper.requests_running <= _GAP * lower.requests_running:
+                share = (load - lower.requests_running) / gap
+                return ((1 - share, lower), (share, upper))
+        for bucket in nearest:
+            if 1 / _REACH <= load / bucket.requests_running <= _REACH:
+                return ((1.0, bucket),)
         return ()
 
     def why_nothing(self, load: float) -> str:
         """Return why no bucket matches this load, empty if one does."""
         if self.at(load):
             return ""
-        known = ", ".join(f"{bucket.requests_running:.1f}" for bucket in self.buckets)
+        loads = ", ".join(f"{bucket.requests_running:.1f}" for bucket in self.buckets)
         return (
             f"the baseline has nothing near {load:.1f} running requests (it has "
-            f"{known}): "
-            "record that load as well, with --append"
+            f"{loads}): record that load as well, with --append"
         )
 
     def why_not(self, model_name: str, upstream_version: str) -> str:
@@ -127,26 +126,22 @@ class Baseline:
         if self.model_name != model_name:
             return (
                 f"the baseline is of model {self.model_name!r}, and this server "
-                f"serves {model_name!r}: "
-                "record one for it, or set model_name in the file if it is the same "
-                "model"
+                f"serves {model_name!r}: record one for it, or set model_name in the "
+                "file if it is the same model"
             )
-        mine = _release(self.upstream_version)
-        theirs = _release(upstream_version)
-        if mine and theirs and mine != theirs:
-            return (
-                f"the baseline is of version {self.upstream_version}, and this "
-                "server has "
-                f"{upstream_version}: record a new one"
-            )
-        return ""
+        if not self.upstream_version or not upstream_version:
+            return ""
+        if _release(self.upstream_version) == _release(upstream_version):
+            return ""
+        return (
+            f"the baseline is of version {self.upstream_version}, and this server has "
+            f"{upstream_version}: record a new one"
+        )
 
 
-def _release(version: str) -> tuple[str, ...]:
+def _release(version: str) -> list[str]:
     """Return the part of a version that must agree: 0.32 of 0.32.1+cpu."""
-    if version:
-        return tuple(version.split(".")[:2])
-    return ()
+    return version.split(".")[:2]
 
 
 def encode(baseline: Baseline) -> bytes:
@@ -162,14 +157,13 @@ def decode(body: bytes) -> Baseline:
         document: Any = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise BaselineError(f"not JSON: {error}") from error
+    stated = None
     if isinstance(document, dict):
         stated = document.get("format")
-    else:
-        stated = None
     if stated != FORMAT:
         raise BaselineError(
-            f"its format is {json.dumps(stated)}, and this exporter reads "
-            f"{FORMAT}: record it anew"
+            f"its format is {json.dumps(stated)}, and this exporter reads {FORMAT}: "
+            "record it anew"
         )
     try:
         baseline = msgspec.convert(document, Baseline)
@@ -180,50 +174,50 @@ def decode(body: bytes) -> Baseline:
 
 
 def _check(baseline: Baseline) -> None:
-    if not any(b.latencies.time_per_output_token for b in baseline.buckets):
+    if not any(bucket.latencies.time_per_output_token for bucket in baseline.buckets):
         raise BaselineError(
             "no load bucket holds a time per output token: nothing was recorded"
         )
     loads = [bucket.requests_running for bucket in baseline.buckets]
-    rising = all(before < after for before, after in pairwise(loads))
-    if not rising or not all(1 <= load < math.inf for load in loads):
+    # Written so that NaN, which compares with nothing, is refused.
+    if not (_rising(loads) and loads[0] >= 1 and loads[-1] < math.inf):
         raise BaselineError(f"its loads do not rise from 1 up: {loads}")
     for bucket in baseline.buckets:
-        for name in LATENCIES:
-            histogram: Histogram | None = getattr(bucket.latencies, name)
-            if histogram is not None and not _sound(histogram):
-                raise BaselineError(
-                    f"{name} at {bucket.requests_running:g} running requests is no "
-                    "histogram"
-                )
-        numbers = (
-            bucket.seconds,
-            bucket.generation_tokens,
-            bucket.requests,
-            *chain(*bucket.blocks),
-        )
-        if not all(0 <= number < math.inf for number in numbers) or bucket.seconds == 0:
-            raise BaselineError(
-                f"impossible values at {bucket.requests_running:g} running requests"
-            )
+        _check_bucket(bucket)
     for name in LATENCIES:
-        bounds = {
-            histogram.bounds
-            for bucket in baseline.buckets
-            if (histogram := getattr(bucket.latencies, name)) is not None
-        }
+        histograms = [getattr(bucket.latencies, name) for bucket in baseline.buckets]
+        bounds = {histogram.bounds for histogram in histograms if histogram is not None}
         if len(bounds) > 1:
             raise BaselineError(f"the buckets of {name} have different bounds")
 
 
+def _check_bucket(bucket: LoadBucket) -> None:
+    for name in LATENCIES:
+        histogram: Histogram | None = getattr(bucket.latencies, name)
+        if histogram is not None and not _sound(histogram):
+            raise BaselineError(
+                f"{name} at {bucket.requests_running:g} running requests is no "
+                "histogram"
+            )
+    numbers = [bucket.seconds, bucket.generation_tokens, bucket.requests]
+    numbers += chain.from_iterable(bucket.blocks)
+    if not all(0 <= number < math.inf for number in numbers) or bucket.seconds == 0:
+        raise BaselineError(
+            f"impossible values at {bucket.requests_running:g} running requests"
+        )
+
+
+def _rising(numbers: Sequence[float]) -> bool:
+    return all(number < following for number, following in pairwise(numbers))
+
+
 def _sound(histogram: Histogram) -> bool:
-    bounds = histogram.bounds
     counts = (0.0, *histogram.counts, histogram.count)
     return (
-        len(bounds) == len(histogram.counts)
-        and all(a < b for a, b in pairwise(bounds))
-        and all(0 <= bound < math.inf for bound in bounds)
-        and all(a <= b for a, b in pairwise(counts))
+        len(histogram.bounds) == len(histogram.counts)
+        and _rising((*histogram.bounds, math.inf))
+        and all(bound >= 0 for bound in histogram.bounds)
+        and all(count <= following for count, following in pairwise(counts))
         and 0 <= histogram.sum < math.inf
         and histogram.count < math.inf
     )

@@ -3,16 +3,15 @@
 For each finished request, the baseline has the latency at that load without
 speculation. Both sides are summed since the last counter reset, so a window is a
 difference of two sums, and a changing load is compared interval by interval instead of
-on average.
+on average. The speedup and its interval are those of `equal_load`: a stratum is a load
+bucket of the baseline.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from itertools import pairwise, repeat, zip_longest
-from operator import sub
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -20,15 +19,21 @@ from msgspec.structs import replace
 
 from ..engines.reading import Latencies
 from ..exposition.histogram import Histogram
-from .statistics import Uncertainty, over_time, reach_of
+from .equal_load import FinishedRequests, speedup_interval, uncertainty_of_mean
+from .statistics import Interval, Uncertainty
 
 if TYPE_CHECKING:
     from .baseline import Baseline, LoadBucket
 
 QUANTILES = (0.5, 0.95, 0.99)
-#: Largest share of the requests in the bucket that a quantile lies in.
+#: Largest share of the requests in the bucket that a quantile lies in: within one that
+#: has most of them, a quantile is too inaccurate for a ratio.
 _COARSE = 0.5
 _NAMES = Latencies.__struct_fields__
+#: The latency that a speedup is of.
+_PACE = "time_per_output_token"
+#: Load buckets of a baseline near a load, with weights that add up to 1.
+_WeightedBuckets = tuple[tuple[float, "LoadBucket"], ...]
 
 
 class LatencyRatio(Struct, frozen=True):
@@ -76,12 +81,14 @@ class BaselineComparison(Struct, frozen=True):
     latencies: Latencies = Latencies()  # of these requests
     #: Of as many requests in the baseline, at the same loads.
     baseline_latencies: Latencies = Latencies()
-    #: Sum over requests of the relative distance between their load and the baseline's.
-    load_distance: float = 0.0
+    #: Sums over requests of the logarithm of their load over the baseline's, where it
+    #: is above and where it is below that.
+    load_above: float = 0.0
+    load_below: float = 0.0
     load: float = 0.0  # sum over requests of their load
     #: Requests by the bucket of the baseline that they are compared with, in parts
     #: between two.
-    shares: tuple[float, ...] = ()
+    requests_by_bucket: tuple[float, ...] = ()
     #: Tokens that the baseline would have generated in the compared intervals.
     baseline_tokens: float = 0.0
     seconds: float = 0.0  # length of these intervals
@@ -98,63 +105,70 @@ class BaselineComparison(Struct, frozen=True):
         """Add the requests that finished between two samples at this load; other
         buckets restart the sums.
         """
-        finished = increase(before, after)
-        parts = baseline.at(load)
-        if finished is None or not parts:
-            if self.baseline is baseline:
-                return self
-            return BaselineComparison(baseline=baseline)
+        nothing = BaselineComparison(baseline=baseline)
+        sums = nothing
         if self.baseline is baseline:
-            with contextlib.suppress(ValueError):
-                return self._plus(finished, parts, load, seconds)
-        return BaselineComparison(baseline=baseline)._plus(
-            finished, parts, load, seconds
-        )
+            sums = self
+        finished = increase(before, after)
+        buckets = baseline.at(load)
+        if finished is None or not buckets:
+            return sums
+        try:
+            return sums._plus(finished, buckets, load, seconds)
+        except ValueError:
+            return nothing._plus(finished, buckets, load, seconds)
 
     def _plus(
         self,
         finished: Latencies,
-        parts: tuple[tuple[float, LoadBucket], ...],
+        buckets: _WeightedBuckets,
         load: float,
         seconds: float,
     ) -> BaselineComparison:
-        """Add finished requests; raise ValueError if their histogram has other buckets."""
-        now: dict[str, Histogram | None] = {}
-        then: dict[str, Histogram | None] = {}
+        """Add finished requests; ValueError if their histogram has other buckets."""
+        latencies: dict[str, Histogram | None] = {}
+        expected: dict[str, Histogram | None] = {}
         for name in _NAMES:
+            latencies[name] = getattr(self.latencies, name)
+            expected[name] = getattr(self.baseline_latencies, name)
             latency: Histogram | None = getattr(finished, name)
-            expected = _expected(name, parts)
-            now[name], then[name] = (
-                getattr(self.latencies, name),
-                getattr(self.baseline_latencies, name),
-            )
-            if latency is not None and expected is not None and latency.count:
-                now[name] = (now[name] or Histogram()).plus(latency)
-                then[name] = (then[name] or Histogram()).plus(
-                    expected, latency.count / expected.count
-                )
-        throughput = sum(
-            weight * bucket.generation_tokens_per_second for weight, bucket in parts
-        )
-        seen = sum(weight * bucket.requests_running for weight, bucket in parts)
+            of_one = _latency_of_one_request(name, buckets)
+            if latency is None or of_one is None or not latency.count:
+                continue
+            times = latency.count / of_one.count
+            latencies[name] = (latencies[name] or Histogram()).plus(latency)
+            expected[name] = (expected[name] or Histogram()).plus(of_one, times)
+        requests = 0.0
         if finished.time_per_output_token:
             requests = finished.time_per_output_token.count
-        else:
-            requests = 0.0
-        weights = {id(bucket): weight for weight, bucket in parts}
-        buckets = self.baseline.buckets if self.baseline else ()
-        added = (requests * weights.get(id(bucket), 0.0) for bucket in buckets)
+        baseline_load = 0.0
+        throughput = 0.0
+        for weight, bucket in buckets:
+            baseline_load += weight * bucket.requests_running
+            throughput += weight * bucket.generation_tokens_per_second
+        gap = requests * math.log(load / baseline_load)
         return replace(
             self,
+            latencies=Latencies(**latencies),
+            baseline_latencies=Latencies(**expected),
+            load_above=self.load_above + max(0.0, gap),
+            load_below=self.load_below + min(0.0, gap),
             load=self.load + requests * load,
-            shares=tuple(map(sum, zip_longest(self.shares, added, fillvalue=0.0))),
-            latencies=Latencies(**now),
-            baseline_latencies=Latencies(**then),
-            load_distance=self.load_distance
-            + requests * (max(load, seen) / min(load, seen) - 1),
+            requests_by_bucket=self._requests_by_bucket(buckets, requests),
             baseline_tokens=self.baseline_tokens + throughput * seconds,
             seconds=self.seconds + seconds,
         )
+
+    def _requests_by_bucket(
+        self, buckets: _WeightedBuckets, requests: float
+    ) -> tuple[float, ...]:
+        assert self.baseline is not None
+        weights = {id(bucket): weight for weight, bucket in buckets}
+        added = [
+            requests * weights.get(id(bucket), 0.0) for bucket in self.baseline.buckets
+        ]
+        pairs = zip_longest(self.requests_by_bucket, added, fillvalue=0.0)
+        return tuple(map(sum, pairs))
 
 
 def increase(before: Latencies | None, after: Latencies | None) -> Latencies | None:
@@ -163,24 +177,23 @@ def increase(before: Latencies | None, after: Latencies | None) -> Latencies | N
     """
     if before is None or after is None:
         return None
-    increases: dict[str, Histogram | None] = {}
+    increases: dict[str, Histogram] = {}
     for name in _NAMES:
-        earlier = getattr(before, name)
-        later = getattr(after, name)
-        increases[name] = (
-            None if earlier is None or later is None else later.since(earlier)
-        )
-        if later is not None and earlier is not None and increases[name] is None:
+        earlier: Histogram | None = getattr(before, name)
+        later: Histogram | None = getattr(after, name)
+        if earlier is None or later is None:
+            continue
+        finished = later.since(earlier)
+        if finished is None:
             return None
+        increases[name] = finished
     return Latencies(**increases)
 
 
-def _expected(
-    name: str, parts: tuple[tuple[float, LoadBucket], ...]
-) -> Histogram | None:
+def _latency_of_one_request(name: str, buckets: _WeightedBuckets) -> Histogram | None:
     """Return the latency of one request in the baseline, with buckets weighted."""
     total = Histogram()
-    for weight, bucket in parts:
+    for weight, bucket in buckets:
         if not weight:
             continue
         latency: Histogram | None = getattr(bucket.latencies, name)
@@ -205,97 +218,108 @@ def measured_speedup(
         return Measured()
     if first.baseline is not None and first.baseline is not last.baseline:
         return Measured()
-    seconds = last.seconds - first.seconds
     ratios: list[LatencyRatio] = []
     measured = Measured()
     for name in _NAMES:
-        now, then = (
-            _between(getattr(first, side), getattr(last, side), name)
-            for side in ("latencies", "baseline_latencies")
-        )
-        if now is None or then is None or now.count < minimum:
+        taken, expected = _finished_between(first, last, name)
+        if taken is None or expected is None or taken.count < minimum:
             continue
-        ratios += _quantiles(name, now, then)
-        if name == "time_per_output_token" and now.sum > 0:
-            speedup = then.sum / now.sum
-            # A step grows at most in proportion to its batch, so another load counts by
-            # its distance.
-            apart = 1 + max(0.0, last.load_distance - first.load_distance) / now.count
-            reach = (
-                math.exp(reach_of(*_uncertainties(first, last, between, now, then)))
-                * apart
+        ratios += _quantiles(name, taken, expected)
+        if name == _PACE and taken.sum > 0 and expected.sum > 0:
+            speedup = _speedup(first, last, between)
+            measured = Measured(
+                speedup.value, speedup.low, speedup.high, requests=taken.count
             )
-            measured = replace(
-                measured,
-                speedup=speedup,
-                speedup_low=speedup / reach,
-                speedup_high=speedup * reach,
-                requests=now.count,
-            )
+    seconds = last.seconds - first.seconds
     if measured.speedup is not None and seconds > 0:
         rate = (last.baseline_tokens - first.baseline_tokens) / seconds
         measured = replace(measured, baseline_tokens_per_second=rate)
     return replace(measured, latency_ratios=tuple(ratios))
 
 
-def _between(first: Latencies, last: Latencies, name: str) -> Histogram | None:
-    earlier: Histogram | None = getattr(first, name)
-    later: Histogram | None = getattr(last, name)
-    if later is None:
-        return None
-    between = later.since(earlier) if earlier is not None else later
-    if between is not None and between.count > 0:
-        return between
+def _finished_between(
+    first: BaselineComparison, last: BaselineComparison, name: str
+) -> tuple[Histogram | None, Histogram | None]:
+    """Return a latency of what finished between two samples, and the baseline's."""
+    return (
+        _increase_of(getattr(first.latencies, name), getattr(last.latencies, name)),
+        _increase_of(
+            getattr(first.baseline_latencies, name),
+            getattr(last.baseline_latencies, name),
+        ),
+    )
+
+
+def _increase_of(
+    earlier: Histogram | None, later: Histogram | None
+) -> Histogram | None:
+    """Return an increase, ``None`` if nothing finished."""
+    finished = later
+    if earlier is not None and later is not None:
+        finished = later.since(earlier)
+    if finished is not None and finished.count > 0:
+        return finished
     return None
 
 
-def _quantiles(name: str, now: Histogram, then: Histogram) -> list[LatencyRatio]:
+def _quantiles(name: str, taken: Histogram, expected: Histogram) -> list[LatencyRatio]:
     ratios = []
     for quantile in QUANTILES:
-        here = now.quantile(quantile)
-        there = then.quantile(quantile)
-        # A quantile within a bucket that has most of the requests is too inaccurate for
-        # a ratio.
-        if (
-            here
-            and there
-            and max(now.share_around(here), then.share_around(there)) <= _COARSE
-        ):
-            ratios.append(LatencyRatio(name, quantile, here / there))
+        value = taken.quantile(quantile)
+        of_baseline = expected.quantile(quantile)
+        if not value or not of_baseline:
+            continue
+        shares = taken.share_around(value), expected.share_around(of_baseline)
+        if max(shares) <= _COARSE:
+            ratios.append(LatencyRatio(name, quantile, value / of_baseline))
     return ratios
 
 
-def _uncertainties(
+def _speedup(
     first: BaselineComparison,
     last: BaselineComparison,
     between: Sequence[BaselineComparison | None],
-    now: Histogram,
-    then: Histogram,
-) -> Iterator[Uncertainty]:
-    """Yield how well the ratio is known by the present sample, and by each bucket of
-    the baseline.
-    """
-    points = [
-        first,
-        *(one for one in between if one is not None and one.baseline is last.baseline),
-        last,
+) -> Interval:
+    taken, expected = _finished_between(first, last, _PACE)
+    assert taken is not None
+    assert expected is not None
+    same_baseline = [
+        sums for sums in between if sums and sums.baseline is last.baseline
     ]
     blocks = []
-    for earlier, later in pairwise(points):
-        here, there = (
-            _between(
-                getattr(earlier, side), getattr(later, side), "time_per_output_token"
-            )
-            or Histogram()
-            for side in ("latencies", "baseline_latencies")
-        )
-        blocks.append((there.sum, here.sum))
-    yield over_time(blocks, now.count, (last.load - first.load) / now.count, now.spread)
-    buckets = last.baseline.buckets if last.baseline else ()
-    shares = map(sub, last.shares, first.shares or repeat(0.0))
-    for bucket, requests in zip(buckets, shares, strict=False):
-        if requests > 0:
-            known = bucket.uncertainty
-            per_token = bucket.latencies.time_per_output_token
-            share = requests * ((per_token and per_token.mean) or 0.0) / then.sum
-            yield Uncertainty(share**2 * known.variance, known.freedom)
+    for earlier, later in pairwise((first, *same_baseline, last)):
+        in_block, of_baseline = _finished_between(earlier, later, _PACE)
+        if in_block is not None and of_baseline is not None:
+            blocks.append((in_block.sum, of_baseline.sum))
+    load = (last.load - first.load) / taken.count
+    requests = FinishedRequests(taken.count, load, taken.spread)
+    return speedup_interval(
+        expected.sum / taken.sum,
+        (
+            uncertainty_of_mean(blocks, requests),
+            *_uncertainties_of_baseline(first, last, expected.sum),
+        ),
+        gaps=(
+            (last.load_above - first.load_above) / taken.count,
+            (last.load_below - first.load_below) / taken.count,
+        ),
+    )
+
+
+def _uncertainties_of_baseline(
+    first: BaselineComparison, last: BaselineComparison, expected: float
+) -> Iterator[Uncertainty]:
+    """Yield how well the expected seconds are known by each bucket of the baseline."""
+    if last.baseline is None:
+        return
+    ends = zip_longest(last.requests_by_bucket, first.requests_by_bucket, fillvalue=0.0)
+    for bucket, (requests_at_end, requests_at_begin) in zip(
+        last.baseline.buckets, ends, strict=False
+    ):
+        per_token = bucket.latencies.time_per_output_token
+        requests = requests_at_end - requests_at_begin
+        if requests <= 0 or per_token is None or per_token.mean is None:
+            continue
+        share = requests * per_token.mean / expected
+        uncertainty = bucket.uncertainty
+        yield Uncertainty(share**2 * uncertainty.variance, uncertainty.freedom)

@@ -1,13 +1,16 @@
 """Statistics: means, ratios and acceptance with their 95 % intervals.
 
-* Mean over requests, ratio of sums: the estimator below over blocks of time. Requests share slow steps.
-* Difference of means: Welch (1947), with separate variances and Satterthwaite's degrees of freedom.
-* Ratio of means: the same for logarithms, ``var(ln m) = var(m) / m^2``, so that the interval is above 0.
-* Acceptance from position ratios: the variance of the accepted tokens of a draft is exact; `CLUSTERING`
-  allows for the correlation of drafts of one request.
-* Acceptance from requests: the ratio estimator over clusters of Cochran, "Sampling Techniques" (3rd ed. 1977,
-  6.3), with a_i of d_i draft tokens accepted in cluster i of m, and Student's t with m
-  - 1 degrees of freedom::
+* Mean over requests, ratio of sums over blocks of time: `equal_load`.
+* Difference of means: Welch, "The generalization of Student's problem when several
+  different population variances are involved" (1947), with the degrees of freedom of
+  Satterthwaite (1946).
+* Product or ratio: the same for logarithms, ``var(ln m) = var(m) / m^2``, so that the
+  interval is above 0.
+* Acceptance from position ratios: the variance of the accepted tokens of a draft is
+  exact; `CLUSTERING` allows for the correlation of drafts of one request.
+* Acceptance from requests: the ratio estimator over clusters of Cochran, "Sampling
+  Techniques" (3rd ed. 1977, 6.3), with a_i of d_i draft tokens accepted in cluster i of
+  m, and Student's t with m - 1 degrees of freedom::
 
     r = sum(a) / sum(d),   var(r) = m / (m - 1) * sum((a_i - r d_i)^2) / sum(d)^2
 """
@@ -17,17 +20,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 Z = 1.96  # standard deviations to either side that hold 95 % of a normal distribution
 #: Design effect: variance of a mean over drafts, relative to independent drafts. From
 #: the per-request records of a real server (`tests/data/captures`).
 CLUSTERING = 4.3
 MINIMUM_REQUESTS = 30  # requests below which two servers are not compared
-#: Blocks of time of a sample. More are too short for a load that changes slowly (in
-#: simulations, in 10 s).
-MAX_BLOCKS = 8
-MIN_BLOCKS = 3  # fewer hardly show how much they differ
 #: Of the logarithm of a ratio: beyond it, nothing is known for any purpose.
 MAX_REACH = math.log(100)
 
@@ -80,8 +78,12 @@ class Interval:
     @property
     def inverse(self) -> Interval:
         """One over it; the value must not be 0."""
-        low = None if not self.high else 1 / self.high
-        high = None if not self.low else 1 / self.low
+        low: float | None = None
+        high: float | None = None
+        if self.high:
+            low = 1 / self.high
+        if self.low:
+            high = 1 / self.low
         return Interval(1 / self.value, low, high)
 
     @property
@@ -114,75 +116,6 @@ class Uncertainty:
     freedom: float  # degrees of freedom of that variance, from 1 up
 
 
-def over_time(
-    blocks: Sequence[tuple[float, float]],
-    requests: float,
-    load: float,
-    spread: float | None,
-) -> Uncertainty:
-    """Return the uncertainty of a ratio of sums, such as seconds over requests, from
-    blocks of time.
-
-    A block lasts at least as long as a request: by Little's law, `requests` finished
-    with `load` at a time make ``requests / load`` such blocks. Where pairs of blocks
-    vary by more than independent blocks would, the load changes slowly, and the pairs
-    count. The result is never less than of independent requests. With fewer than
-    `MIN_BLOCKS` blocks, requests that ran together count as one.
-
-    Args:
-        blocks: both sums of each block, in order of time.
-        requests: finished requests in all, above 0.
-        load: requests at a time, at least 1.
-        spread: standard deviation of a request over the mean; ``None``, if not known,
-            counts as 1.
-    """
-    square = 1.0 if spread is None else spread**2
-    together = requests / max(1.0, load)
-    blocks = at_most(together, [block for block in blocks if any(block)])
-    if len(blocks) < MIN_BLOCKS:
-        return Uncertainty(square / together, max(1.0, together - 1))
-    lengths = (
-        blocks,
-        at_most(len(blocks) - 1, blocks) if len(blocks) > MIN_BLOCKS + 1 else blocks,
-    )
-    scales = (
-        Uncertainty(_variance_of_ratio(parts), len(parts) - 1.0) for parts in lengths
-    )
-    return max(
-        *scales,
-        Uncertainty(square / requests, len(blocks) - 1.0),
-        key=lambda one: one.variance,
-    )
-
-
-def at_most(
-    number: float, blocks: Sequence[tuple[float, float]]
-) -> tuple[tuple[float, float], ...]:
-    """Return the blocks of time, added up in pairs until there are at most `number` of
-    them, or one.
-    """
-    while len(blocks) > max(1.0, number):
-        pairs = (blocks[i : i + 2] for i in range(0, len(blocks), 2))
-        blocks = [
-            (math.fsum(a for a, _ in two), math.fsum(b for _, b in two))
-            for two in pairs
-        ]
-    return tuple(blocks)
-
-
-def _variance_of_ratio(clusters: Sequence[tuple[float, float]]) -> float:
-    """Return the variance of the logarithm of a ratio of sums over two clusters or
-    more.
-    """
-    m = len(clusters)
-    part = math.fsum(a for a, _ in clusters)
-    whole = math.fsum(d for _, d in clusters)
-    if part <= 0 or whole <= 0:
-        return 0.0
-    residuals = math.fsum((a - part / whole * d) ** 2 for a, d in clusters)
-    return m / (m - 1) * residuals / part**2
-
-
 def reach_of(*parts: Uncertainty) -> float:
     """Return the half-width of the 95 % interval of the logarithm of a product of
     independent parts.
@@ -193,10 +126,13 @@ def reach_of(*parts: Uncertainty) -> float:
 
 def _freedom(parts: Iterable[Uncertainty]) -> float:
     """Return the degrees of freedom of a sum, by Satterthwaite (1946)."""
-    known = list(parts)
-    each = math.fsum(part.variance**2 / part.freedom for part in known)
-    if each > 0:
-        return math.fsum(part.variance for part in known) ** 2 / each
+    variance = 0.0
+    weighted_squares = 0.0
+    for part in parts:
+        variance += part.variance
+        weighted_squares += part.variance**2 / part.freedom
+    if weighted_squares > 0:
+        return variance**2 / weighted_squares
     return math.inf
 
 
@@ -223,7 +159,7 @@ class Acceptance:
 
     @property
     def length_sample(self) -> SampleMean | None:
-        """The mean acceptance length, with an error if there are drafts and positions."""
+        """Mean acceptance length, with an error if there are drafts and positions."""
         if self.length is None:
             return None
         return SampleMean(self.length, self._length_error)
@@ -231,14 +167,12 @@ class Acceptance:
     @property
     def ratio_sample(self) -> SampleMean | None:
         """The acceptance ratio; its error is for the draft length as it was."""
-        error = self._length_error
-        if error is None or not self.drafted:
-            error = None
-        else:
-            error = error / self.drafted
         if self.ratio is None:
             return None
-        return SampleMean(self.ratio, error)
+        error = self._length_error
+        if error is None or not self.drafted:
+            return SampleMean(self.ratio)
+        return SampleMean(self.ratio, error / self.drafted)
 
     @property
     def length_interval(self) -> Interval | None:
@@ -258,58 +192,46 @@ class Acceptance:
 
 
 def difference_of_means(
-    one: SampleMean | None = None, other: SampleMean | None = None
+    minuend: SampleMean | None, subtrahend: SampleMean | None
 ) -> Interval | None:
-    """Return the mean of `one` less that of `other`, by Welch; ``None`` unless both are
-    known.
-    """
-    if one is None or other is None:
+    """Return the difference of two means, by Welch; ``None`` unless both are known."""
+    if minuend is None or subtrahend is None:
         return None
+    difference = minuend.mean - subtrahend.mean
+    if minuend.error is None or subtrahend.error is None:
+        return Interval(difference)
     freedom = _freedom(
-        Uncertainty((each.error or 0.0) ** 2, each.freedom) for each in (one, other)
+        (
+            Uncertainty(minuend.error**2, minuend.freedom),
+            Uncertainty(subtrahend.error**2, subtrahend.freedom),
+        )
     )
-    if one.error is None or other.error is None:
-        error = None
-    else:
-        error = math.hypot(one.error, other.error)
-    return _around(one.mean - other.mean, error, freedom)
+    return _around(difference, math.hypot(minuend.error, subtrahend.error), freedom)
 
 
-def ratio_of_means(one: SampleMean, other: SampleMean) -> Interval | None:
-    """Return the mean of `one` over that of `other`, ``None`` unless both are above 0."""
-    if one.mean <= 0 or other.mean <= 0:
-        return None
-    ratio = one.mean / other.mean
-    if one.error is None or other.error is None:
-        return Interval(ratio)
-    parts = (
-        Uncertainty(((each.error or 0.0) / each.mean) ** 2, each.freedom)
-        for each in (one, other)
-    )
-    reach = math.exp(reach_of(*parts))
-    return Interval(ratio, ratio / reach, ratio * reach)
-
-
-def _around(value: float, error: float | None, freedom: float = math.inf) -> Interval:
+def _around(value: float, error: float | None, freedom: float) -> Interval:
     if error is None:
         return Interval(value)
     reach = t_quantile(freedom) * error
     return Interval(value, value - reach, value + reach)
 
 
-def _bounded(interval: Interval, least: float, most: float) -> Interval:
+def _bounded(interval: Interval, lower: float, upper: float) -> Interval:
     if interval.low is None or interval.high is None:
         return interval
-    return Interval(interval.value, max(least, interval.low), min(most, interval.high))
+    return Interval(interval.value, max(lower, interval.low), min(upper, interval.high))
 
 
 class AcceptanceSample:
     """The distribution of accepted tokens per draft, from the acceptance ratio of each
     position.
 
-    With A accepted tokens, a smaller K would have accepted min(A, K). Sums over
-    positions give its moments: E[min(A, K)] = S_1 + ... + S_K, and E[min(A, K)^2] = 1
-    S_1 + 3 S_2 + ... + (2K - 1) S_K.
+    With A accepted tokens, a smaller K would have accepted min(A, K). With S_i the
+    share of drafts in which position i was accepted, sums over positions give its
+    moments::
+
+        E[min(A, K)]   = S_1 + ... + S_K
+        E[min(A, K)^2] = 1 S_1 + 3 S_2 + ... + (2K - 1) S_K
 
     Args:
         survival: at index i, the share of drafts in which position i was accepted.
@@ -321,11 +243,12 @@ class AcceptanceSample:
     def __init__(self, survival: Sequence[float], drafts: float) -> None:
         self.survival = tuple(survival)
         self._drafts = drafts
-        self._first = (0.0, *accumulate(self.survival))
-        self._second = (
-            0.0,
-            *accumulate((2 * i + 1) * ratio for i, ratio in enumerate(self.survival)),
-        )
+        # The moments at each K from 0 up.
+        self._first = [0.0]
+        self._second = [0.0]
+        for position, ratio in enumerate(self.survival):
+            self._first.append(self._first[-1] + ratio)
+            self._second.append(self._second[-1] + (2 * position + 1) * ratio)
 
     def error_of_length(self, k: int) -> float:
         """Return the standard error of the mean acceptance length at `k`."""
@@ -333,24 +256,25 @@ class AcceptanceSample:
         return self._error(self._second[k] - self._first[k] ** 2)
 
     def error_of_difference(
-        self, one: tuple[int, float], other: tuple[int, float]
+        self, first: tuple[int, float], second: tuple[int, float]
     ) -> float:
         """Return the standard error of the difference of two speedups, each of a K and
         its step's cost.
         """
-        (k, cost), (m, other_cost) = sorted((one, other), reverse=True)
-        most = len(self.survival)
-        k = min(k, most)
-        m = min(m, most)
-        first = self._first
-        second = self._second
-        both = second[m] + m * (first[k] - first[m])
-        variance = (
-            (second[k] - first[k] ** 2) / cost**2
-            + (second[m] - first[m] ** 2) / other_cost**2
-            - 2 * (both - first[k] * first[m]) / (cost * other_cost)
+        (small_k, cost_of_small), (large_k, cost_of_large) = sorted((first, second))
+        small = min(small_k, len(self.survival))
+        large = min(large_k, len(self.survival))
+        mean_small = self._first[small]
+        mean_large = self._first[large]
+        # Of the product min(A, small) min(A, large), which is min(A, small)^2 up to
+        # the small K, and grows with the large one alone beyond it.
+        product = self._second[small] + small * (mean_large - mean_small)
+        covariance = product - mean_large * mean_small
+        return self._error(
+            (self._second[large] - mean_large**2) / cost_of_large**2
+            + (self._second[small] - mean_small**2) / cost_of_small**2
+            - 2 * covariance / (cost_of_large * cost_of_small)
         )
-        return self._error(variance)
 
     def _error(self, variance: float) -> float:
         return math.sqrt(CLUSTERING * max(0.0, variance) / self._drafts)
@@ -369,7 +293,7 @@ class ClusterInterval:
 
 
 def times(ratio: float) -> str:
-    """Return a ratio with two decimals, or three near 1, so that it is not shown as 1."""
+    """Return a ratio with two decimals, or three near 1, so that 1 means 1."""
     if 0 < abs(ratio - 1) < 0.01:
         return f"{ratio:.3f}"
     return f"{ratio:.2f}"
@@ -379,26 +303,27 @@ def cluster_interval(
     clusters: Sequence[tuple[float, float]], unit: str
 ) -> ClusterInterval | None:
     """Return the interval of the ratio of sums over clusters of (part, whole)."""
-    m = len(clusters)
-    whole = math.fsum(d for _, d in clusters)
-    if m < 2 or whole <= 0:
+    number = len(clusters)
+    total = math.fsum(size for _, size in clusters)
+    if number < 2 or total <= 0:
         return None
-    ratio = math.fsum(a for a, _ in clusters) / whole
-    reach = t_quantile(m - 1) * math.sqrt(_variance_of_ratio(clusters)) * ratio
-    return ClusterInterval(max(0.0, ratio - reach), min(1.0, ratio + reach), unit, m)
+    ratio = math.fsum(part for part, _ in clusters) / total
+    residuals = math.fsum((part - ratio * size) ** 2 for part, size in clusters)
+    error = math.sqrt(number / (number - 1) * residuals) / total
+    reach = t_quantile(number - 1) * error
+    return ClusterInterval(
+        max(0.0, ratio - reach), min(1.0, ratio + reach), unit, number
+    )
 
 
 def wilson(ratio: float, number: float) -> tuple[float, float]:
     """Return Wilson's 95 % interval for a ratio over `number` independent trials
     (Wilson 1927).
     """
-    spread = Z_EXACT**2 / number
-    centre = (ratio + spread / 2) / (1 + spread)
-    reach = (
-        Z_EXACT
-        * math.sqrt(ratio * (1 - ratio) / number + spread / (4 * number))
-        / (1 + spread)
-    )
+    weight = Z_EXACT**2 / number
+    centre = (ratio + weight / 2) / (1 + weight)
+    error = math.sqrt(ratio * (1 - ratio) / number + weight / (4 * number))
+    reach = Z_EXACT * error / (1 + weight)
     return max(0.0, centre - reach), min(1.0, centre + reach)
 
 
@@ -409,11 +334,11 @@ def t_quantile(freedom: float) -> float:
     From a table below 30 degrees of freedom, interpolated by their inverse, then by
     `t_expansion`.
     """
-    if freedom < len(_T):
-        below = max(1, int(freedom))  # rounding may take 1 below 1
-        share = (1 / below - 1 / freedom) * below * (below + 1)
-        return _T[below - 1] + share * (_T[below] - _T[below - 1])
-    return t_expansion(Z_EXACT, freedom)
+    if freedom >= len(_T):
+        return t_expansion(Z_EXACT, freedom)
+    lower = max(1, int(freedom))  # rounding may take 1 below 1
+    share = (1 / lower - 1 / freedom) * lower * (lower + 1)
+    return _T[lower - 1] + share * (_T[lower] - _T[lower - 1])
 
 
 def t_expansion(z: float, freedom: float) -> float:
@@ -444,18 +369,23 @@ class TimeSummary:
 
 def distribution(values: Iterable[float | None]) -> TimeSummary:
     """Return the distribution of the values that are known."""
-    known = sorted(value for value in values if value is not None)
-    if not known:
+    ordered = sorted(value for value in values if value is not None)
+    if not ordered:
         return TimeSummary()
-    p50, p95, p99 = (percentile(known, share) for share in (0.50, 0.95, 0.99))
-    return TimeSummary(len(known), math.fsum(known) / len(known), p50, p95, p99)
+    return TimeSummary(
+        count=len(ordered),
+        mean=math.fsum(ordered) / len(ordered),
+        p50=percentile(ordered, 0.50),
+        p95=percentile(ordered, 0.95),
+        p99=percentile(ordered, 0.99),
+    )
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
     """Return the value below which `share` (0 to 1) of the ordered values lie,
     interpolated linearly.
     """
-    place = share * (len(ordered) - 1)
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+    rank = share * (len(ordered) - 1)
+    lower = math.floor(rank)
+    upper = min(lower + 1, len(ordered) - 1)
+    return ordered[lower] + (rank - lower) * (ordered[upper] - ordered[lower])

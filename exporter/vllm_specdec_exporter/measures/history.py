@@ -27,7 +27,12 @@ from msgspec.structs import replace
 
 from ..config.values import format_duration
 from ..economics.baseline_match import BaselineComparison
-from ..economics.statistics import MAX_BLOCKS, Uncertainty, over_time
+from ..economics.equal_load import (
+    MAX_BLOCKS,
+    FinishedRequests,
+    uncertainty_of_mean,
+)
+from ..economics.statistics import Uncertainty
 from ..economics.step_time import (
     draft_share,
     mean_context,
@@ -285,7 +290,8 @@ def _uncertainty(
         (last.sum - first.sum, last.count - first.count)
         for first, last in pairwise(known)
     ]
-    return over_time(blocks, increase.count, load, increase.spread)
+    requests = FinishedRequests(increase.count, load, increase.spread)
+    return uncertainty_of_mean(blocks, requests)
 
 
 @dataclass(frozen=True, slots=True, order=True)

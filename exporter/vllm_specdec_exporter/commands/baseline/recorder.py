@@ -9,22 +9,59 @@ decoded with drafts.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...economics.baseline import BaselineError, LoadBucket, bucket_of
+from ...economics.baseline import (
+    LATENCIES,
+    RECORDED_BLOCKS,
+    BaselineError,
+    LoadBucket,
+    bucket_of,
+)
 from ...economics.baseline_match import increase
-from ...economics.statistics import MAX_BLOCKS, at_most
+from ...economics.equal_load import Block, joined
 from ...engines.reading import Latencies
 from ...exposition.histogram import Histogram
 from ...measures.history import Sample, counters_reset, running_between
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Sums:
-    load: float = 0.0
+    """What was recorded in a load bucket."""
+
+    weighted_load: float = 0.0  # requests at a time, times seconds
     seconds: float = 0.0
     generation_tokens: float = 0.0
     latencies: Latencies = Latencies()
-    #: Of each interval, as in the file.
-    blocks: list[tuple[float, float]] = field(default_factory=list)
+    #: Seconds and requests of each interval.
+    blocks: list[Block] = field(default_factory=list)
+
+    @property
+    def requests(self) -> float:
+        """Requests that finished."""
+        if self.latencies.time_per_output_token:
+            return self.latencies.time_per_output_token.count
+        return 0.0
+
+    def add(self, bucket: LoadBucket) -> None:
+        """Add a time at one load, or raise ValueError if the histograms do not fit."""
+        self.latencies = _plus(self.latencies, bucket.latencies)
+        self.weighted_load += bucket.requests_running * bucket.seconds
+        self.seconds += bucket.seconds
+        self.generation_tokens += bucket.generation_tokens
+        self.blocks += [(seconds, requests) for requests, seconds in bucket.blocks]
+
+    def bucket(self) -> LoadBucket:
+        """Return the bucket; some request must have finished."""
+        # Of about as many requests each: a block with most of them would hide how much
+        # they vary.
+        blocks = joined(self.blocks, RECORDED_BLOCKS)
+        return LoadBucket(
+            requests_running=self.weighted_load / self.seconds,
+            seconds=self.seconds,
+            generation_tokens=self.generation_tokens,
+            requests=self.requests,
+            latencies=self.latencies,
+            blocks=tuple((requests, seconds) for seconds, requests in blocks),
+        )
 
 
 class Recorder:
@@ -34,7 +71,7 @@ class Recorder:
 
     def __init__(self, settle: float = 30.0) -> None:
         self._settle = settle
-        self._buckets: dict[int, _Sums] = {}
+        self._sums: dict[int, _Sums] = {}  # by the place of the load bucket
         self._previous: Sample | None = None
         self._drafted_at: float | None = None
         self.speculating_seconds = 0.0  # time that was left out because of drafts
@@ -49,26 +86,31 @@ class Recorder:
         if counters_reset(previous.counters, sample.counters):
             return
         seconds = sample.time - previous.time
-        if (sample.counters.drafts or 0.0) > (previous.counters.drafts or 0.0):
+        if _increase(previous, sample, "drafts") > 0:
             self._drafted_at = sample.time
-        if (
-            self._drafted_at is not None
-            and previous.time < self._drafted_at + self._settle
-        ):
+        drafted_at = self._drafted_at
+        if drafted_at is not None and previous.time < drafted_at + self._settle:
             self.speculating_seconds += seconds
             return
-        tokens = (sample.counters.generation_tokens or 0.0) - (
-            previous.counters.generation_tokens or 0.0
-        )
+        tokens = _increase(previous, sample, "generation_tokens")
         load = running_between(previous, sample)
         if tokens <= 0 or load is None:
             self.idle_seconds += seconds
             return
-        finished = increase(previous.latencies, sample.latencies)
-        if finished is not None:
-            per_token = finished.time_per_output_token
-            block = (per_token.count, per_token.sum) if per_token else (0.0, 0.0)
-            self._add(LoadBucket(load, seconds, tokens, block[0], finished, (block,)))
+        latencies = increase(previous.latencies, sample.latencies)
+        if latencies is None:
+            return
+        per_token = latencies.time_per_output_token or Histogram()
+        self._add(
+            LoadBucket(
+                requests_running=load,
+                seconds=seconds,
+                generation_tokens=tokens,
+                requests=per_token.count,
+                latencies=latencies,
+                blocks=((per_token.count, per_token.sum),),
+            )
+        )
 
     def interrupt(self) -> None:
         """Note a missed sample: the server may have restarted."""
@@ -87,40 +129,21 @@ class Recorder:
                     f"to ({error})"
                 ) from error
 
-    def _add(self, more: LoadBucket) -> None:
-        """Add a time at one load, or raise ValueError if the histograms do not fit."""
-        place = bucket_of(more.requests_running)
-        sums = self._buckets.get(place, _Sums())
-        latencies = _plus(sums.latencies, more.latencies)
-        sums.blocks.extend(more.blocks)
-        self._buckets[place] = _Sums(
-            load=sums.load + more.requests_running * more.seconds,
-            seconds=sums.seconds + more.seconds,
-            generation_tokens=sums.generation_tokens + more.generation_tokens,
-            latencies=latencies,
-            blocks=sums.blocks,
-        )
+    def _add(self, bucket: LoadBucket) -> None:
+        index = bucket_of(bucket.requests_running)
+        self._sums.setdefault(index, _Sums()).add(bucket)
 
     @property
     def requests(self) -> float:
         """Number of recorded requests."""
-        return sum(_finished(sums.latencies) for sums in self._buckets.values())
+        return sum(sums.requests for sums in self._sums.values())
 
     def buckets(self) -> tuple[LoadBucket, ...]:
         """Return the buckets with finished requests by rising load; BaselineError if
         there are none.
         """
         buckets = tuple(
-            LoadBucket(
-                requests_running=sums.load / sums.seconds,
-                seconds=sums.seconds,
-                generation_tokens=sums.generation_tokens,
-                requests=requests,
-                latencies=sums.latencies,
-                blocks=at_most(2 * MAX_BLOCKS, sums.blocks),
-            )
-            for _, sums in sorted(self._buckets.items())
-            if (requests := _finished(sums.latencies))
+            sums.bucket() for _, sums in sorted(self._sums.items()) if sums.requests
         )
         if not buckets:
             raise BaselineError(self._why_empty())
@@ -132,22 +155,25 @@ class Recorder:
                 "the server speculated nearly all the time: record a server without "
                 "--speculative-config, or longer phases with K=0"
             )
-        if self._buckets:
+        if self._sums:
             return "no request finished: record for longer"
         return "nothing was generated: send it the usual traffic meanwhile"
 
 
-def _finished(latencies: Latencies) -> float:
-    per_token = latencies.time_per_output_token
-    if per_token:
-        return per_token.count
-    return 0.0
+def _increase(previous: Sample, sample: Sample, counter: str) -> float:
+    """Return the increase of a counter, which is 0 where it does not exist."""
+    earlier: float | None = getattr(previous.counters, counter)
+    later: float | None = getattr(sample.counters, counter)
+    return (later or 0.0) - (earlier or 0.0)
 
 
-def _plus(sums: Latencies, more: Latencies) -> Latencies:
+def _plus(sums: Latencies, added: Latencies) -> Latencies:
     together: dict[str, Histogram | None] = {}
-    for name in Latencies.__struct_fields__:
-        before = getattr(sums, name)
-        added = getattr(more, name)
-        together[name] = before.plus(added) if before and added else (added or before)
+    for name in LATENCIES:
+        histogram: Histogram | None = getattr(sums, name)
+        more: Histogram | None = getattr(added, name)
+        if histogram and more:
+            together[name] = histogram.plus(more)
+        else:
+            together[name] = histogram or more
     return Latencies(**together)

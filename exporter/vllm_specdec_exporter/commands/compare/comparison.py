@@ -8,7 +8,6 @@ from ... import __version__
 from ...economics.statistics import Interval, difference_of_means
 from .side import END_TO_END, Side
 from .verdict import (
-    TOLERANCE,
     Claim,
     Gain,
     LoadComparison,
@@ -17,6 +16,7 @@ from .verdict import (
     judge_claim,
     judge_gain,
     judge_speed,
+    near,
 )
 
 FORMAT = "vllm-specdec-compare/2"
@@ -58,17 +58,20 @@ def compare(reference: Side, side: Side, claim: float | None = None) -> Comparis
     load = compare_load(side, reference)
     speed = judge_speed(side, reference, load)
     gain = judge_gain(side, reference, speed)
+    claim_result: Claim | None = None
+    if claim is not None:
+        claim_result = judge_claim(claim, speed, gain)
+    ratio_difference: Interval | None = None
+    length_difference: Interval | None = None
+    notes: list[str] = []
     if side.speculating and reference.speculating:
-        drafts = [side.acceptance, reference.acceptance]
-    else:
-        drafts = []
-    k = side.num_speculative_tokens
-    other = reference.num_speculative_tokens
-    note = (
-        f"K is {k} in {side.name} and {other} in {reference.name}: the acceptance "
-        "ratio falls with K by "
-        "itself, so go by acceptance length and speed"
-    )
+        ratio_difference = difference_of_means(
+            side.acceptance.ratio_sample, reference.acceptance.ratio_sample
+        )
+        length_difference = difference_of_means(
+            side.acceptance.length_sample, reference.acceptance.length_sample
+        )
+        notes += _notes(side, reference)
     return Comparison(
         format=FORMAT,
         version=__version__,
@@ -76,68 +79,80 @@ def compare(reference: Side, side: Side, claim: float | None = None) -> Comparis
         side=side,
         speed=speed,
         gain=gain,
-        claim=None if claim is None else judge_claim(claim, speed, gain),
+        claim=claim_result,
         end_to_end_difference_seconds=difference_of_means(
             side.mean(END_TO_END), reference.mean(END_TO_END)
         ),
-        acceptance_ratio_difference=difference_of_means(
-            *(one.ratio_sample for one in drafts)
-        ),
-        acceptance_length_difference=difference_of_means(
-            *(one.length_sample for one in drafts)
-        ),
+        acceptance_ratio_difference=ratio_difference,
+        acceptance_length_difference=length_difference,
         load=load,
         warnings=tuple(_warnings(side, reference, load)),
-        notes=(note,) if drafts and k and other and k != other else (),
+        notes=tuple(notes),
     )
 
 
-def _warnings(side: Side, reference: Side, load: LoadComparison) -> Iterator[str]:
-    sides = reference, side
-    if side.models and reference.models and side.models != reference.models:
-        served = ", ".join(f"{one.name} {' and '.join(one.models)}" for one in sides)
+def _notes(side: Side, reference: Side) -> Iterator[str]:
+    k = side.num_speculative_tokens
+    k_of_reference = reference.num_speculative_tokens
+    if k and k_of_reference and k != k_of_reference:
         yield (
-            f"the sides serve models of different names ({served}): the same model, or "
-            "not comparable"
+            f"K is {k} in {side.name} and {k_of_reference} in {reference.name}: the "
+            "acceptance ratio falls with K by itself, so go by acceptance length and "
+            "speed"
+        )
+
+
+def _warnings(side: Side, reference: Side, load: LoadComparison) -> Iterator[str]:
+    sides = (reference, side)
+    if side.models and reference.models and side.models != reference.models:
+        served = [f"{each.name} {' and '.join(each.models)}" for each in sides]
+        yield (
+            f"the sides serve models of different names ({', '.join(served)}): the "
+            "same model, or not comparable"
         )
     if side.version and reference.version and side.version != reference.version:
-        run = ", ".join(f"{one.name} {one.version}" for one in sides)
+        versions = [f"{each.name} {each.version}" for each in sides]
         yield (
-            f"the sides run different versions of vLLM ({run}): the version makes a "
-            "difference of its own"
+            f"the sides run different versions of vLLM ({', '.join(versions)}): the "
+            "version makes a difference of its own"
         )
-    periods = [period for one in sides if (period := _period(one))]
-    if len(periods) == 2 and not _overlap(*periods):
-        clocks = ", ".join(
-            f"{one.name} {_clock(period)}"
-            for one, period in zip(sides, periods, strict=True)
-        )
+    period = _period(side)
+    period_of_reference = _period(reference)
+    if period and period_of_reference and not _overlap(period, period_of_reference):
         yield (
-            f"not over the same period ({clocks}, UTC): traffic may have changed "
-            "between"
+            f"not over the same period ({reference.name} "
+            f"{_clock(period_of_reference)}, {side.name} {_clock(period)}, UTC): "
+            "traffic may have changed between"
         )
-    for one in sides:
-        if one.live and one.restarts:
-            yield f"{one.name} restarted while it was watched: its period begins there"
+    for each in sides:
+        if each.live and each.restarts:
+            yield f"{each.name} restarted while it was watched: its period begins there"
     if load.same is False:
-        here = load.side or 0.0
-        there = load.reference or 0.0
-        busy, idle = (side, reference) if here > there else (reference, side)
+        yield _load_warning(side, reference, load)
+    tokens = side.tokens_per_request
+    tokens_of_reference = reference.tokens_per_request
+    if tokens and tokens_of_reference and not near(tokens, tokens_of_reference):
         yield (
-            f"not at the same load ({load.basis}: {side.name} {here:,.1f}, "
-            f"{reference.name} {there:,.1f}): "
-            f"{busy.name} looks slower than it is beside {idle.name}, because larger "
-            "batches take longer; "
-            "speculation gains less there as well"
+            f"requests of {side.name} had {tokens:.0f} tokens each, those of "
+            f"{reference.name} {tokens_of_reference:.0f}: other requests, so "
+            "end-to-end times cannot be compared"
         )
-    own = side.tokens_per_request
-    other = reference.tokens_per_request
-    if own and other and max(own, other) > TOLERANCE * min(own, other):
-        yield (
-            f"requests of {side.name} had {own:.0f} tokens each, those of "
-            f"{reference.name} {other:.0f}: "
-            "other requests, so end-to-end times cannot be compared"
-        )
+
+
+def _load_warning(side: Side, reference: Side, load: LoadComparison) -> str:
+    load_of_side = load.side or 0.0
+    load_of_reference = load.reference or 0.0
+    busy = side
+    idle = reference
+    if load_of_side <= load_of_reference:
+        busy = reference
+        idle = side
+    return (
+        f"not at the same load ({load.basis}: {side.name} {load_of_side:,.1f}, "
+        f"{reference.name} {load_of_reference:,.1f}): {busy.name} looks slower than it "
+        f"is beside {idle.name}, because larger batches take longer; speculation gains "
+        "less there as well"
+    )
 
 
 def _period(side: Side) -> tuple[float, float] | None:
@@ -146,9 +161,12 @@ def _period(side: Side) -> tuple[float, float] | None:
     return side.ended_seconds - side.measures.span_seconds, side.ended_seconds
 
 
-def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    common = min(one[1], other[1]) - max(one[0], other[0])
-    return common >= _SAME_PERIOD * max(one[1] - one[0], other[1] - other[0])
+def _overlap(period: tuple[float, float], other_period: tuple[float, float]) -> bool:
+    begin, end = period
+    other_begin, other_end = other_period
+    common = min(end, other_end) - max(begin, other_begin)
+    longer = max(end - begin, other_end - other_begin)
+    return common >= _SAME_PERIOD * longer
 
 
 def _clock(period: tuple[float, float]) -> str:

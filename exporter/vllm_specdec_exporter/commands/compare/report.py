@@ -4,6 +4,7 @@ Pure.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from ...economics.statistics import Interval, SampleMean, times
 from ...publish import pages, plots
@@ -20,20 +21,19 @@ from ...publish.wording import (
     wrap,
 )
 from .comparison import Comparison
-from .side import PER_TOKEN, Side
+from .side import PACE, Side
 from .verdict import SpeedComparison
 
 #: Latencies in the order of the table, with their names.
 LATENCIES = {
-    PER_TOKEN: "time per output token",
+    PACE: "time per output token",
     "time_to_first_token": "time to first token",
     "end_to_end": "end to end",
 }
 
-
-#: The name of a quantity, and its value of both sides; ``None`` if it does not exist.
+#: The name of a quantity, and its value of the reference and of the side; ``None`` if
+#: it does not exist.
 Row = tuple[str, tuple[str | None, ...]]
-_Cells = dict[str, Callable[[Side], str | None]]
 
 
 def tables(comparison: Comparison) -> list[list[Row]]:
@@ -41,9 +41,12 @@ def tables(comparison: Comparison) -> list[list[Row]]:
 
     Quantities that no side has are left out.
     """
-    parts = _speed(comparison), _load(comparison), _speculation(comparison)
-    shown = ([(name, cells) for name, cells in rows if any(cells)] for rows in parts)
-    return [rows for rows in shown if rows]
+    parts = []
+    for rows in (_speed(comparison), _load(comparison), _speculation(comparison)):
+        shown = [row for row in rows if any(row[1])]
+        if shown:
+            parts.append(shown)
+    return parts
 
 
 def legend(comparison: Comparison) -> tuple[str, ...]:
@@ -70,126 +73,190 @@ def legend(comparison: Comparison) -> tuple[str, ...]:
 
 def describe(side: Side) -> str:
     """Return what a side is, in a line."""
+    facts = [
+        _period(side),
+        " and ".join(side.models),
+        " ".join(filter(None, (side.dialect, side.version))),
+    ]
+    if side.engines > 1:
+        facts.append(f"{side.engines} engines")
+    facts.append(_drafting(side))
+    return ", ".join(filter(None, facts))
+
+
+def _period(side: Side) -> str:
+    if side.measures.span_seconds is None:
+        return "no period"
+    how = "snapshot of"
+    if side.live:
+        how = "watched for"
+    return f"{how} {side.measures.span_seconds:.0f} s"
+
+
+def _drafting(side: Side) -> str:
     if side.speculating:
         drafting = " ".join(filter(None, ("speculation", side.method)))
         if side.num_speculative_tokens:
             drafting += f", K={side.num_speculative_tokens}"
-    elif side.speculating is False:
-        drafting = "no drafts"
-    elif side.measures.drafts == 0 and side.measures.generation_tokens_per_second:
-        drafting = "no drafts, which with a draft model is not without speculation"
-    else:
-        drafting = ""
-    if side.measures.span_seconds is None:
-        period = ""
-    else:
-        period = f"{side.measures.span_seconds:.0f} s"
-    facts = (
-        f"{'watched for' if side.live else 'snapshot of'} {period}"
-        if period
-        else "no period",
-        " and ".join(side.models),
-        " ".join(filter(None, (side.dialect, side.version))),
-        f"{side.engines} engines" if side.engines > 1 else "",
-        drafting,
-    )
-    return ", ".join(filter(None, facts))
+        return drafting
+    if side.speculating is False:
+        return "no drafts"
+    if side.measures.drafts == 0 and side.measures.generation_tokens_per_second:
+        return "no drafts, which with a draft model is not without speculation"
+    return ""
 
 
 def _speed(comparison: Comparison) -> Iterator[Row]:
     speedup = _ratio(comparison.speed.speedup)
-    sides = comparison.sides
-    yield f"speed against {comparison.reference.name}", (speedup and "1", speedup)
-    for name, words in LATENCIES.items():
-        means = [side.mean(name) for side in sides]
-        cells = [None if mean is None else _time(mean.interval) for mean in means]
-        yield (
-            f"{words}, mean",
-            _beside(cells, [None if mean is None else mean.mean for mean in means]),
-        )
-        for quantile in ("p50", "p95", "p99"):
-            values = [
-                getattr(side.latency(name), f"{quantile}_seconds", None)
-                for side in sides
-            ]
-            cells = [None if value is None else time(value) for value in values]
-            yield f"  {quantile.upper()} ~", _beside(cells, values)
-    finished = (
-        side.latency(PER_TOKEN) or next(iter(side.measures.latencies), None)
-        for side in sides
+    speed_of_reference: str | None = None
+    if speedup:
+        speed_of_reference = "1"
+    yield (
+        f"speed against {comparison.reference.name}",
+        (speed_of_reference, speedup),
     )
+    for name, title in LATENCIES.items():
+        yield _mean_row(comparison, name, title)
+        for quantile in ("p50", "p95", "p99"):
+            yield _quantile_row(comparison, name, quantile)
     yield (
         "requests finished",
-        tuple(None if one is None else _formatted(one.requests) for one in finished),
+        tuple(_formatted(_finished(side)) for side in comparison.sides),
     )
+
+
+def _mean_row(comparison: Comparison, name: str, title: str) -> Row:
+    texts: list[str | None] = []
+    values: list[float | None] = []
+    for side in comparison.sides:
+        mean = side.mean(name)
+        if mean is None:
+            texts.append(None)
+            values.append(None)
+        else:
+            texts.append(_time(mean.interval))
+            values.append(mean.mean)
+    return f"{title}, mean", _beside(texts, values)
+
+
+def _quantile_row(comparison: Comparison, name: str, quantile: str) -> Row:
+    texts: list[str | None] = []
+    values: list[float | None] = []
+    for side in comparison.sides:
+        value = getattr(side.latency(name), f"{quantile}_seconds", None)
+        values.append(value)
+        texts.append(value and time(value))
+    return f"  {quantile.upper()} ~", _beside(texts, values)
+
+
+def _finished(side: Side) -> float | None:
+    """Return the requests behind the speed, or behind what latency there is."""
+    latency = side.latency(PACE)
+    if latency is None and side.measures.latencies:
+        latency = side.measures.latencies[0]
+    if latency is None:
+        return None
+    return latency.requests
 
 
 def _beside(
-    cells: Sequence[str | None], values: Sequence[float | None]
+    texts: Sequence[str | None], values: Sequence[float | None]
 ) -> tuple[str | None, ...]:
-    """Return both cells, the one of the side with the ratio of its value to that of the
+    """Return both texts, the one of the side with the ratio of its value to that of the
     reference.
     """
-    (reference, side), (there, here) = cells, values
-    ratio = "" if not there or here is None else f"  x{here / there:.2f}"
-    return reference, side and side + ratio
+    text_of_reference, text = texts
+    value_of_reference, value = values
+    if text and value_of_reference and value is not None:
+        text += f"  x{value / value_of_reference:.2f}"
+    return text_of_reference, text
 
 
 def _load(comparison: Comparison) -> Iterator[Row]:
     rates = [side.measures.generation_tokens_per_second for side in comparison.sides]
     yield "generated tokens/s", _beside([_significant(rate) for rate in rates], rates)
-    rows: _Cells = {
-        "requests finished/s": lambda side: _significant(side.requests_per_second),
-        "requests at a time": lambda side: _significant(side.requests_at_a_time),
-        "tokens a request": lambda side: _formatted(side.tokens_per_request),
-        "requests running, at the end": lambda side: _formatted(side.requests_running),
-        "requests waiting, at the end": lambda side: _formatted(side.requests_waiting),
-    }
-    yield from (
-        (name, tuple(map(cell, comparison.sides))) for name, cell in rows.items()
+    yield from _rows(
+        comparison.sides,
+        {
+            "requests finished/s": lambda side: _significant(side.requests_per_second),
+            "requests at a time": lambda side: _significant(side.requests_at_a_time),
+            "tokens a request": lambda side: _formatted(side.tokens_per_request),
+            "requests running, at the end": lambda side: _formatted(
+                side.requests_running
+            ),
+            "requests waiting, at the end": lambda side: _formatted(
+                side.requests_waiting
+            ),
+        },
     )
 
 
 def _speculation(comparison: Comparison) -> Iterator[Row]:
-    rows: _Cells = {
-        "K": lambda side: _formatted(side.num_speculative_tokens),
-        "drafts": lambda side: (
-            _formatted(side.measures.drafts) if side.speculating else None
-        ),
-        "drafts/s": lambda side: (
-            _significant(side.measures.drafts_per_second) if side.speculating else None
-        ),
-        "acceptance ratio": lambda side: _with_margin(
-            side.acceptance_ratio, 100, ".1f", " %"
-        ),
-        "mean acceptance length": lambda side: _with_margin(
-            side.mean_acceptance_length, 1, ".2f", ""
-        ),
-        "mean draft length": lambda side: _formatted(
-            side.measures.mean_draft_length, ".2f"
-        ),
-        "tokens out of drafts": lambda side: _formatted(
-            side.measures.coverage_ratio, ".1%"
-        ),
-        "rejected draft tokens/s": lambda side: (
-            _significant(_rejected(side)) if side.speculating else None
-        ),
-        "estimated speedup": lambda side: _ratio(side.estimated_speedup),
-        "quality": lambda side: side.quality or None,
-        "payoff": lambda side: side.payoff or None,
-        "advice": lambda side: side.advice or None,
-    }
-    yield from (
-        (name, tuple(map(cell, comparison.sides))) for name, cell in rows.items()
+    return _rows(
+        comparison.sides,
+        {
+            "K": lambda side: _formatted(side.num_speculative_tokens),
+            "drafts": lambda side: _formatted(_if_speculating(side, "drafts")),
+            "drafts/s": lambda side: _significant(
+                _if_speculating(side, "drafts_per_second")
+            ),
+            "acceptance ratio": _acceptance_ratio,
+            "mean acceptance length": _acceptance_length,
+            "mean draft length": lambda side: _formatted(
+                side.measures.mean_draft_length, ".2f"
+            ),
+            "tokens out of drafts": lambda side: _formatted(
+                side.measures.coverage_ratio, ".1%"
+            ),
+            "rejected draft tokens/s": lambda side: _significant(_rejected(side)),
+            "estimated speedup": lambda side: _ratio(side.estimated_speedup),
+            "quality": lambda side: side.quality or None,
+            "payoff": lambda side: side.payoff or None,
+            "advice": lambda side: side.advice or None,
+        },
     )
 
 
+def _rows(
+    sides: tuple[Side, Side], cells: Mapping[str, Callable[[Side], str | None]]
+) -> Iterator[Row]:
+    for name, cell in cells.items():
+        yield name, tuple(map(cell, sides))
+
+
+def _if_speculating(side: Side, name: str) -> float | None:
+    if not side.speculating:
+        return None
+    value: float | None = getattr(side.measures, name)
+    return value
+
+
 def _rejected(side: Side) -> float | None:
-    drafted = side.measures.draft_tokens_per_second
+    drafted = _if_speculating(side, "draft_tokens_per_second")
     accepted = side.measures.accepted_tokens_per_second
     if drafted is None or accepted is None:
         return None
     return max(0.0, drafted - accepted)
+
+
+def _acceptance_ratio(side: Side) -> str | None:
+    ratio = side.acceptance_ratio
+    if ratio is None:
+        return None
+    margin = ""
+    if ratio.half is not None:
+        margin = f" ± {100 * ratio.half:.1f}"
+    return f"{100 * ratio.value:.1f}{margin} %"
+
+
+def _acceptance_length(side: Side) -> str | None:
+    length = side.mean_acceptance_length
+    if length is None:
+        return None
+    margin = ""
+    if length.half is not None:
+        margin = f" ± {length.half:.2f}"
+    return f"{length.value:.2f}{margin}"
 
 
 def time(seconds: float) -> str:
@@ -202,32 +269,24 @@ def time(seconds: float) -> str:
 def _time(interval: Interval) -> str:
     if interval.half is None:
         return time(interval.value)
-    scale, unit = (1, "s") if interval.value >= 1 else (1000, "ms")
-    shown = digits(scale * interval.value)
-    decimals = len(shown.partition(".")[2])
-    return f"{shown} ± {scale * interval.half:.{decimals}f} {unit}"
+    scale = 1000
+    unit = "ms"
+    if interval.value >= 1:
+        scale = 1
+        unit = "s"
+    value = digits(scale * interval.value)
+    decimals = len(value.partition(".")[2])
+    return f"{value} ± {scale * interval.half:.{decimals}f} {unit}"
 
 
 def _ratio(interval: Interval | None) -> str | None:
     if interval is None:
         return None
-    words = times(interval.value)
+    ratio = times(interval.value)
     ends = range_words(interval)
     if ends:
-        return f"{words} ({ends})"
-    return words
-
-
-def _with_margin(
-    interval: Interval | None, scale: float, form: str, unit: str
-) -> str | None:
-    if interval is None:
-        return None
-    if interval.half is None:
-        margin = ""
-    else:
-        margin = f" ± {scale * interval.half:{form}}"
-    return f"{scale * interval.value:{form}}{margin}{unit}"
+        return f"{ratio} ({ends})"
+    return ratio
 
 
 def _formatted(value: float | None, form: str = ",.0f") -> str | None:
@@ -248,27 +307,25 @@ _COLOURS = {SpeedComparison.FASTER: GREEN, SpeedComparison.SLOWER: RED}
 def render(comparison: Comparison, *, colour: bool = False) -> str:
     """Return the report on `comparison`; the text is complete without colours."""
     paint = painter(colour=colour)
-    lines: list[str] = []
-    verdict = _COLOURS.get(comparison.speed.outcome, YELLOW)
-    lines += [paint(line, verdict) for line in wrap(comparison.speed.text, "", 2)]
+    verdict_colour = _COLOURS.get(comparison.speed.outcome, YELLOW)
+    lines = [paint(line, verdict_colour) for line in wrap(comparison.speed.text, "", 2)]
     for detail in details(comparison):
         lines += wrap(detail, "    ", 6)
     if comparison.warnings or comparison.notes:
         lines.append("")
     for warning in comparison.warnings:
         lines += [paint(line, YELLOW) for line in wrap(f"warning: {warning}", "", 2)]
-    for remark in comparison.notes:
-        lines += wrap(f"note: {remark}", "", 2)
+    for note in comparison.notes:
+        lines += wrap(f"note: {note}", "", 2)
     lines.append("")
     width = max(len(side.name) for side in comparison.sides)
     for side in comparison.sides:
-        lines += wrap(
-            f"{side.source}: {describe(side)}", f"  {side.name:<{width}}  ", width + 4
-        )
+        description = f"{side.source}: {describe(side)}"
+        lines += wrap(description, f"  {side.name:<{width}}  ", width + 4)
     lines += _table(comparison)
     lines.append("")
-    for words in legend(comparison):
-        lines += wrap(words, "  ", 4)
+    for explanation in legend(comparison):
+        lines += wrap(explanation, "  ", 4)
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -278,30 +335,33 @@ def details(comparison: Comparison) -> Iterator[str]:
         yield comparison.gain.text
     if comparison.claim is not None:
         yield comparison.claim.text
-    whole = comparison.end_to_end_difference_seconds
-    if (
-        whole is not None
-        and whole.low is not None
-        and comparison.load.same is not False
-    ):
-        yield f"end to end: {_difference(whole)}"
+    end_to_end = comparison.end_to_end_difference_seconds
+    # At another load, waiting differs as well.
+    comparable = comparison.load.same is not False
+    if comparable and end_to_end is not None and end_to_end.low is not None:
+        yield f"end to end: {_time_difference(end_to_end)}"
     length = comparison.acceptance_length_difference
-    ratio = comparison.acceptance_ratio_difference
-    if length is not None and length.low is not None:
-        words = (
+    if length is not None and length.low is not None and length.high is not None:
+        text = (
             f"mean acceptance length {length.value:+.2f} ({length.low:+.2f} to "
             f"{length.high:+.2f})"
         )
-        if ratio is not None and ratio.low is not None and ratio.high is not None:
-            words += (
-                f", acceptance ratio {100 * ratio.value:+.1f} points "
-                f"({100 * ratio.low:+.1f} to {100 * ratio.high:+.1f})"
-            )
-        unsure = length.low <= 0 <= (length.high or 0)
-        yield f"{words}{': no difference that the sample supports' if unsure else ''}"
+        text += _ratio_difference(comparison.acceptance_ratio_difference)
+        if length.low <= 0 <= length.high:
+            text += ": no difference that the sample supports"
+        yield text
 
 
-def _difference(interval: Interval) -> str:
+def _ratio_difference(ratio: Interval | None) -> str:
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return ""
+    return (
+        f", acceptance ratio {100 * ratio.value:+.1f} points "
+        f"({100 * ratio.low:+.1f} to {100 * ratio.high:+.1f})"
+    )
+
+
+def _time_difference(interval: Interval) -> str:
     low = interval.low or 0.0
     high = interval.high or 0.0
     if low <= 0 <= high:
@@ -309,33 +369,38 @@ def _difference(interval: Interval) -> str:
             f"no difference that the sample supports ({_signed(low)} to "
             f"{_signed(high)} a request)"
         )
-    word = "more" if interval.value > 0 else "less"
-    ends = sorted((abs(low), abs(high)))
+    direction = "less"
+    if interval.value > 0:
+        direction = "more"
+    nearer, farther = sorted((abs(low), abs(high)))
     return (
-        f"{time(abs(interval.value))} {word} a request ({time(ends[0])} to "
-        f"{time(ends[1])})"
+        f"{time(abs(interval.value))} {direction} a request ({time(nearer)} to "
+        f"{time(farther)})"
     )
 
 
 def _signed(seconds: float) -> str:
-    return f"{'-' if seconds < 0 else '+'}{time(abs(seconds))}"
+    sign = "+"
+    if seconds < 0:
+        sign = "-"
+    return f"{sign}{time(abs(seconds))}"
 
 
 def _table(comparison: Comparison) -> Iterator[str]:
     parts = tables(comparison)
     heads = ("", *(side.name for side in comparison.sides))
-    rows = (
-        (name, *(cell or DASH for cell in cells))
-        for part in parts
-        for name, cells in part
-    )
+    rows = []
+    for part in parts:
+        for name, cells in part:
+            rows.append((name, *(cell or DASH for cell in cells)))
     head, *lines = table(heads, rows, left=heads, indent="  ")
-    yield from ("", head)
+    yield ""
+    yield head
+    remaining = iter(lines)
     for number, part in enumerate(parts):
         if number:
             yield ""
-        for _ in part:
-            yield lines.pop(0)
+        yield from islice(remaining, len(part))
 
 
 def render_page(comparison: Comparison) -> str:
@@ -357,25 +422,26 @@ def _plots(comparison: Comparison) -> Iterator[Plot]:
     yield from _bars(
         "Speed per output token", speed, f"times as fast as {reference}", line=1.0
     )
-    for name, words in LATENCIES.items():
+    for name, latency in LATENCIES.items():
         means = {side.name: _milliseconds(side.mean(name)) for side in sides}
         yield from _bars(
-            f"{words[:1].upper()}{words[1:]}, mean", means, "ms", form="{:,.3g}"
+            f"{latency[:1].upper()}{latency[1:]}, mean", means, "ms", form="{:,.3g}"
         )
     lengths = {side.name: side.mean_acceptance_length for side in sides}
     yield from _bars("Mean acceptance length", lengths, "tokens per draft")
     yield from _positions(sides)
 
 
-def _positions(sides: tuple[Side, ...]) -> Iterator[Plot]:
-    series = [
-        plots.Series(
-            side.name,
-            tuple(plots.Point(float(i), ratio) for i, ratio in enumerate(ratios)),
-        )
-        for side in sides
-        if (ratios := side.measures.position_acceptance_ratio)
-    ]
+def _positions(sides: tuple[Side, Side]) -> Iterator[Plot]:
+    series = []
+    descriptions = []
+    for side in sides:
+        ratios = side.measures.position_acceptance_ratio
+        if ratios:
+            points = [plots.Point(float(i), ratio) for i, ratio in enumerate(ratios)]
+            series.append(plots.Series(side.name, tuple(points)))
+            numbers = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+            descriptions.append(f"{side.name}: {numbers}")
     if not series:
         return
     title = "Acceptance by position"
@@ -384,9 +450,7 @@ def _positions(sides: tuple[Side, ...]) -> Iterator[Plot]:
         series,
         x_label="position in the draft",
         y_label="share of drafts",
-        description="; ".join(
-            f"{s.name}: " + ", ".join(f"{p.y:.2f}" for p in s.points) for s in series
-        ),
+        description="; ".join(descriptions),
         y_range=(0.0, 1.0),
     )
     yield Plot(title, drawn)
@@ -402,11 +466,16 @@ def _bars(
     """Yield a plot, unless no side has a value."""
     if not any(values.values()):
         return
-    words = "; ".join(
+    description = "; ".join(
         f"{name} {plots.bar_label(value, form)}" for name, value in values.items()
     )
     drawn = plots.bars_with_intervals(
-        title, values, x_label=unit, description=words, form=form, reference=line
+        title,
+        values,
+        x_label=unit,
+        description=description,
+        form=form,
+        reference=line,
     )
     yield Plot(title, drawn)
 
@@ -414,6 +483,7 @@ def _bars(
 def _milliseconds(mean: SampleMean | None) -> Interval | None:
     if mean is None:
         return None
-    return SampleMean(
-        1000 * mean.mean, mean.error and 1000 * mean.error, mean.freedom
-    ).interval
+    error = mean.error
+    if error is not None:
+        error *= 1000
+    return SampleMean(1000 * mean.mean, error, mean.freedom).interval

@@ -8,7 +8,7 @@ none.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -25,7 +25,7 @@ from ...observe.result import EngineResult, ExporterResult, TargetResult
 from ...publish.wording import verdict_words
 
 #: The latency for the speed, and the one for requests at a time.
-PER_TOKEN = "time_per_output_token"
+PACE = "time_per_output_token"
 END_TO_END = "end_to_end"
 
 
@@ -79,12 +79,14 @@ class Side:
 
     def mean(self, name: str) -> SampleMean | None:
         """Return the mean of the latency called `name` as a sample, if measured."""
-        one = self.latency(name)
-        if one is None or one.requests < MINIMUM_REQUESTS or one.error_seconds is None:
-            if one:
-                return SampleMean(one.mean_seconds)
+        latency = self.latency(name)
+        if latency is None:
             return None
-        return SampleMean(one.mean_seconds, one.error_seconds, one.error_freedom or 1.0)
+        if latency.requests < MINIMUM_REQUESTS or latency.error_seconds is None:
+            return SampleMean(latency.mean_seconds)
+        return SampleMean(
+            latency.mean_seconds, latency.error_seconds, latency.error_freedom or 1.0
+        )
 
     @property
     def acceptance(self) -> Acceptance:
@@ -119,57 +121,62 @@ def side_of(
     """
     target = _target(result, name)
     engines = _of_model(target.engines, name, model)
-    judged = [(engine, engine.window(engine.judged_window)) for engine in engines]
-    known = [(engine, measures) for engine, measures in judged if measures is not None]
-    busy = [
-        (e, m)
-        for e, m in known
-        if m.generation_tokens_per_second or m.drafts or m.latencies
-    ]
-    if known:
-        measures = pool([m for _, m in busy or known])
-    else:
-        measures = Measures("")
-    at_work = [engine for engine, _ in busy or judged]
+    observed = [engine for engine in engines if engine.window(engine.judged_window)]
+    at_work = [engine for engine in observed if _worked(engine)]
+    measures = Measures("")
+    if observed:
+        measures = pool([_judged(engine) for engine in at_work or observed])
     acceptance = _acceptance(measures)
-    requests, at_a_time = _requests(measures)
-    generated = measures.generation_tokens_per_second
+    requests_per_second, requests_at_a_time = _requests(measures)
+    tokens_per_request: float | None = None
+    if measures.generation_tokens_per_second and requests_per_second:
+        tokens_per_request = measures.generation_tokens_per_second / requests_per_second
+    why_no_latencies = ""
+    if not measures.latencies:
+        why_no_latencies = _why_none(measures, live=live)
+    ks = [engine.num_speculative_tokens or 0 for engine in engines]
+    judged = at_work or engines
     return Side(
         name=name,
         source=source or target.target,
         live=live,
         models=_distinct(engine.model_name for engine in engines),
-        engines=len(busy),
-        dialect=", ".join(_distinct(engine.deployment.dialect for engine in engines)),
-        version=", ".join(
-            _distinct(engine.deployment.upstream_version for engine in engines)
-        ),
-        method=", ".join(_distinct(engine.deployment.method for engine in engines)),
-        cost_profile=", ".join(
-            _distinct(engine.deployment.cost_profile for engine in engines)
-        ),
+        engines=len(at_work),
+        dialect=_listed(engine.deployment.dialect for engine in engines),
+        version=_listed(engine.deployment.upstream_version for engine in engines),
+        method=_listed(engine.deployment.method for engine in engines),
+        cost_profile=_listed(engine.deployment.cost_profile for engine in engines),
         ended_seconds=target.last_success_timestamp_seconds or result.timestamp_seconds,
         restarts=sum(engine.engine_resets_total for engine in engines),
-        speculating=_speculating(at_work, measures),
-        num_speculative_tokens=max(
-            (e.num_speculative_tokens or 0 for e in engines), default=0
-        )
-        or None,
+        speculating=_speculating(judged, measures),
+        num_speculative_tokens=max(ks, default=0) or None,
         measures=measures,
         acceptance_ratio=acceptance.ratio_interval,
         mean_acceptance_length=acceptance.length_interval,
-        requests_per_second=requests,
-        requests_at_a_time=at_a_time,
-        tokens_per_request=generated / requests if generated and requests else None,
+        requests_per_second=requests_per_second,
+        requests_at_a_time=requests_at_a_time,
+        tokens_per_request=tokens_per_request,
         requests_running=sum_known(engine.load.requests_running for engine in engines),
         requests_waiting=sum_known(engine.load.requests_waiting for engine in engines),
-        quality=", ".join(_distinct(str(e.quality.level or "") for e in at_work)),
-        payoff=", ".join(_distinct(verdict_words(e.payoff) for e in at_work)),
-        advice=", ".join(_distinct(_advice(e) for e in at_work if e.payoff.verdict)),
+        quality=_listed(str(engine.quality.level or "") for engine in judged),
+        payoff=_listed(verdict_words(engine.payoff) for engine in judged),
+        advice=_listed(_advice(e) for e in judged if e.payoff.verdict),
         disagreement_ratio=result.thresholds.get(
             "disagreement_ratio", Thresholds().disagreement_ratio
         ),
-        why_no_latencies="" if measures.latencies else _why_none(measures, live=live),
+        why_no_latencies=why_no_latencies,
+    )
+
+
+def _judged(engine: EngineResult) -> Measures:
+    """Return the measures of an engine's period, empty without two samples of it."""
+    return engine.window(engine.judged_window) or Measures("")
+
+
+def _worked(engine: EngineResult) -> bool:
+    measures = _judged(engine)
+    return bool(
+        measures.generation_tokens_per_second or measures.drafts or measures.latencies
     )
 
 
@@ -184,20 +191,20 @@ def _acceptance(measures: Measures) -> Acceptance:
 
 
 def _target(result: ExporterResult, name: str) -> TargetResult:
-    if len(result.targets) > 1:
-        known = ", ".join(target.target for target in result.targets)
-        held = f"side {name}: the snapshot holds {len(result.targets)} servers"
-        raise ConfigError(f"{held}; write FILE#ADDRESS with one of {known}")
     if not result.targets:
         raise SideError("the snapshot holds no server")
+    if len(result.targets) > 1:
+        servers = ", ".join(target.target for target in result.targets)
+        raise ConfigError(
+            f"side {name}: the snapshot holds {len(result.targets)} servers; write "
+            f"FILE#ADDRESS with one of {servers}"
+        )
     (target,) = result.targets
-    if not target.up:
-        if target.failure:
-            why = f"{target.failure.reason}: {target.failure.message}"
-        else:
-            why = "it was not polled"
-        raise SideError(why)
-    return target
+    if target.up:
+        return target
+    if target.failure is None:
+        raise SideError("it was not polled")
+    raise SideError(f"{target.failure.reason}: {target.failure.message}")
 
 
 def _of_model(
@@ -207,9 +214,9 @@ def _of_model(
     if model:
         chosen = tuple(engine for engine in engines if engine.model_name == model)
         if not chosen:
-            known = ", ".join(served) or "no named model"
+            models = ", ".join(served) or "no named model"
             raise ConfigError(
-                f'--model "{model}": side {name} does not serve it; it serves {known}'
+                f'--model "{model}": side {name} does not serve it; it serves {models}'
             )
         return chosen
     if len(served) > 1:
@@ -222,16 +229,16 @@ def _of_model(
 
 def _requests(measures: Measures) -> tuple[float | None, float | None]:
     """Return requests finished per second, and requests at a time by Little's law."""
-    whole = next(
-        (latency for latency in measures.latencies if latency.name == END_TO_END), None
-    )
-    if whole is None or not measures.span_seconds:
+    if not measures.span_seconds:
         return None, None
-    rate = whole.requests / measures.span_seconds
-    return rate, rate * whole.mean_seconds
+    for latency in measures.latencies:
+        if latency.name == END_TO_END:
+            per_second = latency.requests / measures.span_seconds
+            return per_second, per_second * latency.mean_seconds
+    return None, None
 
 
-def _speculating(engines: list[EngineResult], measures: Measures) -> bool | None:
+def _speculating(engines: Sequence[EngineResult], measures: Measures) -> bool | None:
     if measures.drafts:
         return True
     states = {engine.activity.state for engine in engines}
@@ -266,13 +273,17 @@ def _advice(engine: EngineResult) -> str:
     return action
 
 
-def _distinct(words: Iterable[str]) -> tuple[str, ...]:
-    """Return the distinct words that are not empty, safe to be shown."""
-    return tuple(
-        dict.fromkeys(
-            "".join(c if c.isprintable() else "�" for c in w) for w in words if w
-        )
-    )
+def _distinct(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the distinct texts that are not empty, safe to be shown."""
+    return tuple(dict.fromkeys(_printable(text) for text in texts if text))
+
+
+def _listed(texts: Iterable[str]) -> str:
+    return ", ".join(_distinct(texts))
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "�" for character in text)
 
 
 def pool(measures: Sequence[Measures]) -> Measures:
@@ -281,26 +292,14 @@ def pool(measures: Sequence[Measures]) -> Measures:
     """
     if len(measures) == 1:
         return measures[0]
-    accepted = (
-        [ratio * (m.drafts or 0.0) for ratio in m.position_acceptance_ratio]
-        for m in measures
-    )
     delta = Delta(
-        span=max(m.span_seconds or 0.0 for m in measures),
-        drafts=sum_known(m.drafts for m in measures),
-        draft_tokens=sum_known(
-            _increase(m.draft_tokens_per_second, m) for m in measures
-        ),
-        accepted_tokens=sum_known(
-            _increase(m.accepted_tokens_per_second, m) for m in measures
-        ),
-        accepted_tokens_per_position=tuple(
-            map(math.fsum, zip_longest(*accepted, fillvalue=0.0))
-        ),
-        generation_tokens=sum_known(
-            _increase(m.generation_tokens_per_second, m) for m in measures
-        ),
-        latencies=pool_latencies(latency for m in measures for latency in m.latencies),
+        span=max(each.span_seconds or 0.0 for each in measures),
+        drafts=sum_known(each.drafts for each in measures),
+        draft_tokens=_total(measures, "draft_tokens_per_second"),
+        accepted_tokens=_total(measures, "accepted_tokens_per_second"),
+        accepted_tokens_per_position=_accepted_per_position(measures),
+        generation_tokens=_total(measures, "generation_tokens_per_second"),
+        latencies=pool_latencies(chain.from_iterable(m.latencies for m in measures)),
     )
     estimate = Estimate(
         speedup=_mean_by_drafts(measures, "speedup"),
@@ -310,19 +309,38 @@ def pool(measures: Sequence[Measures]) -> Measures:
     return replace(derive(measures[0].window, delta), estimate=estimate)
 
 
-def _increase(rate: float | None, measures: Measures) -> float | None:
-    if rate is None:
-        return None
-    return rate * (measures.span_seconds or 0.0)
+def _accepted_per_position(measures: Sequence[Measures]) -> tuple[float, ...]:
+    """Return the accepted tokens of each position, of all engines."""
+    totals: list[float] = []
+    for each in measures:
+        for position, ratio in enumerate(each.position_acceptance_ratio):
+            if position == len(totals):
+                totals.append(0.0)
+            totals[position] += ratio * (each.drafts or 0.0)
+    return tuple(totals)
+
+
+def _total(measures: Sequence[Measures], rate: str) -> float | None:
+    """Return the increase of all engines by a known rate, each over its own time."""
+    increases = []
+    for each in measures:
+        per_second = getattr(each, rate)
+        if per_second is not None:
+            increases.append(per_second * (each.span_seconds or 0.0))
+    return sum_known(increases)
 
 
 def _mean_by_drafts(measures: Sequence[Measures], name: str) -> float | None:
     """Return the mean of a known value of the estimates, weighted with drafts."""
-    values = ((getattr(m.estimate, name), m.drafts or 0.0) for m in measures)
-    known = [(value, drafts) for value, drafts in values if value is not None]
-    weight = math.fsum(drafts for _, drafts in known)
-    if weight > 0:
-        return math.fsum(value * drafts for value, drafts in known) / weight
+    weighted = 0.0
+    drafts = 0.0
+    for each in measures:
+        value = getattr(each.estimate, name)
+        if value is not None:
+            weighted += value * (each.drafts or 0.0)
+            drafts += each.drafts or 0.0
+    if drafts > 0:
+        return weighted / drafts
     return None
 
 
@@ -334,23 +352,24 @@ def pool_latencies(latencies: Iterable[Latency]) -> tuple[Latency, ...]:
     for latency in latencies:
         if latency.requests > 0:
             by_name.setdefault(latency.name, []).append(latency)
-    return tuple(
-        parts[0] if len(parts) == 1 else _together(parts) for parts in by_name.values()
-    )
+    return tuple(map(_together, by_name.values()))
 
 
 def _together(parts: Sequence[Latency]) -> Latency:
+    if len(parts) == 1:
+        return parts[0]
+    name = parts[0].name
     requests = math.fsum(part.requests for part in parts)
     mean = math.fsum(part.requests * part.mean_seconds for part in parts) / requests
     if any(part.error_seconds is None for part in parts):
-        return Latency(parts[0].name, requests, mean)
+        return Latency(name, requests, mean)
     # Engines share their traffic, so their errors count as if they always went the same
     # way.
-    error = (
-        math.fsum(part.requests * (part.error_seconds or 0.0) for part in parts)
-        / requests
-    )
-    freedom = min(part.error_freedom or 1.0 for part in parts)
+    errors = (part.requests * (part.error_seconds or 0.0) for part in parts)
     return Latency(
-        parts[0].name, requests, mean, error_seconds=error, error_freedom=freedom
+        name,
+        requests,
+        mean,
+        error_seconds=math.fsum(errors) / requests,
+        error_freedom=min(part.error_freedom or 1.0 for part in parts),
     )

@@ -2,22 +2,23 @@
 gain? Pure.
 
 The load is requests at a time per engine (Little 1961: finished per second times mean
-time end to end). A step takes longer with a larger batch, but at most in proportion to
-it, because it has a fixed part. So a side with twice the requests can look up to twice
-as slow as at the other's load, and never more: that bounds what a difference in load
-explains, without a model of the hardware.
+time end to end). The speed is that of `economics.equal_load`, with all that a side did
+as one stratum, because a snapshot has its means and not its blocks of time. What a
+difference in load explains is bounded there, without a model of the hardware.
 
 A faster side has fewer requests at a time under the same traffic. So sides that finish
 about as many requests a second, of about as many tokens, count as equally loaded.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from ...economics.statistics import MINIMUM_REQUESTS, Interval, ratio_of_means, times
+from ...economics.equal_load import speedup_of_means
+from ...economics.statistics import MINIMUM_REQUESTS, Interval, times
 from ...judgement.payoff import PayoffVerdict, leans, loss_probability
 from ...publish.wording import range_words
-from .side import PER_TOKEN, Side
+from .side import PACE, Side
 
 #: Largest factor between equal loads.
 TOLERANCE = 1.25
@@ -41,34 +42,41 @@ class LoadComparison:
     #: The largest factor by which it may be understated, from 1 up.
     understated: float = 1.0
 
+    @property
+    def gap(self) -> float:
+        """Logarithm of the side's load over the reference's, as far as it counts."""
+        return math.log(self.understated / self.overstated)
+
 
 def compare_load(side: Side, reference: Side) -> LoadComparison:
     """Return the load of `side` compared with that of `reference`."""
-    here, there = (
-        (one.requests_at_a_time or 0) / max(1, one.engines) for one in (side, reference)
-    )
-    if not here or not there:
+    load = (side.requests_at_a_time or 0) / max(1, side.engines)
+    reference_load = (reference.requests_at_a_time or 0) / max(1, reference.engines)
+    if not load or not reference_load:
         return LoadComparison()
-    same_traffic = _near(
-        side.requests_per_second, reference.requests_per_second
-    ) and _near(side.tokens_per_request, reference.tokens_per_request)
-    same = same_traffic or _near(here, there)
+    basis = "requests at a time"
+    if max(side.engines, reference.engines) > 1:
+        basis = "requests at a time and engine"
+    same_rate = near(side.requests_per_second, reference.requests_per_second)
+    same_length = near(side.tokens_per_request, reference.tokens_per_request)
+    if (same_rate and same_length) or near(load, reference_load):
+        return LoadComparison(basis, load, reference_load, same=True)
     return LoadComparison(
-        basis="requests at a time"
-        + (" and engine" if max(side.engines, reference.engines) > 1 else ""),
-        side=here,
-        reference=there,
-        same=same,
-        overstated=1.0 if same else max(1.0, there / here),
-        understated=1.0 if same else max(1.0, here / there),
+        basis=basis,
+        side=load,
+        reference=reference_load,
+        same=False,
+        overstated=max(1.0, reference_load / load),
+        understated=max(1.0, load / reference_load),
     )
 
 
-def _near(one: float | None, other: float | None) -> bool:
-    if not one or not other:
+def near(value: float | None, reference: float | None) -> bool:
+    """Return whether both are known and within `TOLERANCE` of each other."""
+    if not value or not reference:
         return False
     # Symmetric, despite rounding of a ratio and its inverse.
-    return max(one, other) <= TOLERANCE * min(one, other)
+    return max(value, reference) <= TOLERANCE * min(value, reference)
 
 
 class SpeedComparison(StrEnum):
@@ -130,100 +138,152 @@ def judge_speed(side: Side, reference: Side, load: LoadComparison) -> Speed:
     """Return the speed of `side` against `reference`, by the mean time per output
     token.
     """
-    why = [reason for one in (reference, side) if (reason := _why_unknown(one))]
-    here = side.mean(PER_TOKEN)
-    there = reference.mean(PER_TOKEN)
-    speedup = ratio_of_means(there, here) if here and there else None
-    if speedup is None or speedup.low is None or speedup.high is None:
-        reasons = "; ".join(why)
+    new = side.mean(PACE)
+    old = reference.mean(PACE)
+    speedup: Interval | None = None
+    widened: Interval | None = None
+    if new is not None and old is not None:
+        speedup = speedup_of_means(old, new)
+        widened = speedup_of_means(old, new, load.gap)
+    if widened is None or widened.low is None or widened.high is None:
+        reasons = "; ".join(filter(None, map(_why_unknown, (reference, side))))
         text = f"{side.name} against {reference.name}: cannot be told: {reasons}"
-        return Speed(SpeedComparison.UNKNOWN, speedup, None, None, text)
-    low = speedup.low / load.overstated
-    high = speedup.high * load.understated
-    if load.same is not False:
-        outcome = SpeedComparison.NO_DIFFERENCE
-    else:
+        return Speed(SpeedComparison.UNKNOWN, speedup, low=None, high=None, text=text)
+    if widened.low > 1:
+        outcome = SpeedComparison.FASTER
+    elif widened.high < 1:
+        outcome = SpeedComparison.SLOWER
+    elif load.same is False:
         outcome = SpeedComparison.UNKNOWN
-    if low > 1 or high < 1:
-        if low > 1:
-            outcome = SpeedComparison.FASTER
-        else:
-            outcome = SpeedComparison.SLOWER
-    return Speed(
-        outcome,
-        speedup,
-        low,
-        high,
-        _words(outcome, side.name, reference.name, speedup, load),
+    else:
+        outcome = SpeedComparison.NO_DIFFERENCE
+    assert speedup is not None
+    names = f"{side.name} against {reference.name}"
+    if outcome is SpeedComparison.NO_DIFFERENCE:
+        text = (
+            f"{names}: no difference that the sample supports "
+            f"({range_words(speedup)} times as fast per output token)"
+        )
+    elif outcome is SpeedComparison.UNKNOWN:
+        text = f"{names}: {_why_undecided(side, reference, speedup, load)}"
+    else:
+        verb = "is slower:"
+        if outcome is SpeedComparison.FASTER:
+            verb = "is"
+        text = (
+            f"{side.name} {verb} {times(speedup.value)} times as fast per output token "
+            f"as {reference.name} ({range_words(speedup)})"
+            f"{_bound_by_load(outcome, widened, load)}"
+        )
+    return Speed(outcome, speedup, low=widened.low, high=widened.high, text=text)
+
+
+def _why_undecided(
+    side: Side, reference: Side, speedup: Interval, load: LoadComparison
+) -> str:
+    busier = side.name
+    factor = load.understated
+    if load.overstated > 1:
+        busier = reference.name
+        factor = load.overstated
+    could = "explain it"
+    if (speedup.low or 0) <= 1 <= (speedup.high or 0):
+        could = "hide a difference"
+    return (
+        f"cannot be told: it looks {times(speedup.value)} times as fast per output "
+        f"token ({range_words(speedup)}), but {busier} had {factor:.1f} times as many "
+        f"requests at a time, which could {could}"
     )
+
+
+def _bound_by_load(
+    outcome: SpeedComparison, widened: Interval, load: LoadComparison
+) -> str:
+    """Return what is certain whatever the load explains, empty if it explains nothing
+    against the outcome.
+    """
+    if outcome is SpeedComparison.FASTER and load.overstated > 1:
+        bound = f"at least {times(widened.low or 0)}"
+    elif outcome is SpeedComparison.SLOWER and load.understated > 1:
+        bound = f"at most {times(widened.high or 0)}"
+    else:
+        return ""
+    return f"; {bound} times if the load explains all it can"
 
 
 def judge_gain(side: Side, reference: Side, speed: Speed) -> Gain | None:
     """Return the gain of speculation, ``None`` unless exactly one side speculates and
     the speed is known.
     """
-    if (
-        speed.outcome is SpeedComparison.UNKNOWN
-        or speed.speedup is None
-        or not speed.low
-        or not speed.high
-    ):
+    if speed.outcome is SpeedComparison.UNKNOWN or speed.speedup is None:
+        return None
+    if not speed.low or not speed.high:
         return None
     if side.speculating and reference.speculating is False:
         on = side
         speedup = speed.speedup
-        low = speed.low
-        high = speed.high
+        widened = Interval(speedup.value, speed.low, speed.high)
     elif reference.speculating and side.speculating is False:
         on = reference
         speedup = speed.speedup.inverse
-        low = 1 / speed.high
-        high = 1 / speed.low
+        widened = Interval(speed.speedup.value, speed.low, speed.high).inverse
     else:
         return None
-    if (low, high) == (speedup.low, speedup.high):
-        where = "at this load"
-    else:
-        where = "with loads apart"
-    if low > 1:
-        words = (
-            f"speculation ({on.name}) gains {times(speedup.value)}x {where} "
-            f"({range_words(speedup)})"
-        )
-    elif high < 1:
-        words = (
-            f"speculation ({on.name}) loses: {times(speedup.value)}x {where} "
-            f"({range_words(speedup)})"
-        )
-    else:
-        loss = loss_probability(speedup.value, low, high)
-        likely = leans(loss)
-        leaning = _LEANING[likely] if likely else "neither gains nor loses"
-        words = (
-            f"speculation ({on.name}) {leaning} {where}, as far as the sample shows: "
-            f"{times(low)} to "
-            f"{times(high)}x, and it loses with a probability of {loss:.0%}"
-        )
+    text = f"speculation ({on.name}) {_gain_in_words(speedup, widened)}"
+    gain = Gain(
+        speculating=on.name,
+        speedup=speedup,
+        low=widened.low,
+        high=widened.high,
+        estimated=None,
+        agrees=None,
+        text=text,
+    )
     estimate = on.estimated_speedup
     if estimate is None or estimate.value <= 0:
-        return Gain(on.name, speedup, low, high, None, None, words)
+        return gain
+    return _with_estimate(gain, on)
+
+
+def _gain_in_words(speedup: Interval, widened: Interval) -> str:
+    low = widened.low or 0.0
+    high = widened.high or math.inf
+    where = "with loads apart"
+    if (low, high) == (speedup.low, speedup.high):
+        where = "at this load"
+    if low > 1:
+        return f"gains {times(speedup.value)}x {where} ({range_words(speedup)})"
+    if high < 1:
+        return f"loses: {times(speedup.value)}x {where} ({range_words(speedup)})"
+    loss = loss_probability(speedup.value, low, high)
+    leaning = "neither gains nor loses"
+    verdict = leans(loss)
+    if verdict:
+        leaning = _LEANING[verdict]
+    return (
+        f"{leaning} {where}, as far as the sample shows: {times(low)} to "
+        f"{times(high)}x, and it loses with a probability of {loss:.0%}"
+    )
+
+
+def _with_estimate(gain: Gain, on: Side) -> Gain:
+    """Return the gain beside the estimate of the cost profile."""
     # with and without drafts
     estimated = on.measures.estimate.of_all(on.measures.coverage_ratio)[0]
-    agrees = abs(speedup.value / estimated - 1) <= on.disagreement_ratio
-    if agrees:
-        fits = f"they agree within {on.disagreement_ratio:.0%}"
-    else:
+    agrees = abs(gain.speedup.value / estimated - 1) <= on.disagreement_ratio
+    fits = f"they agree within {on.disagreement_ratio:.0%}"
+    if not agrees:
         fits = (
             f"more than {on.disagreement_ratio:.0%} apart, so it does not fit this "
             "deployment"
         )
     if on.cost_profile == "unknown":
         fits += "; its method is not known here, so choose one with --cost.profile"
-    words += (
-        f"; the cost profile {on.cost_profile or 'in force'} estimates "
+    text = (
+        f"{gain.text}; the cost profile {on.cost_profile or 'in force'} estimates "
         f"{times(estimated)}x: {fits}"
     )
-    return Gain(on.name, speedup, low, high, estimated, agrees, words)
+    return replace(gain, estimated=estimated, agrees=agrees, text=text)
 
 
 def judge_claim(claimed: float, speed: Speed, gain: Gain | None) -> Claim:
@@ -232,81 +292,31 @@ def judge_claim(claimed: float, speed: Speed, gain: Gain | None) -> Claim:
     If exactly one of the two speculates, the claim is about speculation, else about the
     side against the reference.
     """
-    low, high = (gain.low, gain.high) if gain else (speed.low, speed.high)
-    what = f"the claim of {claimed:g}x"
+    low = speed.low
+    high = speed.high
+    if gain is not None:
+        low = gain.low
+        high = gain.high
+    outcome = ClaimOutcome.UNDECIDED
     if low is None or high is None:
-        return Claim(
-            claimed,
-            ClaimOutcome.UNDECIDED,
-            f"{what} is not decided: the speed cannot be told",
+        result = "not decided: the speed cannot be told"
+    elif low >= claimed:
+        outcome = ClaimOutcome.CONFIRMED
+        result = f"confirmed: it is at least {times(low)}x"
+    elif high < claimed:
+        outcome = ClaimOutcome.REFUTED
+        result = f"refuted: it is at most {times(high)}x"
+    else:
+        result = (
+            f"not decided: it lies between {times(low)}x and {times(high)}x; watch for "
+            "longer"
         )
-    if low >= claimed:
-        return Claim(
-            claimed,
-            ClaimOutcome.CONFIRMED,
-            f"{what} is confirmed: it is at least {times(low)}x",
-        )
-    if high < claimed:
-        return Claim(
-            claimed,
-            ClaimOutcome.REFUTED,
-            f"{what} is refuted: it is at most {times(high)}x",
-        )
-    text = (
-        f"{what} is not decided: it lies between {times(low)}x and {times(high)}x; "
-        "watch for longer"
-    )
-    return Claim(claimed, ClaimOutcome.UNDECIDED, text)
-
-
-def _words(
-    outcome: SpeedComparison,
-    side: str,
-    reference: str,
-    speedup: Interval,
-    load: LoadComparison,
-) -> str:
-    seen = times(speedup.value)
-    interval = range_words(speedup)
-    if outcome is SpeedComparison.NO_DIFFERENCE:
-        return (
-            f"{side} against {reference}: no difference that the sample supports "
-            f"({interval} times as fast per output token)"
-        )
-    if outcome is SpeedComparison.UNKNOWN:
-        busier, factor = (
-            (reference, load.overstated)
-            if load.overstated > 1
-            else (side, load.understated)
-        )
-        if (speedup.low or 0) <= 1 <= (speedup.high or 0):
-            hidden = "hide a difference"
-        else:
-            hidden = "explain it"
-        return (
-            f"{side} against {reference}: cannot be told: it looks {seen} times as "
-            "fast per output token "
-            f"({interval}), but {busier} had {factor:.1f} times as many requests at "
-            "a time, "
-            f"which could {hidden}"
-        )
-    bound = ""
-    if outcome is SpeedComparison.FASTER and load.overstated > 1:
-        bound = f"at least {times((speedup.low or 0) / load.overstated)}"
-    if outcome is SpeedComparison.SLOWER and load.understated > 1:
-        bound = f"at most {times((speedup.high or 0) * load.understated)}"
-    if bound:
-        bound = f"; {bound} times if the load explains all it can"
-    verb = "is" if outcome is SpeedComparison.FASTER else "is slower:"
-    return (
-        f"{side} {verb} {seen} times as fast per output token as {reference} "
-        f"({interval}){bound}"
-    )
+    return Claim(claimed, outcome, f"the claim of {claimed:g}x is {result}")
 
 
 def _why_unknown(side: Side) -> str:
     """Return why the speed of one side is unknown, empty if it is known."""
-    per_token = side.latency(PER_TOKEN)
+    per_token = side.latency(PACE)
     if side.why_no_latencies:
         return f"{side.name}: {side.why_no_latencies}"
     if per_token is None:

@@ -1,24 +1,8 @@
-"""The speed of one configuration against another at the same load, from blocks of time.
-Pure.
+"""The speed of one configuration against another at the same load. Pure.
 
 What finished in a block of time is sorted into cells by running requests and prompt
-length. A stratum is what both configurations have of one cell, if possible in one and
-the same block. With y the seconds and n the requests (or tokens) that finished::
-
-    T_s = y_s / n_s,   speedup = sum(n_new,s T_old,s) / sum(y_new,s)
-
-So every request of the new configuration is held against the old one's mean at its load, as with a baseline.
-
-Its interval holds the seconds of each block against those of the other blocks in its
-strata, or against the other configuration where a block has most of a stratum. Blocks
-are joined to parts with about equal weight, since what differs between them changes
-slowly. With the share w of a part, the variance of ``ln`` of its side is that of a
-ratio estimator (HC2 of MacKinnon and White, 1985)::
-
-    var = sum((y - r p)^2 / (1 - w)) / sum(y)^2,   r = sum(y) / sum(p),   w = p / sum(p)
-
-with as many degrees of freedom as equal parts would have, less one. The interval is widened by what loads and
-prompt lengths within a stratum differ: a step grows at most in proportion to its batch, and to its context.
+length. A stratum of `economics.equal_load` is what both configurations have of one
+cell, if possible in one and the same block.
 """
 
 from __future__ import annotations
@@ -26,56 +10,124 @@ from __future__ import annotations
 import math
 from array import array
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
+from itertools import chain
 
 from ...economics.baseline import LOADS
-from ...economics.statistics import MAX_BLOCKS, Interval, Uncertainty, reach_of
+from ...economics.equal_load import (
+    MINIMUM_BLOCKS,
+    Finished,
+    Stratum,
+    speedup_over_strata,
+    total,
+)
+from ...economics.statistics import Interval
 
-#: Blocks of each side below which there is no interval: it would depend on too few.
-MINIMUM_BLOCKS = 6
-#: The same, of equal weight: where one has nearly all of the traffic, its scatter is
-#: not known.
-MINIMUM_EFFECTIVE = 2.0
-#: Share of a block's tokens below which the others of its stratum do not predict it.
-_ALONE = 1e-9
 #: Least share of the new configuration's traffic at loads that the old one had too.
 MINIMUM_COVERAGE = 0.1
 #: Cells per doubling of the running requests, so that loads within a cell differ by 19
 #: % at most.
-_PARTS = 4
-_MAX_LOAD = _PARTS * (len(LOADS) - 1)
+_LOADS_IN_DOUBLING = 4
+_MAX_LOAD = _LOADS_IN_DOUBLING * (len(LOADS) - 1)
 #: Numbers of prompt lengths: 0 if unknown, and two for each doubling up to 2^31 tokens.
 _PROMPTS = 64
 _CELLS = 64 * _PROMPTS  # numbers of cells in a block
 
-#: By block and cell in one number, what finished there. An array has a fifth of the
-#: memory of an object.
-Cells = dict[int, "array[float]"]
-#: Places in such an array: sum of the time per output token of requests, and their
-#: number; the same by tokens; and sums of the logarithms of load and prompt length,
-#: weighted by the tokens in the last place.
-SECONDS, REQUESTS, STEP_SECONDS, TOKENS, LOG_LOAD, LOG_PROMPT, GENERATED = range(7)
+#: What is summed in a cell, by its place in an array, which has a fifth of the memory
+#: of an object. The logarithms are weighted by the generated tokens.
+_SECONDS, _REQUESTS, _STEP_SECONDS, _TOKENS = range(4)
+_LOG_LOAD, _LOG_PROMPT, _GENERATED = range(4, 7)
 
 
-def cell_of(block: int, running: float, prompt_tokens: float) -> int:
-    """Return the number of a cell; the prompt length is NaN if it is not known."""
-    if running > 1:
-        load = min(_MAX_LOAD, math.ceil(_PARTS * math.log2(running)))
-    else:
+class TimePerToken(IntEnum):
+    """Which time per output token is compared, by the place of its sum.
+
+    That of what it is summed over follows.
+    """
+
+    OF_REQUESTS = _SECONDS  # over requests
+    OF_STEPS = _STEP_SECONDS  # of steps over tokens, for want of one by requests
+
+
+class Cells:
+    """What finished in a configuration, by block of time, load and prompt length."""
+
+    def __init__(self) -> None:
+        self._sums: dict[int, array[float]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._sums)
+
+    def add(
+        self,
+        block: int,
+        running: float,
+        prompt_tokens: float,
+        *,
+        generated: float,
+        seconds: float = 0.0,
+        requests: float = 0.0,
+        step_seconds: float = 0.0,
+        tokens: float = 0.0,
+    ) -> None:
+        """Add what finished in a block at a load; the prompt length is NaN if it is not
+        known.
+
+        Args:
+            block: number of the block.
+            running: running requests.
+            prompt_tokens: mean tokens of a prompt.
+            generated: tokens that were generated.
+            seconds: sum of the times per output token of `requests`.
+            requests: requests that finished.
+            step_seconds: sum of the times of steps that generated `tokens`.
+            tokens: tokens of these steps.
+        """
         load = 0
-    if prompt_tokens >= 0:
-        prompt = 1 + round(2 * math.log2(max(1.0, prompt_tokens)))
-    else:
+        if running > 1:
+            load = min(_MAX_LOAD, math.ceil(_LOADS_IN_DOUBLING * math.log2(running)))
         prompt = 0
-    return block * _CELLS + load * _PROMPTS + min(prompt, _PROMPTS - 1)
+        log_prompt = 0.0
+        if prompt_tokens >= 0:
+            log_prompt = math.log(max(1.0, prompt_tokens))
+            prompt = 1 + round(2 * math.log2(max(1.0, prompt_tokens)))
+        cell = block * _CELLS + load * _PROMPTS + min(prompt, _PROMPTS - 1)
+        sums = self._sums.setdefault(cell, array("d", (0.0,)) * 7)
+        sums[_SECONDS] += seconds
+        sums[_REQUESTS] += requests
+        sums[_STEP_SECONDS] += step_seconds
+        sums[_TOKENS] += tokens
+        sums[_LOG_LOAD] += generated * math.log(max(1.0, running))
+        sums[_LOG_PROMPT] += generated * log_prompt
+        sums[_GENERATED] += generated
 
+    @property
+    def know_prompts(self) -> bool:
+        """Whether a prompt length is known."""
+        return any(cell % _PROMPTS for cell in self._sums)
 
-def add(cells: Cells, cell: int, amounts: Iterable[float]) -> None:
-    """Add what finished to a cell."""
-    sums = cells.setdefault(cell, array("d", (0.0,)) * 7)
-    for place, amount in enumerate(amounts):
-        sums[place] += amount
+    @property
+    def have_requests(self) -> bool:
+        """Whether the time per output token of a request is known."""
+        return any(sums[_REQUESTS] for sums in self._sums.values())
+
+    def seconds_and_weight(self, measure: TimePerToken) -> tuple[float, float]:
+        """Return the sum of the times per output token, and what it is a sum over."""
+        sums = self._sums.values()
+        return (
+            math.fsum(each[measure] for each in sums),
+            math.fsum(each[measure + 1] for each in sums),
+        )
+
+    def finished(self, measure: TimePerToken) -> Iterator[tuple[int, int, Finished]]:
+        """Yield block, number of load and prompt length, and what finished there."""
+        for cell, sums in sorted(self._sums.items()):
+            weight = sums[measure + 1]
+            if weight > 0:
+                block, number = divmod(cell, _CELLS)
+                yield block, number, Finished(sums[measure], weight, *sums[_LOG_LOAD:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +143,7 @@ class BinSpeedup:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Change:
     """A configuration against no speculation or the one before it; without `speedup`,
     `problem` says why.
     """
@@ -111,199 +163,127 @@ class Comparison:
     bins: tuple[BinSpeedup, ...] = ()
 
 
-#: What the old and the new configuration have of a stratum, by block.
-_Stratum = tuple[Cells, Cells]
-
-
-def compare(cells: Sequence[Cells], new: int, old: int) -> Comparison:
-    """Return the speedup of one configuration over another, by their places in `cells`."""
-    sides = cells[old], cells[new]
-    missing = (
-        "request_time_per_output_token_seconds_sum nor inter_token_latency_seconds_sum"
-    )
-    found = Comparison(
-        new, old, problem=f"no request finished, or the server stored neither {missing}"
-    )
+def judge_change(cells: Sequence[Cells], new: int, old: int) -> Change:
+    """Return what a change brought; `new` and `old` are places in `cells`."""
+    change = Change(new, old)
     # The same measure on both sides: vLLM before 0.11 has none by requests.
-    per_token = not all(total(side, REQUESTS) for side in sides)
-    first = STEP_SECONDS if per_token else SECONDS
-    whole = total(cells[new], first + 1)
-    if not whole or not total(cells[old], first + 1):
-        return found
-    prompt: tuple[str, ...] = ()
-    if any(cell % _PROMPTS for cell in cells[new]):
-        prompt = ("prompt length",)
+    measure = TimePerToken.OF_STEPS
+    if cells[new].have_requests and cells[old].have_requests:
+        measure = TimePerToken.OF_REQUESTS
+    _, weight = cells[new].seconds_and_weight(measure)
+    _, weight_before = cells[old].seconds_and_weight(measure)
+    if not weight or not weight_before:
+        return replace(
+            change,
+            problem="no request finished, or the server stored neither "
+            "request_time_per_output_token_seconds_sum nor "
+            "inter_token_latency_seconds_sum",
+        )
+    matched_by = ["running requests"]
+    if cells[new].know_prompts:
+        matched_by.append("prompt length")
     # In the same blocks first: what changes with time is the same for both.
     for concurrent in (True, False):
-        strata = _strata(sides, first, concurrent=concurrent)
-        speedup = combine(strata.values(), first, concurrent=concurrent)
-        low = speedup.low or 0.0
-        high = speedup.high or math.inf
-        found = Comparison(
-            new,
-            old,
-            speedup,
-            effect="helped"
-            if low > 1
-            else "worse"
-            if high < 1
-            else "no certain difference",
-            coverage=math.fsum(total(after, first + 1) for _, after in strata.values())
-            / whole,
-            blocks=len({block for _, after in strata.values() for block in after}),
-            blocks_before=len(
-                {block for before, _ in strata.values() for block in before}
-            ),
-            matched_by=("running requests", *prompt, *["block of time"] * concurrent),
-            per_token=per_token,
-            bins=tuple(_bins(strata, whole, first, concurrent=concurrent)),
+        strata = _strata(cells[old], cells[new], measure, concurrent=concurrent)
+        of_block = ["block of time"] * concurrent
+        change = replace(
+            _judged(change, strata, weight, concurrent=concurrent),
+            matched_by=(*matched_by, *of_block),
+            per_token=measure is TimePerToken.OF_STEPS,
         )
-        if speedup.low and (concurrent or found.coverage >= MINIMUM_COVERAGE):
-            return found
-    if found.coverage < MINIMUM_COVERAGE:
-        problem = (
-            f"{found.coverage:.0%} of its traffic has a counterpart at the same load "
-            "and prompt length, and "
-            f"{MINIMUM_COVERAGE:.0%} is needed"
+        if change.speedup is None or not change.speedup.low:
+            continue
+        if concurrent or change.coverage >= MINIMUM_COVERAGE:
+            return change
+    return replace(change, speedup=None, effect="", bins=(), problem=_missing(change))
+
+
+def _missing(change: Change) -> str:
+    """Return why there is no interval."""
+    if change.coverage < MINIMUM_COVERAGE:
+        return (
+            f"{change.coverage:.0%} of its traffic has a counterpart at the same load "
+            f"and prompt length, and {MINIMUM_COVERAGE:.0%} is needed"
         )
-    else:
-        problem = (
-            f"{found.blocks} blocks of time with loads of both, against "
-            f"{found.blocks_before}, and "
-            f"{MINIMUM_BLOCKS} of about equal traffic are needed of each: more time, "
-            "or a shorter --block"
-        )
-    return replace(found, speedup=None, effect="", bins=(), problem=problem)
+    return (
+        f"{change.blocks} blocks of time with loads of both, against "
+        f"{change.blocks_before}, and {MINIMUM_BLOCKS} of about equal traffic are "
+        "needed of each: more time, or a shorter --block"
+    )
 
 
-def total(cells: Cells, place: int) -> float:
-    """Return the sum of what is at a place of each array."""
-    return math.fsum(sums[place] for sums in cells.values())
+#: Strata by what is equal in them: the number of load and prompt length, and the block
+#: of time, or 0 where it is not.
+_Strata = Mapping[tuple[int, int], Stratum]
 
 
-def _strata(sides: _Stratum, first: int, *, concurrent: bool) -> dict[int, _Stratum]:
-    """Return, by cell, what both have of it, or if `concurrent`, what they have of it
-    in the same block.
+def _strata(
+    old: Cells, new: Cells, measure: TimePerToken, *, concurrent: bool
+) -> _Strata:
+    """Return what both have at one load and prompt length and, if `concurrent`, in the
+    same block.
     """
-    found: dict[int, _Stratum] = defaultdict(lambda: ({}, {}))
-    for side, cells in enumerate(sides):
-        for cell, sums in cells.items():
-            if sums[first + 1] > 0:
-                found[cell if concurrent else cell % _CELLS][side][cell // _CELLS] = (
-                    sums
-                )
-    return {cell: both for cell, both in sorted(found.items()) if all(both)}
+
+    def by_stratum(cells: Cells) -> dict[tuple[int, int], dict[int, Finished]]:
+        strata: dict[tuple[int, int], dict[int, Finished]] = defaultdict(dict)
+        for block, number, finished in cells.finished(measure):
+            of_block = 0
+            if concurrent:
+                of_block = block
+            strata[of_block, number][block] = finished
+        return strata
+
+    of_old = by_stratum(old)
+    return {
+        key: Stratum(of_old[key], finished)
+        for key, finished in sorted(by_stratum(new).items())
+        if key in of_old
+    }
 
 
-def _bins(
-    strata: dict[int, _Stratum], whole: float, first: int, *, concurrent: bool
-) -> Iterator[BinSpeedup]:
-    by_load: dict[int, list[_Stratum]] = defaultdict(list)
-    for cell, both in strata.items():
-        by_load[math.ceil(cell % _CELLS // _PROMPTS / _PARTS)].append(both)
-    for place, within in sorted(by_load.items()):
-        weight, log_load, generated = (
-            math.fsum(total(after, what) for _, after in within)
-            for what in (first + 1, LOG_LOAD, GENERATED)
-        )
+def _judged(
+    change: Change, strata: _Strata, weight: float, *, concurrent: bool
+) -> Change:
+    """Return the change with its speedup; `weight` is that of all traffic."""
+    speedup = speedup_over_strata(strata.values(), concurrent=concurrent)
+    effect = "no certain difference"
+    if speedup.low is not None and speedup.low > 1:
+        effect = "helped"
+    elif speedup.high is not None and speedup.high < 1:
+        effect = "worse"
+    compared = math.fsum(
+        total(stratum.new.values()).weight for stratum in strata.values()
+    )
+    new_blocks = chain.from_iterable(stratum.new for stratum in strata.values())
+    old_blocks = chain.from_iterable(stratum.old for stratum in strata.values())
+    return replace(
+        change,
+        speedup=speedup,
+        effect=effect,
+        coverage=compared / weight,
+        blocks=len(set(new_blocks)),
+        blocks_before=len(set(old_blocks)),
+        bins=tuple(_bins(strata, weight, concurrent=concurrent)),
+    )
+
+
+def _bins(strata: _Strata, weight: float, *, concurrent: bool) -> Iterator[BinSpeedup]:
+    by_bin: dict[int, list[Stratum]] = defaultdict(list)
+    for (_, number), stratum in strata.items():
+        load = number // _PROMPTS
+        by_bin[math.ceil(load / _LOADS_IN_DOUBLING)].append(stratum)
+    for index, within in sorted(by_bin.items()):
+        new = total(total(stratum.new.values()) for stratum in within)
+        above = 0.0
+        if index > 0:
+            above = float(LOADS[index - 1])
+        up_to: float | None = None
+        if index < len(LOADS) - 1:
+            up_to = LOADS[index]
         yield BinSpeedup(
-            above=float(LOADS[place - 1] if place else 0),
-            up_to=None if place == len(LOADS) - 1 else LOADS[place],
-            running=math.exp(log_load / generated),
-            speedup=combine(within, first, concurrent=concurrent),
-            share=weight / whole,
+            above=above,
+            up_to=up_to,
+            running=math.exp(new.log_load / new.generated),
+            speedup=speedup_over_strata(within, concurrent=concurrent),
+            share=new.weight / weight,
         )
-
-
-def combine(strata: Collection[_Stratum], first: int, *, concurrent: bool) -> Interval:
-    """Return the speedup over all strata with its interval, without ends where there
-    are too few blocks.
-
-    `first` is the place of the seconds in the arrays; that of the weight follows it.
-    """
-    y = first
-    n = first + 1
-    totals = [
-        [tuple(map(math.fsum, zip(*side.values(), strict=True))) for side in both]
-        for both in strata
-    ]
-    expected = math.fsum(new[n] * old[y] / old[n] for old, new in totals)
-    taken = math.fsum(new[y] for _, new in totals)
-    whole = math.fsum(new[n] for _, new in totals)
-    if expected <= 0 or taken <= 0:
-        return Interval(math.nan)
-    speedup = expected / taken
-    #: Of old and new, by block: seconds as they were, and as predicted from the other
-    #: blocks.
-    blocks: tuple[dict[int, tuple[float, float]], ...] = ({}, {})
-    loads: list[float] = []
-    prompts: list[float] = []
-    for both, (old, new) in zip(strata, totals, strict=True):
-        pairs = (old, new, new[n] / old[n], speedup), (new, old, 1.0, 1 / speedup)
-        for sums, side, (own, other, counted, ratio) in zip(
-            blocks, both, pairs, strict=True
-        ):
-            for block, amounts in side.items():
-                seconds = amounts[y]
-                weight = amounts[n]
-                left = own[n] - weight
-                among = (own[y] - seconds) / left if left > _ALONE * weight else 0.0
-                rate = among or ratio * other[y] / other[n]
-                was, predicted = sums.get(block, (0.0, 0.0))
-                sums[block] = (
-                    was + counted * seconds,
-                    predicted + counted * rate * weight,
-                )
-        for place, differences in ((LOG_LOAD, loads), (LOG_PROMPT, prompts)):
-            difference = new[place] / new[GENERATED] - old[place] / old[GENERATED]
-            differences.append(new[n] / whole * difference)
-    sides = [[sums[block] for block in sorted(sums)] for sums in blocks]
-    if (
-        min(map(len, sides)) < MINIMUM_BLOCKS
-        or min(map(_effective, sides)) < MINIMUM_EFFECTIVE
-    ):
-        return Interval(speedup)
-    if concurrent:  # both sides differ by the same
-        sides = sides[1:]
-    reach = reach_of(*map(_uncertainty, sides))
-    within = (*loads, math.fsum(prompts))
-    low = math.fsum(min(0.0, difference) for difference in within) - reach
-    high = math.fsum(max(0.0, difference) for difference in within) + reach
-    return Interval(speedup, speedup * math.exp(low), speedup * math.exp(high))
-
-
-def _effective(blocks: list[tuple[float, float]]) -> float:
-    """Return how many blocks of equal weight are worth as much (Kish, "Survey
-    Sampling", 1965).
-    """
-    weights = [by_means for _, by_means in blocks]
-    return math.fsum(weights) ** 2 / math.fsum(weight**2 for weight in weights)
-
-
-def _uncertainty(blocks: list[tuple[float, float]]) -> Uncertainty:
-    """Return the uncertainty of a side, of long blocks or of longer ones: the load may
-    change slowly.
-    """
-    found = []
-    for number in (MAX_BLOCKS, MAX_BLOCKS // 2):
-        parts = _joined(blocks, number)
-        taken, whole = (math.fsum(each) for each in zip(*parts, strict=True))
-        residuals = (
-            ((y - taken / whole * p) / taken) ** 2 / (1 - p / whole) for y, p in parts
-        )
-        found.append(Uncertainty(math.fsum(residuals), max(1.0, _effective(parts) - 1)))
-    return max(found, key=reach_of)
-
-
-def _joined(
-    blocks: list[tuple[float, float]], number: int
-) -> list[tuple[float, float]]:
-    """Return at most so many sums of successive blocks, with about equal weight."""
-    whole = math.fsum(weight for _, weight in blocks)
-    before = 0.0
-    parts: dict[int, tuple[float, float]] = {}
-    for taken, weight in blocks:
-        place = int(number * (before + weight / 2) / whole)
-        y, p = parts.get(place, (0.0, 0.0))
-        parts[place], before = (y + taken, p + weight), before + weight
-    return list(parts.values())

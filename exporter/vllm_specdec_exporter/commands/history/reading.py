@@ -1,53 +1,31 @@
-"""Reading a past: which series there are, and their values, in queries of limited size."""
+"""Reading a past: which series there are, and their values.
+
+Queries are of limited size.
+"""
 
 from __future__ import annotations
 
-import json
 import math
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from functools import cache
-from itertools import product
-from statistics import fmean
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from ...economics.baseline import FORMAT, Baseline, BaselineError, LoadBucket, bucket_of
-from ...engines import DIALECTS, ENGINES
-from ...engines.dialect import MAX_POSITIONS, PER_POSITION, Dialect
-from ...engines.latencies import SUM, Parts, latencies_of
+from ...engines.dialect import MAX_POSITIONS, Dialect
 from ...engines.tables import listed
-from ...exposition.histogram import Histogram
-from ..baseline.recorder import Recorder
-from .past import Configuration, Grid, Past, Replica, Summary, Times, runs_of
+from .configuration import Configuration, Replica, runs_of
+from .past import GridValues, Past, TimeGrid
+from .scope import PastScope, shared_configuration
+from .series import (
+    COUNTERS,
+    ENGINE_NAMES,
+    GAUGES,
+    READ_DIALECTS,
+    SeriesFamily,
+    common_keys,
+)
 from .source import Prometheus, PrometheusError, queries
 
-#: Dialects whose series have a time per output token, or one of a step.
-_READ = tuple(dialect for dialect in DIALECTS if dialect.stored)
-#: Their engines, and the gauges that show them, for errors.
-_ENGINES = [e.name for e in ENGINES if any(d.engine is e for d in _READ)]
-_GAUGES = [f"{d.prefixes[0]}{d.series['requests_running'][0]}" for d in _READ]
-#: Labels that tell replicas apart, `exported_` after federation without `honor_labels`.
-#: Series that differ only in others, such as `node` or `host`, are of several
-#: Prometheus servers with the same targets.
-_BY = (
-    "cluster, namespace, job, pod, instance, ReplicaId, engine, model_name, "
-    "exported_namespace, exported_job, exported_pod, exported_instance"
-)
-#: Counters whose increases are read: fields of the normal form, and the time per output
-#: token by requests.
-_COUNTERS = (
-    "generation_tokens",
-    "requests",
-    "prompt_tokens",
-    "step_seconds",
-    "drafts",
-    "draft_tokens",
-    "accepted_tokens",
-    "tpot_sum",
-    "tpot_count",
-)
 #: Points of the query that finds out where the data begin and how often they are
 #: scraped, and the least seconds between them: the interval found is at least half of
 #: one of up to twenty minutes.
@@ -61,451 +39,279 @@ _SAMPLES_IN_STEP = 4
 _STEPS_IN_BLOCK = 12
 _BLOCKS = 48
 _LENGTHS = (3600.0, 1800.0, 600.0, 300.0, 60.0, 30.0, 15.0)
-#: Seconds of the newest part of a configuration that a baseline is made of: a week has
-#: every hour and day.
-_BASELINE_SECONDS = 7 * 86400.0
-_BUCKETS = 25  # series of a histogram, for the size of a query; vLLM's has some 20
 #: Names in an error, so that it stays readable.
 _MAX_NAMES = 8
-#: Method and version by each of `_keys`, at each time of the grid.
-_Deployments = dict[tuple[str, ...], list[tuple[str, str] | None]]
-#: Equal configurations are one object: there is one for each replica and time.
-_configuration = cache(Configuration)
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
-    """Which series, and of which time: Unix times in seconds."""
+class _Deployment:
+    """What the exporter's series say of a server; empty where they disagree."""
 
-    since: float
-    until: float
-    match: str = ""  # matchers of PromQL, separated by commas
-    model_name: str = ""
-    by_instance: bool = False
-    block: float | None = None  # seconds; ``None`` for a length by the data
-    #: Times to compare instead of configurations.
-    ranges: Mapping[str, tuple[float, float]] | None = None
+    method: str = ""
+    version: str = ""
 
-    @property
-    def of_model(self) -> str:
-        """The matcher of the model, empty for all."""
-        if self.model_name:
-            return f"model_name={json.dumps(self.model_name)}"
-        return ""
-
-    @property
-    def matchers(self) -> str:
-        """The matchers of every selector of an engine."""
-        return ",".join(filter(None, (self.of_model, self.match.strip().strip(","))))
-
-    def chosen(self, time: float, shown: Configuration) -> Configuration | None:
-        """Return the configuration at a time: what is shown, or if ranges are compared,
-        the one it is in.
-        """
-        if self.ranges is None:
-            return shown
-        names = (
-            name for name, (begin, end) in self.ranges.items() if begin <= time <= end
-        )
-        return next((_configuration(None, name=name) for name in names), None)
-
-    def group(self, replica: Replica) -> str:
-        """Return the name of what a replica belongs to."""
-        labels = defaultdict(str, replica)
-        pods = (
-            labels[f"{of}pod"] or labels[f"{of}instance"] for of in ("", "exported_")
-        )
-        where = (
-            *(labels[name] for name in ("cluster", "namespace", "exported_namespace")),
-            *pods,
-        )
-        within = (*where, labels["ReplicaId"]) if self.by_instance else ()
-        return " ".join(
-            filter(None, (labels["model_name"] or "the only model", *within))
+    def agreed(self, other: _Deployment | None) -> _Deployment:
+        """Return what both say."""
+        if other is None:
+            return self
+        return _Deployment(
+            _agreed(self.method, other.method), _agreed(self.version, other.version)
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Family:
-    """The series of a dialect, by one of its prefixes."""
+def _agreed(first: str, second: str) -> str:
+    if first == second:
+        return first
+    return ""
 
-    dialect: Dialect
-    prefix: str
-    matchers: str
-    #: Whether histograms are, or were for a time, native: without series for sum and
-    #: count.
-    native: bool
 
-    def names(self, field: str) -> tuple[str, ...]:
-        """Return the sample names of a field, the preferred one first; none if the
-        dialect lacks it.
-        """
-        names = self.dialect.series.get(field, ())
-        if field.startswith("tpot"):
-            names = (
-                self.dialect.histograms["time_per_output_token"]
-                + field.removeprefix("tpot"),
-            )
-        return tuple(f"{self.prefix}{name}" for name in names)
+#: By each of `common_keys`, at each time of the grid.
+_Deployments = dict[tuple[str, ...], list[_Deployment | None]]
 
-    def by_replica(self, function: str, name: str, *labels: str) -> str:
-        """Return the expression of a function of a sample over a step, by further
-        labels.
 
-        Increases and loads of the parts of an engine are added up.
-        """
-        if function in ("increase", "avg_over_time"):
-            together = "sum"
-        else:
-            together = "max"
-        values = [f"{function}({self._samples(name)})"]
-        histogram, _, part = name.rpartition("_")
-        if self.native and part in ("sum", "count"):
-            values.append(f"histogram_{part}({function}({self._samples(histogram)}))")
-        parts = ", ".join(sorted(self.dialect.parts))
-        return (
-            f"max by ({', '.join((_BY, *labels))}) ({together} without ({parts}) "
-            f"({' or '.join(values)}))"
-        )
+@dataclass(frozen=True, slots=True)
+class _DataExtent:
+    """From when to when there are data, and how often they are scraped."""
 
-    def _samples(self, name: str) -> str:
-        return f'{{__name__="{name}"{self.matchers and ","}{self.matchers}}}[$step]'
-
-    def field(self, function: str, field: str) -> str:
-        """Return the expression of a function of a field over a step, with its
-        preferred name.
-        """
-        return " or ".join(
-            self.by_replica(function, name) for name in self.names(field)
-        )
-
-    def k(self) -> str:
-        """Return the expression of K: 0 without speculation, and -1 for one with an
-        unknown K.
-
-        vLLM has these series as soon as it starts: one for each position, but V0 only
-        its draft tokens.
-        """
-        none = f"0 * {self.field('last_over_time', 'requests_running')}"
-        if PER_POSITION not in self.dialect.series:
-            k = self.field("last_over_time", "verified_tokens")
-            return f"clamp_min({k} - 1, 0) or {none}"
-        (name,) = self.names(PER_POSITION)
-        positions = (
-            f"count by ({_BY}) ({self.by_replica('last_over_time', name, 'position')})"
-        )
-        return (
-            f"{positions} or (0 * {self.field('last_over_time', 'draft_tokens')} - 1) "
-            f"or {none}"
-        )
+    first: float  # Unix time
+    last: float
+    interval: float  # seconds, at least half of the real ones
 
 
 class Reader:
     """Reads the past of a scope from a server."""
 
-    def __init__(self, prometheus: Prometheus, scope: Scope) -> None:
-        self._prometheus = prometheus
-        self._scope = scope
-        self._families: dict[_Family, int] = {}  # with the number of their replicas
-        self._keys: set[tuple[str, ...]] = set()  # of these replicas
+    def __init__(self, prometheus: Prometheus, scope: PastScope) -> None:
+        self.prometheus = prometheus
+        #: With the number of their replicas.
+        self.families: dict[SeriesFamily, int] = {}
         self.block = 0.0  # seconds of a block
+        self._scope = scope
+        self._keys: set[tuple[str, ...]] = set()  # of the replicas
 
     async def past(self) -> Past:
         """Return the past. Raises PrometheusError."""
         await self._find()
-        self._times = times = await self._grid()
+        self.grid = await self._find_grid()
         parts = [
-            (family, q)
-            for family, number in self._families.items()
-            for q in queries(times, number)
+            (family, part)
+            for family, replicas in self.families.items()
+            for part in queries(self.grid, replicas)
         ]
         # without --match, which is for servers
         info = f"vllm_specdec_info{{{self._scope.of_model}}}"
-        exporters = await self._prometheus.series(
+        exporters = await self.prometheus.series(
             info, self._scope.since, self._scope.until
         )
-        of_exporters = queries(times, len(exporters))
-        self._prometheus.expect(len(parts) * (len(_COUNTERS) + 2) + len(of_exporters))
-        known: _Deployments = {}
-        for part in of_exporters:
-            await self._deployments(info, part, known)
-        # Configurations by number: replicas that are gone soon may be thousands.
-        shown: dict[Replica, array[int]] = defaultdict(
-            lambda: array("H", (0,)) * times.number
+        parts_of_info = queries(self.grid, len(exporters))
+        # Of each part, the counters, K and the running requests.
+        queries_of_part = len(COUNTERS) + 2
+        self.prometheus.expect(len(parts) * queries_of_part + len(parts_of_info))
+        deployments: _Deployments = {}
+        for part in parts_of_info:
+            await self._add_deployments(info, part, deployments)
+        shown = _ShownConfigurations(self.grid.number)
+        for family, part in parts:
+            await self._add_configurations(family, part, deployments, shown)
+        self.collected = Past(
+            self.grid,
+            self.block,
+            self._scope.group,
+            {replica: runs_of(shown.of(replica)) for replica in shown.replicas},
         )
-        numbers: dict[Configuration | None, int] = {None: 0}
         for family, part in parts:
-            await self._configurations(family, part, known, shown, numbers)
-        each = list(numbers)
-        runs = {
-            replica: runs_of([each[number] for number in own])
-            for replica, own in shown.items()
-        }
-        self._past = Past(times, self.block, self._scope.group, runs)
-        for family, part in parts:
-            self._past.add(part, await self._values(family, part, _COUNTERS))
-        return self._past
+            self.collected.add(part, await self.values(family, part, COUNTERS))
+        return self.collected
 
-    async def _values(
-        self, family: _Family, times: Times, counters: Iterable[str]
-    ) -> dict[str, Grid]:
+    async def values(
+        self, family: SeriesFamily, grid: TimeGrid, counters: Iterable[str]
+    ) -> dict[str, GridValues]:
         """Return the increases of counters, and the mean of the running requests."""
-        functions = {"requests_running": "avg_over_time"} | dict.fromkeys(
-            counters, "increase"
-        )
-        expressions = {
-            n: family.field(function, n)
-            for n, function in functions.items()
-            if family.names(n)
-        }
-        return {
-            name: await self._prometheus.grid(query, times)
-            for name, query in expressions.items()
-        }
+        functions = {"requests_running": "avg_over_time"}
+        functions |= dict.fromkeys(counters, "increase")
+        values = {}
+        for field, function in functions.items():
+            if family.names(field):
+                expression = family.field(function, field)
+                values[field] = await self.prometheus.grid(expression, grid)
+        return values
 
     async def _find(self) -> None:
         """Find the families that have series, and their replicas."""
         scope = self._scope
-        source = self._prometheus
-        both = [(dialect, prefix) for dialect in _READ for prefix in dialect.prefixes]
-        gauges = {
-            f"{prefix}{d.series['requests_running'][0]}": (d, prefix)
-            for d, prefix in both
-        }
-        histograms = {
-            f"{prefix}{d.histograms['time_to_first_token']}": prefix
-            for d, prefix in both
-        }
-        every = f'{{__name__=~"{"|".join((*gauges, *histograms))}",{scope.matchers}}}'
-        found = await source.series(every, scope.since, scope.until)
-        number = Counter(labels.get("__name__", "") for labels in found)
-        native = {prefix for name, prefix in histograms.items() if number[name]}
-        self._families = {
-            _Family(dialect, prefix, scope.matchers, native=prefix in native): number[
-                name
-            ]
-            for name, (dialect, prefix) in gauges.items()
-            if number[name]
-        }
-        self._keys = {key for labels in found for key in _keys(labels)}
-        if self._families:
-            return
-        others = await source.series(
-            f'{{__name__=~"{"|".join(gauges)}"}}', scope.since, scope.until
+        gauges: dict[str, tuple[Dialect, str]] = {}
+        histograms: dict[str, str] = {}
+        for dialect in READ_DIALECTS:
+            for prefix in dialect.prefixes:
+                running = dialect.series["requests_running"][0]
+                gauges[f"{prefix}{running}"] = (dialect, prefix)
+                # Classic histograms have no series of this name, without a suffix.
+                histogram = dialect.histograms["time_to_first_token"]
+                histograms[f"{prefix}{histogram}"] = prefix
+        names = "|".join((*gauges, *histograms))
+        series = await self.prometheus.series(
+            f'{{__name__=~"{names}",{scope.matchers}}}', scope.since, scope.until
         )
+        replicas = Counter(labels.get("__name__", "") for labels in series)
+        native = {prefix for name, prefix in histograms.items() if replicas[name]}
+        for name, (dialect, prefix) in gauges.items():
+            if replicas[name]:
+                family = SeriesFamily(
+                    dialect, prefix, scope.matchers, native=prefix in native
+                )
+                self.families[family] = replicas[name]
+        for labels in series:
+            self._keys.update(common_keys(labels))
+        if not self.families:
+            raise await self._nothing_found(gauges)
+
+    async def _nothing_found(self, gauges: Iterable[str]) -> PrometheusError:
+        """Return an error that names what the server has instead."""
+        scope = self._scope
+        every_gauge = f'{{__name__=~"{"|".join(gauges)}"}}'
+        others = await self.prometheus.series(every_gauge, scope.since, scope.until)
         if others:
-            models = ", ".join(
-                sorted({labels.get("model_name", "") for labels in others})[:_MAX_NAMES]
+            models = sorted({labels.get("model_name", "") for labels in others})
+            return PrometheusError(
+                f"no series of {listed(ENGINE_NAMES, 'or')} with {{{scope.matchers}}} "
+                "in that time; "
+                f"without it there are {len(others)}, of the models "
+                f"{', '.join(models[:_MAX_NAMES])}"
             )
-            raise PrometheusError(
-                f"no series of {listed(_ENGINES, 'or')} "
-                f"with {{{scope.matchers}}} in that "
-                "time; without it there are "
-                f"{len(others)}, of the models {models}"
-            )
-        names = await source.names(scope.since, scope.until)
-        stems = [engine.lower() for engine in _ENGINES]
-        near = [name for name in names if any(stem in name for stem in stems)]
-        near = near[:_MAX_NAMES]
-        raise PrometheusError(
-            f"no {listed(_GAUGES, 'or')} in that time: "
-            "the server has "
-            f"{', '.join(near) or f'{len(names)} other metrics'}; does it scrape "
-            "vLLM, and is --since long "
-            "enough?"
+        names = await self.prometheus.names(scope.since, scope.until)
+        stems = [engine.lower() for engine in ENGINE_NAMES]
+        similar = [name for name in names if any(stem in name for stem in stems)]
+        has = ", ".join(similar[:_MAX_NAMES]) or f"{len(names)} other metrics"
+        return PrometheusError(
+            f"no {listed(GAUGES, 'or')} in that time: "
+            f"the server has {has}; does it scrape vLLM, and is --since long enough?"
         )
 
-    async def _grid(self) -> Times:
-        """Return the times to read, by where the data are; set the length of a block."""
-        since = self._scope.since
-        until = self._scope.until
-        while True:
-            step = max(_OUTLINE_SECONDS, math.ceil((until - since) / _OUTLINE_POINTS))
-            times = Times(since + step, step, max(1, math.ceil((until - since) / step)))
-            samples = (
-                f.field("count_over_time", "requests_running") for f in self._families
-            )
-            query = f"max({' or '.join(samples)})"
-            (counts,) = (await self._prometheus.grid(query, times)).values() or [()]
-            seen = [
-                (times.at(place), count)
-                for place, count in enumerate(counts)
-                if count > 0
-            ]
-            if not seen:
-                raise PrometheusError(
-                    f"no samples of {listed(_ENGINES, 'or')} in that time"
-                )
-            first = seen[0][0] - step
-            last = seen[-1][0]
-            if last - first > (until - since) / 4 or step == _OUTLINE_SECONDS:
-                break
-            since = first
-            until = last
-        interval = step / max(count for _, count in seen)
-        span = last - first
-        block = self._scope.block or next(
-            (b for b in _LENGTHS if b * _BLOCKS <= span), _LENGTHS[-1]
-        )
-        step = math.ceil(max(block / _STEPS_IN_BLOCK, _SAMPLES_IN_STEP * interval))
+    async def _find_grid(self) -> TimeGrid:
+        """Return the times to read, where there are data; set the length of a block."""
+        extent = await self._extent()
+        span = extent.last - extent.first
+        fitting = [length for length in _LENGTHS if length * _BLOCKS <= span]
+        block = self._scope.block or (fitting or _LENGTHS[-1:])[0]
+        least_step = _SAMPLES_IN_STEP * extent.interval
+        step = math.ceil(max(block / _STEPS_IN_BLOCK, least_step))
         # Blocks consist of whole steps.
         self.block = float(step * max(1, round(block / step)))
-        start = math.ceil(first / step) * step
-        return Times(
-            float(start), float(step), max(1, math.floor((last - start) / step) + 1)
-        )
+        start = math.ceil(extent.first / step) * step
+        number = max(1, math.floor((extent.last - start) / step) + 1)
+        return TimeGrid(float(start), float(step), number)
 
-    async def _deployments(self, info: str, part: Times, known: _Deployments) -> None:
-        """Add method and version at these times, by each of `_keys`; empty if not
-        unique.
+    async def _extent(self) -> _DataExtent:
+        """Return where the data are, asked for again where they fill but a little of
+        the time.
         """
+        since = self._scope.since
+        until = self._scope.until
+        samples = " or ".join(
+            family.field("count_over_time", "requests_running")
+            for family in self.families
+        )
+        while True:
+            span = until - since
+            step = max(_OUTLINE_SECONDS, math.ceil(span / _OUTLINE_POINTS))
+            grid = TimeGrid(since + step, step, max(1, math.ceil(span / step)))
+            outline = await self.prometheus.grid(f"max({samples})", grid)
+            (counts,) = outline.values() or [()]
+            indices = [index for index, count in enumerate(counts) if count > 0]
+            if not indices:
+                raise PrometheusError(
+                    f"no samples of {listed(ENGINE_NAMES, 'or')} in that time"
+                )
+            first = grid.at(indices[0]) - step
+            last = grid.at(indices[-1])
+            if last - first > span / 4 or step == _OUTLINE_SECONDS:
+                most_samples = max(counts[index] for index in indices)
+                return _DataExtent(first, last, step / most_samples)
+            since = first
+            until = last
+
+    async def _add_deployments(
+        self, info: str, part: TimeGrid, deployments: _Deployments
+    ) -> None:
+        """Add method and version at these times, by each of `common_keys`."""
         by = "target, namespace, pod, model_name, method, upstream_version"
-        grid = await self._prometheus.grid(
+        values = await self.prometheus.grid(
             f"max by ({by}) (last_over_time({info}[$step]))", part
         )
-        offset = self._times.place(part.start)
-        for series, column in grid.items():
+        offset = self.grid.index_of(part.start)
+        for series, column in values.items():
             labels = dict(series)
-            shown = method, version = (
-                labels.get("method", ""),
-                labels.get("upstream_version", ""),
+            shown = _Deployment(
+                labels.get("method", ""), labels.get("upstream_version", "")
             )
-            for key in self._keys.intersection(_keys(labels)):
-                of_key = known.setdefault(key, [None] * self._times.number)
-                for place in (
-                    place for place, one in enumerate(column, offset) if one > 0
-                ):
-                    before = of_key[place] or shown
-                    both = (
-                        method * (before[0] == method),
-                        version * (before[1] == version),
-                    )
-                    of_key[place] = shown if before == shown else both
+            indices = [index for index, value in enumerate(column, offset) if value > 0]
+            for key in self._keys.intersection(common_keys(labels)):
+                at_times = deployments.setdefault(key, [None] * self.grid.number)
+                for index in indices:
+                    at_times[index] = shown.agreed(at_times[index])
 
-    async def _configurations(
+    async def _add_configurations(
         self,
-        family: _Family,
-        part: Times,
-        known: _Deployments,
-        shown: dict[Replica, array[int]],
-        numbers: dict[Configuration | None, int],
+        family: SeriesFamily,
+        part: TimeGrid,
+        deployments: Mapping[tuple[str, ...], list[_Deployment | None]],
+        shown: _ShownConfigurations,
     ) -> None:
         """Add what the replicas of a family show at these times."""
-        ks = await self._prometheus.grid(family.k(), part)
-        offset = self._times.place(part.start)
+        ks = await self.prometheus.grid(family.k(), part)
+        offset = self.grid.index_of(part.start)
         for replica, column in ks.items():
-            own = shown[replica]
-            names = next(
-                (known[key] for key in _keys(dict(replica)) if key in known), None
-            )
-            for place, k in enumerate(column, offset):
-                if not math.isnan(k):
-                    method, version = (names and names[place]) or ("", "")
-                    depth = int(k) if 0 <= k <= MAX_POSITIONS else None
-                    seen = _configuration(depth, method if k else "", version)
-                    chosen = self._scope.chosen(self._times.at(place), seen)
-                    own[place] = numbers.setdefault(chosen, len(numbers))
-
-    async def baseline(self, model: str, summary: Summary) -> Baseline:
-        """Return the newest week of a configuration as a baseline; raise BaselineError
-        if it has none.
-        """
-        recorder = Recorder()
-        dialect = ""
-        end = summary.last_seconds
-        grid = self._times
-        first = grid.place(max(summary.first_seconds, end - _BASELINE_SECONDS))
-        week = Times(grid.at(first), grid.step, grid.place(end) + 1 - first)
-        for family, number in self._families.items():
-            for part in queries(week, number * _BUCKETS):
-                if await self._record(
-                    recorder, family, part, model, summary.configuration
-                ):
-                    dialect = family.dialect.name
-        try:
-            buckets = recorder.buckets()
-        except BaselineError as error:
-            raise BaselineError(
-                "no request finished without speculation, or the server has not stored "
-                "request_time_per_output_token_seconds_bucket (not in vLLM before "
-                "0.11 or native histograms)"
-            ) from error
-        recorded = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return Baseline(
-            FORMAT, model, summary.configuration.version, dialect, recorded, buckets
-        )
-
-    async def _record(
-        self,
-        recorder: Recorder,
-        family: _Family,
-        times: Times,
-        model: str,
-        configuration: Configuration,
-    ) -> bool:
-        """Add what a configuration did at these times to a recorder; return whether it
-        ran.
-        """
-        values = await self._values(family, times, ("generation_tokens", "requests"))
-        histograms: dict[tuple[Replica, str], list[tuple[float, Sequence[float]]]] = (
-            defaultdict(list)
-        )
-        # native histograms have no buckets that PromQL returns
-        classic = replace(family, native=False)
-        for latency, name in family.dialect.histograms.items():
-            for part, by in (("sum", ()), ("bucket", ("le",))):
-                query = classic.by_replica(
-                    "increase", f"{family.prefix}{name}_{part}", *by
-                )
-                for series, column in (
-                    await self._prometheus.grid(query, times)
-                ).items():
-                    le = self._prometheus.number(
-                        dict(series).get("le", str(SUM)), math.inf
-                    )
-                    replica = tuple(pair for pair in series if pair[0] != "le")
-                    histograms[replica, latency].append((le, column))
-        # Replicas with about the same load at a time are added up before a histogram is
-        # made of them.
-        points: dict[tuple[int, int], list[tuple[Replica, dict[str, float]]]] = (
-            defaultdict(list)
-        )
-        for replica, shown, place, point in self._past.decoding(times, values):
-            if shown == configuration and self._past.groups[replica] == model:
-                points[place, bucket_of(point["requests_running"])].append(
-                    (replica, point)
-                )
-        for (place, _), alike in sorted(points.items()):
-            parts: dict[str, Parts] = defaultdict(lambda: defaultdict(float))
-            for (replica, _), latency in product(alike, family.dialect.histograms):
-                columns = histograms[replica, latency]
-                if {SUM, math.inf} <= {
-                    le for le, column in columns if column[place] >= 0
-                }:
-                    for le, column in columns:
-                        parts[latency][le] += max(0.0, column[place])
-            latencies = latencies_of(parts)
-            seconds = len(alike) * times.step
-            mean = fmean(max(1.0, point["requests_running"]) for _, point in alike)
-            generated = math.fsum(point["generation_tokens"] for _, point in alike)
-            done = latencies.time_per_output_token or Histogram()
-            blocks = ((done.count, done.sum),)
-            recorder.include(
-                [LoadBucket(mean, seconds, generated, done.count, latencies, blocks)]
-            )
-        return bool(points)
+            of_replica: list[_Deployment | None] = []
+            for key in common_keys(dict(replica)):
+                if key in deployments:
+                    of_replica = deployments[key]
+                    break
+            for index, k in enumerate(column, offset):
+                if math.isnan(k):
+                    continue
+                deployment = _Deployment()
+                if of_replica:
+                    deployment = of_replica[index] or deployment
+                configuration = _configuration(k, deployment)
+                chosen = self._scope.chosen(self.grid.at(index), configuration)
+                shown.put(replica, index, chosen)
 
 
-def _keys(labels: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """Yield what a replica and the exporter's series of it have in common, the surest
-    first.
+def _configuration(k: float, deployment: _Deployment) -> Configuration:
+    depth: int | None = None
+    if 0 <= k <= MAX_POSITIONS:
+        depth = int(k)
+    method = ""
+    if k:
+        method = deployment.method
+    return shared_configuration(depth, method, deployment.version)
+
+
+class _ShownConfigurations:
+    """The configuration of each replica at each time of a grid.
+
+    They are kept by number: replicas that are gone soon may be thousands.
     """
-    model = labels.get("model_name", "")
-    namespace = labels.get("namespace", "")
-    target = labels.get("target", "").partition("://")[2].partition("/")[0]
-    address = target or labels.get("instance", "")
-    yield from (
-        (model, "target", address),
-        (model, "pod", namespace, labels.get("pod", "")),
-    )
-    yield from ((model, "namespace", namespace), (model,))
+
+    def __init__(self, times: int) -> None:
+        self._numbers: dict[Configuration | None, int] = {None: 0}
+        self._by_replica: dict[Replica, array[int]] = defaultdict(
+            lambda: array("H", (0,)) * times
+        )
+
+    def put(
+        self, replica: Replica, index: int, configuration: Configuration | None
+    ) -> None:
+        """Note what a replica shows at a place of the grid."""
+        number = self._numbers.setdefault(configuration, len(self._numbers))
+        self._by_replica[replica][index] = number
+
+    @property
+    def replicas(self) -> Iterable[Replica]:
+        """All that show something."""
+        return self._by_replica
+
+    def of(self, replica: Replica) -> list[Configuration | None]:
+        """Return the configuration of a replica at each time, ``None`` for none."""
+        configurations = list(self._numbers)
+        return [configurations[number] for number in self._by_replica[replica]]

@@ -9,11 +9,11 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from ...config.values import format_duration
-from ...economics.statistics import times
+from ...economics.statistics import Interval, times
 from ...publish import plots
 from ...publish.wording import DASH, printable, range_words, shown, table, wrap
-from .matching import Comparison
-from .past import History, ModelHistory, Summary
+from .document import HistoryDocument, ModelHistory, Summary
+from .matching import BinSpeedup, Change
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,22 +30,20 @@ _HEADS = (
     "ms/token",
     "tokens/s",
 )
+_LEGEND = (
+    "running: replicas, and the requests in the batch of each: mean (P10 to P90 of the "
+    "time); accepted: acceptance length and ratio; ms/token: mean at its own load, so "
+    "not to be compared; tokens/s: of a replica while it generates; (x to y): 95 % "
+    "interval; times in UTC."
+)
 
 
-def render(history: History, out: str = "") -> str:
+def render(history: HistoryDocument, out: str = "") -> str:
     """Return the report; `out` is the written baseline, if any."""
     lines: list[str] = []
     for model in history.models:
         lines += _model(model, history.block_seconds)
-    lines += wrap(
-        "running: replicas, and the requests in the batch of each: mean (P10 to P90 "
-        "of the time); accepted: "
-        "acceptance length and ratio; ms/token: mean at its own load, so not to be "
-        "compared; tokens/s: of a "
-        "replica while it generates; (x to y): 95 % interval; times in UTC.",
-        "  ",
-        2,
-    )
+    lines += wrap(_LEGEND, "  ", 2)
     for warning in history.warnings:
         lines += wrap(f"the server warns: {warning}", "  ", 4)
     if out:
@@ -61,101 +59,101 @@ def _model(model: ModelHistory, block: float) -> Iterator[str]:
         _HEADS, map(_row, model.configurations), left=_HEADS[:3], indent="  "
     )
     yield ""
-    for comparison in model.comparisons:
-        yield from wrap(sentence(model, comparison), "  ", 4)
-        yield from _details(comparison, block)
+    for change in model.comparisons:
+        yield from wrap(sentence(model, change), "  ", 4)
+        if change.speedup is not None:
+            yield from wrap(_how_compared(change, block), "    ", 6)
+        if len(change.bins) > 1:
+            yield from map(_bin, change.bins)
     if not model.comparisons:
         yield from wrap(f"nothing to compare: {model.problem}", "  ", 4)
     yield ""
 
 
 def _row(summary: Summary) -> tuple[str, ...]:
-    length = summary.mean_acceptance_length
-    seconds = summary.time_per_output_token_seconds
-    spread = f" ({_short(summary.running_p10)}-{_short(summary.running_p90)})"
+    end = _clock(summary.last_seconds)
+    if summary.periods > 1:
+        end += f" ({summary.periods} times)"
+    spread = f"({_short(summary.running_p10)}-{_short(summary.running_p90)})"
+    accepted = DASH
+    if summary.mean_acceptance_length is not None:
+        ratio = summary.acceptance_ratio or 0
+        accepted = f"{summary.mean_acceptance_length:.2f}, {ratio:.0%}"
+    milliseconds = summary.time_per_output_token_seconds
+    if milliseconds is not None:
+        milliseconds *= 1000
     return (
         summary.configuration.words,
         _clock(summary.first_seconds),
-        _clock(summary.last_seconds)
-        + (f" ({summary.periods} times)" if summary.periods > 1 else ""),
+        end,
         f"{summary.requests:,.0f}",
-        f"{summary.replicas} x {_short(summary.running)}{spread}",
-        DASH
-        if length is None
-        else f"{length:.2f}, {summary.acceptance_ratio or 0:.0%}",
-        shown(seconds and 1000 * seconds, "{:.2f}"),
+        f"{summary.replicas} x {_short(summary.running)} {spread}",
+        accepted,
+        shown(milliseconds, "{:.2f}"),
         f"{summary.tokens_per_second:,.0f}",
     )
 
 
-def sentence(model: ModelHistory, comparison: Comparison) -> str:
-    """Return a comparison in words: since when, the change, the speedup and the
+def sentence(model: ModelHistory, change: Change) -> str:
+    """Return a change in words: since when, what changed, the speedup and the
     acceptance.
     """
-    new, old = (
-        model.configurations[place] for place in (comparison.new, comparison.old)
-    )
-    change = f"{new.configuration.words} against {old.configuration.words}"
-    k, before = (each.configuration.num_speculative_tokens for each in (new, old))
-    if (
-        k
-        and before
-        and replace(old.configuration, num_speculative_tokens=k) == new.configuration
-    ):
-        change = f"K {before} to {k}"
-    speedup = comparison.speedup
-    begin = f"since {_time(new.first_seconds):%-d %B} ({change}): "
+    new = model.configurations[change.new]
+    old = model.configurations[change.old]
+    since = f"since {_time(new.first_seconds):%-d %B} ({_changed(new, old)})"
+    speedup = change.speedup
     if speedup is None:
-        return f"{begin}cannot be compared: {comparison.problem}"
-    words = (
-        f"{begin}{comparison.effect}, {times(speedup.value)} times as fast "
-        f"({range_words(speedup)}) "
-        "at the same load"
+        return f"{since}: cannot be compared: {change.problem}"
+    text = (
+        f"{since}: {change.effect}, {times(speedup.value)} times as fast "
+        f"({range_words(speedup)}) at the same load"
     )
-    if comparison.coverage < _LITTLE:
-        words += f", in {comparison.coverage:.0%} of its traffic"
-    length = new.mean_acceptance_length
-    earlier = old.mean_acceptance_length
-    if length is not None:
-        words += (
-            "; acceptance length "
-            f"{'' if earlier is None else f'{earlier:.2f} to '}{length:.2f}"
-        )
-    return words
+    if change.coverage < _LITTLE:
+        text += f", in {change.coverage:.0%} of its traffic"
+    if new.mean_acceptance_length is not None:
+        text += "; acceptance length "
+        if old.mean_acceptance_length is not None:
+            text += f"{old.mean_acceptance_length:.2f} to "
+        text += f"{new.mean_acceptance_length:.2f}"
+    return text
 
 
-def _details(comparison: Comparison, block: float) -> Iterator[str]:
-    if comparison.speedup is None:
-        return
-    if comparison.per_token:
-        measure = ", by inter-token latency over the tokens of a step"
+def _changed(new: Summary, old: Summary) -> str:
+    """Return what changed: K alone, or whatever it was."""
+    k = new.configuration.num_speculative_tokens
+    k_before = old.configuration.num_speculative_tokens
+    if k and k_before:
+        old_with_k = replace(old.configuration, num_speculative_tokens=k)
+        if old_with_k == new.configuration:
+            return f"K {k_before} to {k}"
+    return f"{new.configuration.words} against {old.configuration.words}"
+
+
+def _how_compared(change: Change, block: float) -> str:
+    text = (
+        f"{change.coverage:.0%} of its traffic is compared, matched by "
+        f"{', '.join(change.matched_by)}; in {change.blocks} and "
+        f"{change.blocks_before} blocks of {format_duration(block)}"
+    )
+    if change.per_token:
+        text += ", by inter-token latency over the tokens of a step"
+    return text
+
+
+def _bin(speedups: BinSpeedup) -> str:
+    lowest = int(speedups.above) + 1
+    if speedups.up_to is None:
+        running = f"{lowest}+"
+    elif lowest < speedups.up_to:
+        running = f"{lowest} to {speedups.up_to:g}"
     else:
-        measure = ""
-    matched_by = ", ".join(comparison.matched_by)
-    yield from wrap(
-        f"{comparison.coverage:.0%} of its traffic is compared, matched by "
-        f"{matched_by}; "
-        f"in {comparison.blocks} and {comparison.blocks_before} blocks of "
-        f"{format_duration(block)}{measure}",
-        "    ",
-        6,
+        running = str(lowest)
+    interval = range_words(speedups.speedup) or "too few blocks for an interval"
+    return (
+        f"      {f'{running} running':<16} {times(speedups.speedup.value)} "
+        f"({interval}), {speedups.share:.0%} of its traffic, at "
+        f"{_short(speedups.running)} running"
     )
-    for each in comparison.bins if len(comparison.bins) > 1 else ():
-        low = int(each.above) + 1
-        if each.up_to is None:
-            bin_ = f"{low}+"
-        elif low < each.up_to:
-            bin_ = f"{low} to {each.up_to:g}"
-        else:
-            bin_ = str(low)
-        interval = range_words(each.speedup) or "too few blocks for an interval"
-        measured = (
-            f"{times(each.speedup.value)} ({interval}), {each.share:.0%} of its traffic"
-        )
-        yield (
-            f"      {f'{bin_} running':<16} {measured}, at {_short(each.running)} "
-            "running"
-        )
 
 
 def _short(value: float) -> str:
@@ -186,51 +184,49 @@ def plot(models: Sequence[ModelHistory]) -> str:
             sharex=True,
             squeeze=False,
             height_ratios=[2, 1] * len(models),
-        )
-        for model, above, beneath in zip(
-            models, rows[::2, 0], rows[1::2, 0], strict=True
-        ):
-            _draw(above, model)
-            above.axhline(1.0, color=plots.INK, linewidth=1.2, linestyle=(0, (4, 3)))
-            above.set_ylabel(f"{printable(model.name)}\nspeedup")
-            beneath.plot(
+        )[:, 0]
+        sentences = []
+        for model, speedups, load in zip(models, rows[::2], rows[1::2], strict=True):
+            _draw(speedups, model)
+            speedups.axhline(1.0, color=plots.INK, linewidth=1.2, linestyle=(0, (4, 3)))
+            speedups.set_ylabel(f"{printable(model.name)}\nspeedup")
+            load.plot(
                 [_time(at) for at, _ in model.load],
-                [load for _, load in model.load],
+                [running for _, running in model.load],
                 color=plots.INK,
             )
-            beneath.set_ylabel("running")
+            load.set_ylabel("running")
+            sentences += [sentence(model, change) for change in model.comparisons]
         figure.autofmt_xdate()
-        description = " ".join(
-            sentence(model, c) for model in models for c in model.comparisons
-        )
-        return plots.svg(figure, "Configurations and speedups", description)
+        return plots.svg(figure, "Configurations and speedups", " ".join(sentences))
 
 
 def _draw(axes: Axes, model: ModelHistory) -> None:
-    # The one against no speculation, which comes before the one against the
-    # configuration before.
-    measured = {
-        comparison.new: comparison.speedup for comparison in model.comparisons[::-1]
-    }
-    for place, (summary, colour) in enumerate(
-        zip(model.configurations, cycle(plots.PALETTE), strict=False)
-    ):
-        span: Any = [_time(summary.first_seconds), _time(summary.last_seconds)]
+    measured: dict[int, Interval | None] = {}
+    for change in model.comparisons:
+        # The one against no speculation comes before the one against the configuration
+        # before.
+        measured.setdefault(change.new, change.speedup)
+    colours = cycle(plots.PALETTE)
+    for index, summary in enumerate(model.configurations):
+        colour = next(colours)
+        begin = _time(summary.first_seconds)
+        span: Any = [begin, _time(summary.last_seconds)]
         axes.axvspan(*span, color=colour, alpha=0.15, linewidth=0)
-        if speedup := measured.get(place):
+        speedup = measured.get(index)
+        if speedup is not None:
             axes.fill_between(
                 span, speedup.low or 0.0, speedup.high or 0.0, color=colour, alpha=0.4
             )
             axes.plot(span, [speedup.value] * 2, color=colour, linewidth=1.8)
-        within: Any = {
-            "xycoords": ("data", "axes fraction"),
-            "textcoords": "offset points",
-        }
-        look: Any = {"rotation": 90, "va": "top", "fontsize": 8}
+        position: Any = begin
         axes.annotate(
             printable(summary.configuration.words),
-            (span[0], 1),
-            (2, -2),
-            **within,
-            **look,
+            xy=(position, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(2, -2),
+            textcoords="offset points",
+            rotation=90,
+            va="top",
+            fontsize=8,
         )

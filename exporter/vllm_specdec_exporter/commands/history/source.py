@@ -21,7 +21,8 @@ from ...config.values import Target, format_duration
 from ...upstream.client import PollError, Upstream
 from ...upstream.connection import UpstreamConfig
 from .. import arguments as cli
-from .past import Grid, Replica, Times
+from .configuration import Replica
+from .past import GridValues, TimeGrid
 
 #: Values of a response: with their JSON text some 15 MB, of which there is one at a
 #: time.
@@ -79,11 +80,10 @@ class _Response(msgspec.Struct):
     partial: bool = msgspec.field(default=False, name="isPartial")  # of VictoriaMetrics
 
 
-def queries(times: Times, series: int) -> list[Times]:
+def queries(grid: TimeGrid, series: int) -> list[TimeGrid]:
     """Return the times in parts, each of which a query of so many series can answer."""
-    return times.parts(
-        max(_MIN_POINTS, min(_MAX_POINTS, _MAX_VALUES // max(1, series)))
-    )
+    points = _MAX_VALUES // max(1, series)
+    return grid.parts(max(_MIN_POINTS, min(_MAX_POINTS, points)))
 
 
 class Prometheus:
@@ -94,8 +94,10 @@ class Prometheus:
         self._upstream = Upstream(target, config)
         self._base = target.url.partition("?")[0].removesuffix("/metrics").rstrip("/")
         self._timeout = config.timeout
-        self._done = self._expected = 0  # queries
-        self._most = _MAX_POINTS  # points of a query, fewer once one was too expensive
+        self._done = 0  # queries
+        self._expected = 0
+        # Of a query, fewer once one was too expensive.
+        self._max_points = _MAX_POINTS
         # of its responses, each once: of Thanos, that a store is missing
         self.warnings: dict[str, None] = {}
 
@@ -125,11 +127,10 @@ class Prometheus:
             data = msgspec.json.decode(response.data, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self._defect(self._reason(body) or error) from error
-        warnings = [
-            *(response.warnings or ())[:_MAX_WARNINGS],
-            *["partial response"] * response.partial,
-        ]
-        self.warnings |= dict.fromkeys(map(_words, warnings))
+        warnings = list(response.warnings or ())[:_MAX_WARNINGS]
+        if response.partial:
+            warnings.append("partial response")
+        self.warnings |= dict.fromkeys(map(_in_one_line, warnings))
         return data
 
     def number(self, text: str, infinite: float = math.nan) -> float:
@@ -145,38 +146,44 @@ class Prometheus:
     def _defect(self, error: object) -> PrometheusError:
         return PrometheusError(f"{self._base}: not a response of a Prometheus: {error}")
 
-    async def grid(self, expression: str, times: Times) -> Grid:
+    async def grid(self, expression: str, times: TimeGrid) -> GridValues:
         """Return the values of an expression at these times, by labels.
 
         ``$step`` in it is their distance.
         """
-        expression = expression.replace("$step", format_duration(times.step))
-        grid: dict[Replica, array[float]] = {}
-        waiting = times.parts(self._most)
+        query = expression.replace("$step", format_duration(times.step))
+        columns: dict[Replica, array[float]] = {}
+        waiting = times.parts(self._max_points)
         while waiting:
             part = waiting.pop()
-            last = part.at(part.number - 1)
-            ends = {
-                "start": f"{part.start:.3f}",
-                "end": f"{last:.3f}",
-                "step": f"{part.step:g}",
-            }
             try:
-                body = await self._body("query_range", {"query": expression, **ends})
+                matrix = await self._matrix(query, part)
             except _TooExpensiveError:
                 if part.number < 2 * _MIN_POINTS:
                     raise
-                self._most = math.ceil(part.number / 2)
-                waiting = [
-                    less for each in (*waiting, part) for less in each.parts(self._most)
-                ]
+                self._max_points = math.ceil(part.number / 2)
+                too_long = [*waiting, part]
+                waiting = []
+                for each in too_long:
+                    waiting += each.parts(self._max_points)
                 continue
-            for series in self._data(_Matrix, body).result:
+            for series in matrix.result:
                 key = tuple(sorted(series.metric.items()))
-                column = grid.setdefault(key, array("d", (math.nan,)) * times.number)
+                if key not in columns:
+                    columns[key] = array("d", (math.nan,)) * times.number
                 for time, value in series.values:
-                    column[times.place(time)] = self.number(value)
-        return dict(grid)
+                    columns[key][times.index_of(time)] = self.number(value)
+        return dict(columns)
+
+    async def _matrix(self, query: str, times: TimeGrid) -> _Matrix:
+        last = times.at(times.number - 1)
+        parameters = {
+            "query": query,
+            "start": f"{times.start:.3f}",
+            "end": f"{last:.3f}",
+            "step": f"{times.step:g}",
+        }
+        return self._data(_Matrix, await self._body("query_range", parameters))
 
     async def _body(self, path: str, query: Mapping[str, str]) -> bytes:
         """Return the body of a successful response."""
@@ -198,13 +205,16 @@ class Prometheus:
             cli.show_progress(f"\rreading: query {self._done} of {expected} ", end="")
         if response.status == 200:
             return response.body
-        words = self._reason(response.body), _HINTS.get(response.status)
-        message = ": ".join(
-            filter(None, (f"{self._base} answered {response.status}", *words))
-        )
-        raise (
-            _TooExpensiveError if response.status in _TOO_EXPENSIVE else PrometheusError
-        )(message)
+        message = f"{self._base} answered {response.status}"
+        for explanation in (
+            self._reason(response.body),
+            _HINTS.get(response.status, ""),
+        ):
+            if explanation:
+                message = f"{message}: {explanation}"
+        if response.status in _TOO_EXPENSIVE:
+            raise _TooExpensiveError(message)
+        raise PrometheusError(message)
 
     def _reason(self, body: bytes) -> str:
         """Return the error in a response, or its text; empty for a page, which is of a
@@ -217,8 +227,8 @@ class Prometheus:
         reason = reason or body.decode("utf-8", "replace")
         if reason.lstrip().startswith("<"):
             return ""
-        return self._upstream.mask(_words(reason))
+        return self._upstream.mask(_in_one_line(reason))
 
 
-def _words(text: str) -> str:
+def _in_one_line(text: str) -> str:
     return " ".join(text.split())[:_MAX_REASON]

@@ -1,0 +1,60 @@
+"""The document of a history: what each configuration did, and what each change of it
+brought.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .configuration import Configuration
+from .matching import Change
+
+FORMAT = "vllm-specdec-history/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A configuration and what it did; ``None`` for what is not known.
+
+    Times are Unix times in seconds.
+    """
+
+    configuration: Configuration
+    first_seconds: float
+    last_seconds: float
+    periods: int  # times apart in which it ran
+    replicas: int  # the most at once
+    requests: float
+    running: float  # requests in a replica's batch: mean
+    running_p10: float  # and what is not exceeded a tenth of the time
+    running_p90: float  # and nine tenths of it
+    acceptance_ratio: float | None  # accepted of drafted tokens
+    mean_acceptance_length: float | None  # tokens of a step with a draft
+    #: The mean at its own loads: not to be compared.
+    time_per_output_token_seconds: float | None
+    tokens_per_second: float  # of a replica while it generates
+
+
+@dataclass(frozen=True, slots=True)
+class ModelHistory:
+    """The past of a model, or of an instance of it."""
+
+    name: str
+    configurations: tuple[Summary, ...]  # by their first time; chosen times by name
+    comparisons: tuple[Change, ...]
+    #: Unix time of each block, and the mean running requests of a replica in it.
+    load: tuple[tuple[float, float], ...]
+    problem: str = ""  # why there is no comparison
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryDocument:
+    """The document of ``--json``."""
+
+    format: str  # `FORMAT`
+    version: str  # of this program
+    since_seconds: float  # Unix time from which was read
+    until_seconds: float  # Unix time up to which was read
+    block_seconds: float  # length of a block of time
+    models: tuple[ModelHistory, ...]
+    warnings: tuple[str, ...] = ()  # of the server: the results may be incomplete

@@ -1,0 +1,313 @@
+"""How much faster one side is than another at equal load, and how well that is known.
+
+The one estimator of the project. `compare` gives it two servers over the same time,
+`history` the blocks of time of a stored past, and the exporter a recorded baseline; the
+rules of `alerts/alert_rules/speedup.py` repeat its ratio in PromQL.
+
+*Ratio.* A stratum is what both sides did at one load and prompt length, if possible in
+one block of time. With y the seconds per output token of what finished, summed, and n
+how much that was (requests, or tokens), the speedup over strata s is::
+
+    T_s = y_s / n_s,   speedup = sum(n_new,s T_old,s) / sum(y_new,s)
+
+So everything that the new side did is held against the old side's mean at its load.
+
+*Variance.* Requests share slow steps, so blocks of time count, not requests. A block
+took y seconds where p were predicted. With its share w of all that was predicted, the
+variance of the logarithm of a side is that of a ratio estimator (HC2 of MacKinnon and
+White, "Some heteroskedasticity-consistent covariance matrix estimators", 1985)::
+
+    var = sum((y - r p)^2 / (1 - w)) / sum(y)^2,   r = sum(y) / sum(p),   w = p / sum(p)
+
+For m equal blocks this is the estimator of Cochran, "Sampling Techniques" (3rd ed.
+1977, 6.3), with its factor m / (m - 1). For unequal ones that factor is too small: a
+block with most of the traffic determines r, and so hides its own deviation.
+
+*Interval.* Student's t with one degree of freedom less than there are blocks of equal
+weight; the sides' variances add up (Satterthwaite 1946). It is widened by what the
+loads within a stratum differ (`speedup_interval`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+
+from .statistics import Interval, SampleMean, Uncertainty, reach_of
+
+#: Blocks of time of a sample. More are too short for a load that changes slowly (in
+#: simulations, in 10 s).
+MAX_BLOCKS = 8
+MIN_BLOCKS = 3  # fewer hardly show how much they differ
+#: Share of a block's weight below which the others of its stratum do not predict it.
+_ALONE = 1e-9
+#: Blocks of each side below which strata have no interval: it would depend on too few.
+MINIMUM_BLOCKS = 6
+#: The same, of equal weight: where one has nearly all of the traffic, its scatter is
+#: not known.
+MINIMUM_EFFECTIVE = 2.0
+
+#: A block of time: the seconds that it took, and a weight in proportion to which it was
+#: expected to take them, such as requests.
+Block = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRequests:
+    """Requests of a sample: they bound how well their mean can be known."""
+
+    count: float  # above 0
+    at_a_time: float  # how many ran together, on average
+    #: Standard deviation of a request over the mean; ``None``, if not known, counts as
+    #: 1.
+    spread: float | None
+
+    @property
+    def rounds(self) -> float:
+        """How many times requests ran together, by Little's law."""
+        return self.count / max(1.0, self.at_a_time)
+
+    def variance(self, independent: float) -> float:
+        """Return the relative variance of the mean of so many independent requests."""
+        if self.spread is None:
+            return 1.0 / independent
+        return self.spread**2 / independent
+
+
+def uncertainty_of_mean(
+    blocks: Sequence[Block], requests: FinishedRequests, max_blocks: int = MAX_BLOCKS
+) -> Uncertainty:
+    """Return how well a mean over requests is known, from at most `max_blocks`
+    blocks of time.
+
+    A block lasts at least as long as a request, so there are at most as many as there
+    were rounds of requests. With fewer than `MIN_BLOCKS`, requests that ran together
+    count as one. The variance is never less than of independent requests.
+    """
+    blocks = [block for block in blocks if any(block)]
+    number = min(max_blocks, len(blocks))
+    while number > max(1.0, requests.rounds):
+        number = math.ceil(number / 2)
+    scatter = None
+    if number >= MIN_BLOCKS:
+        scatter = uncertainty_over_time(blocks, number)
+    if scatter is None:
+        variance = requests.variance(requests.rounds)
+        return Uncertainty(variance, max(1.0, requests.rounds - 1))
+    independent = requests.variance(requests.count)
+    return Uncertainty(max(scatter.variance, independent), scatter.freedom)
+
+
+def uncertainty_over_time(
+    blocks: Sequence[Block], number: int = MAX_BLOCKS
+) -> Uncertainty | None:
+    """Return how well the ratio of the sums over blocks of time is known, from `number`
+    longer blocks; ``None`` where one block has it all.
+
+    Where half as many, twice as long, show that less is known, these count: the load
+    changes slowly.
+    """
+    numbers = [number]
+    if number > MIN_BLOCKS + 1:
+        numbers.append(math.ceil(number / 2))
+    scatters = (_scatter(joined(blocks, each)) for each in numbers)
+    known_scatters = [scatter for scatter in scatters if scatter is not None]
+    # By the width of the interval, in which the number of blocks counts as well. By the
+    # variance alone, intervals held the truth a little less often than 95 % where the
+    # load drifts over hours (`tests/history/test_matching.py`).
+    return max(known_scatters, key=reach_of, default=None)
+
+
+def _scatter(blocks: Sequence[Block]) -> Uncertainty | None:
+    taken = math.fsum(seconds for seconds, _ in blocks)
+    total = math.fsum(weight for _, weight in blocks)
+    if taken <= 0 or total <= 0:
+        return Uncertainty(0.0, max(1.0, len(blocks) - 1.0))
+    variance = 0.0
+    for seconds, weight in blocks:
+        others = 1 - weight / total
+        if others < _ALONE:
+            return None
+        deviation = seconds / taken - weight / total
+        variance += deviation**2 / others
+    return Uncertainty(variance, max(1.0, effective_number(blocks) - 1))
+
+
+def effective_number(blocks: Sequence[Block]) -> float:
+    """Return how many blocks of equal weight are worth as much (Kish, "Survey
+    Sampling", 1965).
+    """
+    total = math.fsum(weight for _, weight in blocks)
+    return total**2 / math.fsum(weight**2 for _, weight in blocks)
+
+
+def joined(blocks: Sequence[Block], number: int) -> list[Block]:
+    """Return at most `number` sums of successive blocks, with about equal weight; none
+    of blocks without weight.
+    """
+    total = math.fsum(weight for _, weight in blocks)
+    if total <= 0:
+        return []
+    longer: dict[int, Block] = {}
+    passed = 0.0
+    for seconds, weight in blocks:
+        part = min(number - 1, int(number * (passed + weight / 2) / total))
+        sum_of_seconds, sum_of_weights = longer.get(part, (0.0, 0.0))
+        longer[part] = (sum_of_seconds + seconds, sum_of_weights + weight)
+        passed += weight
+    return list(longer.values())
+
+
+def speedup_interval(
+    speedup: float, parts: Iterable[Uncertainty], gaps: Iterable[float] = ()
+) -> Interval:
+    """Return a speedup with its 95 % interval, from the uncertainties of independent
+    parts of it.
+
+    A step grows at most in proportion to its batch, and to its context, and never
+    shrinks with them. So a side with more to do looks slower than it is at the other's
+    load, by at most that factor, and never faster: each of the `gaps`, the logarithm
+    of the new side's load over the old one's, moves one end of the interval.
+    """
+    gaps = tuple(gaps)
+    reach = reach_of(*parts)
+    low = math.fsum(min(0.0, gap) for gap in gaps) - reach
+    high = math.fsum(max(0.0, gap) for gap in gaps) + reach
+    return Interval(speedup, speedup * math.exp(low), speedup * math.exp(high))
+
+
+def speedup_of_means(
+    old: SampleMean, new: SampleMean, gap: float = 0.0
+) -> Interval | None:
+    """Return the speedup in one stratum, of which the mean times of both sides are
+    known; ``None`` unless both are above 0.
+
+    `gap` is the logarithm of the new side's load over the old one's.
+    """
+    if old.mean <= 0 or new.mean <= 0:
+        return None
+    speedup = old.mean / new.mean
+    parts = []
+    for side in (old, new):
+        if side.error is None:
+            return Interval(speedup)
+        variance = (side.error / side.mean) ** 2
+        parts.append(Uncertainty(variance, side.freedom))
+    return speedup_interval(speedup, parts, (gap,))
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What finished at one load and prompt length, in a block of time or in all."""
+
+    seconds: float  # sum of the times per output token
+    weight: float  # requests or tokens that it is a sum over, above 0
+    #: Sums of the logarithms of load and prompt length over the generated tokens.
+    log_load: float
+    log_prompt: float
+    generated: float
+
+    @property
+    def pace(self) -> float:
+        """Mean time per output token."""
+        return self.seconds / self.weight
+
+
+@dataclass(frozen=True, slots=True)
+class Stratum:
+    """What both sides have of one load and prompt length, by block of time; neither is
+    empty.
+    """
+
+    old: Mapping[int, Finished]
+    new: Mapping[int, Finished]
+
+
+def total(finished: Iterable[Finished]) -> Finished:
+    """Return the sum of what finished."""
+    return Finished(*map(math.fsum, zip(*map(astuple, finished), strict=True)))
+
+
+def speedup_over_strata(strata: Collection[Stratum], *, concurrent: bool) -> Interval:
+    """Return the speedup over strata, without interval where there are too few blocks.
+
+    The seconds of each block are held against those of the other blocks in its strata,
+    or against the other side where a block has nearly all of a stratum. If the strata
+    are `concurrent`, each of one block of time, what differs between blocks is the same
+    for both sides, so that one of them shows it.
+    """
+    both = [
+        (stratum, total(stratum.old.values()), total(stratum.new.values()))
+        for stratum in strata
+    ]
+    expected = math.fsum(new.weight * old.pace for _, old, new in both)
+    taken = math.fsum(new.seconds for _, _, new in both)
+    weight = math.fsum(new.weight for _, _, new in both)
+    if expected <= 0 or taken <= 0:
+        return Interval(math.nan)
+    speedup = expected / taken
+    old_side = _Side()
+    new_side = _Side()
+    gaps: list[float] = []
+    prompt_gaps: list[float] = []
+    for stratum, old, new in both:
+        # The old side counts as much as the new one has of this load.
+        old_side.add(stratum.old, old, speedup * new.pace, new.weight / old.weight)
+        new_side.add(stratum.new, new, old.pace / speedup, 1.0)
+        share = new.weight / weight
+        load = new.log_load / new.generated - old.log_load / old.generated
+        prompt = new.log_prompt / new.generated - old.log_prompt / old.generated
+        gaps.append(share * load)
+        prompt_gaps.append(share * prompt)
+    # Bins of prompts are wide, so that longer ones in one cancel shorter ones in
+    # another; those of loads are narrow, and what they differ by may not.
+    gaps.append(math.fsum(prompt_gaps))
+    blocks_of_sides = [old_side.blocks, new_side.blocks]
+    for blocks in blocks_of_sides:
+        if len(blocks) < MINIMUM_BLOCKS:
+            return Interval(speedup)
+        if effective_number(blocks) < MINIMUM_EFFECTIVE:
+            return Interval(speedup)
+    if concurrent:
+        del blocks_of_sides[0]
+    parts = []
+    for blocks in blocks_of_sides:
+        scatter = uncertainty_over_time(blocks)
+        if scatter is None:
+            return Interval(speedup)
+        parts.append(scatter)
+    return speedup_interval(speedup, parts, gaps)
+
+
+class _Side:
+    """The blocks of time of one side over all strata."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, Block] = {}
+
+    @property
+    def blocks(self) -> list[Block]:
+        """Seconds as they were and as predicted, of each block, in order of time."""
+        return [self._blocks[block] for block in sorted(self._blocks)]
+
+    def add(
+        self,
+        stratum: Mapping[int, Finished],
+        everything: Finished,
+        pace_of_other_side: float,
+        factor: float,
+    ) -> None:
+        """Add the blocks of a stratum, each counted `factor` times."""
+        for block, finished in stratum.items():
+            # Not its own: a block that predicts itself never deviates.
+            weight = everything.weight - finished.weight
+            pace = 0.0
+            if weight > _ALONE * finished.weight:
+                pace = (everything.seconds - finished.seconds) / weight
+            predicted = (pace or pace_of_other_side) * finished.weight
+            seconds, prediction = self._blocks.get(block, (0.0, 0.0))
+            self._blocks[block] = (
+                seconds + factor * finished.seconds,
+                prediction + factor * predicted,
+            )
