@@ -40,7 +40,7 @@ def measured(
 
 @pytest.mark.parametrize("ks", [(4.0,), (2.0, 5.0)])
 def test_the_cost_of_the_machine_is_found(ks: tuple[float, ...]) -> None:
-    """With noise of 2 %: within 5 % for every batch and K up to the largest measured."""
+    """With noise of 2 %: within 5 % for every batch, and K up to the largest one."""
     profile = calibrate(measured(ks, 0.02), "draft_model")
 
     for batch in (*BATCHES, 12):

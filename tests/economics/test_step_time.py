@@ -9,7 +9,7 @@ import pytest
 
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics.calibration import correct_by_steps
+from vllm_specdec_exporter.economics.step_correction import correct_by_steps
 from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.economics.hardware import parse_machine
 from vllm_specdec_exporter.economics.model import parse_model

@@ -53,6 +53,9 @@ _MAX_BATCH = 1024
 #: Tokens of text: the longest contexts that servers offer.
 _MAX_CONTEXT = 1_000_000
 
+#: Characters of a profile's name, so that it fits into a line of a report.
+_MAX_NAME = 80
+
 #: Largest relative difference between the numbers of events and of steps, where each
 #: step sends an event.
 _MAX_STEP_DIFFERENCE = 0.1
@@ -81,53 +84,64 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `calibrate` to `parser`."""
     parser.epilog = (
         f"Exit codes: {FINE} written; {PROBLEM} the measurements give no profile, or "
-        "none within "
-        f"{MAX_UNCERTAINTY:.0%}, or others use a server; "
-        f"{USAGE} bad usage; {UNREACHABLE} a server cannot be reached."
+        f"none within {MAX_UNCERTAINTY:.0%}, or others use a server; {USAGE} bad "
+        f"usage; {UNREACHABLE} a server cannot be reached."
     )
     parser.add_argument("url", metavar="URL", help="The server with speculation.")
     cli.add_flag(
         parser,
         "--plain-url URL",
         "The same model without speculation, on an equal machine. Needed unless the "
-        "server has a K schedule "
-        "that has K=0 and --method is one without a draft model, such as ngram.",
+        "server has a K schedule that has K=0 and --method is one without a draft "
+        "model, such as ngram.",
         "",
     )
-    batches = cli.values_of(cli.whole_between(1, _MAX_BATCH))
     cli.add_flag(
-        parser, "--concurrency N,N,...", "Batch sizes to measure.", "1,2,4,8", batches
+        parser,
+        "--concurrency N,N,...",
+        "Batch sizes to measure.",
+        "1,2,4,8",
+        parse=cli.values_of(cli.whole_between(1, _MAX_BATCH)),
     )
-    before = (
-        "Tokens of text before the prompts, 0 for none. Only the first set of "
-        "prompts is measured with text "
-        "before it."
+    cli.add_flag(
+        parser,
+        "--context N,N,...",
+        "Tokens of text before the prompts, 0 for none. Only the first set of prompts "
+        "is measured with text before it.",
+        "0,2000",
+        parse=cli.values_of(cli.whole_between(0, _MAX_CONTEXT)),
     )
-    contexts = cli.values_of(cli.whole_between(0, _MAX_CONTEXT))
-    cli.add_flag(parser, "--context N,N,...", before, "0,2000", contexts)
-    repeats = cli.whole_between(_MIN_REPEATS, _MAX_REPEATS)
     cli.add_flag(
         parser,
         "--repeats N",
         "Measurements of each batch size and context.",
         "3",
-        repeats,
+        parse=cli.whole_between(_MIN_REPEATS, _MAX_REPEATS),
     )
     cli.add_flag(
         parser,
         "--max-tokens N",
         "Tokens per response.",
         "128",
-        cli.whole_between(1, _MAX_CONTEXT),
+        parse=cli.whole_between(1, _MAX_CONTEXT),
     )
-    warmth = "As in production: drafting costs a little less where more is rejected."
-    cli.add_flag(parser, "--temperature T", warmth, "0", number(0.0, 2.0))
+    cli.add_flag(
+        parser,
+        "--temperature T",
+        "As in production: drafting costs a little less where more is rejected.",
+        "0",
+        parse=number(0.0, 2.0),
+    )
     cli.add_flag(parser, "--prompts LIST", "As in sweep.", "code,chat")
     cli.add_flag(
         parser, "--model NAME", "Model to use, if the servers have several.", ""
     )
-    method = "Speculative method, such as eagle3: the profile is chosen for it."
-    cli.add_flag(parser, "--method NAME", method, "")
+    cli.add_flag(
+        parser,
+        "--method NAME",
+        "Speculative method, such as eagle3: the profile is chosen for it.",
+        "",
+    )
     cli.add_flag(
         parser, "--api", "API of the requests.", "chat", choices=("chat", "completions")
     )
@@ -143,30 +157,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, write the profile, print what it means, and return the exit code."""
-    if args.method and meant_for(args.method) is BUILTIN["unknown"]:
-        known = sorted(
-            method for profile in BUILTIN.values() for method in profile.methods
-        )
-        raise ConfigError(
-            f"--method {json.dumps(args.method)}: allowed: {', '.join(known)}, *_mtp"
-        )
-    if not args.plain_url and not drafts_without_model(args.method):
-        raise ConfigError(
-            "--plain-url is missing: with a draft model, steps with K=0 still cost "
-            "its first pass. Without "
-            "one, give --method ngram or suffix"
-        )
+    _check_method(args.method, has_plain_server=bool(args.plain_url))
     prompts = _prompts(args.prompts, sorted(args.context))
     plans = [_plan(args, prompts, batch) for batch in sorted(args.concurrency)]
-    requests = sum(plan.requests * len(prompts) for plan in plans) * args.repeats
+    requests = args.repeats * sum(plan.requests * len(prompts) for plan in plans)
     if args.dry_run:
         print(
             f"{requests} requests of {args.max_tokens} tokens to each of "
-            f"{', '.join(_urls(args))}, "
-            f"at most {max(args.concurrency)} at a time"
+            f"{', '.join(_urls(args))}, at most {max(args.concurrency)} at a time"
         )
         return FINE
-    cli.check_writable("--out", Path(args.out))
+    cli.check_writable("--out", Path(args.out))  # before the requests, not after them
     servers = _servers(args)
     try:
         identity, cells = asyncio.run(_measure(args, plans, servers))
@@ -178,38 +179,48 @@ def run(args: argparse.Namespace) -> int:
         if "context" in str(error) and max(args.context) > 0:
             raise ConfigError(f"{error}; give shorter ones with --context") from error
         raise
+    name = f"calibrated {identity.model.rpartition('/')[2]}"
     try:
         rows = [step_time(cell) for cell in cells]
-        profile = calibrate(
-            rows, args.method, f"calibrated {identity.model.rpartition('/')[2]}"[:80]
-        )
+        fitted = calibrate(rows, args.method, name[:_MAX_NAME])
     except CalibrationError as error:
-        if args.plain_url:
-            hint = ""
-        else:
-            hint = "; give a server without speculation as --plain-url"
-        return cli.fail("calibrate", f"{error}{hint}", PROBLEM)
-    note = profile.provenance
-    profile = _described(profile, rows, identity, plans, requests)
+        reason = str(error)
+        if not args.plain_url:
+            reason += "; give a server without speculation as --plain-url"
+        return cli.fail("calibrate", reason, PROBLEM)
+    profile = _described(fitted, rows, identity, plans, requests=requests)
     print(table(profile, rows))
     if profile.uncertainty > MAX_UNCERTAINTY:
-        more = (
-            "measure more batch sizes (--concurrency) or more often (--repeats), on "
-            "quiet machines"
-        )
-        reason = (
-            f"{MAX_UNCERTAINTY:.0%} at most is of use, so nothing is written: {more}"
-        )
         return cli.fail(
             "calibrate",
-            f"costs are known within {profile.uncertainty:.0%} only; {reason}",
+            f"costs are known within {profile.uncertainty:.0%} only; "
+            f"{MAX_UNCERTAINTY:.0%} at most is of use, so nothing is written: measure "
+            "more batch sizes (--concurrency) or more often (--repeats), on quiet "
+            "machines",
             PROBLEM,
         )
     cli.write_file("--out", Path(args.out), document(profile).encode())
-    if note:
-        print(f"the interval is wide: {note}", file=sys.stderr)
+    if fitted.provenance:
+        print(f"the interval is wide: {fitted.provenance}", file=sys.stderr)
     print(f"written to {args.out}: give it as --cost.file", file=sys.stderr)
     return FINE
+
+
+def _check_method(method: str, *, has_plain_server: bool) -> None:
+    """Raise ConfigError for an unknown method, or one that needs a second server."""
+    if method and meant_for(method) is BUILTIN["unknown"]:
+        methods: list[str] = []
+        for profile in BUILTIN.values():
+            methods += profile.methods
+        raise ConfigError(
+            f"--method {json.dumps(method)}: allowed: {', '.join(sorted(methods))}, "
+            "*_mtp"
+        )
+    if not has_plain_server and not drafts_without_model(method):
+        raise ConfigError(
+            "--plain-url is missing: with a draft model, steps with K=0 still cost "
+            "its first pass. Without one, give --method ngram or suffix"
+        )
 
 
 def _described(
@@ -217,24 +228,29 @@ def _described(
     rows: Sequence[StepTime],
     identity: ServerIdentity,
     plans: Sequence[SweepPlan],
+    *,
     requests: int,
 ) -> CostProfile:
-    batches = [load for plan in plans for load in plan.concurrencies]
-    largest = largest_error(profile, rows)
-    note = profile.provenance
+    """Return the profile with how it was measured."""
+    concurrencies: list[int] = []
+    for plan in plans:
+        concurrencies += plan.concurrencies
+    smallest = min(concurrencies)
+    largest = max(concurrencies)
+    contexts = [row.context for row in rows]
+    date = time.strftime("%Y-%m-%d", time.gmtime())
+    provenance = (
+        f"vllm-specdec-exporter calibrate, {date}: {identity.model}, "
+        f"{identity.dialect} {identity.version}, {requests} requests to each server, "
+        f"{smallest} to {largest} at a time; largest error "
+        f"{largest_error(profile, rows):.0%}"
+    )
     return replace(
         profile,
         basis=Basis.CALIBRATED,
-        batches=profile.batches or (float(min(batches)), float(max(batches))),
-        contexts=(min(row.context for row in rows), max(row.context for row in rows)),
-        provenance=(
-            "vllm-specdec-exporter calibrate, "
-            f"{time.strftime('%Y-%m-%d', time.gmtime())}: {identity.model}, "
-            f"{identity.dialect} {identity.version}, {requests} requests to each "
-            "server, "
-            f"{min(batches)} to {max(batches)} at a time; largest error {largest:.0%}"
-            f"{note and f'; {note}'}"
-        ),
+        batches=profile.batches or (float(smallest), float(largest)),
+        contexts=(min(contexts), max(contexts)),
+        provenance="; ".join(filter(None, (provenance, profile.provenance))),
     )
 
 
@@ -249,10 +265,10 @@ def _servers(args: argparse.Namespace) -> list[Endpoint]:
     values, _ = gather(cli.CONNECTION_OPTIONS, vars(args), os.environ, None)
     servers = []
     for url in _urls(args):
-        own = values | {
-            "vllm.url": (without_api(cli.parsed("URL", url, parse_target)),)
-        }
-        config = build_upstream(own, values["poll.timeout"] or METRICS_TIMEOUT)
+        target = without_api(cli.parsed("URL", url, parse_target))
+        config = build_upstream(
+            values | {"vllm.url": (target,)}, values["poll.timeout"] or METRICS_TIMEOUT
+        )
         servers.append(Endpoint(config, args.api_key_file))
     return servers
 
@@ -264,12 +280,12 @@ def _prompts(names: str, contexts: Sequence[int]) -> tuple[PromptSet, ...]:
     A server that does not take it then says so before anything is measured.
     """
     sets = load_prompts(names.split(","))
-    long = tuple(
+    lengthened = tuple(
         _lengthened(sets[0], tokens) for tokens in reversed(contexts) if tokens
     )
     if 0 in contexts:
-        return long + sets
-    return long
+        return lengthened + sets
+    return lengthened
 
 
 def _lengthened(prompts: PromptSet, tokens: int) -> PromptSet:
@@ -278,16 +294,15 @@ def _lengthened(prompts: PromptSet, tokens: int) -> PromptSet:
     They differ from the first one, or the server would read the cache of the common
     text once for all.
     """
-    longer = []
-    for place, prompt in enumerate(prompts.prompts):
+    lengthened = []
+    for index, prompt in enumerate(prompts.prompts):
         text = " ".join(
-            _WORDS[(place + i * (place + 3)) % len(_WORDS)] for i in range(tokens)
+            _WORDS[(index + i * (index + 3)) % len(_WORDS)] for i in range(tokens)
         )
         first, *others = prompt.messages
-        longer.append(
-            Prompt((replace(first, content=f"{text}\n{first.content}"), *others))
-        )
-    return PromptSet(f"{prompts.name}+{tokens}", tuple(longer))
+        first = replace(first, content=f"{text}\n{first.content}")
+        lengthened.append(Prompt((first, *others)))
+    return PromptSet(f"{prompts.name}+{tokens}", tuple(lengthened))
 
 
 def _plan(
@@ -314,18 +329,22 @@ async def _measure(
     """Return the server, and the cells of both servers, in turn so that a slow drift
     affects both.
     """
-    progress = SweepProgress(None if args.quiet else sys.stderr)
+    progress = SweepProgress(sys.stderr)
+    if args.quiet:
+        progress = SweepProgress(None)
     cells: list[CellResult] = []
     identity: ServerIdentity | None = None
-    for repeat in range(args.repeats):
+    order = list(servers)
+    for _ in range(args.repeats):
         for plan in plans:
-            # Each goes first in turn, or a drift would always favour the same one.
-            for server in servers[:: -1 if repeat % 2 else 1]:
+            for server in order:
                 outcome = await run_sweep(plan, server, progress=progress)
                 if outcome.stopped:
                     raise OtherTraffic(outcome.stopped)
                 identity = identity or outcome.record.server
                 cells += outcome.record.cells
+        # Each goes first in turn, or a drift would always favour the same one.
+        order.reverse()
     assert identity is not None
     return identity, cells
 
@@ -346,35 +365,43 @@ def step_time(cell: CellResult) -> StepTime:
     ):
         reasons = "; ".join(cell.reasons) or "no time per output token"
         raise CalibrationError(f"{cell.cell.name}: {reasons}")
-    whole = [answer for answer in cell.answers if not answer.error]
-    firsts = len(whole)
-    counters = cell.counters
-    accepted, drafted, drafts = (
-        (getattr(counters, name) if counters else None) or 0.0
-        for name in ("accepted_tokens", "draft_tokens", "drafts")
-    )
+    answers = [answer for answer in cell.answers if not answer.error]
+    decoded = cell.generated_tokens - len(answers)  # without the first tokens
+    accepted = 0.0
+    drafted = 0.0
+    drafts = 0.0
+    if cell.counters:
+        accepted = cell.counters.accepted_tokens or 0.0
+        drafted = cell.counters.draft_tokens or 0.0
+        drafts = cell.counters.drafts or 0.0
     # Tokens accepted beyond the end of a request count as accepted and not as
     # generated.
-    steps = max(cell.generated_tokens - accepted - firsts, drafts)
-    times = [
-        answer.event_seconds for answer in whole if answer.event_seconds is not None
+    steps = max(decoded - accepted, drafts)
+    k = 0.0
+    if drafts >= _FEW_DRAFTS * steps:
+        k = drafted / steps
+    seconds = cell.tpot.mean * decoded / steps
+    between_events = [
+        answer.event_seconds for answer in answers if answer.event_seconds is not None
     ]
-    between = sum(answer.events - 1 for answer in whole)
-    few = drafts < _FEW_DRAFTS * steps
+    events = sum(answer.events - 1 for answer in answers)
+    if between_events and abs(events / steps - 1) <= _MAX_STEP_DIFFERENCE:
+        seconds = median(between_events)
+    seconds_in_server = sum(answer.seconds for answer in cell.answers)
     return StepTime(
-        batch=max(1.0, sum(answer.seconds for answer in cell.answers) / cell.seconds),
-        k=0.0 if few else drafted / steps,
-        seconds=median(times)
-        if times and abs(between / steps - 1) <= _MAX_STEP_DIFFERENCE
-        else cell.tpot.mean * (cell.generated_tokens - firsts) / steps,
-        context=mean(a.prompt_tokens + a.completion_tokens / 2 for a in whole),
+        batch=max(1.0, seconds_in_server / cell.seconds),
+        k=k,
+        seconds=seconds,
+        # Half of an answer is there on average.
+        context=mean(a.prompt_tokens + a.completion_tokens / 2 for a in answers),
         cell=cell.cell.name,
     )
 
 
 def document(profile: CostProfile) -> str:
     """Return the file for `--cost.file`."""
-    target = "fixed", "per_request", "per_token", "per_context_token"
+    target = profile.target
+    draft = profile.draft
     entry = {
         "provenance": profile.provenance,
         "unit": "seconds",
@@ -386,10 +413,16 @@ def document(profile: CostProfile) -> str:
         "typical_k": profile.typical_k,
         "uncertainty": round(profile.uncertainty, 4),
         "context_tokens": round(profile.context_tokens, 1),
-        "target": {name: getattr(profile.target, name) for name in target},
+        "target": {
+            "fixed": target.fixed,
+            "per_request": target.per_request,
+            "per_token": target.per_token,
+            "per_context_token": target.per_context_token,
+        },
         "draft": {
-            name: getattr(profile.draft, name)
-            for name in ("fixed", "per_position", "per_token")
+            "fixed": draft.fixed,
+            "per_position": draft.per_position,
+            "per_token": draft.per_token,
         },
     }
     return yaml.safe_dump(
@@ -397,29 +430,29 @@ def document(profile: CostProfile) -> str:
     )
 
 
+_TABLE_TITLE = (
+    "mean acceptance length at which speculation breaks even, by K and requests in the "
+    "batch"
+)
+
+
 def table(profile: CostProfile, rows: Sequence[StepTime]) -> str:
     """Return the measured and fitted step costs, and the tokens per draft to break
     even, by K and batch.
     """
-    ks = sorted({1, 2, 3, 5, 8, round(max(row.k for row in rows))})
+    measured_k = round(max(row.k for row in rows))
     batches = sorted({round(row.batch) for row in rows})
     lines = [
-        (
-            "mean acceptance length at which speculation breaks even, by K and "
-            "requests in the batch"
-        ),
+        _TABLE_TITLE,
         "",
+        "     K" + "".join(f"{batch:>8}" for batch in batches),
     ]
-    lines.append("     K" + "".join(f"{batch:>8}" for batch in batches))
-    lines += [
-        f"{k:>6}" + "".join(f"{profile.step_cost(k, batch):>8.2f}" for batch in batches)
-        for k in ks
-        if k > 0
-    ]
-    error = largest_error(profile, rows)
-    within = profile.uncertainty
-    lines += [
-        "",
-        f"largest error {error:.0%}; a step's cost is known within {within:.0%}",
-    ]
+    for k in sorted({1, 2, 3, 5, 8, measured_k} - {0}):
+        costs = [f"{profile.step_cost(k, batch):>8.2f}" for batch in batches]
+        lines.append(f"{k:>6}" + "".join(costs))
+    lines.append("")
+    lines.append(
+        f"largest error {largest_error(profile, rows):.0%}; a step's cost is known "
+        f"within {profile.uncertainty:.0%}"
+    )
     return "\n".join(lines)

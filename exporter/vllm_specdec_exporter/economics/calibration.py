@@ -1,16 +1,16 @@
-"""Calibration: the cost of speculation from measured step times, in a quiet server or
-while it serves.
+"""Calibration: the cost of speculation from measured step times.
 
-`calibrate` fits a profile: without speculation a line over the batch size and the
-context, and with it what comes on top::
+Without speculation a step's time is a line over the batch size and the context, and
+with it something comes on top::
 
-    plain(b)    = fixed + per_request * b                     + per_context_token * context * b
-    step(k, b)  = plain(b) + draft.fixed + draft.per_position * k + (per_token + draft.per_token) * k * b
+    plain(b)   = fixed + per_request * b + per_context_token * context * b
+    step(k, b) = plain(b) + draft.fixed + draft.per_position * k
+                 + (per_token + draft.per_token) * k * b
 
-Both are fitted together by least squares of the logarithms, with the error from residuals and covariance
-(Student's t). Measurements that contradict the model are refused. Coefficients below 0 are set to 0, and the
-interval then includes the cost with them. `correct_by_steps` corrects a profile by the step times that were
-learned online (`step_time`).
+Both are fitted together by least squares of the logarithms, with the error from
+residuals and covariance (Student's t). Measurements that contradict the model are
+refused. Coefficients below 0 are set to 0, and the interval then includes the cost with
+them.
 """
 
 import math
@@ -20,19 +20,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
-from .cost import REACH, Basis, CostProfile, DraftCost, TargetCost
-from .speculative_config import drafts_without_model
+from .cost import REACH, CostProfile, DraftCost, TargetCost
 from .statistics import t_quantile
-from .step_time import EngineSteps, LeastSquares, StepFit, least_squares
+from .step_time import LeastSquares, least_squares
 
 #: Relative error that 90 % of the calibrated estimates stay below:
 #: docs/reference/estimate-accuracy.md.
 UNCERTAINTY = 0.15
-#: Least relative error of a cost from learned step times: batches and prompts are never
-#: quite alike.
-_MIN_ERROR = 0.05
-#: A slope that differs from the profile's by more than this factor is not believed.
-_MAX_LOAD = 10.0
 #: Methods whose drafting time does not grow with K.
 _CONSTANT = frozenset({"ngram", "ngram_gpu", "suffix", "medusa", "dflash", "dspark"})
 #: Factor between contexts from which their cost can be told apart.
@@ -43,7 +37,8 @@ _ITERATIONS = 10
 _SAVING = 0.05
 #: The features of a step time. With a single K, the cost of a draft and that of a
 #: position are collinear.
-_FIXED, _REQUEST, _CONTEXT, _DRAFT, _POSITION, _DRAFTED = range(6)
+_FEATURES = range(6)
+_FIXED, _REQUEST, _CONTEXT, _DRAFT, _POSITION, _DRAFTED = _FEATURES
 
 
 class CalibrationError(ValueError):
@@ -79,8 +74,8 @@ class StepTimeFit:
     @property
     def coefficients(self) -> tuple[float, ...]:
         """Those of all features, 0 for the ones that are not used."""
-        known = dict(zip(self.used, self.solution.coefficients, strict=True))
-        return tuple(known.get(feature, 0.0) for feature in range(6))
+        by_feature = dict(zip(self.used, self.solution.coefficients, strict=True))
+        return tuple(by_feature.get(feature, 0.0) for feature in _FEATURES)
 
     def seconds(self, k: float, batch: float, context: float) -> float:
         """Return the time of a step."""
@@ -92,22 +87,26 @@ class StepTimeFit:
         """Return the time of a step with drafts in plain steps; 0 if one of them would
         be negative.
         """
-        plain, drafting = (
-            self.seconds(k, row.batch, row.context) for k in (0.0, row.k)
-        )
+        plain = self.seconds(0.0, row.batch, row.context)
+        drafting = self.seconds(row.k, row.batch, row.context)
         if plain > 0 and drafting > 0:
             return drafting / plain
         return 0.0
 
     def variance_of_cost(self, row: StepTime) -> float:
         """Return the variance of the cost's logarithm where residuals vary by 1."""
-        plain, drafting = (
-            _features(self.used, k, row.batch, row.context) for k in (0.0, row.k)
-        )
-        without, taken = (self.seconds(k, row.batch, row.context) for k in (0.0, row.k))
-        return self.solution.variance(
-            [d / taken - p / without for d, p in zip(drafting, plain, strict=True)]
-        )
+        plain = self.seconds(0.0, row.batch, row.context)
+        drafting = self.seconds(row.k, row.batch, row.context)
+        plain_features = _features(self.used, 0.0, row.batch, row.context)
+        drafting_features = _features(self.used, row.k, row.batch, row.context)
+        # The gradient of ln(drafting / plain) by each coefficient.
+        gradient = [
+            in_drafting / drafting - in_plain / plain
+            for in_drafting, in_plain in zip(
+                drafting_features, plain_features, strict=True
+            )
+        ]
+        return self.solution.variance(gradient)
 
 
 def _features(
@@ -117,12 +116,19 @@ def _features(
     return tuple(values[feature] for feature in used)
 
 
-def _product(one: Sequence[float], other: Sequence[float]) -> float:
-    return math.fsum(map(operator.mul, one, other))
+def _product(coefficients: Sequence[float], features: Sequence[float]) -> float:
+    return math.fsum(map(operator.mul, coefficients, features))
 
 
-def _extent(rows: Sequence[StepTime]) -> tuple[float, float]:
-    return min(row.batch for row in rows), max(row.batch for row in rows)
+def _batch_range(rows: Sequence[StepTime]) -> tuple[float, float]:
+    batches = [row.batch for row in rows]
+    return min(batches), max(batches)
+
+
+def _differ(batches: tuple[float, float]) -> bool:
+    """Return whether the cost of a request shows between batches."""
+    smallest, largest = batches
+    return largest >= REACH * smallest
 
 
 def _free_fit(
@@ -133,48 +139,55 @@ def _free_fit(
     constant: bool,
 ) -> StepTimeFit:
     """Return the fit by all features that the measurements can tell apart, or raise
-    CalibrationError.
+    CalibrationError; `constant` is whether drafting takes as long for every K.
     """
     used = [_FIXED]
-    (least, most), (fewest, largest) = _extent(plain), _extent(drafting)
-    if most >= REACH * least:
+    if _differ(_batch_range(plain)):
         used.append(_REQUEST)
         contexts = {row.context for row in plain}
         if max(contexts) > _CONTEXTS_DIFFER * max(1.0, min(contexts)):
             used.append(_CONTEXT)
     # Some drafts are shorter than K, so that means of one K differ a little.
-    several = len({round(row.k) for row in drafting}) > 1 and not constant
-    used += [_DRAFT] if constant else [_DRAFT, _POSITION] if several else [_POSITION]
-    if largest >= REACH * fewest and _REQUEST in used:
+    ks = {round(row.k) for row in drafting}
+    if constant or len(ks) > 1:
+        used.append(_DRAFT)
+    if not constant:
+        used.append(_POSITION)
+    if _differ(_batch_range(drafting)) and _REQUEST in used:
         used.append(_DRAFTED)
     fit = _fitted(rows, tuple(used))
     if fit is None and _CONTEXT in used:
-        fit = _fitted(rows, tuple(feature for feature in used if feature != _CONTEXT))
+        used.remove(_CONTEXT)
+        fit = _fitted(rows, tuple(used))
     if fit is None:
-        raise CalibrationError(_TOO_FEW.format(len(rows), len(used)))
+        raise _too_few(rows, used)
     return fit
 
 
 _MORE = "measure more batch sizes (--concurrency), or each more often (--repeats)"
-_TOO_FEW = (
-    f"{{}} step times cannot carry {{}} coefficients and show their error: {_MORE}"
-)
+
+
+def _too_few(rows: Sequence[StepTime], used: Sequence[int]) -> CalibrationError:
+    return CalibrationError(
+        f"{len(rows)} step times cannot carry {len(used)} coefficients and show their "
+        f"error: {_MORE}"
+    )
 
 
 def _fitted(rows: Sequence[StepTime], used: tuple[int, ...]) -> StepTimeFit | None:
     """Return the fit with the least squares of logarithms (Gauss-Newton), ``None`` if
     it is collinear.
     """
-    fitted = [row.seconds for row in rows]
     features = [_features(used, row.k, row.batch, row.context) for row in rows]
+    fitted = [row.seconds for row in rows]
     solution: LeastSquares | None = None
     for _ in range(_ITERATIONS):
-        solution = least_squares(
-            [
-                (x, value * (1 + math.log(row.seconds / value)), value**-2)
-                for x, value, row in zip(features, fitted, rows, strict=True)
-            ]
-        )
+        weighted_rows = []
+        for x, value, row in zip(features, fitted, rows, strict=True):
+            # The logarithm of the time, in a straight line through the present fit.
+            linear = value * (1 + math.log(row.seconds / value))
+            weighted_rows.append((x, linear, value**-2))
+        solution = least_squares(weighted_rows)
         if solution is None:
             return None
         # A fit that contradicts a measurement by more than this is refused or has no
@@ -201,13 +214,41 @@ def _reach_of_cost(
     the batch or start below 0, and drafts that save time.
     """
     freedom = len(rows) - len(fit.used)
+    quantile = 0.0
     if freedom > 0:
         quantile = t_quantile(freedom) * math.sqrt(fit.squares / freedom)
-    else:
-        quantile = 0.0
+    _check_plain_steps(fit, rows, quantile)
+    if freedom < 1:
+        raise _too_few(rows, fit.used)
+
+    def reach(row: StepTime) -> float:
+        return quantile * math.sqrt(fit.variance_of_cost(row))
+
+    for row in rows:
+        if not row.k:
+            continue
+        cost = fit.cost(row)
+        if not cost or math.log(cost) + reach(row) < -math.log1p(_SAVING):
+            raise CalibrationError(
+                f"steps with drafts took {cost:.2f} times as long as steps without at "
+                f"a batch of {row.batch:.3g}: the servers were not alike, or busy with "
+                "something else"
+            )
+    return reach
+
+
+def _check_plain_steps(
+    fit: StepTimeFit, rows: Sequence[StepTime], quantile: float
+) -> None:
+    """Raise CalibrationError if steps without speculation begin below 0, or get shorter
+    with the batch.
+    """
     plain = sorted((row.batch, row.seconds) for row in rows if row.k == 0)
-    ends = "{1:.3g} s at a batch of {0:.3g}, {3:.3g} s at {2:.3g}".format(
-        *plain[0], *plain[-1]
+    smallest, seconds_of_smallest = plain[0]
+    largest, seconds_of_largest = plain[-1]
+    ends = (
+        f"{seconds_of_smallest:.3g} s at a batch of {smallest:.3g}, "
+        f"{seconds_of_largest:.3g} s at {largest:.3g}"
     )
     if fit.coefficients[_FIXED] <= 0:
         raise CalibrationError(
@@ -215,34 +256,15 @@ def _reach_of_cost(
             f"({ends}): {_MORE}, and see that nothing else runs"
         )
     context = mean(row.context for row in rows)
-    slope = [
-        float(feature == _REQUEST) + context * (feature == _CONTEXT)
-        for feature in fit.used
-    ]
-    rise = _product(slope, fit.solution.coefficients)
+    # What a request more adds, at the mean context.
+    of_request = {_REQUEST: 1.0, _CONTEXT: context}
+    slope = [of_request.get(feature, 0.0) for feature in fit.used]
+    rise = _product(fit.solution.coefficients, slope)
     if rise < -quantile * math.sqrt(fit.solution.variance(slope)):
         raise CalibrationError(
             "the step time without speculation does not rise with the batch "
             f"({ends}): {_MORE}"
         )
-    if freedom < 1:
-        raise CalibrationError(_TOO_FEW.format(len(rows), len(fit.used)))
-
-    def reach(row: StepTime) -> float:
-        return quantile * math.sqrt(fit.variance_of_cost(row))
-
-    for row in rows:
-        if row.k and (
-            not fit.cost(row)
-            or math.log(fit.cost(row)) + reach(row) < -math.log1p(_SAVING)
-        ):
-            raise CalibrationError(
-                f"steps with drafts took {fit.cost(row):.2f} times as long as steps "
-                "without at a batch of "
-                f"{row.batch:.3g}: the servers were not alike, or busy with "
-                "something else"
-            )
-    return reach
 
 
 def _without_negative(fit: StepTimeFit, rows: Sequence[StepTime]) -> StepTimeFit:
@@ -250,16 +272,14 @@ def _without_negative(fit: StepTimeFit, rows: Sequence[StepTime]) -> StepTimeFit
     than no time.
     """
     while True:
-        typical = [
-            mean(
-                _features((feature,), row.k, row.batch, row.context)[0] for row in rows
-            )
-            for feature in fit.used
-        ]
-        shares = list(map(operator.mul, fit.solution.coefficients, typical))
-        if min(shares) >= 0:
+        features = [_features(fit.used, row.k, row.batch, row.context) for row in rows]
+        # The worst first, by the time that it takes in a typical step: without it the
+        # others may be above 0.
+        typical = map(mean, zip(*features, strict=True))
+        seconds = list(map(operator.mul, fit.solution.coefficients, typical))
+        if min(seconds) >= 0:
             return fit
-        worst = shares.index(min(shares))
+        worst = seconds.index(min(seconds))
         smaller = _fitted(rows, fit.used[:worst] + fit.used[worst + 1 :])
         if smaller is None or smaller.coefficients[_FIXED] <= 0:
             raise CalibrationError(
@@ -284,16 +304,20 @@ def calibrate(
     """
     plain = [row for row in rows if row.k == 0]
     drafting = [row for row in rows if row.k > 0]
-    if not plain or not drafting:
-        missing = "without" if drafting else "with"
-        raise CalibrationError(f"no step time was measured {missing} speculation")
-    (least, most), seen = _extent(plain), _extent(drafting)
-    extrapolated = least > REACH * seen[0] or most * REACH < seen[1]
-    if extrapolated and most < REACH * least:
+    if not plain:
+        raise CalibrationError("no step time was measured without speculation")
+    if not drafting:
+        raise CalibrationError("no step time was measured with speculation")
+    plain_batches = _batch_range(plain)
+    batches = _batch_range(drafting)
+    too_large = plain_batches[0] > REACH * batches[0]
+    too_small = plain_batches[1] * REACH < batches[1]
+    extrapolated = too_large or too_small
+    if extrapolated and not _differ(plain_batches):
         raise CalibrationError(
             "step times were measured without speculation only at a batch size of "
-            f"{least:.3g}, and with it "
-            "at others: measure more batch sizes without speculation"
+            f"{plain_batches[0]:.3g}, and with it at others: measure more batch sizes "
+            "without speculation"
         )
     free = _free_fit(rows, plain, drafting, constant=method in _CONSTANT)
     reach = _reach_of_cost(free, rows)
@@ -305,13 +329,12 @@ def calibrate(
     provenance = ""
     if extrapolated:
         for row in drafting:
-            nearest = fit.seconds(0, min(max(row.batch, least), most), row.context)
-            ratio = nearest / fit.seconds(0, row.batch, row.context)
-            uncertainty = max(uncertainty, ratio - 1, 1 / ratio - 1)
+            error = _extrapolation_error(fit, row, plain_batches)
+            uncertainty = max(uncertainty, error)
         provenance = (
-            f"measured without speculation at batch sizes of {least:.3g} to "
-            f"{most:.3g}, with speculation at "
-            "{:.3g} to {:.3g}: plain steps are extrapolated".format(*seen)
+            "measured without speculation at batch sizes of "
+            f"{plain_batches[0]:.3g} to {plain_batches[1]:.3g}, with speculation at "
+            f"{batches[0]:.3g} to {batches[1]:.3g}: plain steps are extrapolated"
         )
     fixed, per_request, per_context, draft, per_position, per_drafted = fit.coefficients
     # A token costs at most what a request does; the rest of the slope belongs to the
@@ -319,16 +342,36 @@ def calibrate(
     per_token = min(per_request, per_drafted)
     profile = CostProfile(
         name=name,
-        target=TargetCost(fixed, per_token, per_context, per_request - per_token),
+        target=TargetCost(
+            fixed=fixed,
+            per_token=per_token,
+            per_context_token=per_context,
+            per_request=per_request - per_token,
+        ),
         draft=DraftCost(draft, per_position, per_token=per_drafted - per_token),
-        methods=(method,) if method else (),
-        context_tokens=sum(row.context for row in rows) / len(rows),
+        methods=tuple(filter(None, (method,))),
+        context_tokens=mean(row.context for row in rows),
         typical_k=max(1, round(drafting[0].k)),
         provenance=provenance,
-        batches=seen if extrapolated else None,
-        cheap=method != "draft_model" and bool(method),
+        cheap=method not in ("", "draft_model"),
     )
+    if extrapolated:
+        profile = replace(profile, batches=batches)
     return replace(profile, uncertainty=max(uncertainty, largest_error(profile, rows)))
+
+
+def _extrapolation_error(
+    fit: StepTimeFit, row: StepTime, plain_batches: tuple[float, float]
+) -> float:
+    """Return the relative error of a plain step if it took as long as at the nearest
+    measured batch.
+    """
+    smallest, largest = plain_batches
+    nearest = min(max(row.batch, smallest), largest)
+    ratio = fit.seconds(0, nearest, row.context) / fit.seconds(
+        0, row.batch, row.context
+    )
+    return max(ratio - 1, 1 / ratio - 1)
 
 
 def largest_error(profile: CostProfile, rows: Sequence[StepTime]) -> float:
@@ -342,101 +385,30 @@ def largest_error(profile: CostProfile, rows: Sequence[StepTime]) -> float:
     cells = defaultdict(list)
     for row in rows:
         cells[row.place].append(row)
-    errors: dict[bool, list[tuple[StepTime, float]]] = {True: [], False: []}
+    errors_of_plain: list[tuple[StepTime, float]] = []
+    errors_with_drafts: list[tuple[StepTime, float]] = []
     for (drafts, _), repeats in cells.items():
         logarithms = []
         for row in repeats:
             plain, drafting = profile.at_context(row.context).times(row.k, row.batch)
-            logarithms.append(math.log((drafting if drafts else plain) / row.seconds))
-        errors[drafts].append((repeats[0], mean(logarithms)))
-
-    def distance(one: StepTime, other: StepTime) -> float:
-        return abs(math.log(one.batch / other.batch)) + abs(
-            math.log((one.context + 1) / (other.context + 1))
-        )
-
+            seconds = plain
+            if drafts:
+                seconds = drafting
+            logarithms.append(math.log(seconds / row.seconds))
+        errors = errors_of_plain
+        if drafts:
+            errors = errors_with_drafts
+        errors.append((repeats[0], mean(logarithms)))
     largest = 0.0
-    for row, error in errors[True]:
-        _, nearest = min(errors[False], key=lambda plain: distance(row, plain[0]))
-        largest = max(largest, abs(error - nearest))
+    for row, error in errors_with_drafts:
+        distances = [_distance(row, plain_row) for plain_row, _ in errors_of_plain]
+        _, error_of_nearest = errors_of_plain[distances.index(min(distances))]
+        largest = max(largest, abs(error - error_of_nearest))
     return math.expm1(largest)
 
 
-def correct_by_steps(
-    profile: CostProfile,
-    steps: EngineSteps,
-    drafted: float | None,
-    batch: float | None,
-    time: float,
-    method: str,
-) -> CostProfile:
-    """Return the profile, corrected by the learned step times.
-
-    Steps with and without drafts give the cost itself: its basis is then `measured`.
-    Steps with drafts alone give the slope over the batch size, so that break-even moves
-    with the batch as on this machine. With a drafter that is a model, steps without
-    drafts (K=0) are not plain: vLLM still runs its first pass.
-
-    Now are `drafted` tokens for each request and `batch` requests in the batch; step
-    times of another K are not used. `method` is as vLLM calls it, empty if not known.
-    """
-    drafting = steps.drafting.fit(time)
-    if (
-        not drafted
-        or not batch
-        or isinstance(drafting, str)
-        or steps.drafting.k != round(drafted)
-    ):
-        return profile
-    plain = steps.plain.fit(time)
-    if isinstance(plain, StepFit) and drafts_without_model(method):
-        return _measured(profile, plain, drafting, drafted, batch)
-    if profile.basis is Basis.CALIBRATED:
-        return profile
-    return _sloped(profile, drafting, drafted)
-
-
-def _measured(
-    profile: CostProfile,
-    plain: StepFit,
-    drafting: StepFit,
-    drafted: float,
-    batch: float,
-) -> CostProfile:
-    batches = (
-        max(plain.batches[0], drafting.batches[0]),
-        min(plain.batches[1], drafting.batches[1]),
-    )
-    modelled = profile.step_cost(drafted, max(1.0, batch)) - 1
-    cost = drafting.seconds(batch) / plain.seconds(batch)
-    error = math.expm1(math.hypot(math.log1p(plain.error), math.log1p(drafting.error)))
-    # Drafts cannot save time: then other things than drafts differed.
-    saves = cost * (1 + max(_MIN_ERROR, error)) < 1
-    if saves or not batches[0] / REACH <= batch <= batches[1] * REACH or modelled <= 0:
-        return profile
-    return replace(
-        profile,
-        correction=profile.correction * max(0.0, cost - 1) / modelled,
-        uncertainty=max(_MIN_ERROR, error),
-        basis=Basis.MEASURED,
-        batches=batches,
-        contexts=None,
-    )
-
-
-def _sloped(profile: CostProfile, drafting: StepFit, drafted: float) -> CostProfile:
-    low, high = (max(1.0, batch) for batch in drafting.batches)
-    _, one = profile.times(drafted, 1)
-    low_time, high_time = (
-        profile.times(drafted, batch)[1] / one - 1 for batch in (low, high)
-    )
-    ratio = drafting.seconds(high) / drafting.seconds(low)
-    below = high_time - ratio * low_time
-    load = (ratio - 1) / below if below > 0 else 0.0
-    if not 1 / _MAX_LOAD <= load <= _MAX_LOAD:
-        return profile
-    sloped = replace(profile, load=load)
-    # Drafts cannot save time: then the slope of plain steps is another one.
-    if min(sloped.step_cost(1, batch) for batch in (low, high)) >= 1:
-        return sloped
-    return profile
+def _distance(row: StepTime, other: StepTime) -> float:
+    """Return how far apart two measurements are, by batch and context."""
+    batches = abs(math.log(row.batch / other.batch))
+    contexts = abs(math.log((row.context + 1) / (other.context + 1)))
+    return batches + contexts

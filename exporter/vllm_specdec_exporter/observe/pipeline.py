@@ -13,7 +13,7 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from ..config.values import format_duration
-from ..economics.calibration import correct_by_steps
+from ..economics.step_correction import correct_by_steps
 from ..economics.cost import CostProfile
 from ..economics.profiles import deployed, guess_method
 from ..economics.speculative_config import Speculation
