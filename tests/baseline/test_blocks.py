@@ -22,7 +22,7 @@ from vllm_specdec_exporter.economics.statistics import Uncertainty, over_time
 from vllm_specdec_exporter.engines.reading import Counters, Latencies
 from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.measures.history import (
-    History,
+    SampleHistory,
     Sample,
     Window,
     running_between,
@@ -93,7 +93,7 @@ def recorded(samples: Iterator[Sample]) -> tuple[LoadBucket, ...]:
 def measures(samples: Iterator[Sample], buckets: tuple[LoadBucket, ...]) -> Measures:
     """The measures of the last minutes, against a baseline of these buckets."""
     known = baseline(*buckets)
-    history = History()
+    history = SampleHistory()
     previous: Sample | None = None
     for found in samples:
         match = (previous and previous.match) or BaselineComparison(baseline=known)
@@ -147,7 +147,7 @@ def test_one_wave_of_requests_decides_nothing() -> None:
     sides = []
     for name, tokens in (("plain", (0.22, 0.3)), ("drafting", (0.16, 0.23))):
         found = histogram(*tokens * 16)
-        history = History()
+        history = SampleHistory()
         for time, weight in ((0.0, 0.0), (5.0, 0.0), (10.0, 1.0)):
             counters = Counters(generation_tokens=100 * time)
             latencies = Latencies(None, Histogram().plus(found, weight))

@@ -12,12 +12,8 @@ from vllm_specdec_exporter.economics.profiles import BUILTIN, for_method
 from vllm_specdec_exporter.economics.speculative_config import drafts_without_model
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.findings import Severity
-from vllm_specdec_exporter.judgement.payoff import (
-    DISABLE,
-    LOWER_K,
-    RAISE_K,
-    PayoffVerdict,
-)
+from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
+from vllm_specdec_exporter.judgement.published_rules import DISABLE, LOWER_K, RAISE_K
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.observe.result import EngineResult
 

@@ -1,6 +1,5 @@
-"""Engines whose drafts follow from other counters:
-
-SGLang, from answers of its own collector classes.
+"""Engines whose drafts follow from other counters, as SGLang's do, from answers of its
+own collector classes.
 """
 
 import re
@@ -24,9 +23,9 @@ from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import DraftShape
+from vllm_specdec_exporter.observe.derived_totals import Derivation, why_unadvisable
 from vllm_specdec_exporter.observe.pipeline import Settings, interrupt, process_reading
 from vllm_specdec_exporter.observe.result import EngineResult
-from vllm_specdec_exporter.observe.state import Derivation, why_no_advice
 
 SETTINGS = Settings(
     windows=(Window(30), Window(300)),
@@ -276,11 +275,10 @@ class TestGauges:
     ) -> None:
         """64 ranks: 2 of data, 8 of tensors each, 4 of pipelines."""
         labels = {
-            (
-                dp,
-                tp,
-                pp,
-            ): f'dp_rank="{dp}",tp_rank="{8 * dp + tp}",pp_rank="{pp}",moe_ep_rank="{tp}"'
+            (dp, tp, pp): (
+                f'dp_rank="{dp}",tp_rank="{8 * dp + tp}",'
+                f'pp_rank="{pp}",moe_ep_rank="{tp}"'
+            )
             for dp in range(2)
             for tp in range(8)
             for pp in range(4)
@@ -593,7 +591,7 @@ class TestBadInput:
         )
 
     def test_accepted_tokens_have_a_bound_whatever_is_known_of_k(self) -> None:
-        """After a change of K the largest, without K the most positions that are read."""
+        """The largest K after a change of it; without K the most positions."""
         changed = (ONE, answer(12, 480, 900, k=5), TWO)
         result = polled(*changed, answer(20, 800, 20000))
         assert result.counters.accepted_tokens == 1200 + 5 * 160
@@ -689,16 +687,16 @@ def test_a_tree_that_the_gauges_do_not_show_is_known_from_its_top_k() -> None:
         add_server_info(read(RECORDED.encode()), ServerInfo("eagle3", topk)).engines[0]
         for topk in (1, 4)
     )
-    assert (row.counters.draft_tokens, why_no_advice(row, Derivation())) == (960, "")
+    assert (row.counters.draft_tokens, why_unadvisable(row, Derivation())) == (960, "")
     assert tree.counters.draft_tokens is None
-    assert "drafts are trees" in why_no_advice(tree, Derivation())
+    assert "drafts are trees" in why_unadvisable(tree, Derivation())
 
 
 def test_a_block_that_one_step_drafts_is_no_tree_by_its_top_k() -> None:
     """DFLASH and DSPARK: one step, 16 verified tokens, top-k 1."""
     reading = read(answer(8, 320, 1600, k=15, spec_num_steps=1))
     block = add_server_info(reading, ServerInfo("dflash", 1)).engines[0]
-    assert (block.counters.draft_tokens, why_no_advice(block, Derivation())) == (
+    assert (block.counters.draft_tokens, why_unadvisable(block, Derivation())) == (
         4800,
         "",
     )

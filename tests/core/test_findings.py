@@ -80,9 +80,7 @@ def test_every_state_but_active_says_why_nothing_more_is_known() -> None:
     ] == []
 
 
-def test_a_k_schedule_with_k_0_is_no_problem_and_beside_a_draft_model_it_has_a_price() -> (
-    None
-):
+def test_a_k_schedule_with_k_0_is_no_problem_and_has_a_price_beside_a_model() -> None:
     """The reason names the schedule, by the batch sizes of the window."""
     schedule = parse_speculation(
         '{"num_speculative_tokens_per_batch_size": [[1, 4, 3], [5, 64, 0]]}'

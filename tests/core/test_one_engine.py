@@ -148,7 +148,8 @@ class TestSGLang:
 
         The series of the ranks have none of them.
         """
-        counted = rb"(?m)^(sglang:(?:spec_verify_calls|generation_tokens|num_requests)_total\{)(.*) ([\d.]+)$"
+        names = rb"spec_verify_calls|generation_tokens|num_requests"
+        counted = rb"(?m)^(sglang:(?:" + names + rb")_total\{)(.*) ([\d.]+)$"
         text = re.sub(
             counted, rb'\1tier="a",\2 \3' + b"\n" + rb'\1tier="b",\2 \3', self.TEXT
         )

@@ -130,7 +130,7 @@ class TestResult:
         )
 
     def test_what_the_operator_says(self) -> None:
-        """The speculative config names the deployment, and tells K before positions do."""
+        """The speculative config names the deployment, and gives K before positions."""
         settings = replace(
             EASY,
             speculation=Speculation(True, "eagle3", "some/draft", 3),
@@ -160,7 +160,7 @@ class TestResult:
     def test_a_prefill_node_has_nothing_to_draft(
         self, tokens: int, state: ActivityState
     ) -> None:
-        """Each request of a disaggregated pair's first half ends with its first token."""
+        """Each request of a disaggregated pair's prefill ends with its first token."""
 
         def polled(requests: int) -> Reading:
             values = replace(
@@ -296,7 +296,7 @@ class TestBuckets:
         ]
 
     def test_they_begin_anew_with_the_counters(self) -> None:
-        """What an engine counted before its restart has no part in what it counts now."""
+        """What was counted before a restart has no part in what is counted now."""
         states, _ = process_reading({}, reading(self.BEFORE), 0, EASY)
         for before in (states, interrupt(states)):
             _, (result,) = process_reading(

@@ -29,7 +29,7 @@ from vllm_specdec_exporter.economics.step_time import (
     step_interval,
 )
 from vllm_specdec_exporter.engines.reading import Counters, Steps
-from vllm_specdec_exporter.judgement.payoff import apply_rules
+from vllm_specdec_exporter.judgement.published_rules import apply_rules
 from vllm_specdec_exporter.measures.history import Sample
 from vllm_specdec_exporter.measures.measures import Measures
 from vllm_specdec_exporter.observe.state import EngineState

@@ -6,9 +6,9 @@ formats write a sample as::
 
     name{label="value",...} value [timestamp] [# exemplar]
 
-Samples are selected by *name*. HELP and TYPE lines are ignored, because servers differ in them: one prints a
-counter as ``x_total`` of type counter, another as ``x_total`` in a family ``x``, a third the sample
-``vllm_x`` in a family ``vllm:x``.
+Samples are selected by *name*. HELP and TYPE lines are ignored, because servers differ
+in them: one prints a counter as ``x_total`` of type counter, another as ``x_total`` in
+a family ``x``, a third the sample ``vllm_x`` in a family ``vllm:x``.
 
 A selected line that cannot be parsed raises `MalformedExposition`; none is skipped.
 """

@@ -5,10 +5,12 @@ it at once. After that, only a real change of acceptance or load may change it, 
 noise:
 
 * A window in which another K is better makes a change pending.
-* The drafts from then on are a new sample, independent of the one that raised the question. It grows until it
-  clears the pending change, or confirms it at `CERTAIN` standard deviations.
-* A window that contradicts the advised K replaces it at once: a loss at `BEYOND_DOUBT` standard deviations
-  although it drafts, or the verdict `beneficial` although it does not.
+* The drafts from then on are a new sample, independent of the one that raised the
+  question. It grows until it clears the pending change, or confirms it at `CERTAIN`
+  standard deviations.
+* A window that contradicts the advised K replaces it at once: a loss at `BEYOND_DOUBT`
+  standard deviations although it drafts, or the verdict `beneficial` although it does
+  not.
 
 While it is not known whether speculation pays, no larger K is advised, K=0 only if a
 loss is likely, and both stay: a larger K until a loss is likely, K=0 until a gain is

@@ -3,11 +3,12 @@ Pure.
 
 Two things end the samples that a window may span:
 
-- a *reset*: the counters started anew, because a counter fell or the creation time that the server prints
-  changed (`counters_reset`). What was learned of the engine starts anew with them;
-- an *interruption*: a failed poll, a clock that was set back, or a response without a series that had counted
-  before, so that its increase is unknown. After it, a bucket that fell shows a reset
-  too: a restarted process may exceed its old totals by then.
+- a *reset*: the counters started anew, because a counter fell or the creation time that
+  the server prints changed (`counters_reset`). What was learned of the engine starts
+  anew with them;
+- an *interruption*: a failed poll, a clock that was set back, or a response without a
+  series that had counted before, so that its increase is unknown. After it, a bucket
+  that fell shows a reset too: a restarted process may exceed its old totals by then.
 
 Times are seconds of a monotonic clock and come with the samples.
 """
@@ -58,7 +59,7 @@ class Sample(Struct, frozen=True):
     kv_cache: float | None = None  # share of the KV cache in use
 
     def after(self, previous: Sample) -> Sample:
-        """Return this sample as the next one after `previous`, with `draft_load` set."""
+        """Return this sample with `draft_load`, as the next one after `previous`."""
         running = running_between(previous, self)
         if running is None:
             return self
@@ -81,7 +82,7 @@ def running_between(first: Sample, last: Sample) -> float | None:
     return max(1.0, sum(ends) / len(ends))
 
 
-class History(Struct, frozen=True):
+class SampleHistory(Struct, frozen=True):
     """The samples since the last counter reset, oldest first."""
 
     #: As far back as the longest window needs; empty after a response that lacked a
@@ -110,7 +111,7 @@ class History(Struct, frozen=True):
             return (min(seen), max(seen))
         return None
 
-    def interrupt(self) -> History:
+    def interrupt(self) -> SampleHistory:
         """Return the history with a gap after the newest sample, which no window may
         span.
         """
@@ -118,7 +119,7 @@ class History(Struct, frozen=True):
             return replace(self, interrupted=True)
         return self
 
-    def add(self, sample: Sample, keep: float) -> History:
+    def add(self, sample: Sample, keep: float) -> SampleHistory:
         """Return the history with `sample` added and samples older than `keep` seconds
         dropped.
 
@@ -132,14 +133,16 @@ class History(Struct, frozen=True):
         if counters_reset(
             previous.counters, sample.counters, interrupted=self.interrupted
         ):
-            return History(samples=(sample,), resets=self.resets + 1)
+            return SampleHistory(samples=(sample,), resets=self.resets + 1)
         if _lost_series(previous.counters, sample.counters):
             # Otherwise the next response would show the whole counter as an increase.
-            return History(resets=self.resets)
+            return SampleHistory(resets=self.resets)
         if self.interrupted or sample.time <= previous.time:
-            return History(samples=(sample,), resets=self.resets)
+            return SampleHistory(samples=(sample,), resets=self.resets)
         kept = self.since(sample.time - keep)
-        return History(samples=(*kept, sample.after(previous)), resets=self.resets)
+        return SampleHistory(
+            samples=(*kept, sample.after(previous)), resets=self.resets
+        )
 
 
 def counters_reset(
@@ -233,7 +236,7 @@ class Latency(Struct, frozen=True):
     error_freedom: float | None = None
 
 
-def summarise(
+def latency_summaries(
     before: Latencies | None, after: Latencies | None, between: Sequence[Sample] = ()
 ) -> tuple[Latency, ...]:
     """Return the latencies of requests that finished between two samples; empty if
@@ -328,7 +331,7 @@ class Delta(Struct, frozen=True):
     drafted_tokens_per_position: tuple[float, ...] = ()
 
 
-def window_delta(history: History, window: Window, slack: float) -> Delta | None:
+def window_delta(history: SampleHistory, window: Window, slack: float) -> Delta | None:
     """Return the increase within `window`, or ``None`` if it contains fewer than two
     samples.
 
@@ -357,40 +360,53 @@ def delta(first: Sample, last: Sample, ends: Sequence[Sample] = ()) -> Delta:
     them.
 
     `ends` are samples from the first to the last, between which blocks of time lie.
+    """
+    earlier = (first.counters, first.steps)
+    later = (last.counters, last.steps)
+    return replace(
+        counter_increase(first.counters, last.counters),
+        span=last.time - first.time,
+        batch_size=_batch_size(first, last),
+        step_seconds=mean_step_seconds(earlier, later),
+        context_tokens=mean_context(earlier, later),
+        prompts_per_token=prompts_per_token(earlier, later),
+        draft_share=draft_share(first.steps, last.steps),
+        latencies=latency_summaries(first.latencies, last.latencies, ends),
+        matches=tuple(sample.match for sample in ends),
+    )
+
+
+def counter_increase(first: Counters, last: Counters) -> Delta:
+    """Return the increase of counters alone, without a time.
 
     A series that `first` lacks counts from 0 if the engine was still unused, because
     some servers create a series at its first increase. Otherwise `first` was
     incomplete, and the increase is unknown.
     """
-    before = first.counters
-    after = last.counters
     # Present and 0: a sibling series that is missing as well proves nothing.
-    nothing_drafted = before.drafts == 0
-    nothing_generated = before.generation_tokens == 0
+    nothing_drafted = first.drafts == 0
+    nothing_generated = first.generation_tokens == 0
     return Delta(
-        span=last.time - first.time,
-        drafts=_increase(before.drafts, after.drafts, from_zero=nothing_generated),
+        span=0.0,
+        drafts=_increase(first.drafts, last.drafts, from_zero=nothing_generated),
         draft_tokens=_increase(
-            before.draft_tokens, after.draft_tokens, from_zero=nothing_drafted
+            first.draft_tokens, last.draft_tokens, from_zero=nothing_drafted
         ),
         accepted_tokens=_increase(
-            before.accepted_tokens, after.accepted_tokens, from_zero=nothing_drafted
+            first.accepted_tokens, last.accepted_tokens, from_zero=nothing_drafted
         ),
         accepted_tokens_per_position=_position_increases(
-            before, after, "accepted_tokens_per_position"
+            first.accepted_tokens_per_position,
+            last.accepted_tokens_per_position,
+            from_zero=nothing_drafted,
         ),
         generation_tokens=_increase(
-            before.generation_tokens, after.generation_tokens, from_zero=nothing_drafted
+            first.generation_tokens, last.generation_tokens, from_zero=nothing_drafted
         ),
-        batch_size=_batch_size(first, last),
-        step_seconds=mean_step_seconds((before, first.steps), (after, last.steps)),
-        context_tokens=mean_context((before, first.steps), (after, last.steps)),
-        prompts_per_token=prompts_per_token((before, first.steps), (after, last.steps)),
-        draft_share=draft_share(first.steps, last.steps),
-        latencies=summarise(first.latencies, last.latencies, ends),
-        matches=tuple(sample.match for sample in ends),
         drafted_tokens_per_position=_position_increases(
-            before, after, "drafted_tokens_per_position"
+            first.drafted_tokens_per_position,
+            last.drafted_tokens_per_position,
+            from_zero=nothing_drafted,
         ),
     )
 
@@ -411,13 +427,11 @@ def _increase(
 
 
 def _position_increases(
-    before: Counters, after: Counters, name: str
+    first: tuple[float, ...], last: tuple[float, ...], *, from_zero: bool
 ) -> tuple[float, ...]:
     """Return the increase per position; a deeper position that appears later starts at
     0.
     """
-    earlier = getattr(before, name)
-    later = getattr(after, name)
-    if not earlier and before.drafts != 0:
+    if not first and not from_zero:
         return ()
-    return tuple(map(sub, later, chain(earlier, repeat(0.0))))
+    return tuple(map(sub, last, chain(first, repeat(0.0))))

@@ -5,7 +5,8 @@ The distribution follows exactly from the position counters: a draft has at most
 accepted tokens if and only if position j was not accepted::
 
     bucket(le=j) = drafts - accepted at position j      for j = 0 .. K-1
-    bucket(le=K) = drafts                               count = drafts, sum = accepted tokens
+    bucket(le=K) = drafts
+    count = drafts, sum = accepted tokens
 
 These are the cumulative buckets of a Prometheus histogram.
 
@@ -117,7 +118,7 @@ class DraftShape(Struct, frozen=True):
 
 
 def counted_shape(delta: Delta | None) -> DraftShape | None:
-    """Return the draft lengths by K of a server that counts drafted tokens by position."""
+    """Return the draft lengths by K, if drafted tokens are counted by position."""
     drafted = delta.drafted_tokens_per_position if delta else ()
     if not drafted or not drafted[0]:
         return None

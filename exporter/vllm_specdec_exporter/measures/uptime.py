@@ -121,7 +121,7 @@ class Uptime(Struct, frozen=True):
         return 0.0
 
     def _gradual(self) -> bool:
-        """Return whether no hour has most of the fall, as it has when traffic changes."""
+        """Return whether no hour has most of the fall, as when traffic changes."""
         lengths = [hour.length for hour in (_pooled(self.first), *self.latest)]
         total = lengths[0] - lengths[-1]
         return all(

@@ -99,7 +99,8 @@ def parse_filter(query: Iterable[tuple[str, str]], windows: Sequence[str]) -> Fi
 def encode(result: ExporterResult, wanted: Filter | None = None) -> bytes:
     """Return the snapshot as JSON."""
     wanted = wanted or Filter()
-    document = msgspec.to_builtins(_select(result, wanted))
+    # a message is a `str` of its own class, which msgspec does not take for one
+    document = msgspec.to_builtins(_select(result, wanted), enc_hook=str)
     if wanted.metrics:
         document = _keep_metrics(
             document, [row for row in METRICS if row.name in wanted.metrics]

@@ -19,7 +19,7 @@ from ...config.files import read_regular
 from ...config.options import ConfigError, add_flags, gather
 from ...config.values import Target, format_duration, mask_url, number, parse_target
 from ...observe.result import ExporterResult
-from ...observe.state import Settings
+from ...observe.settings import Settings
 from ...publish import plots, snapshot
 from ...settings.option_table import OPTIONS as ALL_OPTIONS
 from ...upstream.connection import UpstreamConfig
