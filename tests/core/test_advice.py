@@ -206,7 +206,7 @@ class TestPayoff:
         said = explained(measures(1.5, of_step), profile).get("payoff.calibrated")
         calibrated = of_profile is Basis.CALIBRATED and of_step is Basis.MODELLED
         assert (said is not None) is calibrated
-        assert said is None or (said["smallest"], said["largest"]) == (1.0, 8.0)
+        assert said is None or said["batches"] == (1.0, 8.0)
 
     def test_an_end_at_exactly_1_decides_nothing(self) -> None:
         """A drafter that accepts nothing is never faster, and perhaps no slower."""
@@ -759,7 +759,7 @@ def test_a_schedule_where_only_the_load_is_too_high() -> None:
     )
 
     assert found.action is Action.DISABLE
-    assert name_of(values_of(found.reason)["load"]) == "advice.pays_when_few"
+    assert name_of(values_of(found.reason)["because"]) == "advice.pays_when_few"
     ks = [row.num_speculative_tokens for row in found.schedule]
     assert (ks[-1], json.loads(found.schedule_config)["num_speculative_tokens"]) == (
         0,
@@ -778,7 +778,7 @@ def test_a_schedule_where_only_the_load_is_too_high() -> None:
         (),
         "",
     )
-    assert values_of(model.reason)["load"] == ""
+    assert values_of(model.reason)["because"] == ""
     assert name_of(model.schedule_note) == "no_schedule.first_pass"
 
 

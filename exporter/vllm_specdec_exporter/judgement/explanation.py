@@ -4,7 +4,7 @@ Decisions come first, in `payoff` and `advising`, and know nothing of words. Thi
 picks the messages for a decision that was made; it decides nothing itself.
 """
 
-from ..economics.choice import Choice
+from ..economics.choice import CandidateK, Choice
 from ..economics.cost import Basis, CostProfile
 from ..economics.speculative_config import drafts_without_model
 from ..economics.speedup import Estimate
@@ -31,7 +31,7 @@ def explain_payoff(payoff: Payoff, case: Case, measures: Measures) -> tuple[str,
     if payoff.basis is Basis.MEASURED:
         reasons.append(_measured(measures))
     if measures.estimate.speedup is not None:
-        reasons += _estimated(measures, measures.estimate.speedup, profile)
+        reasons += _estimated(measures, profile)
     if estimate_contradicted(measures, case.thresholds):
         reasons.append(_misfit(measures, profile))
     if case.unmeasured:
@@ -56,55 +56,37 @@ def _measured(measures: Measures) -> Message:
     measured = measures.measured
     return message(
         "payoff.measured",
-        speedup=measured.speedup,
+        measured=measured,
         low=times(measured.speedup_low or 0.0),
         high=times(measured.speedup_high or 0.0),
-        requests=measured.requests,
     )
 
 
-def _estimated(
-    measures: Measures, speedup: float, profile: CostProfile
-) -> list[Message]:
+def _estimated(measures: Measures, profile: CostProfile) -> list[Message]:
     estimate = measures.estimate
-    reasons = [
-        message(
-            "payoff.estimated",
-            basis=estimate.basis,
-            speedup=speedup,
-            low=times(estimate.speedup_low or 0.0),
-            high=times(estimate.speedup_high or 0.0),
-            length=measures.mean_acceptance_length,
-            step_cost=estimate.step_cost,
-            batch_size=estimate.batch_size,
-            context=profile.context_tokens,
-            profile=profile.name,
-            of_all_tokens=_of_all_tokens(estimate, speedup, measures.coverage_ratio),
-        )
-    ]
+    estimated = message(
+        "payoff.estimated",
+        estimate=estimate,
+        low=times(estimate.speedup_low or 0.0),
+        high=times(estimate.speedup_high or 0.0),
+        length=measures.mean_acceptance_length,
+        profile=profile,
+        of_all_tokens=_of_all_tokens(estimate, measures.coverage_ratio),
+    )
     calibrated = profile.basis is Basis.CALIBRATED and profile.batches
-    if calibrated and estimate.basis is Basis.MODELLED:
-        smallest, largest = calibrated
-        context = profile.context_tokens
-        shortest, longest = profile.contexts or (context, context)
-        reasons.append(
-            message(
-                "payoff.calibrated",
-                smallest=smallest,
-                largest=largest,
-                shortest=shortest,
-                longest=longest,
-            )
-        )
-    return reasons
+    if not calibrated or estimate.basis is not Basis.MODELLED:
+        return [estimated]
+    contexts = profile.contexts or (profile.context_tokens, profile.context_tokens)
+    outside = message("payoff.calibrated", batches=calibrated, contexts=contexts)
+    return [estimated, outside]
 
 
-def _of_all_tokens(estimate: Estimate, speedup: float, covered: float | None) -> str:
+def _of_all_tokens(estimate: Estimate, covered: float | None) -> str:
     """Return the speedup over all tokens, unless it looks like that of drafts."""
     if covered is None:
         return _NOTHING
     shown = f"{estimate.of_all(covered)[0]:.2f}"
-    if shown == f"{speedup:.2f}":
+    if shown == f"{estimate.speedup:.2f}":
         return _NOTHING
     cost = estimate.undrafted_cost
     undrafted = message("payoff.undrafted", cost=cost) if cost > 1 else _NOTHING
@@ -114,11 +96,11 @@ def _of_all_tokens(estimate: Estimate, speedup: float, covered: float | None) ->
 
 
 def _misfit(measures: Measures, profile: CostProfile) -> Message:
-    if correction(measures) is None:
-        advice = message("payoff.misfit_unexplained")
-    else:
-        advice = message("payoff.misfit_corrected")
-    return message("payoff.misfit", profile=profile.name, advice=advice)
+    corrected = correction(measures) is not None
+    advice = "misfit_corrected" if corrected else "misfit_unexplained"
+    return message(
+        "payoff.misfit", profile=profile.name, advice=message(f"payoff.{advice}")
+    )
 
 
 def how_to_know(basis: Basis, profile: CostProfile) -> Message:
@@ -143,66 +125,49 @@ def explain_advice(
     action: Action, choice: Choice, state: HysteresisState, case: Case
 ) -> Message:
     """Return why this K is advised, and which other advice seems better."""
+    name: str = action
     k = state.advised.k
-    present = choice.option(choice.drafted)
     advised = choice.option(k)
-    values: dict[str, object] = {
-        "k": k,
-        "speedup": advised.speedup,
-        "batch": _batch(case),
-        "doubt": _doubt(choice, state, case),
-    }
-    if action is Action.KEEP:
-        return message("advice.keep", **values)
+    present = choice.option(choice.drafted)
+    best = choice.best_drafting
+    batch = (case.measures and case.measures.estimate.batch_size) or 1.0
+    because: str = _NOTHING
     if action is Action.DISABLE:
-        return _disable(choice, case, values)
-    if action is Action.SWITCH_METHOD:
-        values |= {
-            "method": case.method or message("advice.unnamed_method"),
-            "usual": case.thresholds.usual_mean_acceptance_length,
-            "length": present.mean_acceptance_length,
-            "speedup": advised.shown,
-        }
-        return message("advice.switch_method", **values)
-    because = _NOTHING
-    if action is Action.INCREASE_K:
+        because = _why_none_pays(best, batch, case)
+        if best.speedup_most >= 1 or case.payoff.undecided:
+            name = "disable_unsure"
+    elif action is Action.INCREASE_K:
         because = message("advice.extrapolated", present=choice.drafted)
-    elif advised.speedup >= present.speedup:
-        because = message("advice.too_deep", k=k)
-    name = "another_k_at_least" if advised.underestimate else "another_k"
+    elif action is Action.DECREASE_K:
+        if advised.speedup >= present.speedup:
+            because = message("advice.too_deep", k=k)
+        if advised.underestimate:
+            name = "decrease_k_at_least"
     return message(
         f"advice.{name}",
-        present=choice.drafted,
-        present_speedup=present.speedup,
+        k=k,
+        advised=advised,
+        present=present,
+        best=best,
+        batch=batch,
+        method=case.method or message("advice.unnamed_method"),
+        usual=case.thresholds.usual_mean_acceptance_length,
         because=because,
-        **values,
+        doubt=_doubt(choice, state, case),
     )
 
 
-def _batch(case: Case) -> float:
-    return (case.measures and case.measures.estimate.batch_size) or 1.0
-
-
-def _disable(choice: Choice, case: Case, values: dict[str, object]) -> Message:
-    best = choice.best_drafting
-    batch = _batch(case)
-    method = _NOTHING
+def _why_none_pays(best: CandidateK, batch: float, case: Case) -> str:
+    """Return what may be wrong or done about it if not even the best K pays."""
+    because: str = _NOTHING
     if case.profile.name == "unknown" and not case.method:
-        method = message("advice.method_assumed")
+        because = message("advice.method_assumed")
     # At break-even, a step of 1.6 plain ones emits 1.6 tokens.
     break_even_alone = case.profile.step_cost(best.num_speculative_tokens, 1)
     pays_alone = batch > 1 and best.mean_acceptance_length > break_even_alone
-    load = _NOTHING
     if pays_alone and drafts_without_model(case.method):
-        load = message("advice.pays_when_few")
-    sure = best.speedup_most < 1 and not case.payoff.undecided
-    values |= {
-        "best": best.num_speculative_tokens,
-        "speedup": best.shown,
-        "method": method,
-        "load": load,
-    }
-    return message("advice.disable" if sure else "advice.disable_unsure", **values)
+        because = message("advice.pays_when_few", method=because)
+    return because
 
 
 def _doubt(choice: Choice, state: HysteresisState, case: Case) -> str:

@@ -86,26 +86,15 @@ def of_payoff(
 
 
 def _undecided(case: Case, payoff: Payoff, advice: Advice) -> list[Finding]:
-    interval = message(
-        "finding.interval",
-        low=payoff.speedup_low,
-        high=payoff.speedup_high,
-        basis=payoff.basis,
-    )
     how = how_to_know(payoff.basis or Basis.MODELLED, case.profile)
     if payoff.likely is PayoffVerdict.HARMFUL:
         off = advice.changes_nothing or advice.action is Action.DISABLE
-        return problem(
-            "likely_harmful",
-            interval=interval,
-            loss=payoff.loss_probability,
-            first=message("remedy.switch_off" if off else "remedy.follow_advice"),
-            how=how,
-        )
+        first = message("remedy.switch_off" if off else "remedy.follow_advice")
+        return problem("likely_harmful", payoff=payoff, first=first, how=how)
     name = "undecided"
     if payoff.likely is PayoffVerdict.BENEFICIAL:
         name = "likely_beneficial"
-    return hint(name, interval=interval, how=_capitalised(how))
+    return hint(name, payoff=payoff, how=_capitalised(how))
 
 
 def _capitalised(text: str) -> str:
@@ -114,24 +103,21 @@ def _capitalised(text: str) -> str:
 
 def _against_harm(case: Case, payoff: Payoff, advice: Advice) -> str:
     """Return what to do where speculation is harmful, or may not pay."""
-    measured = payoff.basis is Basis.MEASURED
     reason = advice.reason
+    measured = "_measured" if payoff.basis is Basis.MEASURED else ""
     if advice.action is Action.DISABLE:
-        server = case.server
-        values = {"server": server.name, "option": server.option}
-        if advice.schedule_config:
-            flag = _flag(advice.schedule_config)
-            return message("remedy.without_or_schedule", flag=flag, **values)
-        return message("remedy.without", **values)
+        if not advice.schedule_config:
+            return message("remedy.without", server=case.server)
+        flag = _flag(advice.schedule_config)
+        return message("remedy.without_or_schedule", server=case.server, flag=flag)
     if advice.doubted:
         return message("remedy.doubted", reason=reason)
+    if advice.action is Action.KEEP and case.profile.idles:
+        return message("remedy.keep_idle")
     if advice.action is Action.KEEP:
-        if case.profile.idles:
-            return message("remedy.keep_idle")
-        return message("remedy.keep_measured" if measured else "remedy.keep")
+        return message(f"remedy.keep{measured}")
     if advice.action is Action.INSUFFICIENT_DATA:
-        name = "insufficient_measured" if measured else "insufficient"
-        return message(f"remedy.{name}", reason=reason)
+        return message(f"remedy.insufficient{measured}", reason=reason)
     return message(
         "remedy.another_k", reason=_capitalised(reason), start=_paste(case, advice)
     )
@@ -157,25 +143,16 @@ def _flag(config: str) -> Message:
 
 def _contradiction(case: Case, payoff: Payoff, quality: Quality) -> list[Finding]:
     harmful = payoff.verdict is PayoffVerdict.HARMFUL
-    poor = quality.level is QualityLevel.POOR
-    if poor and payoff.speedup is not None and not harmful:
-        return hint(
-            "poor_but_pays",
-            reasons=", ".join(quality.reasons),
-            basis=payoff.basis,
-            speedup=payoff.speedup,
-        )
+    if quality.level is QualityLevel.POOR and payoff.speedup is not None:
+        reasons = ", ".join(quality.reasons)
+        return [] if harmful else hint("poor_but_pays", reasons=reasons, payoff=payoff)
     good = quality.level in (QualityLevel.HEALTHY, QualityLevel.OPTIMAL)
     if not (good and harmful):
         return []
     why = message("finding.good_but_loses.cost_unknown")
     estimate = case.measures.estimate if case.measures else None
     if estimate and estimate.step_cost and payoff.basis is not Basis.MEASURED:
-        why = message(
-            "finding.good_but_loses.cost",
-            cost=estimate.step_cost,
-            batch=estimate.batch_size,
-        )
+        why = message("finding.good_but_loses.cost", estimate=estimate)
     return hint("good_but_loses", level=quality.level, why=why)
 
 
@@ -218,12 +195,7 @@ def _of_configuration(case: Case) -> list[Finding]:
         given.document,
     )
     for known in known_problems(setup) if case.vllm else ():
-        findings += hint(
-            "known_problem",
-            text=known.text,
-            action=known.action,
-            reference=known.reference,
-        )
+        findings += hint("known_problem", known=known)
     if given.document and given.unknown:
         findings += hint("unknown_settings", unknown=", ".join(given.unknown))
     if case.routed:
@@ -258,8 +230,7 @@ def _of_activity(case: Case) -> list[Finding]:
         return hint(
             "off",
             reason=reason,
-            server=server.name,
-            option=server.option,
+            server=server,
             where=message(f"finding.off.{'vllm' if server == VLLM else 'other'}"),
         )
     if activity.scheduled and case.batch_sizes is not None:
