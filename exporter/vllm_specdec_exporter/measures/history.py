@@ -74,12 +74,13 @@ def running_between(first: Sample, last: Sample) -> float | None:
     Samples with no running request do not count: every draft between them belongs to a
     request.
     """
-    ends = [end for end in (first.requests_running, last.requests_running) if end]
-    if not ends:
-        if first.requests_running is None and last.requests_running is None:
-            return None
+    counts = (first.requests_running, last.requests_running)
+    if counts == (None, None):
+        return None
+    busy = [count for count in counts if count]
+    if not busy:
         return 1.0
-    return max(1.0, sum(ends) / len(ends))
+    return max(1.0, sum(busy) / len(busy))
 
 
 class SampleHistory(Struct, frozen=True):
@@ -106,9 +107,10 @@ class SampleHistory(Struct, frozen=True):
         """Return the minimum and maximum of running requests since a time, without
         samples that had none.
         """
-        seen = [s.requests_running for s in self.since(since) if s.requests_running]
-        if seen:
-            return (min(seen), max(seen))
+        counts = [sample.requests_running for sample in self.since(since)]
+        busy = [count for count in counts if count]
+        if busy:
+            return (min(busy), max(busy))
         return None
 
     def interrupt(self) -> SampleHistory:
@@ -157,7 +159,7 @@ def counters_reset(
         and previous.created != current.created
     ):
         return True
-    if any(after < before for before, after in _counter_pairs(previous, current)):
+    if any(last < first for first, last in _counter_pairs(previous, current)):
         return True
     return interrupted and _buckets_fell(previous, current)
 
@@ -166,14 +168,13 @@ def _counter_pairs(
     previous: Counters, current: Counters
 ) -> Iterator[tuple[float, float]]:
     """Yield old and new value of the counters that both samples have."""
-    for before, after in zip(_totals(previous), _totals(current), strict=True):
-        if before is not None and after is not None:
-            yield before, after
-    now = current.accepted_tokens_per_position
-    if now:
-        for position, count in enumerate(previous.accepted_tokens_per_position):
-            # A removed deep position counts as 0: a restart with a smaller K.
-            yield count, now[position] if position < len(now) else 0.0
+    for first, last in zip(_totals(previous), _totals(current), strict=True):
+        if first is not None and last is not None:
+            yield first, last
+    if current.accepted_tokens_per_position:
+        # A removed deep position counts as 0: a restart with a smaller K.
+        positions = chain(current.accepted_tokens_per_position, repeat(0.0))
+        yield from zip(previous.accepted_tokens_per_position, positions, strict=False)
 
 
 def _lost_series(previous: Counters, current: Counters) -> bool:
@@ -182,10 +183,8 @@ def _lost_series(previous: Counters, current: Counters) -> bool:
         and not current.accepted_tokens_per_position
     ):
         return True
-    return any(
-        before and not after
-        for before, after in zip(_totals(previous), _totals(current), strict=True)
-    )
+    pairs = zip(_totals(previous), _totals(current), strict=True)
+    return any(first and not last for first, last in pairs)
 
 
 def _buckets_fell(previous: Counters, current: Counters) -> bool:
@@ -204,7 +203,7 @@ def _buckets_fell(previous: Counters, current: Counters) -> bool:
         strict=False,
     )
     return any(
-        current.drafts - now < (previous.drafts - before) / 2 for before, now in pairs
+        current.drafts - last < (previous.drafts - first) / 2 for first, last in pairs
     )
 
 
@@ -247,20 +246,19 @@ def latency_summaries(
     if before is None or after is None:
         return ()
     latencies = []
-    running = [one.requests_running for one in between if one.requests_running]
-    load = max(1.0, mean(running)) if running else 1.0
+    running = [sample.requests_running for sample in between]
+    busy = [count for count in running if count]
+    load = max(1.0, mean(busy or [1.0]))
     for name in Latencies.__struct_fields__:
         earlier: Histogram | None = getattr(before, name)
         later: Histogram | None = getattr(after, name)
-        if later is not None and earlier is not None:
-            increase = later.since(earlier)
-        else:
-            increase = None
+        if later is None or earlier is None:
+            continue
+        increase = later.since(earlier)
         if increase is None or increase.mean is None:
             continue
-        known = _uncertainty(
-            increase, [getattr(one.latencies, name, None) for one in between], load
-        )
+        totals = [getattr(sample.latencies, name, None) for sample in between]
+        uncertainty = _uncertainty(increase, totals, load)
         latencies.append(
             Latency(
                 name=name,
@@ -270,8 +268,8 @@ def latency_summaries(
                 p50_seconds=increase.quantile(0.5),
                 p95_seconds=increase.quantile(0.95),
                 p99_seconds=increase.quantile(0.99),
-                error_seconds=increase.mean * math.sqrt(known.variance),
-                error_freedom=known.freedom,
+                error_seconds=increase.mean * math.sqrt(uncertainty.variance),
+                error_freedom=uncertainty.freedom,
             )
         )
     return tuple(latencies)
@@ -283,10 +281,10 @@ def _uncertainty(
     """Return how well the mean of an increase is known, from the totals between which
     blocks of time lie.
     """
-    known = [one for one in totals if one is not None]
+    read = [total for total in totals if total is not None]
     blocks = [
         (last.sum - first.sum, last.count - first.count)
-        for first, last in pairwise(known)
+        for first, last in pairwise(read)
     ]
     return over_time(blocks, increase.count, load, increase.spread)
 
@@ -343,15 +341,12 @@ def window_delta(history: SampleHistory, window: Window, slack: float) -> Delta 
     samples = history.since(newest.time - window.seconds - slack)
     if len(samples) < 2:
         return None
-    blocks = min(MAX_BLOCKS, len(samples) - 1)
-    # all else has no blocks
-    compared = bool(newest.latencies) or newest.match is not None
-    if compared:
-        ends = [
-            samples[round(i * (len(samples) - 1) / blocks)] for i in range(blocks + 1)
-        ]
-    else:
-        ends = []
+    if not newest.latencies and newest.match is None:
+        return delta(samples[0], newest)
+    # Of latencies alone it matters how they varied within the window.
+    last = len(samples) - 1
+    blocks = min(MAX_BLOCKS, last)
+    ends = [samples[round(i * last / blocks)] for i in range(blocks + 1)]
     return delta(samples[0], newest, ends)
 
 
