@@ -18,6 +18,7 @@ import msgspec
 from ..config import files
 from ..config.options import ConfigError, Option, gather
 from ..config.values import duration, parse_duration
+from ..judgement.messages import encode_message
 from ..publish.wording import escape_controls, printable
 from ..settings.option_table import OPTIONS
 
@@ -202,7 +203,9 @@ def print_json(document: object, indent: int = 2) -> None:
     """Print a document as JSON that cannot control a terminal."""
     print(
         escape_controls(
-            msgspec.json.format(msgspec.json.encode(document), indent=indent).decode()
+            msgspec.json.format(
+                msgspec.json.encode(document, enc_hook=encode_message), indent=indent
+            ).decode()
         )
     )
 

@@ -39,7 +39,8 @@ MAX_LINE = 16 * 1024  # bytes, of a label block mostly
 _MAX_QUOTED = 120
 
 
-class MalformedExposition(ValueError):  # noqa: N818 - named like the metric's reason label
+#: Named like its value of the label `reason`, not with the suffix Error.
+class MalformedExposition(ValueError):  # noqa: N818
     """The text violates the exposition format, or a value is invalid for its type."""
 
 

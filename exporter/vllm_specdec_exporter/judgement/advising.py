@@ -58,6 +58,7 @@ def update_advice(
     if case.measures:
         drafted = len(case.measures.position_acceptance_ratio)
     k = drafted or case.k
+    # What was held of another K says nothing of this one.
     if current.k != k:
         current = CurrentAdvice(k=k)
     advice, state = _advise(case, current.state, time, window)

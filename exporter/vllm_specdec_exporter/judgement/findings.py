@@ -144,6 +144,7 @@ def _flag(config: str) -> Message:
 def _contradiction(case: Case, payoff: Payoff, quality: Quality) -> list[Finding]:
     harmful = payoff.verdict is PayoffVerdict.HARMFUL
     if quality.level is QualityLevel.POOR and payoff.speedup is not None:
+        # A poor level beside a loss contradicts nothing.
         reasons = ", ".join(quality.reasons)
         return [] if harmful else hint("poor_but_pays", reasons=reasons, payoff=payoff)
     good = quality.level in (QualityLevel.HEALTHY, QualityLevel.OPTIMAL)

@@ -34,6 +34,15 @@ def message(name: str, **values: object) -> Message:
     return sentence
 
 
+def encode_message(value: object) -> str:
+    """Return a message as the plain text that msgspec encodes: its hook for types that
+    it does not know, TypeError for any other.
+    """
+    if isinstance(value, Message):
+        return str(value)
+    raise TypeError(f"objects of type {type(value).__name__} have no JSON")
+
+
 def _texts(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Yield the dotted name and the text of every entry of a table and those in it."""
     for key, entry in table.items():

@@ -82,6 +82,7 @@ def _marginal_benefit(measures: Measures, profile: CostProfile) -> Rule:
     batch = measures.estimate.batch_size or 1.0
     with_last = profile.step_cost(position + 1, batch)
     cost = max(0.0, with_last - profile.step_cost(position, batch))
+    # A token that costs nothing is always worth its time.
     says = RAISE_K if cost <= 0 or ratio / cost > 1 else NOTHING
     return _rule("marginal_benefit", says, position=position, ratio=ratio, cost=cost)
 

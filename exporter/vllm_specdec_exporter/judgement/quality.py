@@ -204,6 +204,7 @@ def _apply_rubric(
             note = message("quality.no_value")
         else:
             met = _COMPARE[line.comparison](value, threshold)
+            # An understated value that passes would pass all the more.
             unfavourable = met is (line.level is QualityLevel.POOR)
             if unfavourable and line.measure in understated:
                 met = None

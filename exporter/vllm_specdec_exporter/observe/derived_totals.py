@@ -76,6 +76,7 @@ def with_rising_totals(
         derivation = Derivation()
         previous = None
     derivation = derivation.with_drafting(engine.drafting, time)
+    # Drafts times K, of which some had another K.
     if derivation.changed:
         counters = replace(counters, draft_tokens=None)
     if counters.accepted_tokens is None or counters.drafts is None:

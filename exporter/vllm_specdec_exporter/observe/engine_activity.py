@@ -16,7 +16,9 @@ from ..judgement.messages import message
 from ..measures.history import Delta, Window
 from .settings import Settings
 
-FULL = 0.9  # a window filled to this share counts as full
+#: A window filled to this share counts as full: a poll that was late, or lost, leaves
+#: a little of it out.
+FULL = 0.9
 
 
 def activity_by_gauges(
@@ -65,6 +67,7 @@ def activity_by_counters(
         thresholds=settings.thresholds,
     )
     bypassed = judged.state is ActivityState.BYPASSED
+    # The prefill node of a disaggregated pair generates nothing but first tokens.
     if bypassed and generated == first_tokens:
         judged = Activity(ActivityState.IDLE, message("activity.first_tokens_only"))
         bypassed = False

@@ -56,6 +56,7 @@ def process_reading(
             time,
             settings.judged.seconds,
         )
+        # What this judgement shows bounds the next one, so it is kept with the samples.
         new_states[engine.key] = replace(
             polled.state,
             current_advice=current_advice,

@@ -13,6 +13,8 @@ from ..measures.history import Window
 if TYPE_CHECKING:
     from ..economics.baseline import Baseline
 
+#: The shortest shows a change after some polls; the other holds enough drafts for a
+#: verdict at low traffic.
 DEFAULT_WINDOWS = (Window(30.0), Window(300.0))
 
 

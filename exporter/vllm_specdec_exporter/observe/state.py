@@ -103,6 +103,7 @@ class EngineState(Struct, frozen=True):
         if previous is not None and sample.time <= previous.time:
             defects = (*defects, message("defect.clock"))
         state = self
+        # After an interruption nothing is compared: what happened in it is not known.
         if previous is None or reset:
             state = self._without_learned(reset=reset)
         elif not self.history.interrupted:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
+from ..judgement.messages import encode_message
 from ..measures.measures import LIFETIME
 from ..observe.result import ExporterResult
 from .metrics import METRICS, PREFIX, Metric, Scope
@@ -99,8 +100,7 @@ def parse_filter(query: Iterable[tuple[str, str]], windows: Sequence[str]) -> Fi
 def encode(result: ExporterResult, wanted: Filter | None = None) -> bytes:
     """Return the snapshot as JSON."""
     wanted = wanted or Filter()
-    # a message is a `str` of its own class, which msgspec does not take for one
-    document = msgspec.to_builtins(_select(result, wanted), enc_hook=str)
+    document = msgspec.to_builtins(_select(result, wanted), enc_hook=encode_message)
     if wanted.metrics:
         document = _keep_metrics(
             document, [row for row in METRICS if row.name in wanted.metrics]
