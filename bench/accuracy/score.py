@@ -72,6 +72,7 @@ from vllm_specdec_exporter.economics.profiles import (
 )
 from vllm_specdec_exporter.economics.sizes import PRECISIONS, accelerators
 from vllm_specdec_exporter.economics.statistics import percentile, t_expansion
+from vllm_specdec_exporter.engines import ENGINES
 
 HERE = Path(__file__).parent
 GPU = HERE.parent / "gpu"
@@ -177,7 +178,8 @@ class Measurement:
             )
         if self.vocabulary:
             target = replace(target, vocabulary=self.vocabulary)
-        name, _, version = self.engine.lower().partition(" ")
+        name, _, version = self.engine.partition(" ")
+        engine = next((each for each in ENGINES if each.name == name), None)
         machine = Machine(
             parse_machine(self.hardware)[1].accelerator,
             self.gpus,
@@ -188,8 +190,8 @@ class Measurement:
             Hardware(self.hardware, machine, target),
             method=self.method,
             draft_parameters=self.draft_billions * 1e9 if self.draft_billions else None,
-            dated=is_dated(name, version),
-            unsplit=name != "sglang",
+            dated=is_dated(engine, version),
+            unsplit=engine is None or not engine.splits_attention,
         )
         assert profile is not None, self
         return profile.at_context(self.context)

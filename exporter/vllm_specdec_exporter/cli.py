@@ -11,7 +11,9 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from functools import reduce
 from io import TextIOWrapper
+from operator import or_
 
 from . import __version__
 from .config.options import ConfigError, Parser
@@ -72,10 +74,7 @@ GROUPS = {
         "simulate": ("commands.simulate", "serve the /metrics of a simulated vLLM"),
     },
 }
-COMMANDS = {
-    name: command for group in GROUPS.values() for name, command in group.items()
-}
-
+COMMANDS = reduce(or_, GROUPS.values())
 
 #: Exit code if the output cannot be written, and the errors: `EX_IOERR` of sysexits.h.
 CANNOT_WRITE = 74
@@ -97,32 +96,25 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         code = CANNOT_WRITE
         with contextlib.suppress(OSError):
-            print(
-                f"{PROGRAM}: error: the output cannot be written: {error.strerror}",
-                file=sys.stderr,
-            )
+            _fail(PROGRAM, f"the output cannot be written: {error.strerror}")
     # Without this, the flush at exit would raise the error again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    words = list(sys.argv[1:] if argv is None else argv)
+    arguments = list(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, TextIOWrapper):
         # a terminal without Unicode still gets its report
         sys.stdout.reconfigure(errors="replace")
     name = "serve"
-    if words and not words[0].startswith("-"):
-        name = words.pop(0)
-    elif words[:1] in (["-h"], ["--help"]):
+    if arguments and not arguments[0].startswith("-"):
+        name = arguments.pop(0)
+    elif arguments[:1] in (["-h"], ["--help"]):
         print(_overview(), end="")
         return 0
     if name not in COMMANDS:
-        print(
-            f"{PROGRAM}: error: unknown command {name!r}; {_hint(name)}",
-            file=sys.stderr,
-        )
-        return 2
+        return _fail(PROGRAM, f"unknown command {name!r}; {_hint(name)}")
     if name == "serve" and argv is None:
         # PID 1 of a container has no default signal actions: SIGTERM during the imports
         # would be lost, and the pod would wait for its whole grace period. SIGHUP,
@@ -132,21 +124,18 @@ def _run(argv: Sequence[str] | None) -> int:
     module_name, summary = COMMANDS[name]
     module = importlib.import_module(f".{module_name}", __package__)
     command = f"{PROGRAM} {name}"
-    parser = Parser(
-        PROGRAM if name == "serve" else command, f"{name}: {summary}.", shown_by=command
-    )
+    program = PROGRAM if name == "serve" else command
+    parser = Parser(program, f"{name}: {summary}.", shown_by=command)
     module.add_arguments(parser)
-    parser.add_argument(
-        "--version", action="version", version=f"{PROGRAM} {__version__}"
-    )
+    version = f"{PROGRAM} {__version__}"
+    parser.add_argument("--version", action="version", version=version)
     try:
         try:
-            args = parser.parse_args(words)
+            args = parser.parse_args(arguments)
         except SystemExit as end:
-            if name == "serve" and end.code == 2:
-                code = module.stand_by(words)
-            else:
-                code = None
+            if name != "serve" or end.code != 2:
+                raise
+            code = module.stand_by(arguments)
             if code is None:
                 raise
             return int(code)
@@ -154,29 +143,31 @@ def _run(argv: Sequence[str] | None) -> int:
     except ConfigError as error:
         from .publish.wording import printable  # here, so that `health` starts fast
 
-        print(f"{parser.prog}: error: {printable(str(error))}", file=sys.stderr)
-        return 2
+        return _fail(program, printable(str(error)))
     except KeyboardInterrupt:
         return 130
 
 
+def _fail(program: str, why: str) -> int:
+    """Print an error, and return the exit code of bad usage."""
+    print(f"{program}: error: {why}", file=sys.stderr)
+    return 2
+
+
 def _overview() -> str:
     """Return the help of the program: at most 24 lines of 80 columns."""
-    lines = [
-        f"usage: {PROGRAM} [COMMAND] [FLAG ...]",
-        (
-            "Is speculative decoding paying off right now, and if not, what should I "
-            "change?"
-        ),
-    ]
+    groups = []
     for title, commands in GROUPS.items():
-        lines += ["", f"{title}:"]
-        lines += [f"  {name:<12}{summary}" for name, (_, summary) in commands.items()]
-    lines += [
-        f"Example: {PROGRAM} check http://127.0.0.1:8000",
-        f"Flags of a command: {PROGRAM} COMMAND --help",
-    ]
-    return "\n".join(lines) + "\n"
+        groups.append(f"\n{title}:\n")
+        for name, (_, summary) in commands.items():
+            groups.append(f"  {name:<12}{summary}\n")
+    return f"""\
+usage: {PROGRAM} [COMMAND] [FLAG ...]
+Is speculative decoding paying off right now, and if not, what should I change?
+{"".join(groups)}\
+Example: {PROGRAM} check http://127.0.0.1:8000
+Flags of a command: {PROGRAM} COMMAND --help
+"""
 
 
 def _hint(name: str) -> str:

@@ -78,17 +78,18 @@ def get_metrics(
     if not address.startswith(("http://", "https://")):
         raise SnapshotError(f"{url!r} is not an http or https address")
     try:
-        request = urllib.request.Request(address, headers=dict(headers or {}))  # noqa: S310 - checked above
+        # S310: the scheme is checked above.
+        request = urllib.request.Request(  # noqa: S310
+            address, headers=dict(headers or {})
+        )
         with _opener(tls).open(request, timeout=timeout) as answer:
             body = answer.read()
     except urllib.error.HTTPError as error:
-        raise SnapshotError(
-            f"{url} answered {error.code}: {_reason(error.read())}"
-        ) from error
+        reason = _reason(error.read())
+        raise SnapshotError(f"{url} answered {error.code}: {reason}") from error
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise SnapshotError(
-            f"{url} cannot be reached: {getattr(error, 'reason', error)}"
-        ) from error
+        reason = str(getattr(error, "reason", error))
+        raise SnapshotError(f"{url} cannot be reached: {reason}") from error
     try:
         return snapshot.decode(body)
     except ValueError as error:
@@ -111,7 +112,9 @@ _MAX_REASON = 200
 #: Reasons for responses without one of their own.
 _REASONS = {
     200: "not the response of an exporter",
-    404: "pushes are not enabled there (--push.bearer-token-file), or it is no exporter",
+    404: (
+        "pushes are not enabled there (--push.bearer-token-file), or it is no exporter"
+    ),
 }
 
 
@@ -161,7 +164,8 @@ def push_request(
         "User-Agent": "vllm-specdec-exporter-client",
     }
     try:
-        post = urllib.request.Request(address, body, headers)  # noqa: S310 - `_address` checks the scheme
+        # S310: `_address` checks the scheme.
+        post = urllib.request.Request(address, body, headers)  # noqa: S310
         with _opener(tls, _NoRedirects()).open(post, timeout=timeout) as response:
             return _warnings(url, response.read(_MAX_RESPONSE))
     except urllib.error.HTTPError as error:
@@ -169,14 +173,11 @@ def push_request(
             reason = _rejection(error.code, error.read(_MAX_RESPONSE))
         raise PushFailedError(f"{url} answered {error.code}: {reason}") from error
     except TimeoutError as error:
-        raise PushFailedError(
-            f"{url} sent no complete response within {timeout:g} s"
-        ) from error
+        limit = f"within {timeout:g} s"
+        raise PushFailedError(f"{url} sent no complete response {limit}") from error
     except (OSError, http.client.HTTPException) as error:
-        reason = " ".join(str(getattr(error, "reason", error)).split())
-        raise PushFailedError(
-            f"{url} cannot be reached: {reason[:_MAX_REASON]}"
-        ) from error
+        reason = _one_line(str(getattr(error, "reason", error)))
+        raise PushFailedError(f"{url} cannot be reached: {reason}") from error
 
 
 def _opener(
@@ -201,11 +202,8 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 def _address(url: str) -> str:
     try:
         parts = urlsplit(url)
-        valid = (
-            parts.scheme in ("http", "https")
-            and bool(parts.hostname)
-            and (parts.port or 1) > 0
-        )
+        is_http = parts.scheme in ("http", "https")
+        valid = is_http and bool(parts.hostname) and parts.port != 0
     except ValueError:
         valid = False
     if not valid or parts.query or parts.fragment:
@@ -226,10 +224,7 @@ def _token(token: str, token_file: str | Path) -> str:
             return parse_token(token.encode())
         return read_token(token_file)
     except TokenError as error:
-        if token_file:
-            reason = f"the token file {error}"
-        else:
-            reason = "the token is not valid"
+        reason = f"the token file {error}" if token_file else "the token is not valid"
         raise PushFailedError(reason) from error
 
 
@@ -246,14 +241,14 @@ def _warnings(url: str, body: bytes) -> tuple[str, ...]:
 def _rejection(status: int, body: bytes) -> str:
     """Return why a push was not accepted, in one line."""
     document = _document(body)
+    reason = document.get("error") or _REASONS.get(status, "no reason given")
     errors = document.get("errors")
-    if isinstance(errors, list):
-        reason = "; ".join(map(str, errors))
-    else:
-        reason = ""
-    reason = reason or str(
-        document.get("error") or _REASONS.get(status, "no reason given")
-    )
+    if errors and isinstance(errors, list):
+        reason = "; ".join(map(str, errors)) or reason
+    return _one_line(str(reason))
+
+
+def _one_line(reason: str) -> str:
     return " ".join(reason.split())[:_MAX_REASON]
 
 

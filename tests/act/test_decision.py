@@ -18,9 +18,9 @@ def test_every_shipped_action_is_understood() -> None:
     numbers = {"disable": "0", "enable": "3", "increase_k": "5", "decrease_k": "2"}
     for action, k in {**numbers, "switch_method": "", "measure": ""}.items():
         decision = decision_of(action, namespace="prod", cluster="eu")
-        assert decision.no_action is None
-        assert (decision.label("action"), decision.recommended_k) == (action, k)
-        assert json.loads(decision.model) == ["eu", "prod", "llama"]
+        assert decision.no_action is None, action
+        assert (decision.label("action"), decision.recommended_k) == (action, k), action
+        assert json.loads(decision.model) == ["eu", "prod", "llama"], action
 
 
 REFUSED: list[tuple[str, dict[str, str], str, str]] = [
@@ -29,18 +29,16 @@ REFUSED: list[tuple[str, dict[str, str], str, str]] = [
 ]
 
 
-def test_what_cannot_be_acted_upon_says_why() -> None:
+@pytest.mark.parametrize(("action", "labels", "kind", "why"), REFUSED)
+def test_what_cannot_be_acted_upon_says_why(
+    action: str, labels: dict[str, str], kind: str, why: str
+) -> None:
     """No command is made of it, whether it fires or not."""
-    for action, labels, kind, why in REFUSED:
-        for status in ("firing", "resolved"):
-            decision = decision_of(action, **labels, status=status)
-            assert (decision.no_action, why in decision.why) == (kind, True), (
-                action,
-                labels,
-                decision,
-            )
-            assert decision.why.isascii()
-            assert decision.why.isprintable()
+    for status in ("firing", "resolved"):
+        decision = decision_of(action, **labels, status=status)
+        assert (decision.no_action, why in decision.why) == (kind, True), decision
+        assert decision.why.isascii(), decision
+        assert decision.why.isprintable(), decision
 
 
 def test_a_repeat_has_the_same_identity_and_a_new_firing_another() -> None:
@@ -54,10 +52,10 @@ def test_a_repeat_has_the_same_identity_and_a_new_firing_another() -> None:
         (False, {"recommended_k": "7"}),
         (False, {"cluster": "us"}),
     ):
-        other = decision_of(
+        second = decision_of(
             "increase_k", **{"starts_at": "2026-03-01T12:00:00Z", **more}
         )
-        assert (other.identity == identity) is same, more
+        assert (second.identity == identity) is same, more
 
 
 def test_names_of_different_models_never_collide() -> None:
@@ -174,11 +172,13 @@ REFUSED_PAYLOADS = [
 ]
 
 
-def test_any_other_payload_is_refused_in_one_line() -> None:
+@pytest.mark.parametrize(
+    ("body", "why"), REFUSED_PAYLOADS, ids=[why for _, why in REFUSED_PAYLOADS]
+)
+def test_any_other_payload_is_refused_in_one_line(body: bytes, why: str) -> None:
     """The message says why."""
-    for body, why in REFUSED_PAYLOADS:
-        told = refusal(ValueError, decide, body)
-        assert (why in told, "\n" in told) == (True, False), told
+    told = refusal(ValueError, decide, body)
+    assert (why in told, "\n" in told) == (True, False), told
 
 
 @given(

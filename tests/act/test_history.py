@@ -56,12 +56,12 @@ FREE = (0.0, 1000)
 
 
 def done(
-    history: ActionHistory, what: Decision, now: float, *, succeeded: bool = True
+    history: ActionHistory, requested: Decision, now: float, *, succeeded: bool = True
 ) -> ActionHistory:
     """The history after a command that took no time."""
-    begun = history.begin(what, now)
+    begun = history.begin(requested, now)
     if succeeded:
-        return begun.succeed(what)
+        return begun.succeed(requested)
     return begun
 
 
@@ -98,19 +98,19 @@ class HistoryRules(RuleBasedStateMachine):
         self.history = self.history.shift(seconds)
 
     @rule(
-        what=st.sampled_from(DECISIONS),
+        requested=st.sampled_from(DECISIONS),
         fate=st.sampled_from(["done", "failed", "cut short"]),
     )
-    def an_alert_comes(self, what: Decision, fate: str) -> None:
-        history = self.history.prune(self.wall).saw(what, self.wall, firing=True)
-        if history.reason_against(what, self.wall, *self.limits):
+    def an_alert_comes(self, requested: Decision, fate: str) -> None:
+        history = self.history.prune(self.wall).saw(requested, self.wall, firing=True)
+        if history.reason_against(requested, self.wall, *self.limits):
             self.history = history
             return
-        self.begun.append((self.real, what.model, what.request))
-        self.history = history.begin(what, self.wall)
-        key = (what.model, what.request)
+        self.begun.append((self.real, requested.model, requested.request))
+        self.history = history.begin(requested, self.wall)
+        key = (requested.model, requested.request)
         if fate == "done":
-            self.history = self.history.succeed(what)
+            self.history = self.history.succeed(requested)
             self.succeeded.append(key)
             self.failures[key] = 0
             return
@@ -123,10 +123,10 @@ class HistoryRules(RuleBasedStateMachine):
         body = msgspec.json.encode(self.history)
         self.history = msgspec.json.decode(body, type=ActionHistory)
 
-    @rule(what=st.sampled_from(DECISIONS))
-    def an_alert_resolves(self, what: Decision) -> None:
-        self.history = self.history.saw(what, self.wall, firing=False)
-        self.failures[what.model, what.request] = 0
+    @rule(requested=st.sampled_from(DECISIONS))
+    def an_alert_resolves(self, requested: Decision) -> None:
+        self.history = self.history.saw(requested, self.wall, firing=False)
+        self.failures[requested.model, requested.request] = 0
 
     @invariant()
     def what_was_done_is_done_once(self) -> None:
@@ -135,15 +135,16 @@ class HistoryRules(RuleBasedStateMachine):
     @invariant()
     def no_hour_has_more_than_its_limit(self) -> None:
         times = [time for time, *_ in self.begun]
-        for first, after in zip(times, times[self.limits[1] :], strict=False):
-            assert after - first >= HOUR - 1e-6
+        for first, later in zip(times, times[self.limits[1] :], strict=False):
+            assert later - first >= HOUR - 1e-6, first
 
     @invariant()
     def one_model_is_left_in_peace(self) -> None:
         for model in {model for _, model, _ in self.begun}:
             mine = [(time, request) for time, of, request in self.begun if of == model]
-            for (before, one), (after, another) in pairwise(mine):
-                assert one == another or after - before >= self.limits[0] - 1e-6
+            for (start, request), (next_start, next_request) in pairwise(mine):
+                pause = next_start - start
+                assert request == next_request or pause >= self.limits[0] - 1e-6, model
 
     @invariant()
     def what_keeps_failing_is_given_up(self) -> None:
@@ -161,33 +162,36 @@ TestHistoryRules = HistoryRules.TestCase
     st.sampled_from(DECISIONS),
 )
 def test_what_a_limit_holds_back_is_allowed_when_it_says(
-    past: list[tuple[Decision, float]], what: Decision
+    past: list[tuple[Decision, float]], requested: Decision
 ) -> None:
     """The moment in the reason is the first whole second at which it may be done."""
     limits = (600.0, 3)
     history = ActionHistory()
     now = START
-    for other, pause in past:
+    for earlier, pause in past:
         now += pause
         history = history.prune(now)
-        if not history.reason_against(other, now, *limits):
-            history = done(history, other, now)
-    why = history.reason_against(what, now, *limits)
+        if not history.reason_against(earlier, now, *limits):
+            history = done(history, earlier, now)
+    why = history.reason_against(requested, now, *limits)
     if "allowed again at" in why:
         allowed = datetime.fromisoformat(why.rpartition(" ")[2]).timestamp()
-        assert history.prune(allowed).reason_against(what, allowed, *limits) == ""
-        before = allowed - 1.001
+        assert history.prune(allowed).reason_against(requested, allowed, *limits) == ""
+        just_before = allowed - 1.001
         assert (
-            before < now
-            or history.prune(before).reason_against(what, before, *limits) == why
+            just_before < now
+            or history.prune(just_before).reason_against(
+                requested, just_before, *limits
+            )
+            == why
         )
 
 
 def test_a_limit_that_was_lowered_holds_for_what_was_done_before() -> None:
     """All but one of the last hour's commands must have left it."""
     history = ActionHistory()
-    for place, model in enumerate("abc"):
-        history = done(history, decision(model), START + 1200 * place)
+    for index, model in enumerate("abc"):
+        history = done(history, decision(model), START + 1200 * index)
     last = START + 40 * 60
 
     why = history.reason_against(OTHER_K, last, 0.0, 1)
@@ -281,12 +285,14 @@ def test_a_begin_in_the_future_counts_as_now() -> None:
 def test_what_still_fires_is_not_forgotten_and_what_does_not_is() -> None:
     """A month without a sight of the alert."""
     history = done(ActionHistory(), ONE, START)
-    late = START + FORGET_AFTER
+    forgotten_at = START + FORGET_AFTER
 
-    assert list(history.saw(ONE, late - 60, firing=True).prune(late + HOUR).models) == [
-        ONE.model
-    ]
-    assert history.prune(late + HOUR).models == {}
+    assert list(
+        history.saw(ONE, forgotten_at - 60, firing=True)
+        .prune(forgotten_at + HOUR)
+        .models
+    ) == [ONE.model]
+    assert history.prune(forgotten_at + HOUR).models == {}
 
 
 def test_an_alert_that_is_seen_again_soon_changes_nothing() -> None:
@@ -336,8 +342,8 @@ def test_any_other_state_file_is_refused_in_one_line(tmp_path: Path) -> None:
     for body, why in REFUSED_FILES:
         file.write_text(body)
         told = refusal(ConfigError, load, file)
-        assert why in told
-        assert "remove the file to begin anew" in told
-        assert "\n" not in told
+        assert why in told, why
+        assert "remove the file to begin anew" in told, why
+        assert "\n" not in told, why
     with pytest.raises(ConfigError, match="Is a directory"):
         load(tmp_path)

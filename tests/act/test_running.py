@@ -4,6 +4,7 @@ import asyncio
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from support.programs import eventually
 from vllm_specdec_exporter.commands.act.decision import EventKind
 from vllm_specdec_exporter.commands.act.runner import (
     KEPT_OUTPUT,
-    Outcome,
+    ActionResult,
     arguments,
     run_command,
 )
@@ -30,7 +31,7 @@ def test_the_arguments_of_a_script_are_those_of_the_contract() -> None:
 def test_values_are_whole_arguments_or_nothing_is_run(
     model: str, namespace: str, cluster: str
 ) -> None:
-    """No value is split, quoted or changed; none can be an option, or steer a terminal."""
+    """No value is split, quoted or changed, is an option, or steers a terminal."""
     try:
         decision = decision_of(
             "measure", model_name=model, namespace=namespace, cluster=cluster
@@ -39,8 +40,8 @@ def test_values_are_whole_arguments_or_nothing_is_run(
         return
     values = (model, namespace, cluster)
     plain = all(
-        one.isprintable() and not one.startswith("-") and one.strip() == one
-        for one in values
+        value.isprintable() and not value.startswith("-") and value.strip() == value
+        for value in values
     )
     valid = plain and model != ""
     assert (decision.no_action is None) == valid
@@ -61,7 +62,7 @@ FAILED = EventKind.FAILED
 ACTED = EventKind.ACTED
 
 
-async def shell(script: str, seconds: float = 20.0, stdin: bytes = b"") -> Outcome:
+async def shell(script: str, seconds: float = 20.0, stdin: bytes = b"") -> ActionResult:
     """Run a line of shell, given as an argument of a program like any other."""
     outcome = await run_command(("/bin/sh", "-c", script), stdin, seconds)
     assert outcome.argv == ("/bin/sh", "-c", script)
@@ -80,10 +81,12 @@ def is_alive(pid: int) -> bool:
 
 async def test_what_it_prints_and_how_it_ends() -> None:
     """Both outputs, in the order in which they were written."""
-    done = Outcome(ACTED, "the command ended with 0", None, 0, "out\nerr\n")
+    done = ActionResult(ACTED, "the command ended with 0", None, 0, "out\nerr\n")
     assert await shell("echo out; echo err >&2") == done
-    assert await shell("exit 3") == Outcome(FAILED, "the command ended with 3", None, 3)
-    assert await shell("kill -9 $$") == Outcome(
+    assert await shell("exit 3") == ActionResult(
+        FAILED, "the command ended with 3", None, 3
+    )
+    assert await shell("kill -9 $$") == ActionResult(
         FAILED, "the command ended with -9", None, -9
     )
 
@@ -100,16 +103,19 @@ async def test_only_the_end_of_the_output_is_kept() -> None:
     assert ending.output.endswith("x\N{REPLACEMENT CHARACTER}end")
 
 
-async def test_what_cannot_be_run() -> None:
-    """It is an ending like another, without an exit code."""
-    for argv, why in (
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
         (("/nonexistent",), "No such file or directory"),
         (("/etc/passwd",), "Permission denied"),
         (("/bin/echo", "a\0b"), "embedded null byte"),
-    ):
-        assert await run_command(argv, b"", 5.0) == Outcome(
-            FAILED, f"it cannot be run: {why}", argv
-        )
+    ],
+)
+async def test_what_cannot_be_run(argv: tuple[str, ...], why: str) -> None:
+    """It is an ending like another, without an exit code."""
+    assert await run_command(argv, b"", 5.0) == ActionResult(
+        FAILED, f"it cannot be run: {why}", argv
+    )
 
 
 async def test_a_command_that_takes_too_long_is_killed_with_its_children(
@@ -124,7 +130,7 @@ async def test_a_command_that_takes_too_long_is_killed_with_its_children(
         ),
         2.0,
     )
-    assert ending == Outcome(
+    assert ending == ActionResult(
         FAILED, "it took longer than 2s and was killed", None, -9, "begun\n"
     )
     pids = [int(pid) for pid in file.read_text().split()]
@@ -138,5 +144,5 @@ async def test_what_it_leaves_running_holds_nobody_up(tmp_path: Path) -> None:
     """
     file = tmp_path / "pid"
     ending = await shell(f"sleep 600 & echo $! > {file}; echo done", 60.0)
-    assert ending == Outcome(ACTED, "the command ended with 0", None, 0, "done\n")
+    assert ending == ActionResult(ACTED, "the command ended with 0", None, 0, "done\n")
     os.kill(int(file.read_text()), 9)

@@ -61,7 +61,7 @@ def test_a_dry_run_tells_what_would_be_done_within_the_limits_and_does_nothing(
             body_of(alert_document("disable", model_name="mistral")),
             body_of(alert_document("disable", model_name="qwen")),
         ):
-            assert running.post(body).status == 200
+            assert running.post(body).status == 200, body
         event, *others = running.events(5)
         assert "dry-run: nothing is executed" in running.said()
     assert event.pop("time").endswith("Z")
@@ -134,7 +134,7 @@ def test_the_program_is_run_once_however_often_the_alert_comes(
     assert not Path("owned").exists()
 
 
-def test_what_several_alerts_ask_for_is_done_once_and_what_is_not_to_be_acted_upon_is_noted(
+def test_what_several_alerts_request_is_done_once_and_the_others_are_noted(
     program: str, record: Path
 ) -> None:
     """Also when the one that it was done for resolves before the others; the metrics
@@ -175,7 +175,7 @@ def test_what_several_alerts_ask_for_is_done_once_and_what_is_not_to_be_acted_up
         ('action="disable",event="acted"', 1),
         ('action="disable",event="failed"', 0),
     ):
-        assert f"vllm_specdec_act_events_total{{{labels}}} {times}.0" in metrics
+        assert f"vllm_specdec_act_events_total{{{labels}}} {times}.0" in metrics, labels
     assert "_created" not in metrics
 
 
@@ -233,13 +233,13 @@ def test_what_was_done_is_known_after_a_restart_and_a_dry_run_saves_nothing(
     ):
         with act(*flags, *more) as running:
             running.post(DISABLE)
-            assert running.kinds(1) == [result]
+            assert running.kinds(1) == [result], more
             other = run_here("act", "--state.file", state)
         why = f'--state.file "{state}": another process of act uses it'
         assert (other.code, other.err) == (
             2,
             f"vllm-specdec-exporter act: error: {why}\n",
-        )
+        ), more
     assert len(calls_in(record)) == 1
 
 
@@ -428,7 +428,7 @@ def test_payloads_are_accepted_and_anything_else_is_refused_in_one_line(
             body[:30],
             answer,
         )
-        assert not why or answer.text.strip().count("\n") == 0
+        assert not why or answer.text.strip().count("\n") == 0, method
 
 
 def test_clients_that_talk_nonsense_or_go_away_are_no_trouble(running: Act) -> None:
@@ -449,7 +449,7 @@ def test_clients_that_talk_nonsense_or_go_away_are_no_trouble(running: Act) -> N
             client.settimeout(0.2)
             with contextlib.suppress(TimeoutError):
                 client.recv(1000)
-        assert running.get("/-/ready").status == 200
+        assert running.get("/-/ready").status == 200, sent
     assert running.said().count("\n") == 1
 
 

@@ -83,7 +83,8 @@ def recorder(path: Path, record: Path, end: str = "exit 0") -> Path:
     path.write_text(
         f"""#!/usr/bin/env python3
 import json, os, sys
-call = {{"argv": sys.argv[1:], "stdin": sys.stdin.read(), "environment": dict(os.environ)}}
+call = {{"argv": sys.argv[1:], "stdin": sys.stdin.read()}}
+call["environment"] = dict(os.environ)
 with open({str(record)!r}, "a") as stream:
     stream.write(json.dumps(call) + "\\n")
 print("recorded")

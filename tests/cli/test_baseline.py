@@ -29,17 +29,17 @@ SHORT = ("--for", "1s", *BEAT)
 LOOKUP = (*SHORT, "--method", "ngram")
 #: Tokens of 93.8 ms, where a server without speculation takes 77.2 ms (vLLM's issue
 #: 49548).
-K0_OF_A_SCHEDULE = b"""vllm:num_requests_running{engine="0",model_name="gemma"} 189
-vllm:generation_tokens_total{engine="0",model_name="gemma"} 100000
-vllm:spec_decode_num_drafts_total{engine="0",model_name="gemma"} 1000
-vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="gemma"} 3000
-vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="gemma"} 1500
-vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="gemma",position="0"} 1500
-vllm:request_time_per_output_token_seconds_bucket{engine="0",model_name="gemma",le="0.1"} 20
-vllm:request_time_per_output_token_seconds_bucket{engine="0",model_name="gemma",le="+Inf"} 20
-vllm:request_time_per_output_token_seconds_count{engine="0",model_name="gemma"} 20
-vllm:request_time_per_output_token_seconds_sum{engine="0",model_name="gemma"} 1.88
-"""
+K0_OF_A_SCHEDULE = b"""vllm:num_requests_running{@} 189
+vllm:generation_tokens_total{@} 100000
+vllm:spec_decode_num_drafts_total{@} 1000
+vllm:spec_decode_num_draft_tokens_total{@} 3000
+vllm:spec_decode_num_accepted_tokens_total{@} 1500
+vllm:spec_decode_num_accepted_tokens_per_pos_total{@,position="0"} 1500
+vllm:request_time_per_output_token_seconds_bucket{@,le="0.1"} 20
+vllm:request_time_per_output_token_seconds_bucket{@,le="+Inf"} 20
+vllm:request_time_per_output_token_seconds_count{@} 20
+vllm:request_time_per_output_token_seconds_sum{@} 1.88
+""".replace(b"@", b'engine="0",model_name="gemma"')
 
 
 # --- a server without speculation
@@ -75,12 +75,14 @@ def test_a_server_without_speculation_is_recorded_and_the_exporter_takes_the_fil
         "0.",
     )
     for bucket in once.buckets:
-        assert bucket.requests > 0
-        assert 8 < bucket.requests_running < 40
-        assert bucket.latencies.time_per_output_token is not None
+        assert bucket.requests > 0, bucket
+        assert 8 < bucket.requests_running < 40, bucket
+        assert bucket.latencies.time_per_output_token is not None, bucket
         # A plain step takes 7 to 8 ms on the simulated GPU; prefills of others come on
         # top.
-        assert 0.007 < (bucket.latencies.time_per_output_token.mean or 0) < 0.015
+        assert 0.007 < (bucket.latencies.time_per_output_token.mean or 0) < 0.015, (
+            bucket
+        )
     lines = first.out.splitlines()
     assert lines[0] == f"{MODEL} without speculation, by running requests:"
     rows = [float(line.split()[0]) for line in lines if re.match(r" +\d+\.\d ", line)]
@@ -196,7 +198,9 @@ CASES = {
         (PHASES[68],), 1, "nothing was generated: send it the usual traffic", LOOKUP
     ),
     "no latencies": Case(
-        _without_latencies(), 1, "needs vLLM 0.11 or later, SGLang 0.5.23 or later, or "
+        _without_latencies(),
+        1,
+        "needs vLLM 0.11 or later, Aphrodite, SGLang 0.5.23 or later or TensorRT-LLM",
     ),
     "several models": Case(
         _twins(BUSY[:3]),

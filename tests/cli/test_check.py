@@ -212,8 +212,10 @@ _BAD = (0.1, 0.01, 0.001)
 #: As `calibrate` writes it.
 _PROFILE = """
 profiles:
-  mine: {unit: milliseconds, basis: calibrated, batches: [1, 16], contexts: [500, 2000], uncertainty: 0.09,
-         target: {fixed: 12, per_request: 0.1}, draft: {fixed: 2, per_position: 3}}
+  mine:
+    {unit: milliseconds, basis: calibrated, uncertainty: 0.09,
+     batches: [1, 16], contexts: [500, 2000],
+     target: {fixed: 12, per_request: 0.1}, draft: {fixed: 2, per_position: 3}}
 """
 #: By golden report: what the server answers, the flags, and a file that the last of
 #: them names.
@@ -282,24 +284,24 @@ def test_the_exit_code_goes_by_payoff_and_by_quality_where_payoff_is_not_known()
     # A server that does not tell its load can still be called poor.
     for shares, code in ((HEALTHY, 0), (POOR, 1)):
         only = engine(shares, running=None)
-        assert only.payoff.verdict is None
-        assert exit_code(page_of(target(only))) == code
+        assert only.payoff.verdict is None, shares
+        assert exit_code(page_of(target(only))) == code, shares
         likely = replace(
             only, payoff=Payoff(PayoffVerdict.UNKNOWN, likely=PayoffVerdict.HARMFUL)
         )
-        assert exit_code(page_of(target(likely))) == 1
+        assert exit_code(page_of(target(likely))) == 1, shares
     # Nothing is drafted, and a K schedule says so: no problem, neither in the code nor
     # in the colour.
     (bypassed,) = PAGES["bypassed"].targets[0].engines
     scheduled = replace(bypassed, activity=replace(bypassed.activity, scheduled=True))
-    for one, code, colour in ((bypassed, 1, RED), (scheduled, 3, YELLOW)):
-        page = page_of(target(one))
-        assert exit_code(page) == code
+    for judged, code, colour in ((bypassed, 1, RED), (scheduled, 3, YELLOW)):
+        page = page_of(target(judged))
+        assert exit_code(page) == code, colour
         assert (
             report.render(page, colour=True)
             .splitlines()[1]
             .startswith(f"  \x1b[{colour}mBYPASSED")
-        )
+        ), colour
 
 
 # --- usage

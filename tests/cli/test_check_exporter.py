@@ -125,7 +125,7 @@ def test_an_exporter_with_tls_is_trusted_by_its_file_and_may_ask_for_a_certifica
         for outcome in outcomes:
             assert outcome.out == (
                 report.render(page) + "\n" if outcome.code == 0 else ""
-            )
+            ), outcome
         said.append(outcomes[-1].err)
         return [outcome.code for outcome in outcomes]
 

@@ -119,7 +119,7 @@ def test_every_command_that_reads_a_server_takes_a_deadline_and_its_access() -> 
                 4,
                 True,
             ), outcome
-            assert server.requests[-1].headers["x-tenant"] == "blue"
+            assert server.requests[-1].headers["x-tenant"] == "blue", words
 
 
 @pytest.mark.full

@@ -100,7 +100,7 @@ def demo(
     command: Sequence[str] = (COMMAND,),
     introduced: bool = True,
 ) -> Iterator[Demo]:
-    """Run a demo whose temporary files go to `folder`, once it has introduced itself."""
+    """Run a demo, with temporary files in `folder`, once it has introduced itself."""
     for program in ("prometheus", "prometheus-alertmanager"):
         find_program(program, program)
     temporary = folder / "tmp"

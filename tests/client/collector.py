@@ -1,4 +1,4 @@
-"""An exporter whose responses the test gives, and that keeps its pushes, byte for byte."""
+"""An exporter whose responses the test gives, and that keeps its pushes as bytes."""
 
 import asyncio
 import json

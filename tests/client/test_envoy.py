@@ -62,7 +62,7 @@ def config(
         ("port_value: 8000", f"port_value: {running_vllm.url.rpartition(':')[2]}"),
         ("port_value: 9850", f"port_value: {running_collector.port}"),
     ):
-        assert text.count(old) == 1
+        assert text.count(old) == 1, old
         text = text.replace(old, new)
     path = folder / "envoy.yaml"
     path.write_text(text)

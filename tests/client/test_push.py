@@ -33,11 +33,11 @@ def test_one_push(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, NOBODY)
     for path in ("", "/", "/specdec", "/specdec/", PUSH_PATH, f"/specdec{PUSH_PATH}"):
-        assert push_request(ONE, collector.url + path, token="a-token") == ()
+        assert push_request(ONE, collector.url + path, token="a-token") == (), path
         push = collector.pushes[-1]
         assert (
             push.request.path == ("/specdec" if "specdec" in path else "") + PUSH_PATH
-        )
+        ), path
     assert push.request.headers["authorization"] == "Bearer a-token"
     assert push.request.headers["content-type"] == "application/json"
     [found] = push.observations
@@ -77,7 +77,7 @@ def test_the_token_file_is_read_for_every_push(
         push_request(ONE, collector.url, token_file=file)
         assert (
             collector.pushes[-1].request.headers["authorization"] == f"Bearer {token}"
-        )
+        ), token
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_invalid_arguments(collector: Collector) -> None:
             push_request(
                 **{"request": ONE, "url": collector.url, "token": "a-token", **options}
             )
-        assert "secret" not in str(caught.value)
+        assert "secret" not in str(caught.value), options
     assert collector.pushes == []
 
 

@@ -22,6 +22,7 @@ from vllm_specdec_exporter.economics.cost import (
 from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.economics.speculative_config import ScheduleRow
 from vllm_specdec_exporter.economics.speedup import Estimate, of_all
+from vllm_specdec_exporter.engines import ENGINE_OF
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.advice import Action, Advice
@@ -79,7 +80,16 @@ def measures(
 def case_of(found: Measures, profile: CostProfile = EAGLE) -> Case:
     """An active engine with this window."""
     active = Activity(ActivityState.ACTIVE)
-    return Case(active, found, Counters(), None, "eagle", profile, Thresholds())
+    return Case(
+        activity=active,
+        measures=found,
+        counters=Counters(),
+        k=None,
+        method="eagle",
+        profile=profile,
+        thresholds=Thresholds(),
+        engine=ENGINE_OF["vllm-v1"],
+    )
 
 
 def explained(
@@ -288,7 +298,16 @@ class TestPayoff:
         estimated = measures(speedup, coverage_ratio=covered, **counted)
         few = replace(estimated, measured=Measured(0.8, 0.79, 0.81, 100.0))
         active = Activity(ActivityState.ACTIVE)
-        case = Case(active, few, Counters(), 3, "eagle", EAGLE, Thresholds())
+        case = Case(
+            active,
+            few,
+            Counters(),
+            3,
+            "eagle",
+            EAGLE,
+            Thresholds(),
+            ENGINE_OF["vllm-v1"],
+        )
         found, current = judge_engine(case, CurrentAdvice(), 0.0, 300.0)
         assert found.payoff.verdict is PayoffVerdict.HARMFUL
         assert found.advice.action is Action.INSUFFICIENT_DATA
@@ -333,7 +352,14 @@ class TestPayoff:
                 )
                 active = Activity(ActivityState.ACTIVE)
                 case = Case(
-                    active, found, counters, len(survival), "eagle", EAGLE, Thresholds()
+                    active,
+                    found,
+                    counters,
+                    len(survival),
+                    "eagle",
+                    EAGLE,
+                    Thresholds(),
+                    ENGINE_OF["vllm-v1"],
                 )
                 judgement, self.current = judge_engine(
                     case, self.current, drafts / 150, 300.0

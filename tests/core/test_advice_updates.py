@@ -14,9 +14,10 @@ from vllm_specdec_exporter.economics.cost import (
 )
 from vllm_specdec_exporter.economics.profiles import BUILTIN, for_method
 from vllm_specdec_exporter.economics.speculative_config import Speculation
-from vllm_specdec_exporter.engines.reading import SGLANG, VLLM, Counters, Server
+from vllm_specdec_exporter.engines import ENGINE_OF, ENGINES, Engine
+from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
-from vllm_specdec_exporter.judgement.advice import Action, for_sglang
+from vllm_specdec_exporter.judgement.advice import Action, how_to_start
 from vllm_specdec_exporter.judgement.advising import CurrentAdvice, update_advice
 from vllm_specdec_exporter.judgement.case import Case
 from vllm_specdec_exporter.judgement.findings import find, of_payoff
@@ -28,7 +29,9 @@ SPECULATION = Speculation(
     True, "eagle3", "", 4, '{"method": "eagle3", "num_speculative_tokens": 4}'
 )
 DRAFTS = 5_000.0
-APHRODITE = Server("Aphrodite", "--speculative-config")
+VLLM, APHRODITE, SGLANG, LLAMACPP = (
+    ENGINE_OF[name] for name in ("vllm-v1", "aphrodite", "sglang", "llamacpp")
+)
 
 
 def case(*conditional: float, batch: float = 8.0, drafts: float = DRAFTS) -> Case:
@@ -46,6 +49,7 @@ def case(*conditional: float, batch: float = 8.0, drafts: float = DRAFTS) -> Cas
         method="eagle3",
         profile=for_method("eagle3"),
         thresholds=Thresholds(),
+        engine=VLLM,
         speculation=SPECULATION,
     )
 
@@ -100,8 +104,8 @@ def test_a_larger_k_comes_before_a_schedule() -> None:
     assert advice.action is Action.INCREASE_K
     assert (advice.schedule, advice.schedule_config) == ((), "")
     assert name_of(advice.schedule_note) == "no_schedule.larger_k_first"
-    assert "--speculative-adaptive" not in for_sglang(
-        replace(case(*RISING), profile=LOADED), advice
+    assert "--speculative-adaptive" not in how_to_start(
+        replace(case(*RISING), profile=LOADED, engine=SGLANG), advice
     )
 
 
@@ -156,18 +160,18 @@ def test_sglang_gets_a_schedule_with_the_advised_k_for_methods_that_take_one() -
     """Others ignore it. 0.5.13 does not start unless K is among the steps, and takes
     none of 0.
     """
-    loaded = replace(case(*SHALLOW), profile=LOADED)
+    loaded = replace(case(*SHALLOW), profile=LOADED, engine=SGLANG)
     advice = counsel(loaded).advice
     k = advice.num_speculative_tokens
-    offered = for_sglang(loaded, advice)
+    offered = how_to_start(loaded, advice)
     assert f"--speculative-num-steps {k} " in offered
     assert f'{{"1": {{"candidate_steps": [{k}]}}, ' in offered
     assert offered.endswith('{"candidate_steps": [0]}} (0 needs 0.5.14 or later).')
 
-    alone = for_sglang(loaded, replace(advice, num_speculative_tokens=9))
+    alone = how_to_start(loaded, replace(advice, num_speculative_tokens=9))
     for text in (
         alone,
-        *(for_sglang(replace(loaded, method=m), advice) for m in ("draft_model", "")),
+        *(how_to_start(replace(loaded, method=m), advice) for m in ("draft_model", "")),
     ):
         assert "--speculative-num-steps" in text
         assert "--speculative-adaptive" not in text
@@ -175,10 +179,8 @@ def test_sglang_gets_a_schedule_with_the_advised_k_for_methods_that_take_one() -
 
 @pytest.mark.parametrize("conditional", [STEADY, SHALLOW, RISING])
 def test_other_servers_get_no_flags_of_vllm(conditional: tuple[float, ...]) -> None:
-    """llama.cpp and LMDeploy have no --speculative-config: they get the K alone."""
-    llamacpp = replace(
-        case(*conditional), vllm=False, server=Server("llama.cpp", "--spec-type")
-    )
+    """llama.cpp and LMDeploy have no --speculative-config."""
+    llamacpp = replace(case(*conditional), engine=LLAMACPP)
     advice = counsel(llamacpp).advice
 
     assert advice.num_speculative_tokens
@@ -193,7 +195,7 @@ def test_a_fork_of_vllm_gets_the_json_to_start_it_with_and_no_schedule() -> None
     """Aphrodite has vLLM's --speculative-config; whether it has its K schedule is not
     known.
     """
-    found = replace(case(*SHALLOW), vllm=False, server=APHRODITE)
+    found = replace(case(*SHALLOW), engine=APHRODITE)
     advice = counsel(found).advice
 
     assert (
@@ -205,14 +207,15 @@ def test_a_fork_of_vllm_gets_the_json_to_start_it_with_and_no_schedule() -> None
     assert advice.action is Action.DECREASE_K
     (hint,) = of_payoff(found, pays, Quality(), advice)
     start = values_of(hint.action)["action"]
-    assert values_of(start)["server"] == "Aphrodite"
+    assert values_of(start)["engine"] == APHRODITE
     assert values_of(values_of(start)["flag"]) == {
-        "config": f"'{advice.speculative_config}'"
+        "option": "--speculative-config",
+        "config": f"'{advice.speculative_config}'",
     }
 
 
 @pytest.mark.parametrize(
-    ("server", "bypassed", "unknown"),
+    ("engine", "bypassed", "unknown"),
     [
         (
             VLLM,
@@ -230,22 +233,21 @@ def test_a_fork_of_vllm_gets_the_json_to_start_it_with_and_no_schedule() -> None
             "Give the JSON of Aphrodite's --speculative-config as --spec.config",
         ),
         (
-            Server("llama.cpp", "--spec-type"),
+            LLAMACPP,
             "a K schedule",
             "Give the method as --spec.config, as in {",
         ),
     ],
 )
 def test_hints_are_in_the_words_of_the_server(
-    server: Server, bypassed: str, unknown: str
+    engine: Engine, bypassed: str, unknown: str
 ) -> None:
     """What to look for if it drafts nothing, and how to tell the method if it is not
     known.
     """
     found = replace(
         case(*STEADY),
-        server=server,
-        vllm=server == VLLM,
+        engine=engine,
         method="",
         profile=BUILTIN["unknown"],
     )
@@ -259,4 +261,46 @@ def test_hints_are_in_the_words_of_the_server(
     paused = Activity(ActivityState.BYPASSED, "")
     (problem,) = find(replace(none, activity=paused, measures=None))
     assert f"Look for {bypassed}" in problem.action
-    assert ("suffix" in problem.action) == (server != SGLANG)
+    assert ("suffix" in problem.action) == (engine is not SGLANG)
+
+
+#: How each engine is started with two tokens of EAGLE-3, as its documentation has it.
+EAGLE3_WITH_K_2 = {
+    "vLLM": (
+        '--speculative-config \'{"method": "eagle3", "num_speculative_tokens": 2}\''
+    ),
+    "Aphrodite": (
+        '--speculative-config \'{"method": "eagle3", "num_speculative_tokens": 2}\''
+    ),
+    "SGLang": (
+        "--speculative-algorithm EAGLE3 --speculative-num-steps 2 "
+        "--speculative-eagle-topk 1 --speculative-num-draft-tokens 3"
+    ),
+    "LMDeploy": "--speculative-algorithm eagle3 --speculative-num-draft-tokens 2",
+    "TensorRT-LLM": "max_draft_len: 2 in its speculative_config",
+    "llama.cpp": "--spec-type draft-eagle3 --spec-draft-n-max 2",
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
+def test_each_engine_is_told_its_own_option(engine: Engine) -> None:
+    """To switch speculation on, to change K, and to switch it off."""
+    found = replace(case(*SHALLOW), engine=engine)
+    advice = counsel(found).advice
+    pays = Payoff(PayoffVerdict.BENEFICIAL, 1.5)
+    loses = Payoff(PayoffVerdict.HARMFUL, 0.8, reasons=("why",))
+    off = Activity(ActivityState.OFF, "why")
+    assert advice.action is Action.DECREASE_K
+
+    (switched_off,) = find(replace(found, activity=off, measures=None))
+    (another_k,) = of_payoff(found, pays, Quality(), advice)
+    disable = replace(advice, action=Action.DISABLE, num_speculative_tokens=0)
+    (harmful,) = of_payoff(found, loses, Quality(), disable)
+    option = engine.speculation_option
+    assert f"Start {engine.name} with {option} to use it" in switched_off.action
+    assert f"({engine.name}: without {option})" in harmful.action
+    own = engine.k_option.format(k=2, verified=3)
+    assert own in another_k.action
+    assert EAGLE3_WITH_K_2.get(engine.name, own) in another_k.action
+    for action in (switched_off.action, another_k.action, harmful.action):
+        assert ("--speculative-config" in action) is engine.takes_config

@@ -331,7 +331,7 @@ class TestAdvice:
     @pytest.mark.parametrize(
         ("answers", "reason"),
         [
-            ((ONE, TWO), "no_advice.no_positions_sglang"),
+            ((ONE, TWO), "no_advice.positions_in_records"),
             (
                 tuple(
                     answer(8 * n, 320 * n, 600 * n, spec_num_draft_tokens=9)

@@ -21,9 +21,9 @@ from support.builders import (
 )
 from support.copies import replace
 from support.golden import golden_text
-from vllm_specdec_exporter.engines import Unrecognized, read
+from vllm_specdec_exporter.engines import ENGINE_OF, Unrecognized, read
 from vllm_specdec_exporter.engines.dialect import MAX_POSITIONS
-from vllm_specdec_exporter.engines.normal_form import MAX_ALL_POSITIONS, MAX_ENGINES
+from vllm_specdec_exporter.engines.limits import MAX_ALL_POSITIONS, MAX_ENGINES
 from vllm_specdec_exporter.engines.reading import (
     Counters,
     Drafting,
@@ -61,6 +61,14 @@ def malformed(text: bytes, content_type: str = "") -> str:
 EXPECTED = DATA / "upstream" / "expected.json"
 
 
+def told_of(reading: Reading) -> dict[str, Any]:
+    """A reading and its kind of server."""
+    return {
+        **msgspec.to_builtins(reading),
+        "server": ENGINE_OF[reading.dialect].name,
+    }
+
+
 def told(value: Any) -> Any:
     """A reading as JSON has it, without what is None or empty."""
     if isinstance(value, dict):
@@ -93,7 +101,7 @@ def test_a_server_of_each_dialect_is_recognised_and_read_in_full() -> None:
     ] == []
     text = (
         json.dumps(
-            {name: told(msgspec.to_builtins(one)) for name, one in found.items()},
+            {name: told(told_of(one)) for name, one in found.items()},
             indent=1,
         )
         + "\n"

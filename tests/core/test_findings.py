@@ -4,6 +4,7 @@ from support.messages import name_of, values_of
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.economics.speculative_config import parse_speculation
+from vllm_specdec_exporter.engines import ENGINE_OF
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import (
     Activity,
@@ -19,6 +20,7 @@ from vllm_specdec_exporter.measures.measures import Measures, derive
 
 ACTIVE = Activity(ActivityState.ACTIVE, "1000 drafts in the last 5m")
 PROBLEM, HINT = Severity
+VLLM = ENGINE_OF["vllm-v1"]
 
 
 def measured(
@@ -35,7 +37,9 @@ def measured(
 
 def case_of(activity: Activity, measures: Measures | None = None) -> Case:
     """An engine of an unknown method, of which the server gives no counters."""
-    return Case(activity, measures, Counters(), None, "", for_method(""), Thresholds())
+    return Case(
+        activity, measures, Counters(), None, "", for_method(""), Thresholds(), VLLM
+    )
 
 
 def names(
@@ -68,7 +72,7 @@ def test_every_state_but_active_says_why_nothing_more_is_known() -> None:
     states = {
         ActivityState.OFF: [(HINT, "off")],
         ActivityState.BYPASSED: [(PROBLEM, "bypassed")],
-        None: [(HINT, "unknown_vllm")],
+        None: [(HINT, "unknown")],
         ActivityState.IDLE: [(HINT, "idle")],
         ActivityState.WARMING_UP: [(HINT, "warming_up")],
         ActivityState.ACTIVE: [],

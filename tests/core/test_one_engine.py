@@ -20,7 +20,7 @@ from support.builders import (
 from support.copies import replace
 from support.messages import name_of
 from vllm_specdec_exporter.economics.speculative_config import Speculation
-from vllm_specdec_exporter.engines import DIALECTS, Unrecognized, read
+from vllm_specdec_exporter.engines import DIALECTS, ENGINE_OF, Unrecognized, read
 from vllm_specdec_exporter.engines.reading import (
     Counters,
     EngineKey,
@@ -38,7 +38,8 @@ PAIRS = [
     (one, other)
     for one in RECORDED
     for other in RECORDED
-    if read(RECORDED[one]).server == read(RECORDED[other]).server
+    if ENGINE_OF[read(RECORDED[one]).dialect]
+    == ENGINE_OF[read(RECORDED[other]).dialect]
 ]
 #: Labels that name parts of one engine in some dialect. Under these, engines cannot be
 #: told apart.

@@ -9,17 +9,23 @@ import jsonschema
 from per_request.results import RESULTS
 from statuspage.examples import PAGES, page_of
 from vllm_specdec_exporter.publish import snapshot
-from vllm_specdec_exporter.publish.metrics import METRICS, Scope
+from vllm_specdec_exporter.publish.metrics import METRICS, MetricScope
 
-SCOPES = (Scope.REQUESTS, Scope.GROUP, Scope.TENANT, Scope.MODEL, Scope.RECENT)
+SCOPES = (
+    MetricScope.REQUESTS,
+    MetricScope.GROUP,
+    MetricScope.TENANT,
+    MetricScope.MODEL,
+    MetricScope.RECENT,
+)
 ROWS = [row for row in METRICS if row.scope in SCOPES]
 #: Where what metrics of a scope hang on stands, and what tells one of them from the
 #: next.
 PLACES = {
-    Scope.GROUP: ("groups", {"model_name", "temperature", "request_type"}),
-    Scope.TENANT: ("tenants", {"model_name", "tenant"}),
-    Scope.MODEL: ("models", {"model_name", "window"}),
-    Scope.RECENT: ("models", {"model_name", "window"}),
+    MetricScope.GROUP: ("groups", {"model_name", "temperature", "request_type"}),
+    MetricScope.TENANT: ("tenants", {"model_name", "tenant"}),
+    MetricScope.MODEL: ("models", {"model_name", "window"}),
+    MetricScope.RECENT: ("models", {"model_name", "window"}),
 }
 TWO = replace(PAGES["healthy"], requests=RESULTS["two-models"])
 MIXED = replace(PAGES["healthy"], requests=RESULTS["mixed"])
@@ -79,7 +85,7 @@ def test_any_metric_may_be_asked_for() -> None:
     for row in ROWS:
         thin = json.loads(filtered(MIXED, ("metric", row.full_name)))["requests"]
         field = row.field.split(".")[0]
-        if row.scope is Scope.REQUESTS:
+        if row.scope is MetricScope.REQUESTS:
             assert thin == {field: whole[field]}
             continue
         place, identity = PLACES[row.scope]

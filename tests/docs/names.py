@@ -13,6 +13,7 @@ from dashboards.series import VLLM
 from docs.inventory import ROOT
 from vllm_specdec_exporter.cli import COMMANDS
 from vllm_specdec_exporter.commands.act import EVENTS
+from vllm_specdec_exporter.engines import ENGINES
 from vllm_specdec_exporter.per_request.observation import PUSH_PATH
 from vllm_specdec_exporter.publish.metrics import METRICS
 from vllm_specdec_exporter.settings.option_table import OPTIONS
@@ -89,6 +90,13 @@ def flags(command: str) -> frozenset[str]:
     return frozenset(
         flag for action in parser._actions for flag in action.option_strings
     )
+
+
+@cache
+def engine_flags() -> frozenset[str]:
+    """The flags by which engines are told to speculate."""
+    texts = (f"{each.speculation_option} {each.k_option}" for each in ENGINES)
+    return frozenset(re.findall(r"--[\w-]+", " ".join(texts)))
 
 
 @cache

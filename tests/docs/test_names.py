@@ -93,7 +93,7 @@ def _flags(page: Path) -> list[str]:
     """Behind a command of ours, they are that command's; alone, of any of them or of a
     known other.
     """
-    known = names.all_flags() | set(FOREIGN)
+    known = names.all_flags() | names.engine_flags() | set(FOREIGN)
     wrong = []
     for span in spans(of_today(page)):
         words = span.split()

@@ -49,6 +49,7 @@ from vllm_specdec_exporter.economics.sizes import (
 )
 from vllm_specdec_exporter.economics.speculative_config import Speculation
 from vllm_specdec_exporter.economics.speedup import estimate
+from vllm_specdec_exporter.engines import ENGINE_OF
 from vllm_specdec_exporter.judgement.explanation import how_to_know
 
 ROOT = Path(__file__).parents[2]
@@ -530,7 +531,8 @@ class TestDeployed:
         new = self.profile("m", "8B")
         assert old.step_cost(3, 1) > 1.1 * new.step_cost(3, 1)  # type: ignore[attr-defined]
         assert [
-            is_dated("vllm-v1", text) for text in ("0.10.2", "v0.11.0", "", "1.0")
+            is_dated(ENGINE_OF["vllm-v1"], text)
+            for text in ("0.10.2", "v0.11.0", "", "1.0")
         ] == [
             True,
             False,

@@ -18,6 +18,7 @@ from vllm_specdec_exporter.economics.speculative_config import (
     Speculation,
     parse_speculation,
 )
+from vllm_specdec_exporter.engines import ENGINE_OF
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.case import Case
@@ -75,12 +76,19 @@ def test_a_row_that_is_fixed_is_not_said_of_releases_with_the_fix(
 def test_they_are_findings_of_a_vllm_and_of_no_other_server() -> None:
     activity = Activity(ActivityState.IDLE)
     case = Case(
-        activity, None, Counters(), 3, "ngram_gpu", BUILTIN["unknown"], Thresholds()
+        activity,
+        None,
+        Counters(),
+        3,
+        "ngram_gpu",
+        BUILTIN["unknown"],
+        Thresholds(),
+        ENGINE_OF["vllm-v1"],
     )
     hint = Finding(Severity.HINT, ON_GPU.text, f"{ON_GPU.action} ({ON_GPU.reference}.)")
 
     assert hint in find(case)
-    assert hint not in find(replace(case, vllm=False))
+    assert hint not in find(replace(case, engine=ENGINE_OF["aphrodite"]))
     assert hint not in find(replace(case, version="0.16.0"))
 
     ignored = replace(
@@ -120,6 +128,7 @@ def test_a_tree_has_branches_and_a_chain_has_none(
         "eagle3",
         BUILTIN["eagle3"],
         Thresholds(),
+        ENGINE_OF["vllm-v1"],
     )
     found = {finding.text for finding in find(replace(case, speculation=speculation))}
     assert (TREE.text in found) is branches

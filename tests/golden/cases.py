@@ -57,7 +57,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Server:
-    """One server: its answers, and why the poll after the last one failed, if it did."""
+    """One server: its answers, and why the poll after the last one failed, if so."""
 
     answers: tuple[Answer, ...] = ()
     failure: PollFailure | None = None
@@ -93,7 +93,7 @@ def series(scenario: str) -> tuple[tuple[float, bytes], ...]:
 
 
 def polled(scenario: str, until: float, interval: float = 5.0) -> tuple[Answer, ...]:
-    """What an exporter sees of a scenario that polls on a beat, up to a moment of it."""
+    """Return what an exporter sees that polls a scenario on a beat, up to a moment."""
     answers: list[Answer] = []
     for time, body in series(scenario):
         if time <= until and (not answers or time >= answers[-1].time + interval - 0.5):
@@ -102,8 +102,10 @@ def polled(scenario: str, until: float, interval: float = 5.0) -> tuple[Answer, 
 
 
 _COUNTERS = re.compile(
-    rb"^((?:vllm|aphrodite|lmdeploy|llamacpp|sglang|trtllm)[:_](?:spec_decode_num_\w+|generation_tokens|tokens_predicted"
-    rb"|spec_verify_calls|num_requests|spec_decode_(?:drafted|accepted)_tokens)_total(?:\{[^}\n]*\})?) \S+",
+    rb"^((?:vllm|aphrodite|lmdeploy|llamacpp|sglang|trtllm)[:_]"
+    rb"(?:spec_decode_num_\w+|generation_tokens|tokens_predicted|spec_verify_calls"
+    rb"|num_requests|spec_decode_(?:drafted|accepted)_tokens)"
+    rb"_total(?:\{[^}\n]*\})?) \S+",
     re.MULTILINE,
 )
 

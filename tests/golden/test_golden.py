@@ -34,7 +34,7 @@ from vllm_specdec_exporter.publish.metrics import (
     METRICS,
     PREFIX,
     Kind,
-    Scope,
+    MetricScope,
     parse_metric,
 )
 from vllm_specdec_exporter.publish.metrics_text import metrics_text
@@ -226,7 +226,11 @@ def test_the_cases_show_every_state() -> None:
     """Each activity, each level, and servers that are down, with no series of an
     engine.
     """
-    left = {row.name for row in METRICS if row.scope in (Scope.TARGET, Scope.EXPORTER)}
+    left = {
+        row.name
+        for row in METRICS
+        if row.scope in (MetricScope.TARGET, MetricScope.EXPORTER)
+    }
     shown = set[str]()
     down = 0
     for values in map(samples, NAMES):

@@ -405,7 +405,7 @@ def test_a_prometheus_without_vllm(prometheus: str) -> None:
     """What there is instead is named."""
     other = run_here("history", prometheus, *SINCE, "--model-name", "other")
     assert (
-        'no series of vLLM or SGLang with {model_name="other"} in that time'
+        'no series of vLLM, Aphrodite or SGLang with {model_name="other"} in that time'
         in other.err
     )
     assert "there are 9, of the models brief, llama, qwen, ray" in other.err

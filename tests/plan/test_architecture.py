@@ -3,6 +3,7 @@ people write them.
 """
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -73,8 +74,9 @@ def test_parameters_are_those_of_the_published_checkpoint(name: str) -> None:
     )
 
 
-def test_a_token_takes_its_keys_and_values_in_every_layer() -> None:
-    for config, values in (
+@pytest.mark.parametrize(
+    ("config", "values"),
+    [
         (LLAMA_8B, 2 * 32 * 8 * 128),
         (LLAMA_70B, 2 * 80 * 8 * 128),
         (QWEN_7B, 2 * 28 * 4 * 128),
@@ -87,10 +89,14 @@ def test_a_token_takes_its_keys_and_values_in_every_layer() -> None:
         (GEMMA4_31B, 50 * 2 * 16 * 256 + 10 * 2 * 4 * 512),
         # latent attention: one vector, not two for every head
         (DEEPSEEK_V3, 61 * (512 + 64)),
-    ):
-        assert read_architecture(config).kv_values_per_token() == values, config[
-            "model_type"
-        ]
+    ],
+)
+def test_a_token_takes_its_keys_and_values_in_every_layer(
+    config: dict[str, Any], values: int
+) -> None:
+    assert read_architecture(config).kv_values_per_token() == values, config[
+        "model_type"
+    ]
 
 
 def test_tensor_parallelism_copies_what_it_cannot_split() -> None:
@@ -164,10 +170,12 @@ def test_heads_of_a_mixture_of_experts_have_a_dense_mlp() -> None:
 # --- precision
 
 
-def test_the_precision_is_read_from_the_file() -> None:
-    for document, name in TABLES["precisions"]:
-        precision = stored_precision(document)
-        assert (precision and precision.name) == name, document
+@pytest.mark.parametrize(("document", "name"), TABLES["precisions"])
+def test_the_precision_is_read_from_the_file(
+    document: dict[str, Any], name: str | None
+) -> None:
+    precision = stored_precision(document)
+    assert (precision and precision.name) == name, document
 
 
 def test_the_precision_of_the_whole_file_counts_for_the_nested_model() -> None:
@@ -182,17 +190,19 @@ def test_the_precision_of_the_whole_file_counts_for_the_nested_model() -> None:
 # --- refusals
 
 
-def test_what_cannot_be_counted_is_refused_by_name() -> None:
-    for change, message in TABLES["refused"]:
-        said = refusal(ArchitectureError, read_architecture, {**LLAMA_8B, **change})
-        assert message in said, change
-        assert "\n" not in said
+@pytest.mark.parametrize(("change", "message"), TABLES["refused"])
+def test_what_cannot_be_counted_is_refused_by_name(
+    change: dict[str, Any], message: str
+) -> None:
+    said = refusal(ArchitectureError, read_architecture, {**LLAMA_8B, **change})
+    assert message in said, change
+    assert "\n" not in said
 
 
-def test_only_an_object_is_a_configuration() -> None:
-    for document in ([], None):
-        with pytest.raises(ArchitectureError, match="a JSON object is expected"):
-            read_architecture(document)
+@pytest.mark.parametrize("document", [[], None])
+def test_only_an_object_is_a_configuration(document: Any) -> None:
+    with pytest.raises(ArchitectureError, match="a JSON object is expected"):
+        read_architecture(document)
 
 
 # --- sizes as people write them

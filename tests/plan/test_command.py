@@ -44,39 +44,43 @@ def config(tmp_path: Path) -> Callable[..., str]:
     return write
 
 
-def test_gpu_is_the_hardware_that_serve_is_given() -> None:
+@pytest.mark.parametrize(
+    ("size", "gpus", "context"), [("8B", 1, None), ("70B", 4, None), ("8B", 1, 32_000)]
+)
+def test_gpu_is_the_hardware_that_serve_is_given(
+    size: str, gpus: int, context: int | None
+) -> None:
     """Steps cost what `--cost.hardware` and `--cost.model` say, for every batch size in
     the table.
 
     A context that is given counts as that of every request, for the cost as for the
     memory.
     """
-    for size, gpus, context in (("8B", 1, None), ("70B", 4, None), ("8B", 1, 32_000)):
-        words = (
-            "--target-params",
-            size,
-            "--gpu",
-            "h100",
-            "--gpus",
-            str(gpus),
-            "--method",
-            "eagle3",
-        )
-        words += () if context is None else ("--context", str(context))
-        document = document_of(*words, "--num-speculative-tokens", "3")
-        spec = parse_speculation('{"method": "eagle3", "num_speculative_tokens": 3}')
-        flags = {
-            "cost.hardware": f"{gpus}xh100",
-            "cost.model": size,
-            "spec.config": spec.document,
-        }
-        profile = deployed(load(flags, {}).settings.costs, spec, "").at_context(context)
-        assert profile.physical is not None
-        costs = {row["batch"]: row["step_cost"] for row in document["speedup"]["rows"]}
-        assert costs == {
-            batch: pytest.approx(profile.step_cost(3, batch)) for batch in costs
-        }
-        assert len(costs) > 5
+    words = (
+        "--target-params",
+        size,
+        "--gpu",
+        "h100",
+        "--gpus",
+        str(gpus),
+        "--method",
+        "eagle3",
+    )
+    words += () if context is None else ("--context", str(context))
+    document = document_of(*words, "--num-speculative-tokens", "3")
+    spec = parse_speculation('{"method": "eagle3", "num_speculative_tokens": 3}')
+    flags = {
+        "cost.hardware": f"{gpus}xh100",
+        "cost.model": size,
+        "spec.config": spec.document,
+    }
+    profile = deployed(load(flags, {}).settings.costs, spec, "").at_context(context)
+    assert profile.physical is not None
+    costs = {row["batch"]: row["step_cost"] for row in document["speedup"]["rows"]}
+    assert costs == {
+        batch: pytest.approx(profile.step_cost(3, batch)) for batch in costs
+    }
+    assert len(costs) > 5
 
 
 # --- reports
@@ -131,28 +135,35 @@ def test_the_report_is_the_golden_file_and_the_json_says_the_same(
     assert parsed.method == document["method"]
 
 
-def test_the_documented_ways_out_are_real(config: Callable[..., str]) -> None:
+@pytest.mark.parametrize("change", [("--context", "4096"), ("--kv-precision", "fp8")])
+def test_the_documented_ways_out_are_real(
+    config: Callable[..., str], change: tuple[str, ...]
+) -> None:
     """Shorter requests or a smaller cache make the documented batch fit."""
-    for change in (("--context", "4096"), ("--kv-precision", "fp8")):
-        document = document_of(*words_of("llama-70b-8b", config), *change)
-        assert document["memory"]["after"]["fits"], change
-        assert document["conclusion"] != "leave_off", change
+    document = document_of(*words_of("llama-70b-8b", config), *change)
+    assert document["memory"]["after"]["fits"], change
+    assert document["conclusion"] != "leave_off", change
 
 
-def test_the_published_arithmetic_is_in_the_json() -> None:
+@pytest.mark.parametrize(
+    ("gpus", "usable", "before", "after"),
+    [
+        (H100, 144e9, 4e9, -12e9),
+        (H200, 253.8e9, 113.8e9, 97.8e9),
+    ],
+)
+def test_the_published_arithmetic_is_in_the_json(
+    gpus: tuple[str, ...], usable: float, before: float, after: float
+) -> None:
     """70B + 8B in BF16 at 0.9: on two cards of 80 GB 4 GB and -12 GB, on two of 141 GB
     113.8 and 97.8.
     """
-    for gpus, usable, before, after in (
-        (H100, 144e9, 4e9, -12e9),
-        (H200, 253.8e9, 113.8e9, 97.8e9),
-    ):
-        memory = document_of(*SIZES, *gpus)["memory"]
-        assert memory["target_weights_bytes"] == 140e9
-        assert memory["draft_weights_bytes"] == 16e9
-        assert memory["usable_bytes"] == pytest.approx(usable)
-        assert memory["before"]["kv_budget_bytes"] == pytest.approx(before)
-        assert memory["after"]["kv_budget_bytes"] == pytest.approx(after)
+    memory = document_of(*SIZES, *gpus)["memory"]
+    assert memory["target_weights_bytes"] == 140e9
+    assert memory["draft_weights_bytes"] == 16e9
+    assert memory["usable_bytes"] == pytest.approx(usable)
+    assert memory["before"]["kv_budget_bytes"] == pytest.approx(before)
+    assert memory["after"]["kv_budget_bytes"] == pytest.approx(after)
 
 
 def test_what_is_told_of_the_traffic_can_speak_against_it() -> None:
@@ -205,8 +216,8 @@ def test_a_bad_config_is_named_in_one_line(tmp_path: Path) -> None:
                 "plan", [(words, f'--target-config "{path}"'), (words, told)]
             )
             == []
-        )
-        assert "\x1b" not in plan(*words).err
+        ), told
+        assert "\x1b" not in plan(*words).err, told
 
 
 def test_a_quantization_that_is_not_understood_asks_for_the_precision(

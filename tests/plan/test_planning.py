@@ -11,28 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plan.configs import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B, MIXTRAL, QWEN_7B, QWEN_HALF_B
-from vllm_specdec_exporter.commands.plan.checks import (
-    Answer,
-    Check,
-    Facts,
-    Objective,
-    Verdict,
-)
+from vllm_specdec_exporter.commands.plan.checklist import Answer
+from vllm_specdec_exporter.commands.plan.checks import Check, Verdict
 from vllm_specdec_exporter.commands.plan.estimates import (
-    METHODS,
-    Drafter,
-    Gpus,
     Memory,
-    PlannedLoad,
     account,
     estimate_head,
 )
 from vllm_specdec_exporter.commands.plan.planning import (
     Conclusion,
     Plan,
-    Question,
     make_plan,
     speculative_config,
+)
+from vllm_specdec_exporter.commands.plan.question import (
+    METHODS,
+    Facts,
+    Gpus,
+    Objective,
+    PlannedLoad,
+    Question,
 )
 from vllm_specdec_exporter.economics.architecture import read_architecture
 from vllm_specdec_exporter.economics.model import (
@@ -73,8 +71,8 @@ def test_nothing_that_is_not_said_is_assumed() -> None:
         item.holds for item in (*plan.checklist.use, *plan.checklist.leave_off)
     } == {Answer.UNKNOWN}
     for name in ("same_family", "same_tokenizer"):
-        assert check(plan, name).verdict is Verdict.UNKNOWN
-        assert "not known: find out" in check(plan, name).text
+        assert check(plan, name).verdict is Verdict.UNKNOWN, name
+        assert "not known: find out" in check(plan, name).text, name
     assert (
         "not known: same_tokenizer, same_family, temperature, headroom, " in plan.reason
     )
@@ -92,15 +90,17 @@ def test_known_problems_of_method_and_model_warn_with_their_source() -> None:
     for question, issue in ((on_gpu, "37150"), (hybrid, "38182")):
         plan = make_plan(question)
         found = check(plan, "known_problem")
-        assert found.verdict is Verdict.WARN
-        assert issue in found.text
-        assert "known_problem" in plan.reason
+        assert found.verdict is Verdict.WARN, issue
+        assert issue in found.text, issue
+        assert "known_problem" in plan.reason, issue
     for fine in (
         GOOD,
         replace(hybrid, target_name=""),
         replace(hybrid, target_name="Qwen/Qwen3-8B"),
     ):
-        assert "known_problem" not in {one.name for one in make_plan(fine).checks}
+        assert "known_problem" not in {each.name for each in make_plan(fine).checks}, (
+            fine.target_name
+        )
 
 
 # --- the draft model
@@ -162,23 +162,26 @@ def test_vocabularies_of_different_size_fail_whatever_is_said() -> None:
     assert plan.conclusion is Conclusion.LEAVE_OFF
 
 
-def test_only_the_operator_knows_whether_tokenizer_and_family_are_the_same() -> None:
-    for fact, name in (
+@pytest.mark.parametrize(
+    ("fact", "name"),
+    [
         ("same_tokenizer", "same_tokenizer"),
         ("same_family", "same_family"),
-    ):
-        plans = {
-            answer: make_plan(
-                replace(GOOD, facts=replace(GOOD_FACTS, **{fact: answer}))
-            )
-            for answer in (True, False, None)
-        }
-        verdicts = {answer: check(plan, name).verdict for answer, plan in plans.items()}
-        assert verdicts == {
-            True: Verdict.OK,
-            False: Verdict.FAIL,
-            None: Verdict.UNKNOWN,
-        }
+    ],
+)
+def test_only_the_operator_knows_whether_tokenizer_and_family_are_the_same(
+    fact: str, name: str
+) -> None:
+    plans = {
+        answer: make_plan(replace(GOOD, facts=replace(GOOD_FACTS, **{fact: answer})))
+        for answer in (True, False, None)
+    }
+    verdicts = {answer: check(plan, name).verdict for answer, plan in plans.items()}
+    assert verdicts == {
+        True: Verdict.OK,
+        False: Verdict.FAIL,
+        None: Verdict.UNKNOWN,
+    }
 
 
 def test_a_target_that_does_not_fit_or_leaves_no_room_for_one_request_fails() -> None:
@@ -247,8 +250,8 @@ def test_unmonitored_is_a_reason_to_leave_it_off_and_unvalidated_is_not() -> Non
     assert unmonitored.reason == "speaks against it: unmonitored"
     for name in ("validated", "uniform_batch"):
         plan = make_plan(replace(GOOD, facts=replace(GOOD_FACTS, **{name: False})))
-        assert plan.conclusion is Conclusion.MEASURE_FIRST
-        assert plan.reason == f"nothing speaks against it; not as wanted: {name}"
+        assert plan.conclusion is Conclusion.MEASURE_FIRST, name
+        assert plan.reason == f"nothing speaks against it; not as wanted: {name}", name
 
 
 # --- methods
@@ -291,17 +294,22 @@ def test_every_method_can_be_planned_without_knowing_anything(method: str) -> No
     ]
 
 
-def test_the_configuration_has_what_vllm_wants() -> None:
-    for method, name, more in (
+@pytest.mark.parametrize(
+    ("method", "name", "more"),
+    [
         ("draft_model", "org/d", {"model": "org/d"}),
         ("eagle3", "", {"model": "<draft model>"}),
         ("mtp", "", {}),
         ("suffix", "", {}),
         ("ngram", "", {"prompt_lookup_max": 4}),
         ("ngram_gpu", "", {"prompt_lookup_max": 4}),
-    ):
-        config = speculative_config(METHODS[method], 3, name)
-        assert config == {"method": method, "num_speculative_tokens": 3, **more}
+    ],
+)
+def test_the_configuration_has_what_vllm_wants(
+    method: str, name: str, more: dict[str, Any]
+) -> None:
+    config = speculative_config(METHODS[method], 3, name)
+    assert config == {"method": method, "num_speculative_tokens": 3, **more}
 
 
 # --- speedup
@@ -324,11 +332,11 @@ def test_the_speedup_is_expected_tokens_over_the_cost_of_a_step() -> None:
     ]
     for row in plan.outlook.rows:
         (speedup,) = row.speedups
-        assert speedup.value == pytest.approx(assumed.tokens / row.step_cost)
+        assert speedup.value == pytest.approx(assumed.tokens / row.step_cost), row
         assert speedup.low == pytest.approx(
             speedup.value / (1 + plan.outlook.uncertainty)
-        )
-        assert speedup.low < speedup.value < speedup.high <= assumed.tokens
+        ), row
+        assert speedup.low < speedup.value < speedup.high <= assumed.tokens, row
 
 
 def test_a_batch_of_ones_own_has_its_row() -> None:
@@ -338,16 +346,21 @@ def test_a_batch_of_ones_own_has_its_row() -> None:
     assert "at batch 48" in check(plan, "speedup").text
 
 
-def test_an_acceptance_that_cannot_pay_fails() -> None:
-    for acceptance, verdict in (
+@pytest.mark.parametrize(
+    ("acceptance", "verdict"),
+    [
         (0.0, Verdict.FAIL),
         (0.3, Verdict.WARN),
         (0.8, Verdict.OK),
-    ):
-        assert (
-            check(make_plan(replace(GOOD, acceptance=acceptance)), "speedup").verdict
-            is verdict
-        )
+    ],
+)
+def test_an_acceptance_that_cannot_pay_fails(
+    acceptance: float, verdict: Verdict
+) -> None:
+    assert (
+        check(make_plan(replace(GOOD, acceptance=acceptance)), "speedup").verdict
+        is verdict
+    )
 
 
 def test_a_draft_costs_by_its_size_and_by_the_bytes_of_the_target() -> None:
@@ -366,7 +379,7 @@ def test_a_draft_costs_by_its_size_and_by_the_bytes_of_the_target() -> None:
 
 
 def test_a_mixture_of_experts_counts_by_what_a_token_reads() -> None:
-    """Mixtral reads 12.9B of its 46.7B: a draft of 1B is one of 1:12.9, not of 1:46.7."""
+    """Mixtral reads 12.9B of its 46.7B: a draft of 1B is one of 1:12.9, not 1:46.7."""
     mixtral = from_architecture(read_architecture(MIXTRAL), BF16)
     plan = make_plan(replace(GOOD, target=mixtral, draft=from_parameters(10**9, BF16)))
     assert plan.outlook.profile == "draft_model 1:12.9"
@@ -388,9 +401,11 @@ def reckon(
     draft: Model | None,
     gpus: Gpus,
     load: PlannedLoad = PlannedLoad(),  # noqa: B008 - frozen
-    drafter: Drafter = Drafter.MODEL,
+    method: str = "draft_model",
 ) -> Memory:
-    return account(target, draft, drafter, gpus, load, 2)
+    return account(
+        Question(METHODS[method], target, draft, gpus, kv_precision=BF16, load=load)
+    )
 
 
 def test_a_draft_model_caches_keys_and_values_of_its_own() -> None:
@@ -411,15 +426,13 @@ def test_a_draft_model_caches_keys_and_values_of_its_own() -> None:
 def test_an_eagle_head_caches_one_layer_of_the_target() -> None:
     target = model(LLAMA_70B)
     head = estimate_head(METHODS["eagle"], target, BF16, 3)
-    memory = reckon(target, head, Gpus(2, 141e9, 0.9), drafter=Drafter.HEAD)
+    memory = reckon(target, head, Gpus(2, 141e9, 0.9), method="eagle")
     assert memory.after.kv_bytes_per_token == memory.before.kv_bytes_per_token * 81 / 80
 
 
 def test_what_is_not_known_stays_unknown() -> None:
     """Without dimensions there are no tokens; without the heads' size no room after."""
-    memory = reckon(
-        TARGET, None, Gpus(2, 141e9, 0.9), PlannedLoad(8192, 32), Drafter.HEAD
-    )
+    memory = reckon(TARGET, None, Gpus(2, 141e9, 0.9), PlannedLoad(8192, 32), "eagle")
     assert memory.after is None
     assert memory.draft_weights_bytes is None
     assert memory.draft_share is None
@@ -446,7 +459,7 @@ def test_a_batch_fits_if_and_only_if_its_tokens_do(
         None,
         Gpus(1, memory, 0.9),
         PlannedLoad(context, batch),
-        drafter=Drafter.LOOKUP,
+        method="ngram",
     ).before
     assert found.fits == (found.tokens >= batch * context)
     if found.requests >= batch:
@@ -462,8 +475,8 @@ def test_heads_of_unknown_size_are_estimated_and_say_so() -> None:
         "medusa": 3 * 0.022,
     }.items():
         head = estimate_head(METHODS[method], TARGET, BF16, 3)
-        assert head.parameters == pytest.approx(share * 70e9)
-        assert head.estimated
-        assert "estimated (" in head.source
+        assert head.parameters == pytest.approx(share * 70e9), method
+        assert head.estimated, method
+        assert "estimated (" in head.source, method
     for method in ("mlp_speculator", "ngram", "draft_model"):
-        assert estimate_head(METHODS[method], TARGET, BF16, 3) is None
+        assert estimate_head(METHODS[method], TARGET, BF16, 3) is None, method

@@ -27,7 +27,7 @@ from support.exporter import running_exporter
 from support.programs import eventually
 from support.prometheus import PrometheusServer, Series
 from vllm_specdec_exporter.economics.baseline import encode
-from vllm_specdec_exporter.publish.metrics import METRICS, Kind, Scope
+from vllm_specdec_exporter.publish.metrics import METRICS, Kind, MetricScope
 
 POLL_SECONDS = 1.0
 SCRAPE_INTERVAL = "250ms"
@@ -309,7 +309,12 @@ def test_no_counter_and_no_bucket_ever_falls(run: Run, job: str) -> None:
         pair for one, other in pairwise(naive) for pair in zip(one, other, strict=True)
     ]
     assert sum(after < before for before, after in pairs) > 10
-    unseen = (Scope.REQUESTS, Scope.GROUP, Scope.MODEL, Scope.TENANT)  # without a tap
+    unseen = (
+        MetricScope.REQUESTS,
+        MetricScope.GROUP,
+        MetricScope.MODEL,
+        MetricScope.TENANT,
+    )  # without a tap
     names = [
         row.name
         for row in METRICS

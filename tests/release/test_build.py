@@ -37,7 +37,18 @@ STRAY = (
     f"exporter/{PACKAGE}.egg-info/PKG-INFO",
 )
 #: The kinds of files that the package reads.
-SUFFIXES = {".css", ".json", ".py", ".txt", ".typed", ".toml", ".yaml", ".yml"}
+SUFFIXES = {
+    ".css",
+    ".html",
+    ".js",
+    ".json",
+    ".py",
+    ".toml",
+    ".txt",
+    ".typed",
+    ".yaml",
+    ".yml",
+}
 
 
 def digests(folder: Path) -> dict[str, str]:

@@ -16,7 +16,7 @@ from vllm_specdec_exporter.engines.reading import EngineKey, Reading
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.observe import pipeline
 from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
-from vllm_specdec_exporter.publish.metrics import METRICS, Metric, Scope
+from vllm_specdec_exporter.publish.metrics import METRICS, Metric, MetricScope
 
 JOB = "vllm-specdec-exporter"
 START = 1_800_000_000.0
@@ -226,8 +226,8 @@ class Replica:
         minute: int,
     ) -> None:
         own = {**target, "model_name": result.model_name, "engine": result.engine}
-        carriers = {Scope.ENGINE: [(own, result)]}
-        carriers[Scope.WINDOW] = [
+        carriers = {MetricScope.ENGINE: [(own, result)]}
+        carriers[MetricScope.WINDOW] = [
             ({**own, "window": one.window}, one) for one in result.windows
         ]
         for row in ROWS:

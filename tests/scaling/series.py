@@ -21,7 +21,7 @@ from vllm_specdec_exporter.commands.simulate import (
 )
 from vllm_specdec_exporter.commands.simulate.simulation import parse_scenario
 from vllm_specdec_exporter.per_request.observation import Source
-from vllm_specdec_exporter.publish.metrics import METRICS, PREFIX, Scope
+from vllm_specdec_exporter.publish.metrics import METRICS, PREFIX, MetricScope
 from vllm_specdec_exporter.serve.endpoints import create_app
 from vllm_specdec_exporter.serve.exporter import Exporter
 from vllm_specdec_exporter.serve.tap.tap import Tap
@@ -126,7 +126,7 @@ async def of_requests() -> dict[str, int]:
     these.
     """
     scopes = {row.name: row.scope for row in METRICS}
-    counted: Counter[tuple[Scope, bool]] = Counter()
+    counted: Counter[tuple[MetricScope, bool]] = Counter()
     for (name, by_position), number in (
         await published(REQUESTS_K, kinds=KINDS)
     ).items():
@@ -135,12 +135,17 @@ async def of_requests() -> dict[str, int]:
         if base in scopes:
             counted[scopes[base], by_position] += number
     return {
-        "fixed": counted[Scope.REQUESTS, False],
-        "model": (counted[Scope.MODEL, False] + counted[Scope.RECENT, False]) // MODELS,
-        "position": (counted[Scope.MODEL, True] + counted[Scope.RECENT, True])
+        "fixed": counted[MetricScope.REQUESTS, False],
+        "model": (
+            counted[MetricScope.MODEL, False] + counted[MetricScope.RECENT, False]
+        )
+        // MODELS,
+        "position": (
+            counted[MetricScope.MODEL, True] + counted[MetricScope.RECENT, True]
+        )
         // (MODELS * REQUESTS_K),
-        "group": counted[Scope.GROUP, False] // GROUPS,
-        "tenant": counted[Scope.TENANT, False] // TENANTS,
+        "group": counted[MetricScope.GROUP, False] // GROUPS,
+        "tenant": counted[MetricScope.TENANT, False] // TENANTS,
     }
 
 

@@ -1,4 +1,4 @@
-"""The answers of both front ends: their format, their families, and the truth in them."""
+"""The answers of both front ends: their format, families, and the truth in them."""
 
 import re
 from typing import Any
@@ -101,7 +101,7 @@ def test_published_counters_are_the_truth(dialect: str) -> None:
         assert (
             total(f"{spec}accepted_tokens_per_pos_total", position=str(position))
             == accepted
-        )
+        ), position
     each = [total(DRAFTS, engine=engine) for engine in "01"]
     assert sum(each) == truth.drafts
     assert each[0] != each[1]
@@ -187,4 +187,4 @@ def test_numbers_are_written_as_the_real_server_writes_them() -> None:
         values = [
             line.split()[-1] for line in text.splitlines() if not line.startswith("#")
         ]
-        assert [value for value in values if not number.match(value)] == []
+        assert [value for value in values if not number.match(value)] == [], text[:200]

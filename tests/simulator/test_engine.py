@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from vllm_specdec_exporter.commands.simulate.engine import Engine
 from vllm_specdec_exporter.commands.simulate.speculation import (
     Conditions,
-    DraftModel,
+    DraftDistribution,
     EngineConfig,
     Traffic,
     binomial,
@@ -31,7 +31,7 @@ def run(
     **load: float,
 ) -> Engine:
     engine = Engine(EngineConfig(), k, Random(6))
-    conditions = Conditions(DraftModel(acceptance), Traffic(**load))  # type: ignore[arg-type]
+    conditions = Conditions(DraftDistribution(acceptance), Traffic(**load))  # type: ignore[arg-type]
     for _ in range(round(seconds)):
         engine.advance(1.0, conditions)
     return engine
@@ -43,7 +43,7 @@ def mean(engine: Engine, name: str) -> float:
 
 
 def drain(engine: Engine) -> Engine:
-    engine.advance(60, Conditions(DraftModel(GOOD), Traffic(clients=0)))
+    engine.advance(60, Conditions(DraftDistribution(GOOD), Traffic(clients=0)))
     return engine
 
 
@@ -103,9 +103,7 @@ def test_latencies_add_up() -> None:
     assert prefill + decode == pytest.approx(inference)
 
 
-def test_time_per_output_token_depends_on_acceptance_but_inter_token_latency_does_not() -> (
-    None
-):
+def test_acceptance_changes_time_per_output_token_not_inter_token_latency() -> None:
     good = run(60)
     bad = run(60, (0.05,))
     none = run(60, k=None)
@@ -130,7 +128,7 @@ def test_an_overloaded_engine_queues_and_preempts() -> None:
     assert mean(engine, "time_to_first_token_seconds") > 10 * mean(
         run(60), "time_to_first_token_seconds"
     )
-    drain(engine).advance(600, Conditions(DraftModel(GOOD), Traffic(clients=0)))
+    drain(engine).advance(600, Conditions(DraftDistribution(GOOD), Traffic(clients=0)))
     assert counts.histogram("request_num_preemptions").sum == counts.get(
         "num_preemptions"
     )
@@ -143,27 +141,27 @@ def test_an_overloaded_engine_queues_and_preempts() -> None:
 def test_never_more_requests_than_seats() -> None:
     engine = Engine(EngineConfig(max_num_seqs=3), 4, Random(1))
     for _ in range(20):
-        engine.advance(0.5, Conditions(DraftModel(GOOD), Traffic(clients=30)))
+        engine.advance(0.5, Conditions(DraftDistribution(GOOD), Traffic(clients=30)))
         assert engine.measurements.get("num_requests_running") <= 3
     assert engine.measurements.get("num_requests_waiting") > 20
 
 
 def test_a_prompt_larger_than_the_cache_does_not_block_the_engine() -> None:
     engine = Engine(EngineConfig(kv_cache_tokens=64), 4, Random(1))
-    engine.advance(60, Conditions(DraftModel(GOOD), Traffic(clients=4)))
+    engine.advance(60, Conditions(DraftDistribution(GOOD), Traffic(clients=4)))
     assert engine.measurements.histogram("request_generation_tokens").count > 3
 
 
-def test_time_passes_in_any_portions() -> None:
-    for step in (0.03, 7.0):
-        engine = Engine(EngineConfig(), 4, Random(1))
-        conditions = Conditions(DraftModel(GOOD), Traffic())
-        for _ in range(round(42 / step)):
-            engine.advance(step, conditions)
-        assert engine.now == pytest.approx(42, abs=0.3)
-        assert engine.measurements.get("generation_tokens") == pytest.approx(
-            42 * 3450, rel=0.15
-        )
+@pytest.mark.parametrize("step", [0.03, 7.0])
+def test_time_passes_in_any_portions(step: float) -> None:
+    engine = Engine(EngineConfig(), 4, Random(1))
+    conditions = Conditions(DraftDistribution(GOOD), Traffic())
+    for _ in range(round(42 / step)):
+        engine.advance(step, conditions)
+    assert engine.now == pytest.approx(42, abs=0.3)
+    assert engine.measurements.get("generation_tokens") == pytest.approx(
+        42 * 3450, rel=0.15
+    )
 
 
 # --- drafts
@@ -193,7 +191,7 @@ def test_counts_follow_vllm_semantics(
     k: int,
     seed: int,
 ) -> None:
-    model = DraftModel(tuple(acceptance), draft_probability, tuple(weights))
+    model = DraftDistribution(tuple(acceptance), draft_probability, tuple(weights))
     totals = sample_drafts(Random(seed), request_steps, model, k)
     assert totals.drafts <= request_steps
     assert (
@@ -206,17 +204,19 @@ def test_counts_follow_vllm_semantics(
 
 
 def test_draft_lengths_follow_their_weights() -> None:
-    model = DraftModel((1.0,), draft_probability=0.5, length_weights=(1, 1, 2))
+    model = DraftDistribution((1.0,), draft_probability=0.5, length_weights=(1, 1, 2))
     totals = sample_drafts(Random(2), 100_000, model, 4)
     assert within(totals.drafts, 100_000, 0.5)
     # With certain acceptance, drafts of a length have as many accepted tokens.
     for position, share in enumerate((1, 0.75, 0.5, 0)):
-        assert within(totals.accepted_per_position[position], totals.drafts, share)
+        assert within(totals.accepted_per_position[position], totals.drafts, share), (
+            position
+        )
     assert model.mean_draft_tokens(4) == pytest.approx(0.5 * 2.25)
 
 
 def test_weights_that_leave_no_length_mean_drafts_of_full_length() -> None:
-    assert DraftModel((1.0,), length_weights=(0, 0, 1)).lengths(2) == [0.0, 1.0]
+    assert DraftDistribution((1.0,), length_weights=(0, 0, 1)).lengths(2) == [0.0, 1.0]
 
 
 # --- draws
@@ -237,7 +237,7 @@ def test_draws_have_mean_and_variance_of_the_binomial_distribution() -> None:
         mean = trials * chance
         variance = trials * chance * (1 - chance)
         found = [binomial(rng, trials, chance) for _ in range(draws)]
-        assert 0 <= min(found) <= max(found) <= trials
+        assert 0 <= min(found) <= max(found) <= trials, trials
         # Within five standard deviations, of which the kurtosis adds 1 / variance to
         # those of a variance.
         assert fmean(found) == pytest.approx(

@@ -76,8 +76,8 @@ def test_a_faulty_file_is_refused_with_one_clear_line(tmp_path: Path) -> None:
     ):
         path.write_bytes(content)
         said = refusal(ConfigError, load_scenario, path)
-        assert said.startswith(f'--scenario.file "{path}": {message}')
-        assert "\n" not in said
+        assert said.startswith(f'--scenario.file "{path}": {message}'), content
+        assert "\n" not in said, content
 
 
 def test_every_phase_has_a_scenario_and_a_place_in_the_tour() -> None:

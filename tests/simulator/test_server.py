@@ -1,4 +1,4 @@
-"""The simulated server on the network: its paths, its clock, its phases and its port."""
+"""The simulated server on the network: its paths, clock, phases and port."""
 
 import asyncio
 import contextlib
@@ -88,9 +88,9 @@ async def test_a_phase_is_set_over_http_and_a_faulty_one_refused() -> None:
     async with serving() as (server, client):
         for body, message in FAULTY.items():
             async with client.post("/simulator/phase", data=body) as answer:
-                assert answer.status == 400
-                assert (await answer.json())["error"].startswith(message)
-                assert server.simulation.phase.kind.name == "healthy"
+                assert answer.status == 400, body
+                assert (await answer.json())["error"].startswith(message), body
+                assert server.simulation.phase.kind.name == "healthy", body
         good = {"phase": "collapse", "acceptance": 0.3, "seconds": 9}
         async with client.post("/simulator/phase", json=good) as answer:
             status = await answer.json()

@@ -50,8 +50,11 @@ def test_counters_only_grow_except_across_restarts() -> None:
                     f"{spec}accepted_tokens_per_pos_total", **dict(owner)
                 ).values()
             )
-            assert sum(positions) == accepted <= draft_tokens <= drafts * len(positions)  # type: ignore[operator]
-            assert positions == sorted(positions, reverse=True)
+            assert accepted is not None, owner
+            assert draft_tokens is not None, owner
+            assert sum(positions) == accepted <= draft_tokens, owner
+            assert draft_tokens <= drafts * len(positions), owner
+            assert positions == sorted(positions, reverse=True), owner
     assert restarts == 4
 
 

@@ -85,7 +85,9 @@ class _Reader(HTMLParser):
         self.open.pop()
 
     def handle_data(self, data: str) -> None:
-        self.open[-1].content.append(data)
+        # Blanks between elements are the layout of the template.
+        if data.strip():
+            self.open[-1].content.append(data)
 
 
 def read(page: str) -> Element:
@@ -118,7 +120,7 @@ def lines(root: Element) -> Iterator[str]:
     """
     for child in root.content:
         if isinstance(child, str):
-            if child.strip() and root.tag != "style":
+            if child.strip() and root.tag not in ("script", "style"):
                 yield child.strip()
         elif child.tag == "tr":
             yield " | ".join(

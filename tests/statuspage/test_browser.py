@@ -141,7 +141,8 @@ async def test_the_page_reloads_itself_in_its_place_until_it_is_paused(
         site.result = PAGES["measured_harmful"]
         await page.wait_for("document.title === 'harmful – vllm-specdec-exporter'")
         await page.wait_for(
-            "Math.abs(document.querySelector('#open-rubric').getBoundingClientRect().top - 200) < 50"
+            "Math.abs(document.querySelector('#open-rubric')"
+            ".getBoundingClientRect().top - 200) < 50"
         )
         assert await page.evaluate(
             "document.querySelector('[aria-expanded=true]') !== null"

@@ -43,14 +43,14 @@ from vllm_specdec_exporter.observe.result import (
     TargetResult,
 )
 from vllm_specdec_exporter.publish.last_hour import add_minute
-from vllm_specdec_exporter.publish.markup import duration, rate
+from vllm_specdec_exporter.publish.numbers import duration, rate
 from vllm_specdec_exporter.publish.status_page import (
     CONTENT_SECURITY_POLICY,
     PageQuery,
     parse_query,
     render,
 )
-from vllm_specdec_exporter.publish.status_page.view import FOLDS
+from vllm_specdec_exporter.publish.status_page.query import FOLDS
 
 #: Everything is open.
 OPEN = PageQuery(opened=frozenset(FOLDS))
@@ -244,7 +244,7 @@ def test_the_answer_leads_with_payoff_and_what_to_do() -> None:
 
 
 def test_every_action_and_every_k_are_in_plain_words() -> None:
-    """In the answer, in the overview of several engines, and in the table of every K."""
+    """In the answer, in the overview of engines, and in the table of every K."""
     only = engine()
     for action, k, words, marked in (
         (Action.KEEP, 4, "keep K=4", {"4 now, recommended"}),
@@ -433,7 +433,7 @@ def test_parts_are_folded_until_the_address_opens_them() -> None:
     closed, opened = (
         read(render(PAGES["poor"], NOW, query)) for query in (PageQuery(), OPEN)
     )
-    for key, title in FOLDS.items():
+    for key, title in {"rules": "Rules of thumb", "rubric": "Rubric, applied"}.items():
         [link] = [a for a in closed.all("a") if a.text == title]
         assert link.attributes["aria-expanded"] == "false"
         query = parse_query(queried(link.attributes["href"]))
@@ -659,12 +659,19 @@ def test_what_to_do_is_never_empty_where_there_is_a_problem() -> None:
 
 
 def test_the_page_reloads_itself_as_its_parameter_says() -> None:
-    for value, seconds in (
-        (None, 5), ("0", 0), ("0.5", 1), ("2.5", 3), ("60", 60), ("-3", 0), ("1e9", 3600), ((
-            "nan"
-        ), 5),
-        ("inf", 5), ("x", 5),
-    ):  # fmt: skip
+    expected = {
+        None: 5,
+        "0": 0,
+        "0.5": 1,
+        "2.5": 3,
+        "60": 60,
+        "-3": 0,
+        "1e9": 3600,
+        "nan": 5,
+        "inf": 5,
+        "x": 5,
+    }
+    for value, seconds in expected.items():
         query = parse_query({} if value is None else {"refresh": value}, 4.2)
         page = read(render(PAGES["healthy"], NOW, query))
         found = [
@@ -676,23 +683,37 @@ def test_the_page_reloads_itself_as_its_parameter_says() -> None:
 
 def test_numbers_are_written_with_three_digits_and_times_with_two_units() -> None:
     rates = {
-        0: "0", 0.0001: "< 0.001", 0.00123: "0.0012", 0.0123: "0.0123", 0.125: "0.125", 1.5: (
-            "1.50"
-        ),
-        9.999: "10.0", 12.34: "12.3", 99.96: "100", 154.4: "154", 1234: "1,230", 123456: (
-            "123,000"
-        ),
-        999999: "1.00M", 1234567: "1.23M", 12345678: "12.3M", 2.5e9: "2,500M",
-    }  # fmt: skip
+        0: "0",
+        0.0001: "< 0.001",
+        0.00123: "0.0012",
+        0.0123: "0.0123",
+        0.125: "0.125",
+        1.5: "1.50",
+        9.999: "10.0",
+        12.34: "12.3",
+        99.96: "100",
+        154.4: "154",
+        1234: "1,230",
+        123456: "123,000",
+        999999: "1.00M",
+        1234567: "1.23M",
+        12345678: "12.3M",
+        2.5e9: "2,500M",
+    }
     assert {value: rate(value) for value in rates} == rates
     durations = {
-        -5: "0 ms", 0.0123: "12 ms", 0.9994: "999 ms", 0.9996: "1 s", 2.06: "2.1 s", 59.94: (
-            "59.9 s"
-        ),
-        59.96: "1 min", 200: "3 min 20 s", 3599.6: "1 h", 7500: "2 h 5 min", 86_400 * 3 + 4 * 3600: (
-            "3 d 4 h"
-        ),
-    }  # fmt: skip
+        -5: "0 ms",
+        0.0123: "12 ms",
+        0.9994: "999 ms",
+        0.9996: "1 s",
+        2.06: "2.1 s",
+        59.94: "59.9 s",
+        59.96: "1 min",
+        200: "3 min 20 s",
+        3599.6: "1 h",
+        7500: "2 h 5 min",
+        86_400 * 3 + 4 * 3600: "3 d 4 h",
+    }
     assert {seconds: duration(seconds) for seconds in durations} == durations
 
 

@@ -55,24 +55,20 @@ ALLOWED = {
             "economics.profiles",
             "economics.sizes",
             "economics.speculative_config",
-            "engines.dialects",
+            "engines.tables",
             "judgement.messages",
             "publish.metrics",
         )
         for what in ("pathlib", "read_text")
     },
+    ("engines.tables", "glob"): "one file for each engine",
     ("publish.events", "logging"): "the numbers of the levels",
-    ("publish.markup", "pathlib"): "the style sheet of reports",
-    ("publish.markup", "read_text"): "the same",
     (
         "publish.metrics",
         "platform",
     ): "the version of Python, which is that of the process",
-    (
-        "publish.status_page",
-        "pathlib",
-    ): "the style sheet, read when the module is imported",
-    ("publish.status_page", "read_text"): "the same",
+    ("publish.pages", "pathlib"): "its own templates, which are data of the package",
+    ("publish.pages", "read_text"): "the same",
 }
 
 IMPURE = frozenset(

@@ -1,5 +1,6 @@
 """The recipes of CONTRIBUTING.md, followed in a copy of the repository."""
 
+import json
 import os
 import re
 import shutil
@@ -55,7 +56,43 @@ help = "Rejected draft tokens per second, over the real span of the window."
     },
     "CHANGELOG.md": {"## [Unreleased]": ""},
 }
-#: Written by the commands of the recipe.
+#: A new engine, with names of its own.
+ENGINE = {
+    f"{PACKAGE}/engines/foo.toml": """\
+# Foo (1.0, foo/metrics.c).
+name = "Foo"
+speculation_option = "--draft-with"
+k_option = "--draft-most {k}"
+
+[dialects.foo]
+server = "Foo 1.0 and later"
+prefixes = ["foo:"]
+
+[dialects.foo.series]
+drafts = ["rounds_total"]
+draft_tokens = ["drafted_total"]
+accepted_tokens = ["accepted_total"]
+accepted_tokens_per_position = ["accepted_at_total"]
+generation_tokens = ["tokens_total"]
+""",
+    "tests/data/upstream/foo.txt": """\
+# TYPE foo:rounds_total counter
+foo:rounds_total{model_name="m"} 100
+foo:drafted_total{model_name="m"} 200
+foo:accepted_total{model_name="m"} 90
+foo:accepted_at_total{model_name="m",position="0"} 60
+foo:accepted_at_total{model_name="m",position="1"} 30
+foo:tokens_total{model_name="m"} 195
+""",
+}
+#: Written by the commands of its recipe.
+WRITTEN_FOR_AN_ENGINE = {
+    "README.md",
+    "docs/reference/dialects.md",
+    "docs/reference/metrics.md",
+    "tests/data/upstream/expected.json",
+}
+#: Written by the commands of the recipe for a gauge.
 GENERATED = {
     "docs/reference/metrics.md",
     "docs/reference/snapshot.schema.json",
@@ -98,23 +135,8 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_gauge_changes_the_files_that_its_recipe_names_and_no_others(
-    tmp_path: Path,
-) -> None:
-    """Five by hand; all others are written by the commands, which succeed."""
-    copy = tmp_path / "copy"
-    shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
-    before = contents(copy)
-    text = recipe("A metric")
-    for name, additions in GAUGE.items():
-        assert name.removeprefix(f"{PACKAGE}/") in text
-        page = copy / name
-        whole = page.read_text("utf-8")
-        for place, added in additions.items():
-            assert whole.count(place) == 1, place
-            whole = whole.replace(place, added + place)
-        page.write_text(whole, "utf-8")
-
+def follow(text: str, copy: Path) -> None:
+    """Execute the commands of a recipe in a copy of the repository."""
     environment = {
         **os.environ,
         "PYTHONPATH": f"{copy / 'exporter'}{os.pathsep}{copy / 'tests'}",
@@ -132,14 +154,61 @@ def test_a_gauge_changes_the_files_that_its_recipe_names_and_no_others(
             f"{command}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
         )
 
-    after = contents(copy)
-    changed = {
+
+def changed(before: dict[str, bytes], after: dict[str, bytes]) -> set[str]:
+    """Return the files that differ."""
+    return {
         name
         for name in before.keys() | after.keys()
         if before.get(name) != after.get(name)
     }
-    assert (
-        changed
-        == {name for name, additions in GAUGE.items() if any(additions.values())}
-        | GENERATED
-    )
+
+
+def test_a_gauge_changes_the_files_that_its_recipe_names_and_no_others(
+    tmp_path: Path,
+) -> None:
+    """Five by hand; all others are written by the commands, which succeed."""
+    copy = tmp_path / "copy"
+    shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
+    before = contents(copy)
+    text = recipe("A metric")
+    for name, additions in GAUGE.items():
+        assert name.removeprefix(f"{PACKAGE}/") in text
+        page = copy / name
+        whole = page.read_text("utf-8")
+        for place, added in additions.items():
+            assert whole.count(place) == 1, place
+            whole = whole.replace(place, added + place)
+        page.write_text(whole, "utf-8")
+
+    follow(text, copy)
+    edited = {name for name, additions in GAUGE.items() if any(additions.values())}
+    assert changed(before, contents(copy)) == edited | GENERATED
+
+
+def test_an_engine_is_one_table_and_one_answer(tmp_path: Path) -> None:
+    """It is recognised, documented, and told its own option."""
+    copy = tmp_path / "copy"
+    shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
+    before = contents(copy)
+    text = recipe("An engine")
+    for name, added in ENGINE.items():
+        own = Path(name.removeprefix(f"{PACKAGE}/"))
+        assert str(own.parent) in text
+        assert f"NAME{own.suffix}`" in text
+        (copy / name).write_text(added, "utf-8")
+    follow(text, copy)
+
+    after = contents(copy)
+    assert changed(before, after) == ENGINE.keys() | WRITTEN_FOR_AN_ENGINE
+    expected = json.loads(after["tests/data/upstream/expected.json"])["foo.txt"]
+    assert (expected["dialect"], expected["server"]) == ("foo", "Foo")
+    (engine,) = expected["engines"]
+    assert engine["counters"]["accepted_tokens_per_position"] == [60.0, 30.0]
+    for page, shown in (
+        ("docs/reference/dialects.md", "| `foo` | Foo 1.0 and later |"),
+        ("docs/reference/dialects.md", "| Foo | `--draft-with` | `--draft-most K` |"),
+        ("docs/reference/metrics.md", "`foo`"),
+        ("README.md", "Aphrodite, Foo, llama.cpp"),
+    ):
+        assert shown in after[page].decode(), page

@@ -22,7 +22,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.programs import COMMAND, clean_environment, eventually
-from vllm_specdec_exporter.publish.metrics import METRICS, Kind, Scope
+from vllm_specdec_exporter.publish.metrics import METRICS, Kind, MetricScope
 
 T = TypeVar("T")
 
@@ -150,7 +150,7 @@ class Metrics:
 
 def _sample_names() -> Iterator[str]:
     for row in METRICS:
-        if row.scope in (Scope.ENGINE, Scope.WINDOW):
+        if row.scope in (MetricScope.ENGINE, MetricScope.WINDOW):
             if row.kind is Kind.HISTOGRAM:
                 yield from (f"{row.name}_{part}" for part in ("bucket", "count", "sum"))
             else:

@@ -193,7 +193,7 @@ def refusal(words: str, status: int = 400) -> web.Response:
 
 
 def drafts_of(tokens: int, temperature: float) -> Counter[int]:
-    """Return the drafts of a request: all of 3, 2 or 1 accepted tokens, by temperature."""
+    """Return the drafts of a request: 3, 2 or 1 accepted tokens, by temperature."""
     if temperature < 0.5:
         accepted = 3
     elif temperature < 0.9:

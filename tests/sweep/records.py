@@ -6,9 +6,9 @@ from vllm_specdec_exporter.commands.sweep.record import (
     CellAcceptance,
     CellResult,
     ServerIdentity,
-    Setup,
     Status,
     SweepRecord,
+    SweepSettings,
 )
 from vllm_specdec_exporter.economics.statistics import ClusterInterval, TimeSummary
 
@@ -81,7 +81,7 @@ def record(*cells: CellResult, server: ServerIdentity = SERVER) -> SweepRecord:
     def all_of(name: str) -> tuple[object, ...]:
         return tuple(dict.fromkeys(getattr(cell, name) for cell in cells))
 
-    setup = Setup(
+    setup = SweepSettings(
         prompts={str(name): "0123456789abcdef" for name in all_of("prompts")},
         temperatures=all_of("temperature"),  # type: ignore[arg-type]
         concurrencies=all_of("concurrency"),  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ from vllm_specdec_exporter.commands.sweep.record import (
     ServerIdentity,
     Status,
     SweepRecord,
-    setup_of,
+    settings_of,
 )
 from vllm_specdec_exporter.commands.sweep.runner import SweepOutcome
 from vllm_specdec_exporter.commands.sweep.stream import StreamedAnswer
@@ -70,12 +70,16 @@ def test_step_time_is_the_median_time_between_events() -> None:
     )
 
 
-def test_step_time_without_an_event_for_each_step_follows_from_time_per_token() -> None:
+@pytest.mark.parametrize(
+    "unusable", [answer(0.010, events=40), answer(0.010, events=10), answer(None)]
+)
+def test_step_time_without_an_event_for_each_step_follows_from_time_per_token(
+    unusable: StreamedAnswer,
+) -> None:
     """40 tokens of 12 ms in 20 steps: the server sends other events, or the client saw
     no time between.
     """
-    for unusable in (answer(0.010, events=40), answer(0.010, events=10), answer(None)):
-        assert step_time(cell(unusable, unusable)).seconds == pytest.approx(0.024)
+    assert step_time(cell(unusable, unusable)).seconds == pytest.approx(0.024)
 
 
 def test_step_time_of_a_cell_that_was_not_measured_is_refused() -> None:
@@ -106,7 +110,7 @@ def test_a_cell_of_which_few_steps_draft_is_a_plain_one() -> None:
         drafted = CellAcceptance(
             drafts=drafts, draft_tokens=3 * drafts, accepted_tokens=0.0
         )
-        assert step_time(replace(one, counters=drafted)).k == pytest.approx(k)
+        assert step_time(replace(one, counters=drafted)).k == pytest.approx(k), drafts
 
 
 def test_profile_of_a_k_schedule_says_what_is_extrapolated(
@@ -148,7 +152,7 @@ def test_profile_of_a_k_schedule_says_what_is_extrapolated(
 def test_a_profile_that_says_nothing_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Repeats that differ by three times: the error is printed, and the exit code is 1."""
+    """Repeats that differ by three times: an error, and the exit code is 1."""
 
     async def measure(*_: object) -> tuple[ServerIdentity, list[CellResult]]:
         return SERVER, [
@@ -184,7 +188,7 @@ async def test_each_cell_is_repeated_and_each_server_goes_first_in_turn(
 
     async def sweep(plan: SweepPlan, server: Endpoint, **_: object) -> SweepOutcome:
         order.append((server.base[-1], *plan.concurrencies))
-        return SweepOutcome(SweepRecord(SERVER, setup_of(plan)))
+        return SweepOutcome(SweepRecord(SERVER, settings_of(plan)))
 
     monkeypatch.setattr(command, "run_sweep", sweep)
     outcome = await calibrate(
@@ -226,7 +230,7 @@ async def test_a_method_that_no_server_has_is_refused_before_anything_is_sent(
         outcome = await calibrate(
             server.url, "--plain-url", server.url, "--method", method, "--dry-run"
         )
-        assert outcome.code == code
+        assert outcome.code == code, method
     assert (
         '--method "foo": allowed: dflash, draft_model, '
         in (

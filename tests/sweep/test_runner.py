@@ -74,12 +74,12 @@ async def sweep(
     )
 
 
-def nth(number: int, what: Any) -> Any:
-    """Return a hook that does something at the measured request of that number, from 1."""
+def nth(number: int, act: Any) -> Any:
+    """Return a hook that acts at the measured request of that number, from 1."""
 
     async def hook(count: int, body: dict[str, Any]) -> web.StreamResponse | None:
         if count == number and body["max_tokens"] > 8:
-            found = what()
+            found = act()
             if asyncio.iscoroutine(found):
                 return await found
             return found
@@ -114,8 +114,8 @@ async def test_without_records_the_counters_alone_tell_and_the_interval_says_so(
     outcome = await sweep(server)
     assert outcome.clean
     for cell, ratio in zip(outcome.record.cells, (0.75, 0.5), strict=True):
-        assert (cell.records, cell.acceptance_ratio) == (None, ratio)
-        assert cell.acceptance_interval.unit == "draft"
+        assert (cell.records, cell.acceptance_ratio) == (None, ratio), cell
+        assert cell.acceptance_interval.unit == "draft", cell
 
 
 async def test_requests_say_what_the_plan_says(server: FakeServer) -> None:
@@ -149,24 +149,24 @@ async def test_requests_say_what_the_plan_says(server: FakeServer) -> None:
 async def test_as_many_requests_run_at_once_as_there_are_workers(
     server: FakeServer,
 ) -> None:
-    most = 0
+    highest = 0
 
     async def look(_count: int, body: dict[str, Any]) -> None:
-        nonlocal most
+        nonlocal highest
         if body["max_tokens"] > 8:
-            most = max(most, server.engine.running + 1)
+            highest = max(highest, server.engine.running + 1)
 
     server.on_request = look
     server.delay = 0.2
     await sweep(server, concurrencies=(3,), requests=9, temperatures=(0.0,))
-    assert most == 3
+    assert highest == 3
 
 
 async def test_an_address_may_end_in_v1_or_metrics(server: FakeServer) -> None:
     (plain, *others) = (
         endpoint(server.url + suffix) for suffix in ("", "/", "/v1", "/v1/", "/metrics")
     )
-    assert [(one.target, one.base) for one in others] == [
+    assert [(each.target, each.base) for each in others] == [
         (plain.target, plain.base)
     ] * 4
     assert (await sweep(server)).record.server.target == server.url
@@ -297,8 +297,8 @@ STOPS: dict[str, tuple[int, Callable[[FakeServer], object], str, list[Status]]] 
 async def test_a_disturbance_stops_the_sweep_and_keeps_what_is_measured(
     server: FakeServer, tmp_path: Path, name: str
 ) -> None:
-    number, what, why, statuses = STOPS[name]
-    server.on_request = nth(number, lambda: what(server) and None)
+    number, disturb, why, statuses = STOPS[name]
+    server.on_request = nth(number, lambda: disturb(server) and None)
     outcome = await sweep(server, tmp_path)
     assert why in outcome.stopped
     assert not outcome.clean
@@ -461,9 +461,9 @@ def test_the_built_in_sets_have_as_many_different_prompts_as_a_cell_has_requests
     None
 ):
     sets = load_prompts(["all"])
-    assert [one.name for one in sets] == list(BUILTIN)
-    every = [prompt for one in sets for prompt in one.prompts]
-    assert all(len(one.prompts) == SweepPlan(sets).requests for one in sets)
+    assert [each.name for each in sets] == list(BUILTIN)
+    every = [prompt for each in sets for prompt in each.prompts]
+    assert all(len(each.prompts) == SweepPlan(sets).requests for each in sets)
     assert len(set(every)) == len(every)
     assert all(len(prompt.messages[0].content) < 250 for prompt in every)
 
@@ -494,10 +494,10 @@ def test_json_lines_have_prompts_or_conversations(tmp_path: Path) -> None:
 def test_an_edited_file_has_another_fingerprint(tmp_path: Path) -> None:
     file = tmp_path / "p.txt"
     file.write_text("a b\n")
-    (before,) = load_prompts([str(file)])
+    (original,) = load_prompts([str(file)])
     file.write_text("a c\n")
-    (after,) = load_prompts([str(file)])
-    assert before.digest != after.digest
+    (edited,) = load_prompts([str(file)])
+    assert original.digest != edited.digest
 
 
 UNUSABLE = [
@@ -514,9 +514,9 @@ UNUSABLE = [
 
 def test_files_without_usable_prompts_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "p"
-    for content, words in UNUSABLE:
+    for content, why in UNUSABLE:
         file.write_bytes(content)
         told = refused(ConfigError, load_prompts, [str(file)])
-        assert f'--prompts "{file}"' in told
-        assert words in told, content
-        assert "\n" not in told
+        assert f'--prompts "{file}"' in told, why
+        assert why in told
+        assert "\n" not in told, why

@@ -38,17 +38,19 @@ def test_percentiles_are_interpolated() -> None:
     assert distribution([None]) == TimeSummary()
 
 
-def test_the_t_quantile_is_that_of_the_tables() -> None:
-    # Abramowitz and Stegun, table 26.10.
-    for freedom, value in {
+@pytest.mark.parametrize(
+    ("freedom", "value"),
+    {
         1: 12.706,
         5: 2.571,
         30: 2.042,
         40: 2.021,
         60: 2.000,
         120: 1.980,
-    }.items():
-        assert t_quantile(freedom) == pytest.approx(value, abs=0.0006)
+    }.items(),
+)
+def test_the_t_quantile_is_that_of_the_tables(freedom: int, value: float) -> None:
+    assert t_quantile(freedom) == pytest.approx(value, abs=0.0006)
 
 
 @given(CLUSTERS)

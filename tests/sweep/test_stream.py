@@ -9,8 +9,8 @@ import pytest
 
 from support.builders import refusal
 from vllm_specdec_exporter.commands.sweep.stream import (
+    AnswerError,
     Stream,
-    StreamError,
     error_message,
 )
 from vllm_specdec_exporter.per_request.observation import DraftRecord
@@ -150,29 +150,36 @@ def read_line(line: bytes) -> None:
     stream.answer(0, 0, 1.0)
 
 
-def test_a_broken_stream_is_told() -> None:
-    for line, words in (
-        (b"data: {broken", "an event of the stream is not the JSON of a response"),
-        (b"data: [1]", "an event of the stream is not the JSON of a response"),
-        (b'data: {"error": {"message": "engine\\n is dead"}}', "engine is dead"),
-        (b'data: {"error": {"code": 5}}', "the stream says that the request failed"),
-        (b"data: [DONE]", "the stream ended without usage"),
-        (
-            b'data: {"usage": {"completion_tokens": -3}, "choices": []}',
-            "the stream ended without usage",
-        ),
-        (b"data: " + b"x" * 5 * 1024 * 1024, "an event is too large"),
-    ):
-        assert words in refusal(StreamError, read_line, line)
+NOT_JSON = "an event of the stream is not the JSON of a response"
+#: Lines of a stream by what is said about them.
+BROKEN = {
+    b"data: {broken": NOT_JSON,
+    b"data: [1]": NOT_JSON,
+    b'data: {"error": {"message": "engine\\n is dead"}}': "engine is dead",
+    b'data: {"error": {"code": 5}}': "the stream says that the request failed",
+    b"data: [DONE]": "the stream ended without usage",
+    b'data: {"usage": {"completion_tokens": -3}, "choices": []}': (
+        "the stream ended without usage"
+    ),
+    b"data: " + b"x" * 5 * 1024 * 1024: "an event is too large",
+}
 
 
-def test_error_documents_are_read_in_every_form() -> None:
-    for document, words in (
+@pytest.mark.parametrize(("line", "message"), BROKEN.items(), ids=BROKEN.values())
+def test_a_broken_stream_is_reported(line: bytes, message: str) -> None:
+    assert message in refusal(AnswerError, read_line, line)
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
         ({"error": {"message": "a\x1b[31m b"}}, "a [31m b"),
         ({"error": "no"}, "no"),
         ({"message": "m", "object": "error"}, "m"),
         ({"detail": "Not Found"}, "Not Found"),
         ({"detail": [{"loc": ["body"]}]}, ""),
         ([], ""),
-    ):
-        assert error_message(document) == words
+    ],
+)
+def test_error_documents_are_read_in_every_form(document: object, message: str) -> None:
+    assert error_message(document) == message

@@ -27,19 +27,17 @@ T = TypeVar("T")
 #: The option that the one argument of these commands stands for.
 URL = next(option for option in OPTIONS if option.name == "vllm.url")
 DEFAULT_URL = "".join(URL.default or "")
+_TIMEOUT = next(option for option in OPTIONS if option.name == "poll.timeout")
 #: The options of `serve` that say how to reach a server.
-SERVER_OPTIONS = tuple(
+SERVER_OPTIONS = (
+    *(option for option in OPTIONS if option.name.startswith("vllm.")),
     replace(
-        option,
+        _TIMEOUT,
         help=(
             "Deadline of a poll. Default: the time between two polls, or 4s if that is "
             "less."
         ),
-    )
-    if option.name == "poll.timeout"
-    else option
-    for option in OPTIONS
-    if option.name.startswith("vllm.") or option.name == "poll.timeout"
+    ),
 )
 #: Those of commands whose servers are arguments.
 CONNECTION_OPTIONS = tuple(option for option in SERVER_OPTIONS if option is not URL)
@@ -55,25 +53,25 @@ def add_flag(
 ) -> None:
     """Add the flag called ``--name METAVAR``; `options` are those of argparse.
 
-    - A space in `flag` separates the METAVAR. A flag with neither a space nor choices is a switch.
-    - `default` is text that `parse` converts. If `text` is empty or ends in a full stop, the help ends in
-      ``Default: {default}.``; otherwise `text` has to name it.
+    - A space in `flag` separates the METAVAR. A flag with neither a space nor choices
+      is a switch.
+    - `default` is text that `parse` converts. If `text` is empty or ends in a full
+      stop, the help ends in ``Default: {default}.``; otherwise `text` has to name it.
     - Dots and hyphens in the name become underscores of the attribute.
     """
     name, _, metavar = flag.partition(" ")
-    if not metavar and "choices" not in options:
-        options["action"] = "store_true"
+    settings: dict[str, Any] = {
+        "dest": name.lstrip("-").replace(".", "_").replace("-", "_")
+    }
+    if metavar or "choices" in options:
+        settings["metavar"] = metavar or None
+        settings["default"] = default
+        settings["type"] = parse and converter(parse)
     else:
-        own = {
-            "metavar": metavar or None,
-            "type": converter(parse) if parse else None,
-            "default": default,
-        }
-        options = own | options
-    options.setdefault("dest", name.lstrip("-").replace(".", "_").replace("-", "_"))
+        settings["action"] = "store_true"
     if default and text[-1:] in ("", "."):
         text = f"{text} Default: {default}.".lstrip()
-    parser.add_argument(name, help=text, **options)
+    parser.add_argument(name, help=text, **{**settings, **options})
 
 
 def add_url(parser: argparse.ArgumentParser, text: str) -> None:
@@ -130,9 +128,7 @@ def parsed(flag: str, text: str, parse: Callable[[str], T]) -> T:
     try:
         return parse(text)
     except ValueError as error:
-        raise ConfigError(
-            f"{flag} {json.dumps(text, ensure_ascii=False)}: {error}"
-        ) from error
+        raise ConfigError(f"{flag} {_quoted(text)}: {error}") from error
 
 
 def converter(parse: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -144,18 +140,20 @@ def converter(parse: Callable[[str], Any]) -> Callable[[str], Any]:
         try:
             return parse(text)
         except ValueError as error:
-            raise argparse.ArgumentTypeError(
-                f"{json.dumps(text, ensure_ascii=False)}: {error}"
-            ) from error
+            raise argparse.ArgumentTypeError(f"{_quoted(text)}: {error}") from error
 
     return convert
 
 
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
 def values_of(parse: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
-    """Return a parser of values separated by commas, each once; errors quote the value."""
-    one = converter(parse)
+    """Return a parser of values separated by commas, each once."""
+    convert = converter(parse)  # so that errors quote the value, not the whole list
     return lambda text: tuple(
-        dict.fromkeys(one(part.strip()) for part in text.split(","))
+        dict.fromkeys(convert(part.strip()) for part in text.split(","))
     )
 
 
@@ -163,12 +161,10 @@ def whole_between(least: int, most: int) -> Callable[[str], int]:
     """Return a parser of whole numbers within these bounds."""
 
     def parse(text: str) -> int:
-        if not (
-            text.isascii()
-            and text.isdecimal()
-            and len(text) < 20
-            and least <= int(text) <= most
-        ):
+        # int() would also take signs, underscores and digits of other scripts, and
+        # raise another error for thousands of digits.
+        is_number = text.isascii() and text.isdecimal() and len(text) < 20
+        if not (is_number and least <= int(text) <= most):
             raise ValueError(f"allowed: a whole number from {least} to {most}")
         return int(text)
 
@@ -187,10 +183,9 @@ def wants_color(args: argparse.Namespace) -> bool:
     """Return whether to print colours, from ``--color``, the terminal and the variable
     NO_COLOR.
     """
-    automatic = (
-        args.color == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    )
-    return automatic or args.color == "always"
+    if args.color == "auto":
+        return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return bool(args.color == "always")
 
 
 def show_progress(text: str, end: str = "\n") -> None:
@@ -201,21 +196,15 @@ def show_progress(text: str, end: str = "\n") -> None:
 
 def print_json(document: object, indent: int = 2) -> None:
     """Print a document as JSON that cannot control a terminal."""
-    print(
-        escape_controls(
-            msgspec.json.format(
-                msgspec.json.encode(document, enc_hook=encode_message), indent=indent
-            ).decode()
-        )
-    )
+    encoded = msgspec.json.encode(document, enc_hook=encode_message)
+    body = msgspec.json.format(encoded, indent=indent)
+    print(escape_controls(body.decode()))
 
 
 def fail(command: str, message: object, code: int) -> int:
     """Print why a command failed, and return its exit code."""
-    print(
-        f"vllm-specdec-exporter {command}: error: {printable(str(message))}",
-        file=sys.stderr,
-    )
+    why = printable(str(message))
+    print(f"vllm-specdec-exporter {command}: error: {why}", file=sys.stderr)
     return code
 
 

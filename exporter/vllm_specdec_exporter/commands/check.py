@@ -25,7 +25,7 @@ from ..economics.statistics import MAX_BLOCKS
 from ..judgement.activity import ActivityState
 from ..judgement.quality import QualityLevel
 from ..measures.history import Window
-from ..observe.result import ExporterResult
+from ..observe.result import EngineResult, ExporterResult
 from ..observe.settings import Settings
 from ..per_request.summary import is_problem
 from ..publish import snapshot
@@ -43,13 +43,10 @@ FINE, PROBLEM, USAGE, UNKNOWN, UNREACHABLE = range(5)
 
 #: The options of `serve` with the same meaning here. The server is the positional
 #: argument.
+_SHARED = ("spec.", "cost.", "baseline.", "threshold")
 OPTIONS = (
     *cli.SERVER_OPTIONS,
-    *(
-        o
-        for o in ALL_OPTIONS
-        if o.name.startswith(("spec.", "cost.", "baseline.", "threshold"))
-    ),
+    *(option for option in ALL_OPTIONS if option.name.startswith(_SHARED)),
 )
 
 #: Those that also apply to --exporter.
@@ -73,12 +70,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `check` to `parser`."""
     parser.epilog = (
         f"Exit codes: {FINE} speculation is active, and no loss is likely; {PROBLEM} "
-        "it loses or likely "
-        "loses, is bypassed, has poor acceptance with an unknown gain, or a part of "
-        "the requests loses; "
-        f"{USAGE} bad usage; {UNKNOWN} it cannot be judged (off, idle, K=0 by "
-        "schedule, too few drafts, "
-        f"vLLM V0); {UNREACHABLE} the server cannot be reached or understood."
+        "it loses or likely loses, is bypassed, has poor acceptance with an unknown "
+        f"gain, or a part of the requests loses; {USAGE} bad usage; {UNKNOWN} it "
+        "cannot be judged (off, idle, K=0 by schedule, too few drafts, vLLM V0); "
+        f"{UNREACHABLE} the server cannot be reached or understood."
     )
     cli.add_url(parser, "Server to look at.")
     # None if not given: --exporter refuses it
@@ -88,8 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "--exporter URL",
         "Print what a running exporter shows instead, single requests included. Of "
-        "the flags below, "
-        "--vllm.ca-file and --vllm.insecure-skip-verify go with it.",
+        "the flags below, --vllm.ca-file and --vllm.insecure-skip-verify go with it.",
     )
     cli.add_output_flags(parser)
     add_flags(parser, [option for option in OPTIONS if option is not cli.URL])
@@ -118,22 +112,24 @@ def run(args: argparse.Namespace) -> int:
 
 def exit_code(result: ExporterResult) -> int:
     """Return the exit code: the worst of all engines and of single requests."""
-    if not all(target.up for target in result.targets):
-        return UNREACHABLE
     codes = set()
-    for engine in (engine for target in result.targets for engine in target.engines):
-        unpaid = (
-            engine.payoff.speedup is None and engine.quality.level is QualityLevel.POOR
-        )
-        if engine.activity.unexplained or unpaid or engine.payoff.harmful:
-            codes.add(PROBLEM)
-        elif engine.activity.state is not ActivityState.ACTIVE:
-            codes.add(UNKNOWN)
-        else:
-            codes.add(FINE)
+    for target in result.targets:
+        if not target.up:
+            return UNREACHABLE
+        codes |= set(map(_exit_code_of, target.engines))
     if result.requests is not None and is_problem(result.requests.models):
         codes.add(PROBLEM)
     return next((code for code in (PROBLEM, UNKNOWN, FINE) if code in codes), UNKNOWN)
+
+
+def _exit_code_of(engine: EngineResult) -> int:
+    gain = engine.payoff.speedup
+    poor = gain is None and engine.quality.level is QualityLevel.POOR
+    if engine.activity.unexplained or engine.payoff.harmful or poor:
+        return PROBLEM
+    if engine.activity.state is not ActivityState.ACTIVE:
+        return UNKNOWN
+    return FINE
 
 
 async def observe(
@@ -173,8 +169,8 @@ async def observe(
 
 def _config(args: argparse.Namespace) -> tuple[UpstreamConfig, Settings, float]:
     values = cli.values_of_one_server(args, OPTIONS, "check looks at")
-    given = _DEFAULT_DURATION if args.duration is None else args.duration
-    duration = cli.seconds_of("--for", given, _MIN_DURATION, _MAX_DURATION)
+    text = _DEFAULT_DURATION if args.duration is None else args.duration
+    duration = cli.seconds_of("--for", text, _MIN_DURATION, _MAX_DURATION)
     return *observation(values, duration), duration
 
 
@@ -190,22 +186,19 @@ def observation(
     settings = configuration.build_settings(
         values, (window,), judged=window, slack=duration + timeout
     )
-    return configuration.build_upstream(values, timeout), replace(
-        settings, latencies=True
-    )
+    upstream = configuration.build_upstream(values, timeout)
+    return upstream, replace(settings, latencies=True)
 
 
 def _from_exporter(args: argparse.Namespace) -> ExporterResult:
     """Return the result of a running exporter; ConfigError for flags of no use with it,
     or SnapshotError.
     """
-    flags = {
-        o.name: o.flag
-        for o in OPTIONS
-        if o is not cli.URL and o.name not in _OF_EXPORTER
-    }
-    flags |= {"url": "URL", "duration": "--for"}
-    for name, flag in flags.items():
+    useful = [option for option in OPTIONS if option.name in _OF_EXPORTER]
+    useless = {option.name: option.flag for option in OPTIONS if option not in useful}
+    del useless[cli.URL.name]
+    useless |= {"url": "URL", "duration": "--for"}
+    for name, flag in useless.items():
         if vars(args)[name] is not None:
             raise ConfigError(
                 f"{flag} does not go with --exporter, which has its own settings"
@@ -220,9 +213,7 @@ def _from_exporter(args: argparse.Namespace) -> ExporterResult:
             "--exporter: an exporter listens on no Unix socket; allowed: "
             "http://host:port, https://host:port"
         )
-    values, _ = gather(
-        [o for o in OPTIONS if o.name in _OF_EXPORTER], vars(args), os.environ, None
-    )
+    values, _ = gather(useful, vars(args), os.environ, None)
     tls = tls_context(configuration.build_tls(values))
     headers = {}
     if target.user or target.password:

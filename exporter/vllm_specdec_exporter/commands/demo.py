@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,10 @@ _SIMULATED = (
     "--cost.model",
     MODEL_SIZE,
 )
+_SELF = (sys.executable, "-m", "vllm_specdec_exporter")
+_QUIET = "--log.level=error"
+#: Names of the scrape jobs: of the server, and of the exporter.
+_JOBS = ("vllm", "vllm-specdec-exporter")
 _START_SECONDS = 20.0
 _STOP_SECONDS = 5.0
 _MIN_INTERVAL = 0.5
@@ -83,13 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Exit codes: 0 stopped by Ctrl-C, SIGTERM or --for; 1 a program did not start "
         "or exited; 2 bad usage."
     )
-    add_flag(
-        parser,
-        "--scenario NAME",
-        "Scenario of the simulator.",
-        "tour",
-        choices=SCENARIOS,
-    )
+    scenario = "Scenario of the simulator."
+    add_flag(parser, "--scenario NAME", scenario, "tour", choices=SCENARIOS)
     add_flag(parser, "--speed X", "Simulated seconds per second.", "1")
     add_flag(
         parser,
@@ -102,10 +101,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the demo until Ctrl-C, SIGTERM, or the given time; return the exit code."""
+    duration = float("inf")
     if args.duration:
         duration = seconds_of("--for", args.duration, 0.0)
-    else:
-        duration = float("inf")
     every = seconds_of("--every", args.every, _MIN_INTERVAL)
     interruption = Interruption()
     interruption.listen()
@@ -127,81 +125,105 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _programs(folder: Path, scenario: str, speed: str) -> Iterator[Program]:
-    """Yield the programs: simulator and exporter first, then those that are installed."""
+    """Yield the programs: simulator and exporter first, then those that are installed.
+
+    Their files are written to `folder`.
+    """
     taken: set[int] = set()
-    command: tuple[str, ...]
-    quiet = "--log.level=error"
-    this = (sys.executable, "-m", "vllm_specdec_exporter")
-    simulator, exporter = (_port(wanted, taken) for wanted in (8000, 9850))
-    command = (*this, "simulate", "--web.listen-address", f"{_HOST}:{simulator}")
-    command += ("--scenario", scenario, "--speed", speed)
-    yield Program("simulated vLLM", command, simulator, "/metrics")
-    command = (*this, "serve", "--vllm.url", f"http://{_HOST}:{simulator}", *_SIMULATED)
-    command += (f"--web.listen-address={_HOST}:{exporter}", "--poll.interval=2s", quiet)
-    command += ("--window=30s", "--window=5m", "--judgement.window=30s")
-    yield Program("exporter", command, exporter)
-    prometheus = shutil.which("prometheus")
+    simulator = _simulator(_port(8000, taken), scenario, speed)
+    exporter = _exporter(_port(9850, taken), simulator.url)
+    yield simulator
+    yield exporter
+    alerts: list[Program] = []
     alertmanager = shutil.which("prometheus-alertmanager")
-    alerts = _port(9093, taken) if alertmanager else None
+    if alertmanager:
+        alerts = [_alertmanager(alertmanager, _port(9093, taken), folder)]
+    prometheus = shutil.which("prometheus")
     if prometheus:
-        port = _port(9090, taken)
-        config = folder / "prometheus.yml"
-        rules = folder / "rules"
-        config.write_text(
-            _prometheus_config(simulator, exporter, alerts), encoding="utf-8"
-        )
-        rules.mkdir()
-        for file in next(
-            (rules_of.glob("*.yml") for rules_of in _RULE_FOLDERS if rules_of.is_dir()),
-            (),
-        ):
-            (rules / file.name).write_text(
-                faster_rules(file.read_text("utf-8"), _SPEEDUP), encoding="utf-8"
-            )
-        command = (
-            prometheus,
-            f"--config.file={config}",
-            f"--storage.tsdb.path={folder / 'prometheus'}",
-        )
-        command += (f"--web.listen-address={_HOST}:{port}", quiet)
-        command += (f"--rules.alert.resend-delay={faster('1m', _SPEEDUP)}",)
-        page = (
-            "/graph?g0.expr=vllm_specdec_estimated_speedup&g0.tab=0&g0.range_input=15m"
-        )
-        yield Program("Prometheus", command, port, page)
-    if alertmanager and alerts:
-        config = folder / "alertmanager.yml"
-        config.write_text(
-            "route: {receiver: none}\nreceivers: [{name: none}]\n", encoding="utf-8"
-        )
-        command = (
-            alertmanager,
-            f"--config.file={config}",
-            f"--storage.path={folder / 'alertmanager'}",
-        )
-        command += (
-            f"--web.listen-address={_HOST}:{alerts}",
-            "--cluster.listen-address=",
-            quiet,
-        )
-        yield Program("Alertmanager", command, alerts)
+        _write_prometheus_files(folder, [simulator, exporter], alerts)
+        yield _prometheus(prometheus, _port(9090, taken), folder)
+    yield from alerts
 
 
-def _prometheus_config(simulator: int, exporter: int, alertmanager: int | None) -> str:
-    jobs = {"vllm": simulator, "vllm-specdec-exporter": exporter}
-    alertmanagers = [f"{_HOST}:{alertmanager}"] if alertmanager else []
+def _simulator(port: int, scenario: str, speed: str) -> Program:
+    command = (
+        *_SELF,
+        "simulate",
+        f"--web.listen-address={_HOST}:{port}",
+        f"--scenario={scenario}",
+        f"--speed={speed}",
+    )
+    return Program("simulated vLLM", command, port, page="/metrics")
+
+
+def _exporter(port: int, server: str) -> Program:
+    command = (
+        *_SELF,
+        "serve",
+        f"--vllm.url={server}",
+        *_SIMULATED,
+        f"--web.listen-address={_HOST}:{port}",
+        "--poll.interval=2s",
+        "--window=30s",
+        "--window=5m",
+        "--judgement.window=30s",
+        _QUIET,
+    )
+    return Program("exporter", command, port)
+
+
+def _prometheus(executable: str, port: int, folder: Path) -> Program:
+    command = (
+        executable,
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'prometheus'}",
+        f"--web.listen-address={_HOST}:{port}",
+        f"--rules.alert.resend-delay={faster('1m', _SPEEDUP)}",
+        _QUIET,
+    )
+    page = "/graph?g0.expr=vllm_specdec_estimated_speedup&g0.tab=0&g0.range_input=15m"
+    return Program("Prometheus", command, port, page)
+
+
+def _alertmanager(executable: str, port: int, folder: Path) -> Program:
+    config = folder / "alertmanager.yml"
+    config.write_text("route: {receiver: none}\nreceivers: [{name: none}]\n", "utf-8")
+    command = (
+        executable,
+        f"--config.file={config}",
+        f"--storage.path={folder / 'alertmanager'}",
+        f"--web.listen-address={_HOST}:{port}",
+        "--cluster.listen-address=",
+        _QUIET,
+    )
+    return Program("Alertmanager", command, port)
+
+
+def _write_prometheus_files(
+    folder: Path, scraped: Sequence[Program], alertmanagers: Sequence[Program]
+) -> None:
+    """Write the configuration of Prometheus, and the alert rules, made faster."""
+
+    def targets(programs: Sequence[Program]) -> list[dict[str, list[str]]]:
+        return [{"targets": [f"{_HOST}:{program.port}" for program in programs]}]
+
     document = {
         "global": {"scrape_interval": "5s", "evaluation_interval": "5s"},
         "rule_files": ["rules/*.yml"],
         "scrape_configs": [
-            {"job_name": job, "static_configs": [{"targets": [f"{_HOST}:{port}"]}]}
-            for job, port in jobs.items()
+            {"job_name": job, "static_configs": targets([program])}
+            for job, program in zip(_JOBS, scraped, strict=True)
         ],
-        "alerting": {
-            "alertmanagers": [{"static_configs": [{"targets": alertmanagers}]}]
-        },
+        "alerting": {"alertmanagers": [{"static_configs": targets(alertmanagers)}]},
     }
-    return yaml.safe_dump(document, sort_keys=False)
+    config = yaml.safe_dump(document, sort_keys=False)
+    (folder / "prometheus.yml").write_text(config, "utf-8")
+    rules = folder / "rules"
+    rules.mkdir()
+    source = next(filter(Path.is_dir, _RULE_FOLDERS), None)
+    for file in source.glob("*.yml") if source else ():
+        text = faster_rules(file.read_text("utf-8"), _SPEEDUP)
+        (rules / file.name).write_text(text, "utf-8")
 
 
 def _port(wanted: int, taken: set[int]) -> int:
@@ -226,13 +248,17 @@ def _start(
     interruption: Interruption,
     stack: contextlib.ExitStack,
 ) -> subprocess.Popen[bytes]:
-    """Run a program until the end of `stack`; its output is shown if it does not start."""
+    """Run a program until the end of `stack`; ConfigError with the end of its output if
+    it does not start.
+    """
     log = Path(folder) / f"{program.name.replace(' ', '-')}.log"
+    # Held: an interruption before `callback` would leave the process running.
     with interruption.held(), log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603 - our own commands
             program.command,
             stdout=output,
             stderr=subprocess.STDOUT,
+            # Ctrl-C reaches this process only, which stops the others in order.
             start_new_session=True,
         )
         stack.callback(_stop, process)
@@ -266,52 +292,42 @@ def _wait_until_listening(
     )
 
 
+_INTRODUCTION = """\
+A simulated vLLM with speculative decoding, and the exporter. Stop them with Ctrl-C.
+"""
+_TOUR = """\
+  The tour is healthy for 2 minutes, then decays, and collapses after 5. To see more \
+sooner:
+  --scenario collapse (or idle, bypass, restart, k_change, saturation, ...), or \
+--speed 3.
+  With make: make demo ARGS="--scenario collapse"
+"""
+#: Debian's packages of the programs that may be missing.
+_PACKAGES = {"Prometheus": "prometheus", "Alertmanager": "prometheus-alertmanager"}
+
+
 def _print_introduction(programs: list[Program], scenario: str) -> None:
-    print(
-        "A simulated vLLM with speculative decoding, and the exporter. Stop them "
-        "with Ctrl-C.\n"
-    )
+    print(_INTRODUCTION)
     if scenario == "tour":
-        print(
-            "  The tour is healthy for 2 minutes, then decays, and collapses after "
-            "5. To see more sooner:"
-        )
-        print(
-            "  --scenario collapse (or idle, bypass, restart, k_change, "
-            "saturation, ...), or --speed 3."
-        )
-        print('  With make: make demo ARGS="--scenario collapse"\n')
+        print(_TOUR)
+    urls = {program.name: program.url for program in programs}
     for program in programs:
         print(f"  {program.name:<16}{program.url}{program.page}")
-    names = [program.name for program in programs]
-    for name, package in (
-        ("Prometheus", "prometheus"),
-        ("Alertmanager", "prometheus-alertmanager"),
-    ):
-        if name not in names:
-            print(
-                f"  {name:<16}not installed (Debian and Ubuntu: apt-get install "
-                f"{package})"
-            )
-    exporter = programs[1]
-    prometheus = next(
-        (program for program in programs if program.name == "Prometheus"), None
-    )
-    if prometheus:
-        page = _alerts_page(prometheus.url)
-        print(
-            f"  {'alerts':<16}{page} (durations in the rules are divided by {_SPEEDUP})"
-        )
+    for name, package in _PACKAGES.items():
+        if name not in urls:
+            install = f"Debian and Ubuntu: apt-get install {package}"
+            print(f"  {name:<16}not installed ({install})")
+    if "Prometheus" in urls:
+        source = urls["Prometheus"]
+        note = f"durations in the rules are divided by {_SPEEDUP}"
+        print(f"  {'alerts':<16}{_alerts_page(source)} ({note})")
         print(f"  {'dashboards':<16}{_command()} dashboards --out DIR")
-        print(
-            f"  {'':<16}to import into a Grafana with {prometheus.url} as its "
-            "Prometheus data source"
-        )
-    print(
-        f"\n  try: curl -s {exporter.url}/metrics | grep -E "
-        "'payoff|speedup|recommendation'"
-    )
-    print(f"       {_command()} check {programs[0].url} {shlex.join(_SIMULATED)}\n")
+        note = f"with {source} as its Prometheus data source"
+        print(f"  {'':<16}to import into a Grafana {note}")
+    metrics = f"{urls['exporter']}/metrics"
+    print(f"\n  try: curl -s {metrics} | grep -E 'payoff|speedup|recommendation'")
+    server = urls["simulated vLLM"]
+    print(f"       {_command()} check {server} {shlex.join(_SIMULATED)}\n")
     sys.stdout.flush()
 
 
@@ -350,7 +366,7 @@ def _alerts_page(url: str) -> str:
     """Return the page of the alerts; Debian's Prometheus has only the classic one."""
     with (
         contextlib.suppress(OSError),
-        urllib.request.urlopen(f"{url}/alerts", timeout=5),
+        urllib.request.urlopen(f"{url}/alerts", timeout=5),  # noqa: S310 - of this demo
     ):
         return f"{url}/alerts"
     return f"{url}/classic/alerts"
@@ -366,16 +382,16 @@ def _alerts(running: list[tuple[Program, subprocess.Popen[bytes]]]) -> str:
         alerts = _get_json(f"{url}/api/v1/alerts")["data"]["alerts"]
     except OSError:
         return ""
-    firing = [alert["labels"] for alert in alerts if alert["state"] == "firing"]
-    words = {"critical": "page", "warning": "ticket", "info": "hint"}
+    firing: dict[str, set[str]] = {"critical": set(), "warning": set(), "info": set()}
+    for alert in alerts:
+        labels = alert["labels"]
+        if alert["state"] == "firing" and labels["severity"] in firing:
+            name = labels["alertname"].removeprefix("VLLMSpecDecode")
+            firing[labels["severity"]].add(name)
     parts = []
-    for severity, word in words.items():
-        names = {
-            labels["alertname"] for labels in firing if labels["severity"] == severity
-        }
+    for kind, names in zip(("page", "ticket", "hint"), firing.values(), strict=True):
         if names:
-            short = sorted(name.removeprefix("VLLMSpecDecode") for name in names)
-            parts.append(f"{word}: {', '.join(short)}")
+            parts.append(f"{kind}: {', '.join(sorted(names))}")
     if parts:
         return f" | {'; '.join(parts)}"
     return ""
@@ -389,7 +405,8 @@ def _phase(simulator: Program) -> str:
 
 
 def _get_json(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310 - a URL of this demo
+    # Only URLs of this demo come here.
+    with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310
         return json.load(response)
 
 
@@ -408,11 +425,10 @@ def _summary(exporter: Program) -> str:
 def _line(engine: EngineResult) -> str:
     parts = [str(engine.activity.state or "unknown")]
     if engine.payoff.verdict is not None:
-        if engine.payoff.speedup is None:
-            speedup = ""
-        else:
-            speedup = f" {engine.payoff.speedup:.2f}x"
-        parts[0] = f"{headline(engine.payoff)}{speedup}, {to_do(engine)}"
+        parts[0] = headline(engine.payoff)
+        if engine.payoff.speedup is not None:
+            parts[0] += f" {engine.payoff.speedup:.2f}x"
+        parts.append(to_do(engine))
     if engine.quality.level is not None:
         parts.append(f"acceptance {engine.quality.level}")
     measures = engine.window(engine.judged_window)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.values import nearest
+from ..engines import ENGINE_OF, Engine
 from .cost import MAX_UNCERTAINTY, Basis, CostProfile, DraftCost, TargetCost
 from .hardware import SPEEDUP, Machine, PhysicalModel, family, regime, usual_drafter
 from .model import Model, from_parameters, model_in_name, size_in_name
@@ -36,13 +37,6 @@ _ALLOWED = {
 _NUMBERS = ("context_tokens", "size_ratio", "typical_size_ratio", "uncertainty")
 _TEXTS = ("provenance", "unit")
 _KNOWN = frozenset((*_PARTS, *_ALLOWED, *_NUMBERS, *_TEXTS))
-
-#: The first versions that prepare drafts on the GPU, by dialect.
-_CURRENT = {"vllm": (0, 11), "sglang": (0, 5)}
-#: Largest mean batch whose cost is modelled, by dialect; beyond it, the interval has no
-#: end. No measurement tells what several requests cost in llama.cpp. The mean batch of
-#: one request may lie a little above 1.
-_MAX_BATCH = {"llamacpp": 1.5}
 
 
 class ProfileError(ValueError):
@@ -276,6 +270,8 @@ def deployed(
         method = printed
         own = {profile.name: profile for profile in costs.by_method}
         costs = replace(costs, profile=meant_for(method, own))
+    engine = ENGINE_OF.get(dialect)
+    max_batch = None if engine is None else engine.max_batch
     builtin = BUILTIN.get(costs.profile.name) == costs.profile
     if costs.hardware is not None and builtin:
         physical = hardware_profile(
@@ -285,12 +281,12 @@ def deployed(
             target_model=target_model,
             draft_parameters=draft,
             size_ratio=costs.size_ratio,
-            dated=is_dated(dialect, version),
-            unsplit=not dialect.startswith("sglang"),
+            dated=is_dated(engine, version),
+            unsplit=engine is None or not engine.splits_attention,
             parallel=speculation.parallel,
         )
         if physical is not None:
-            return replace(physical, max_batch=_MAX_BATCH.get(dialect), idles=idles)
+            return replace(physical, max_batch=max_batch, idles=idles)
     ratio = costs.size_ratio
     if ratio is None and draft and target and draft < target:
         ratio = draft / target
@@ -301,9 +297,7 @@ def deployed(
     if lacking == "--spec.config" and speculation.configured:
         lacking = "its method in --spec.config"
     fitted = fit(costs.profile, ratio)
-    return replace(
-        fitted, max_batch=_MAX_BATCH.get(dialect), idles=idles, lacking=lacking
-    )
+    return replace(fitted, max_batch=max_batch, idles=idles, lacking=lacking)
 
 
 def _lacking(hardware: Hardware | None, method: str, target_model: str) -> str:
@@ -371,20 +365,15 @@ def hardware_profile(
     )
 
 
-def is_dated(dialect: str, version: str) -> bool:
-    """Return whether the engine is known to be older than those that the model is
+def is_dated(engine: Engine | None, version: str) -> bool:
+    """Return whether the server is known to be older than those that the model is
     fitted to.
     """
-    first = next(
-        (release for name, release in _CURRENT.items() if dialect.startswith(name)),
-        None,
-    )
+    first = None if engine is None else engine.drafts_on_gpu_since
     match = re.match(r"v?(\d+)\.(\d+)", version)
-    return (
-        first is not None
-        and match is not None
-        and (int(match[1]), int(match[2])) < first
-    )
+    if first is None or match is None:
+        return False
+    return (int(match[1]), int(match[2])) < first
 
 
 def guess_method(method: str, draft_model: str) -> str:

@@ -300,25 +300,3 @@ def names_drafter(config: str) -> bool:
     it is.
     """
     return '"method"' in config or '"model"' in config
-
-
-#: SGLang's algorithm by vLLM's method.
-_SGLANG_ALGORITHMS = {
-    "eagle": "EAGLE",
-    "eagle3": "EAGLE3",
-    "mtp": "NEXTN",
-    "draft_model": "STANDALONE",
-}
-
-
-def sglang_options(k: int, method: str = "") -> str:
-    """Return SGLang's options for drafts of `k` tokens without a tree; the algorithm if
-    it is known.
-    """
-    algorithm = _SGLANG_ALGORITHMS.get("mtp" if method.endswith("_mtp") else method)
-    if algorithm:
-        options = [f"--speculative-algorithm {algorithm}"]
-    else:
-        options = []
-    options += [f"--speculative-num-steps {k}", "--speculative-eagle-topk 1"]
-    return " ".join([*options, f"--speculative-num-draft-tokens {k + 1}"])

@@ -6,17 +6,12 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from ..exposition.text import Labels, SampleLine
-from .reading import (
-    VLLM,
-    Counters,
-    Drafting,
-    EngineKey,
-    Latencies,
-    Lifetime,
-    Load,
-    Server,
-    Steps,
-)
+from .engine import Engine
+from .reading import Counters, Drafting, EngineKey, Latencies, Lifetime, Load, Steps
+
+#: The formula of a computed field. It takes the values of fields, terms and `info` by
+#: name; ``None`` or a missing value leaves the field as it is.
+Formula = Callable[[Mapping[str, Any]], Any]
 
 #: Positions become label values; the deepest drafts in use have some 30.
 MAX_POSITIONS = 256
@@ -58,9 +53,9 @@ def identify(
         for name, text in by_name.items()
         if text and name not in parts
     ]
-    return EngineKey(
-        model_name, ",".join([engine, *separating] if engine else separating)
-    ), value
+    if engine:
+        separating.insert(0, engine)
+    return EngineKey(model_name, ",".join(separating)), value
 
 
 def _encoded(text: str) -> str:
@@ -76,9 +71,10 @@ class Dialect:
             the normal form lacks.
     """
 
-    #: The value of the `dialect` label; begins with `vllm` for vLLM, and for nothing
-    #: else.
+    #: The value of the `dialect` label.
     name: str
+    engine: Engine  # what it is the dialect of
+    server: str  # the servers that have it, for the documentation
     prefixes: tuple[str, ...]  # prefixes of the sample names, in every known spelling
     #: The sample names (without prefix) of each field of `Counters`, `Load`, `Steps`,
     #: `Drafting` and `Lifetime` in reading.py, the preferred one first. Renamed series
@@ -101,11 +97,8 @@ class Dialect:
     #: By sample name, the field of each value of the label `category`; series of one
     #: field are added up.
     categories: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    #: The formula of each computed field, in this order. It takes the values of fields,
-    #: terms and `info` by name; ``None`` or a missing value leaves the field as it is.
-    derived: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(
-        default_factory=dict
-    )
+    #: The formula of each computed field, in this order.
+    derived: Mapping[str, Formula] = field(default_factory=dict)
     info_series: str = ""  # a series whose labels have values, and
     info: tuple[str, ...] = ()  # the names of these labels
     position_label: str = "position"  # the label that has the position
@@ -122,7 +115,10 @@ class Dialect:
     uncounted: str = ""  # why this dialect does not count drafts, empty if it does
     #: Why the counter of drafts may be missing although tokens were generated.
     missing: str = ""
-    server: Server = VLLM  # the kind of server
+    #: Whether a Prometheus that has stored its series knows a time per output token, or
+    #: one of a step.
+    stored: bool = False
+    note: str = ""  # what its users need to know, for the documentation
 
     def __post_init__(self) -> None:
         unknown = {*self.series, *self.derived}
@@ -135,40 +131,47 @@ class Dialect:
                 f"{', '.join(sorted(unknown))}"
             )
 
+    @property
+    def k_in_records(self) -> bool:
+        """Whether records of requests have drafted tokens computed from the K that its
+        series show.
+        """
+        record = self.engine.record
+        return record is not None and record.from_configured_k and not self.uncounted
+
     @cached_property
     def fields(self) -> Mapping[str, tuple[str, int]]:
         """For each sample name, the field and its preference among the names of that
         field; 0 is best.
         """
-        return {
-            prefix + name: (attribute, preference)
-            for attribute, names in (*self.series.items(), *self.terms.items())
-            for preference, name in enumerate(names)
-            for prefix in self.prefixes
-        }
+        found = {}
+        for attribute, names in {**self.series, **self.terms}.items():
+            for preference, name in enumerate(names):
+                entry = (attribute, preference)
+                found.update(dict.fromkeys(self._prefixed((name,)), entry))
+        return found
 
     @cached_property
     def category_fields(self) -> Mapping[str, Mapping[str, str]]:
         """For each sample name with the label `category`, the field of each of its
         values.
         """
-        return {
-            prefix + name: values
-            for name, values in self.categories.items()
-            for prefix in self.prefixes
-        }
+        found = {}
+        for name, values in self.categories.items():
+            found.update(dict.fromkeys(self._prefixed((name,)), values))
+        return found
 
     @cached_property
     def histogram_fields(self) -> Mapping[str, tuple[str, str]]:
         """For each sample name of a histogram, the field and the part: bucket, count or
         sum.
         """
-        return {
-            f"{prefix}{name}_{part}": (attribute, part)
-            for attribute, name in self.histograms.items()
-            for part in ("bucket", "count", "sum")
-            for prefix in self.prefixes
-        }
+        found = {}
+        for attribute, name in self.histograms.items():
+            for part in ("bucket", "count", "sum"):
+                names = self._prefixed((f"{name}_{part}",))
+                found.update(dict.fromkeys(names, (attribute, part)))
+        return found
 
     @cached_property
     def _identifying(self) -> frozenset[str]:
@@ -188,13 +191,8 @@ class Dialect:
 
     def names(self) -> frozenset[str]:
         """Return every sample name to read, without those of histograms."""
-        names = (
-            self._identifying
-            | self._excluding
-            | frozenset(self.fields)
-            | self.info_names
-        )
-        return names | frozenset(self.category_fields)
+        recognised_by = self._identifying | self._excluding
+        return recognised_by.union(self.fields, self.category_fields, self.info_names)
 
     @cached_property
     def _parts(self) -> frozenset[str]:
@@ -221,54 +219,20 @@ class Dialect:
         of_requests: set[str] = set()
         for labels in {line.labels for line in lines}:
             names = {name for name, _ in labels}
-            (of_requests if names.isdisjoint(self.ranks) else of_ranks).update(names)
-        requests = of_requests - of_ranks if of_ranks else set()
-        requests -= IDENTITY
-        if requests:
-            return self._parts | requests
-        return self._parts
+            if names.isdisjoint(self.ranks):
+                of_requests |= names
+            else:
+                of_ranks |= names
+        if not of_ranks:
+            return self._parts
+        return self._parts | (of_requests - of_ranks - IDENTITY)
 
     def of_category(self, line: SampleLine) -> tuple[str, int] | None:
         """Return the field of a series by its label `category`, ``None`` if it has
         none.
         """
         values = self.category_fields.get(line.name)
-        if values:
-            attribute = values.get(dict(line.labels).get("category", ""))
-        else:
-            attribute = None
-        if attribute:
-            return (attribute, 0)
-        return None
-
-    def of_first_rank(self, lines: Iterable[SampleLine]) -> Iterable[SampleLine]:
-        """Return `lines` with one of each set of series that differ only in their
-        ranks: the lowest.
-
-        Of a gauge by priority, the series without one is the total, so the others are
-        left out. Of a counter it is one more class of requests.
-        """
-        kept: dict[tuple[str, Labels], tuple[tuple[int, ...], SampleLine]] = {}
-        totals = set()
-        duplicates = []
-        for line in lines:
-            by_name = dict(line.labels)
-            texts = [by_name.pop(name, "") for name in self.ranks]
-            rank = tuple(
-                int(text) if text.isascii() and text.isdecimal() else 0
-                for text in texts
-            )
-            series = (line.name, tuple(by_name.items()))
-            if series not in kept or rank < kept[series][0]:
-                kept[series] = rank, line
-            elif rank == kept[series][0]:
-                duplicates.append(line)
-            gauge = self.fields.get(line.name, ("",))[0] in LOAD
-            if by_name.pop("priority", None) == "" and gauge:
-                totals.add((line.name, tuple(by_name.items())))
-        first = []
-        for (name, labels), (_, line) in kept.items():
-            without = tuple(pair for pair in labels if pair[0] != "priority")
-            if (name, without) not in totals or ("priority", "") in labels:
-                first.append(line)
-        return first + duplicates
+        if not values:
+            return None
+        attribute = values.get(dict(line.labels).get("category", ""))
+        return (attribute, 0) if attribute else None

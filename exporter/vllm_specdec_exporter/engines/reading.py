@@ -13,17 +13,6 @@ from msgspec import Struct
 from ..exposition.histogram import Histogram
 
 
-class Server(NamedTuple):
-    """A kind of server: its name, and the option that makes it speculate."""
-
-    name: str
-    option: str
-
-
-VLLM = Server("vLLM", "--speculative-config")
-SGLANG = Server("SGLang", "--speculative-algorithm")
-
-
 class EngineKey(NamedTuple):
     """The identity of an engine, as published; an empty string where the server has no
     label.
@@ -40,10 +29,7 @@ class EngineKey(NamedTuple):
         """The part that engines of one server share: the labels that separate, without
         `engine`.
         """
-        separated = "=" in self.engine
-        if separated:
-            return ",".join(part for part in self.engine.split(",") if "=" in part)
-        return ""
+        return ",".join(part for part in self.engine.split(",") if "=" in part)
 
 
 class Counters(Struct, frozen=True):
@@ -128,15 +114,12 @@ class Drafting(Struct, frozen=True):
 
     @property
     def depth(self) -> float | None:
-        """The most tokens of a draft that can be accepted: of a tree one for each step."""
+        """The most tokens of a draft that can be accepted: of a tree one per step."""
         # N-gram drafts are trees without steps, and of an unknown method it is not
         # known.
-        if self.topk and self.method not in ("", "ngram"):
-            steps = self.draft_steps
-        else:
-            steps = None
-        if self.tree and steps:
-            return steps
+        steps_count = bool(self.topk) and self.method not in ("", "ngram")
+        if self.tree and steps_count and self.draft_steps:
+            return self.draft_steps
         return self.num_speculative_tokens
 
 
@@ -205,29 +188,18 @@ class Reading(Struct, frozen=True):
     engines: tuple[EngineReading, ...]  # one reading per engine, sorted by key
     #: False for diffusion models, whose counters do not count speculative decoding.
     speculative: bool = True
-    server: Server = VLLM  # the kind of server
     #: What tells this process of the server from others, empty if it is not known.
     process: str = ""
     routed: bool = False  # whether it came through a router that loads models
-
-    @property
-    def vllm(self) -> bool:
-        """Whether the server is vLLM, of any version."""
-        return self.dialect.startswith("vllm")
 
     def engines_beside(self, key: EngineKey) -> int:
         """Return the number of engines of this model that its server has, with this
         one.
         """
-        of_model = [
-            engine.key
-            for engine in self.engines
-            if engine.key.model_name == key.model_name
-        ]
-        server = key.server
-        if len(of_model) > 1:
-            return sum(other.server == server for other in of_model)
-        return len(of_model)
+        of_model = [e.key for e in self.engines if e.key.model_name == key.model_name]
+        if len(of_model) < 2:
+            return len(of_model)
+        return sum(other.server == key.server for other in of_model)
 
 
 def sum_known(values: Iterable[float | None]) -> float | None:

@@ -3,7 +3,6 @@
 The published rules of thumb are reported beside it.
 """
 
-import json
 import math
 from enum import StrEnum
 
@@ -16,9 +15,9 @@ from ..economics.speculative_config import (
     ScheduleRow,
     Speculation,
     make_schedule,
-    sglang_options,
 )
 from .case import Case
+from .messages import message
 from .published_rules import Rule
 
 
@@ -87,37 +86,39 @@ def k_at_present_load(schedule: tuple[ScheduleRow, ...], case: Case) -> set[int 
     }
 
 
-def for_sglang(case: Case, advice: Advice) -> str:
-    """Return how to start SGLang with the advised K, and with a K schedule if it has
-    several rows.
-
-    SGLang takes a schedule with EAGLE and EAGLE3 only, and K must be in it.
+def how_to_start(case: Case, advice: Advice) -> str:
+    """Return how to start an engine with the advised K, if it takes other options than
+    vLLM's JSON; with a K schedule if it takes one and it would have several rows.
     """
+    engine = case.engine
     wanted = advice.num_speculative_tokens or 0
-    text = f"Start SGLang with {sglang_options(wanted, case.method)}"
+    options = engine.options(wanted, case.method)
+    start = message("remedy.start_with", engine=engine, options=options)
     lengths = [
-        o.mean_acceptance_length for o in advice.options[1:] if not o.extrapolated
+        option.mean_acceptance_length
+        for option in advice.options[1:]
+        if not option.extrapolated
     ]
     if (
-        advice.action is Action.INCREASE_K
+        engine.schedule is None
+        or advice.action is Action.INCREASE_K
         or not lengths
-        or case.method not in ("eagle", "eagle3")
+        or case.method not in engine.schedule.methods
     ):
-        return f"{text}."
-    gain = case.thresholds.advice_minimum_gain
+        return start
     rows = make_schedule(
-        lengths, case.profile, prefer=wanted, minimum_gain=gain, method=case.method
+        lengths,
+        case.profile,
+        prefer=wanted,
+        minimum_gain=case.thresholds.advice_minimum_gain,
+        method=case.method,
     )
-    scheduled = {
-        str(row.first): {"candidate_steps": [row.num_speculative_tokens]}
-        for row in rows
-    }
-    ks = {row.num_speculative_tokens for row in rows}
+    # An engine may refuse a schedule without the K that it starts with.
     if len(rows) < 2 or wanted not in k_at_present_load(rows, case):
-        return f"{text}."
-    return (
-        f"{text}; or, for K by batch size, also with --speculative-adaptive "
-        "--speculative-adaptive-config "
-        "and a file with "
-        f"{json.dumps(scheduled)}{' (0 needs 0.5.14 or later)' if 0 in ks else ''}."
+        return start
+    scheduled = engine.schedule.text(
+        {row.first: row.num_speculative_tokens for row in rows}
+    )
+    return message(
+        "remedy.start_with_schedule", engine=engine, options=options, schedule=scheduled
     )

@@ -18,7 +18,6 @@ from ..economics.speculative_config import (
     make_schedule,
 )
 from ..economics.statistics import Z
-from ..engines.reading import SGLANG, VLLM
 from ..measures.measures import DraftShape, Measures
 from .activity import ActivityState
 from .advice import Action, Advice, k_at_present_load
@@ -65,7 +64,7 @@ def update_advice(
     updated = replace(current, advice=advice, state=state)
     if advice.action is Action.INSUFFICIENT_DATA or case.measures is None:
         return updated
-    if case.server.option != VLLM.option:
+    if not case.engine.takes_config:
         return updated  # the server takes no configuration in JSON
     schedule: tuple[ScheduleRow, ...] = ()
     note = _why_no_schedule(advice, case)
@@ -102,7 +101,7 @@ def _make_schedule(
 
 def _why_no_schedule(advice: Advice, case: Case) -> Message | None:
     disabled = advice.action is Action.DISABLE
-    if not case.vllm:
+    if not case.engine.takes_schedule:
         return message("no_schedule.not_vllm")
     if case.engines > 1:
         return message("no_schedule.data_parallel")
@@ -173,8 +172,8 @@ def _why_no_advice(case: Case, measures: Measures, *, advised: bool) -> Message 
         return message("no_advice.no_speedup", reason=why_no_estimate(measures))
     if not measures.position_acceptance_ratio:
         counted = case.counters.accepted_tokens_per_position
-        if case.server == SGLANG and not counted:
-            return message("no_advice.no_positions_sglang")
+        if case.engine.positions_in_records and not counted:
+            return message("no_advice.positions_in_records")
         return message("no_advice.no_positions")
     drafts = measures.drafts or 0.0
     needed = case.thresholds.advice_minimum_drafts

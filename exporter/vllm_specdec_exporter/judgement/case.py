@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from ..config.thresholds import Thresholds
 from ..economics.cost import CostProfile
 from ..economics.speculative_config import Speculation
-from ..engines.reading import VLLM, Counters, Server
+from ..engines.engine import Engine
+from ..engines.reading import Counters
 from ..measures.measures import DraftShape, Measures, acceptance_lengths
 from ..measures.uptime import Uptime
 from .activity import Activity
@@ -29,6 +30,7 @@ class Case(Struct, frozen=True):
     method: str  # the speculative method, empty if not known
     profile: CostProfile  # the cost of steps
     thresholds: Thresholds
+    engine: Engine  # what is known of this kind of server
     #: The other windows, to check whether acceptance is steady.
     other_windows: tuple[Measures, ...] = ()
     #: The server's ``--speculative-config``, if given.
@@ -38,9 +40,6 @@ class Case(Struct, frozen=True):
     settled: bool = True  # whether the window is full
     model_name: str = ""  # the served name
     version: str = ""  # of the server, empty if not known
-    server: Server = VLLM
-    #: Whether the server is a vLLM, which accepts a ``--speculative-config``.
-    vllm: bool = True
     engines: int = 1  # engines that serve the model: ranks of data parallelism
     #: Draft lengths by K, from records of single requests.
     shape: DraftShape | None = None

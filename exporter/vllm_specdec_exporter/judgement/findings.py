@@ -11,10 +11,10 @@ from msgspec import Struct
 from ..economics.cost import Basis
 from ..economics.known_problems import Setup, known_problems
 from ..economics.speculative_config import drafts_without_model, names_drafter
-from ..engines.reading import SGLANG, VLLM
+from ..engines.engine import Engine
 from ..measures.measures import Measures
 from .activity import ActivityState
-from .advice import Action, Advice, for_sglang
+from .advice import Action, Advice, how_to_start
 from .case import Case
 from .explanation import how_to_know
 from .messages import Message, message
@@ -37,21 +37,30 @@ class Finding(Struct, frozen=True):
     action: str
 
 
-def hint(name: str, **values: object) -> list[Finding]:
-    """Return the hint of this name, with these values."""
-    return [_finding(Severity.HINT, name, values)]
+def hint(name: str, engine: Engine | None = None, **values: object) -> list[Finding]:
+    """Return the hint of this name, with these values.
+
+    What to do is in the words of `engine`, where it has its own.
+    """
+    return [_finding(Severity.HINT, name, engine, values)]
 
 
-def problem(name: str, **values: object) -> list[Finding]:
-    """Return the problem of this name, with these values."""
-    return [_finding(Severity.PROBLEM, name, values)]
+def problem(name: str, engine: Engine | None = None, **values: object) -> list[Finding]:
+    """Return the problem of this name, as `hint` does."""
+    return [_finding(Severity.PROBLEM, name, engine, values)]
 
 
-def _finding(severity: Severity, name: str, values: dict[str, object]) -> Finding:
+def _finding(
+    severity: Severity, name: str, engine: Engine | None, values: dict[str, object]
+) -> Finding:
+    own = ""
+    if engine is not None:
+        values["engine"] = engine
+        own = engine.actions.get(name, "")
     return Finding(
         severity,
         message(f"finding.{name}.text", **values),
-        message(f"finding.{name}.action", **values),
+        message(f"finding.{name}.action", own, **values),
     )
 
 
@@ -107,9 +116,9 @@ def _against_harm(case: Case, payoff: Payoff, advice: Advice) -> str:
     measured = "_measured" if payoff.basis is Basis.MEASURED else ""
     if advice.action is Action.DISABLE:
         if not advice.schedule_config:
-            return message("remedy.without", server=case.server)
-        flag = _flag(advice.schedule_config)
-        return message("remedy.without_or_schedule", server=case.server, flag=flag)
+            return message("remedy.without", engine=case.engine)
+        flag = _flag(case.engine, advice.schedule_config)
+        return message("remedy.without_or_schedule", engine=case.engine, flag=flag)
     if advice.doubted:
         return message("remedy.doubted", reason=reason)
     if advice.action is Action.KEEP and case.profile.idles:
@@ -124,21 +133,23 @@ def _against_harm(case: Case, payoff: Payoff, advice: Advice) -> str:
 
 
 def _paste(case: Case, advice: Advice) -> str:
-    if case.server == SGLANG:
-        return for_sglang(case, advice)
+    engine = case.engine
+    if not engine.takes_config:
+        return how_to_start(case, advice)
     if not advice.speculative_config:
         return message("remedy.start_with_k", k=advice.num_speculative_tokens)
-    flag = _flag(advice.speculative_config)
-    return message("remedy.start", server=case.server.name, flag=flag)
+    flag = _flag(engine, advice.speculative_config)
+    return message("remedy.start", engine=engine, flag=flag)
 
 
-def _flag(config: str) -> Message:
+def _flag(engine: Engine, config: str) -> Message:
     """Return the flag to start the server with; without --spec.config, the keys of its
     JSON to change.
     """
+    option = engine.speculation_option
     if names_drafter(config):
-        return message("remedy.flag", config=shlex.quote(config))
-    return message("remedy.keys", config=config)
+        return message("remedy.flag", option=option, config=shlex.quote(config))
+    return message("remedy.keys", option=option, config=config)
 
 
 def _contradiction(case: Case, payoff: Payoff, quality: Quality) -> list[Finding]:
@@ -195,7 +206,7 @@ def _of_configuration(case: Case) -> list[Finding]:
         given.tree,
         given.document,
     )
-    for known in known_problems(setup) if case.vllm else ():
+    for known in known_problems(setup) if case.engine.has_known_problems else ():
         findings += hint("known_problem", known=known)
     if given.document and given.unknown:
         findings += hint("unknown_settings", unknown=", ".join(given.unknown))
@@ -213,38 +224,27 @@ def _of_configuration(case: Case) -> list[Finding]:
 
 
 def _how_to_know_method(case: Case) -> Message:
-    server = case.server
     if case.speculation.configured:
         return message("remedy.add_method")
-    if server == SGLANG:
-        return message("remedy.read_server_info")
-    if server.option == VLLM.option:
-        return message("remedy.give_config", server=server.name)
-    return message("remedy.give_method")
+    own = case.engine.actions.get("method_unknown", "")
+    return message("remedy.give_method", own)
 
 
 def _of_activity(case: Case) -> list[Finding]:
     activity = case.activity
     reason = activity.reason
-    server = case.server
+    engine = case.engine
     if activity.state is ActivityState.OFF:
-        return hint(
-            "off",
-            reason=reason,
-            server=server,
-            where=message(f"finding.off.{'vllm' if server == VLLM else 'other'}"),
-        )
+        return hint("off", engine, reason=reason)
     if activity.scheduled and case.batch_sizes is not None:
         if drafts_without_model(case.method):
             return hint("scheduled_off", reason=reason)
         cost = case.profile.idle_cost(max(1.0, case.batch_sizes[1]))
         return hint("scheduled_off_beside_model", reason=reason, cost=cost)
     if activity.state is ActivityState.BYPASSED:
-        return problem(
-            "bypassed_sglang" if server == SGLANG else "bypassed", reason=reason
-        )
+        return problem("bypassed", engine, reason=reason)
     if activity.state is None:
-        return hint("unknown_vllm" if server == VLLM else "unknown", reason=reason)
+        return hint("unknown", engine, reason=reason)
     if activity.state in (ActivityState.IDLE, ActivityState.WARMING_UP):
         return hint(activity.state, reason=reason)
     return []

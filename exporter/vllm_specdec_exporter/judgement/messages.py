@@ -24,11 +24,13 @@ class Message(str):
     values: dict[str, object]  # by the names that stand in braces in the text
 
 
-def message(name: str, **values: object) -> Message:
+def message(name: str, own: str = "", /, **values: object) -> Message:
     """Return the message of this name with these values; KeyError if it or one of them
     is missing.
+
+    `own` is the text that an engine has instead of that for all engines, if any.
     """
-    sentence = Message(_TEXTS[name].format_map(values))
+    sentence = Message((own or _TEXTS[name]).format_map(values))
     sentence.name = name
     sentence.values = values
     return sentence

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from ..economics.calibration import correct_by_steps
 from ..economics.cost import CostProfile
 from ..economics.profiles import deployed, guess_method
+from ..engines import ENGINE_OF
 from ..engines.reading import Drafting, EngineReading, Reading
 from ..judgement.activity import Activity, with_schedule
 from ..judgement.case import Case
@@ -261,8 +262,7 @@ class PolledEngine:
             settled=settled,
             model_name=self.model_name,
             version=self.server.version,
-            server=reading.server,
-            vllm=reading.vllm,
+            engine=ENGINE_OF[reading.dialect],
             unadvisable=why_unadvisable(self.engine, state.derivation),
             engines=reading.engines_beside(self.engine.key),
             shape=self.server.shapes.get(self.model_name) or counted_shape(delta),

@@ -13,16 +13,17 @@ distribution.
 """
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import count
 from operator import gt, mul
-from typing import Any
+from typing import Any, cast
 
 import msgspec
+from msgspec import defstruct
 
-from ..engines import UNREADABLE
+from ..engines import ENGINES, UNREADABLE
+from ..engines.engine import Record
 
 #: Limit of the steps that are read of a record, above what requests have: reading
 #: blocks traffic, ~15 ms.
@@ -267,8 +268,12 @@ ROUTES = {
     "/inference/v1/generate": "generate",
     "/invocations": "invocations",
 }
-#: The same of whole paths: SGLang's and llama.cpp's own.
-_OWN_ROUTES = {"/generate": "generate", "/completion": "completions"}
+#: Records that are not vLLM's.
+_RECORDS = tuple(engine.record for engine in ENGINES if engine.record is not None)
+#: The same of whole paths: routes of other engines.
+_OWN_ROUTES = {
+    path: kind for record in _RECORDS for path, kind in record.routes.items()
+}
 #: Routes for text whose responses have no record: the ends of the paths.
 _WITHOUT_RECORD = ("/v1/responses", "/v1/messages")
 
@@ -293,32 +298,44 @@ def read_record(document: object) -> DraftRecord:
     contradict each other.
     """
     if isinstance(document, dict):
-        for name, adapter in _ADAPTERS.items():
-            if document.get(name) is not None:
-                return adapter(document)
+        for record in _RECORDS:
+            if document.get(record.draft_tokens) is not None:
+                return _of_engine(record, document)
+        if document.get(_OF_USAGE) is not None:
+            return _of_usage(document)
     return parse_record(document)
 
 
-class _Counts(msgspec.Struct):
-    """What is read of the sections of a response that have a record, of any of these
-    engines.
-    """
+#: A count that only OpenAI's usage has.
+_OF_USAGE = "accepted_prediction_tokens"
+
+
+class _Section(msgspec.Struct):
+    """What is read of the sections of a response that may have a record."""
 
     completion_tokens: int | None = None
     spec_tokens_details: msgspec.Raw = msgspec.Raw(b"null")
-    spec_verify_ct: int | None = None
-    spec_num_proposed_drafts: int | None = None
-    spec_num_correct_drafts: int | None = None
-    spec_correct_drafts_histogram: list[int] | None = None
-    spec_accept_histogram: list[int] | None = None
-    draft_n: int | None = None
-    draft_n_accepted: int | None = None
-    draft_rounds: int | None = None
     accepted_prediction_tokens: int | None = None
     rejected_prediction_tokens: int | None = None
 
 
-_COUNTS = msgspec.json.Decoder(_Counts)
+def _with_counts() -> type[_Section]:
+    """Return a section with the counts of every engine's record."""
+    names: dict[str, Any] = {}
+    for record in _RECORDS:
+        counts = (record.drafts, record.draft_tokens, record.accepted_tokens)
+        names |= dict.fromkeys(counts, int | None)
+        names |= dict.fromkeys(record.histograms, list[int] | None)
+    fields = [(name, kind, None) for name, kind in names.items()]
+    return cast("type[_Section]", defstruct("_Counts", fields, bases=(_Section,)))
+
+
+#: The count that shows whose record a section is.
+_MARKS = (*(record.draft_tokens for record in _RECORDS), _OF_USAGE)
+#: Of these, those of records that are there without drafts, too. Others write zeros
+#: without speculation.
+_MARKS_OF_NONE = {r.draft_tokens for r in _RECORDS if r.from_configured_k}
+_COUNTS = msgspec.json.Decoder(_with_counts())
 
 
 def find_record(*sections: msgspec.Raw) -> tuple[DraftRecord | None, bool]:
@@ -326,8 +343,7 @@ def find_record(*sections: msgspec.Raw) -> tuple[DraftRecord | None, bool]:
     itself.
 
     A section that is no object has none: SGLang writes a list of records for several
-    choices, for which vLLM writes no record either. Nothing drafted is a record of
-    SGLang only: others write zeros without speculation, too.
+    choices, for which vLLM writes no record either.
     """
     for raw in sections:
         if bytes(memoryview(raw)[:1]) != b"{":
@@ -338,60 +354,51 @@ def find_record(*sections: msgspec.Raw) -> tuple[DraftRecord | None, bool]:
             if bytes(memoryview(inner)[:1]) == b"{":
                 counts = _COUNTS.decode(inner)
             document = msgspec.structs.asdict(counts)
-            known = any(document[name] is not None for name in _ADAPTERS)
-            record = read_record(document) if known else None
+            present = {name for name in _MARKS if document[name] is not None}
+            record = read_record(document) if present else None
         except (RecordError, *UNREADABLE):
             return None, True
-        if record is not None and (
-            record.draft_tokens or counts.spec_num_proposed_drafts is not None
-        ):
+        if record is not None and (record.draft_tokens or present & _MARKS_OF_NONE):
             return record, False
     return None, False
 
 
 def tokens_in(raw: msgspec.Raw) -> int | None:
-    """Return the generated tokens in a section of a response, ``None`` if it has none."""
+    """Return the generated tokens in a section, ``None`` if it has none."""
     try:
         return _COUNTS.decode(raw).completion_tokens
     except UNREADABLE:
         return None
 
 
-def _of_sglang(document: dict[str, Any]) -> DraftRecord:
-    """Read `meta_info` or `sglext.spec_tokens_details`: verifications, and how many
-    tokens each accepted.
+def _of_engine(record: Record, document: dict[str, Any]) -> DraftRecord:
+    """Read a record by the names of its counts.
 
-    SGLang computes what was proposed from the configured number of tokens, whatever was
-    drafted. All drafts of a request have the same length, unless K changes meanwhile:
-    then there are no steps.
+    Without a number of drafts, or if K changes within the request, it has no steps.
     """
-    drafts = count_of(document, "spec_verify_ct")
-    drafted = count_of(document, "spec_num_proposed_drafts")
-    accepted = count_of(document, "spec_num_correct_drafts")
-    newer = document.get("spec_correct_drafts_histogram") is not None
-    if newer:
-        name = "spec_correct_drafts_histogram"
-    else:
-        name = "spec_accept_histogram"
-    histogram = histogram_of(document, name, drafts, accepted)
-    _check_totals(accepted, drafted)
-    check(drafts or not drafted, "the record has drafted tokens, but no verification")
-    steps = whole_drafts(drafted // drafts if drafts else 0, drafts, drafted, histogram)
-    return DraftRecord(drafts, drafted, accepted, histogram, steps, configured_k=True)
-
-
-def _of_timings(document: dict[str, Any]) -> DraftRecord:
-    """Read `timings` of llama.cpp, which do not count verifications, or of mlx-vlm,
-    which do.
-    """
-    drafted = count_of(document, "draft_n")
-    accepted = count_of(document, "draft_n_accepted")
-    _check_totals(accepted, drafted)
-    if document.get("draft_rounds") is not None:
-        drafts = count_of(document, "draft_rounds")
-    else:
-        drafts = 0
-    return DraftRecord(drafts, drafted, accepted)
+    drafts = 0
+    if record.counts_drafts or document.get(record.drafts) is not None:
+        drafts = count_of(document, record.drafts)
+    drafted = count_of(document, record.draft_tokens)
+    accepted = count_of(document, record.accepted_tokens)
+    present = (name for name in record.histograms if document.get(name) is not None)
+    histogram: tuple[int, ...] = ()
+    if name := next(present, ""):
+        histogram = histogram_of(document, name, drafts, accepted)
+    check(accepted <= drafted, "the record has more tokens accepted than drafted")
+    if record.counts_drafts:
+        check(
+            drafts or not drafted, "the record has drafted tokens, but no verification"
+        )
+    k = drafted // drafts if drafts else 0
+    return DraftRecord(
+        drafts,
+        drafted,
+        accepted,
+        histogram,
+        steps=whole_drafts(k, drafts, drafted, histogram),
+        configured_k=record.from_configured_k,
+    )
 
 
 def _of_usage(document: dict[str, Any]) -> DraftRecord:
@@ -400,15 +407,3 @@ def _of_usage(document: dict[str, Any]) -> DraftRecord:
     return DraftRecord(
         0, accepted + count_of(document, "rejected_prediction_tokens"), accepted
     )
-
-
-def _check_totals(accepted: int, drafted: int) -> None:
-    check(accepted <= drafted, "the record has more tokens accepted than drafted")
-
-
-#: The adapter of each engine, by the name of a count that only its record has.
-_ADAPTERS: dict[str, Callable[[dict[str, Any]], DraftRecord]] = {
-    "spec_num_proposed_drafts": _of_sglang,
-    "draft_n": _of_timings,
-    "accepted_prediction_tokens": _of_usage,
-}

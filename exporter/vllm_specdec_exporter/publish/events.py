@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..judgement.activity import ActivityState
-from ..judgement.advice import Action
+from ..judgement.advice import Action, Advice
+from ..judgement.payoff import Payoff
 from ..observe.result import EngineResult, ExporterResult, TargetResult
 from ..per_request.summary import ModelRequests
+from .wording import NOT_POLLED
 
 #: Failures that are part of a server's normal life: not a warning.
 _NORMAL_FAILURES = frozenset({"refused"})
@@ -29,7 +31,7 @@ _MEASURES = (
     "generation_tokens_per_second",
 )
 
-#: Of one poll, three for each of eight engines; more changes are reported in one line.
+#: Lines of one poll: three for each of eight engines. More changes get one line.
 _MAX_LINES = 24
 
 
@@ -42,91 +44,85 @@ class Event:
     fields: dict[str, object] = field(default_factory=dict)
 
 
-def changes(before: TargetResult, after: TargetResult) -> Iterator[Event]:
+def changes(previous: TargetResult, current: TargetResult) -> Iterator[Event]:
     """Yield an event for each change between two successive results of a target."""
-    target: dict[str, object] = {"target": after.target}
-    if after.up and not before.up:
-        dialects = sorted({engine.deployment.dialect for engine in after.engines})
-        about = {"dialect": ",".join(dialects), "engines": len(after.engines)}
-        yield Event(logging.INFO, "server is up", {**target, **about})
-    if not after.up and after.failure is not None:
-        reason = after.failure.reason
-        if before.up or before.failure is None or before.failure.reason != reason:
-            normal = reason in _NORMAL_FAILURES and not before.up
-            level = logging.INFO if normal else logging.WARNING
-            message = "waiting for the server" if normal else "server is down"
-            yield Event(
-                level,
-                message,
-                {**target, "reason": reason, "error": after.failure.message},
-            )
-    known = {engine.key: engine for engine in before.engines}
-    events = [
-        e
-        for engine in after.engines
-        for e in _engine_changes(known.get(engine.key), engine, target)
-    ]
+    target: dict[str, object] = {"target": current.target}
+    yield from _reachability(previous, current, target)
+    engines = {engine.key: engine for engine in previous.engines}
+    events: list[Event] = []
+    for engine in current.engines:
+        events += _engine_changes(engines.get(engine.key), engine, target)
+    # A restart of a large server must not flood the log.
     if len(events) > _MAX_LINES:
-        events = [
-            Event(
-                logging.INFO, "many engines changed", {**target, "changes": len(events)}
-            )
-        ]
-    yield from events
+        yield _info("many engines changed", target, changes=len(events))
+    else:
+        yield from events
+
+
+def _info(message: str, fields: Mapping[str, object], **more: object) -> Event:
+    return Event(logging.INFO, message, {**fields, **more})
+
+
+def _reachability(
+    previous: TargetResult, current: TargetResult, target: Mapping[str, object]
+) -> Iterator[Event]:
+    """Yield that a server is up, is down, or is down for another reason."""
+    if current.up and not previous.up:
+        dialects = sorted({engine.deployment.dialect for engine in current.engines})
+        yield _info(
+            "server is up",
+            target,
+            dialect=",".join(dialects),
+            engines=len(current.engines),
+        )
+    failure = current.failure
+    if current.up or failure is None:
+        return
+    if (
+        not previous.up
+        and previous.failure is not None
+        and previous.failure.reason == failure.reason
+    ):
+        return
+    fields = {**target, "reason": failure.reason, "error": failure.message}
+    # A server that loads its model refuses connections for minutes.
+    if failure.reason in _NORMAL_FAILURES and not previous.up:
+        yield _info("waiting for the server", fields)
+    else:
+        yield Event(logging.WARNING, "server is down", fields)
 
 
 def _engine_changes(
-    before: EngineResult | None, after: EngineResult, target: dict[str, object]
+    previous: EngineResult | None, current: EngineResult, target: Mapping[str, object]
 ) -> Iterator[Event]:
-    fields = {**target, **_identity(after)}
-    if before is None or before.activity.state is not after.activity.state:
-        state = after.activity.state or "unknown"
-        yield Event(
-            logging.INFO,
-            "activity",
-            {**fields, "state": state, "why": after.activity.reason},
-        )
-    level = after.quality.level
-    if level is not None and (before is None or before.quality.level is not level):
-        why = "; ".join(after.quality.reasons)
-        yield Event(logging.INFO, "quality", {**fields, "quality": level, "why": why})
-    verdict = after.payoff.verdict
-    if verdict is not None and (before is None or before.payoff.verdict is not verdict):
-        why = "; ".join(after.payoff.reasons)
-        yield Event(
-            logging.INFO, "payoff", {**fields, **_present(_payoff(after)), "why": why}
-        )
-    if _has_new_advice(before, after):
-        yield Event(
-            logging.INFO,
-            "recommendation",
-            {**fields, **_advice(after), "why": after.advice.reason},
-        )
-    if before is None:
-        return
-    if after.engine_resets_total > before.engine_resets_total:
-        yield Event(logging.INFO, "counters reset", fields)
-    if before.num_speculative_tokens != after.num_speculative_tokens is not None:
-        k = {
-            "before": before.num_speculative_tokens,
-            "now": after.num_speculative_tokens,
-        }
-        yield Event(
-            logging.INFO, "num_speculative_tokens changed", {**fields, **_present(k)}
-        )
-
-
-def _has_new_advice(before: EngineResult | None, after: EngineResult) -> bool:
+    fields = {**target, **_identity(current)}
+    # Of an engine that is new, every judgement is a change.
+    former = previous or EngineResult(current.model_name, current.engine)
+    if previous is None or former.activity.state is not current.activity.state:
+        state = current.activity.state or "unknown"
+        yield _info("activity", fields, state=state, why=current.activity.reason)
+    level = current.quality.level
+    if level is not None and level is not former.quality.level:
+        why = "; ".join(current.quality.reasons)
+        yield _info("quality", fields, quality=level, why=why)
+    payoff = current.payoff
+    if payoff.verdict is not None and payoff.verdict is not former.payoff.verdict:
+        why = "; ".join(payoff.reasons)
+        yield _info("payoff", fields, **_present(_payoff(payoff)), why=why)
     # This does not flap: advice changes only after another K was better for a whole
     # window.
-    advice = after.advice
-    if advice.action is Action.INSUFFICIENT_DATA:
-        return False
-    if before is None:
-        known = None
-    else:
-        known = (before.advice.action, before.advice.num_speculative_tokens)
-    return known != (advice.action, advice.num_speculative_tokens)
+    has_advice = current.advice.action is not Action.INSUFFICIENT_DATA
+    if has_advice and _advised(current) != _advised(former):
+        why = current.advice.reason
+        yield _info("recommendation", fields, **_advice(current.advice), why=why)
+    if previous is None:
+        return
+    if current.engine_resets_total > previous.engine_resets_total:
+        yield _info("counters reset", fields)
+    k = current.num_speculative_tokens
+    if k is not None and k != previous.num_speculative_tokens:
+        change = _present({"before": previous.num_speculative_tokens, "now": k})
+        yield _info("num_speculative_tokens changed", fields, **change)
 
 
 def aggregate(result: ExporterResult) -> Iterator[Event]:
@@ -134,21 +130,20 @@ def aggregate(result: ExporterResult) -> Iterator[Event]:
     each model.
     """
     for target in result.targets:
-        where: dict[str, object] = {"target": target.target}
+        target_fields: dict[str, object] = {"target": target.target}
         if not target.up:
-            why = {"reason": "not polled yet"}
+            why = {"reason": NOT_POLLED}
             if target.failure:
                 why = {"reason": target.failure.reason, "error": target.failure.message}
-            yield Event(logging.INFO, "no metrics", {**where, **why})
+            yield _info("no metrics", target_fields, **why)
         for engine in target.engines:
-            yield Event(
-                logging.INFO,
-                "aggregate",
-                {**where, **_identity(engine), **_values(engine)},
-            )
-    for model in result.requests.models if result.requests else ():
+            fields = {**target_fields, **_identity(engine)}
+            yield _info("aggregate", fields, **_values(engine))
+    if result.requests is None:
+        return
+    for model in result.requests.models:
         if model.window_requests:
-            yield Event(logging.INFO, "requests", _request_values(model))
+            yield _info("requests", _request_values(model))
 
 
 def _request_values(model: ModelRequests) -> dict[str, object]:
@@ -160,7 +155,7 @@ def _request_values(model: ModelRequests) -> dict[str, object]:
             "request_acceptance_ratio_p10": model.acceptance_quantiles.get("0.1"),
             "request_losing_ratio": model.losing_requests_ratio,
             "request_gaining_ratio": model.gaining_requests_ratio,
-            "request_workload_mixed": None if model.mixed is None else int(model.mixed),
+            "request_workload_mixed": _whole(model.mixed),
         }
     )
 
@@ -176,17 +171,16 @@ def _values(engine: EngineResult) -> dict[str, object]:
         "quality": engine.quality.level,
     }
     if engine.payoff.verdict is not None:
-        fields |= _payoff(engine)
+        fields |= _payoff(engine.payoff)
     if engine.activity.state is ActivityState.ACTIVE:
-        fields |= _advice(engine)
+        fields |= _advice(engine.advice)
     fields["num_speculative_tokens"] = engine.num_speculative_tokens
     measures = engine.window(engine.judged_window)
     if measures is not None:
-        fields |= {
-            "window": measures.window,
-            "drafts": _whole(measures.drafts),
-            **{name: getattr(measures, name) for name in _MEASURES},
-        }
+        fields["window"] = measures.window
+        fields["drafts"] = _whole(measures.drafts)
+        for name in _MEASURES:
+            fields[name] = getattr(measures, name)
         for position, ratio in enumerate(measures.position_acceptance_ratio):
             fields[f"position_{position}_acceptance_ratio"] = ratio
     fields["requests_running"] = _whole(engine.load.requests_running)
@@ -196,22 +190,30 @@ def _values(engine: EngineResult) -> dict[str, object]:
 
 def _present(fields: Mapping[str, object]) -> dict[str, object]:
     """Return the fields that have a value, rounded to four decimals."""
+    present = {}
+    for name, value in fields.items():
+        if value is not None:
+            present[name] = round(value, 4) if isinstance(value, float) else value
+    return present
+
+
+def _payoff(payoff: Payoff) -> dict[str, object]:
+    speedup = payoff.speedup
+    if speedup is not None:
+        speedup = round(speedup, 2)
     return {
-        name: round(value, 4) if isinstance(value, float) else value
-        for name, value in fields.items()
-        if value is not None
+        "payoff": payoff.verdict,
+        "payoff_likely": payoff.likely,
+        "speedup": speedup,
+        "speedup_basis": payoff.basis,
     }
 
 
-def _payoff(engine: EngineResult) -> dict[str, object]:
-    payoff = engine.payoff
-    speedup = None if payoff.speedup is None else round(payoff.speedup, 2)
-    verdict = {"payoff": payoff.verdict, "payoff_likely": payoff.likely}
-    return {**verdict, "speedup": speedup, "speedup_basis": payoff.basis}
+def _advised(engine: EngineResult) -> tuple[Action, int | None]:
+    return engine.advice.action, engine.advice.num_speculative_tokens
 
 
-def _advice(engine: EngineResult) -> dict[str, object]:
-    advice = engine.advice
+def _advice(advice: Advice) -> dict[str, object]:
     fields: dict[str, object] = {"recommendation": advice.action}
     if advice.num_speculative_tokens is not None:
         fields["recommended_num_speculative_tokens"] = advice.num_speculative_tokens

@@ -14,6 +14,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from ..economics.baseline_match import LatencyRatio
+from ..economics.choice import CandidateK
 from ..economics.speculative_config import ScheduleRow
 from ..economics.speedup import Estimate
 from ..economics.step_time import StepFit
@@ -21,6 +23,8 @@ from ..judgement.activity import ActivityState
 from ..judgement.advice import Action
 from ..judgement.payoff import Payoff, PayoffVerdict
 from ..judgement.quality import QualityLevel
+from ..observe.result import Deployment, Discovered
+from ..per_request.summary import ObservationCount
 
 #: Values of a metric's own labels, and the value of the sample.
 Samples = Iterable[tuple[tuple[str, ...], float]]
@@ -39,7 +43,7 @@ class Kind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-class Scope(StrEnum):
+class MetricScope(StrEnum):
     """The object that has the samples of a metric. It determines the identity labels.
 
     The exporter, a target, an engine of a target, or a window of an engine; or, of
@@ -64,7 +68,7 @@ class Metric:
 
     name: str  # as exposed, without the prefix; the name of a counter ends in `_total`
     kind: Kind  # Prometheus type
-    scope: Scope  # the object that has the samples
+    scope: MetricScope  # the object that has the samples
     help: str  # what it measures, with range and unit
     #: Dotted path from the object of `scope` to the value, as in the snapshot.
     field: str
@@ -90,7 +94,7 @@ class Metric:
 
     @cached_property
     def value(self) -> Callable[[object], Any]:
-        """The function that returns the value of this metric in an object of its scope."""
+        """The function that returns the value in an object of its scope."""
         return attrgetter(self.field)
 
     @cached_property
@@ -111,66 +115,92 @@ class Metric:
 
 
 def _one(value: float | None) -> Samples:
+    # Not a generator: most metrics are of this kind, and this is faster.
     if value is None:
         return ()
     return (((), float(value)),)
 
 
 def _each(values: Iterable[float | None], first: int = 0) -> Samples:
-    """Return a sample for each value that is not ``None``, labelled by its index
-    counted from `first`.
-    """
-    return [
-        ((str(index),), value)
-        for index, value in enumerate(values, first)
-        if value is not None
-    ]
+    """Yield each value that is not ``None``, labelled by its index from `first`."""
+    for index, value in enumerate(values, first):
+        if value is not None:
+            yield (str(index),), value
 
 
 def _by_name(values: Mapping[str, float]) -> Samples:
-    return [((name,), float(value)) for name, value in values.items()]
+    for name, value in values.items():
+        yield (name,), float(value)
 
 
 def _one_hot(states: type[StrEnum]) -> Callable[[StrEnum | None], Samples]:
-    """Return a function from a state to its samples: 1 for the present one, 0 for all
-    others.
-    """
+    """Return a function from a state to its samples: 1 for it, 0 for all others."""
     return lambda present: [
         ((state.value,), float(state is present)) for state in states
     ]
 
 
 def _by_basis(judged: Payoff | Estimate) -> Samples:
-    if judged.speedup is None or judged.basis is None:
-        return ()
-    return [((judged.basis.value,), judged.speedup)]
+    if judged.speedup is not None and judged.basis is not None:
+        yield (judged.basis.value,), judged.speedup
 
 
 def _interval(payoff: Payoff) -> Samples:
-    if payoff.speedup_low is None or payoff.speedup_high is None:
-        return ()
-    return [(("low",), payoff.speedup_low), (("high",), payoff.speedup_high)]
+    if payoff.speedup_low is not None and payoff.speedup_high is not None:
+        yield ("low",), payoff.speedup_low
+        yield ("high",), payoff.speedup_high
 
 
 def _terms(fit: StepFit | None) -> Samples:
-    if fit is None:
-        return ()
-    return [
-        ((term,), getattr(fit, term))
-        for term in ("fixed", "per_request", "per_kv_cache")
-    ]
+    if fit is not None:
+        yield ("fixed",), fit.fixed
+        yield ("per_request",), fit.per_request
+        yield ("per_kv_cache",), fit.per_kv_cache
 
 
-def _schedule(rows: tuple[ScheduleRow, ...]) -> Samples:
-    return [
-        ((str(size),), float(row.num_speculative_tokens))
-        for size in SCHEDULED_BATCHES
-        for row in rows
-        if row.first <= size <= row.last
-    ]
+def _options(options: Iterable[CandidateK]) -> Samples:
+    for option in options:
+        yield (str(option.num_speculative_tokens),), option.speedup
+
+
+def _schedule(rows: Iterable[ScheduleRow]) -> Samples:
+    for row in rows:
+        for size in SCHEDULED_BATCHES:
+            if row.first <= size <= row.last:
+                yield (str(size),), float(row.num_speculative_tokens)
+
+
+def _latency_ratios(ratios: Iterable[LatencyRatio]) -> Samples:
+    for item in ratios:
+        yield (item.latency, f"{100 * item.quantile:g}"), item.ratio
+
+
+def _percentiles(values: Mapping[str, float]) -> Samples:
+    for quantile, value in values.items():
+        yield (f"{100 * float(quantile):g}",), value
+
+
+def _discovered(names: Iterable[Discovered]) -> Samples:
+    for item in names:
+        yield (item.name,), float(item.up)
+
+
+def _observations(counts: Iterable[ObservationCount]) -> Samples:
+    for item in counts:
+        yield (item.source, item.record), float(item.requests)
 
 
 _DEPLOYMENT = ("method", "draft_model", "dialect", "upstream_version", "cost_profile")
+
+
+def _deployment(deployment: Deployment) -> Samples:
+    yield attrgetter(*_DEPLOYMENT)(deployment), 1.0
+
+
+def _build(version: str) -> Samples:
+    yield (version, platform.python_version()), 1.0
+
+
 #: How a value becomes samples: the metric's own labels, and `Metric.expand`.
 BREAKDOWNS: Mapping[str, tuple[tuple[str, ...], Callable[[Any], Samples]]] = {
     "": ((), _one),
@@ -179,27 +209,11 @@ BREAKDOWNS: Mapping[str, tuple[tuple[str, ...], Callable[[Any], Samples]]] = {
     "basis": (("basis",), _by_basis),
     "interval": (("bound",), _interval),
     "step_fit": (("term",), _terms),
-    "options": (
-        ("num_speculative_tokens",),
-        lambda options: [
-            ((str(each.num_speculative_tokens),), each.speedup) for each in options
-        ],
-    ),
+    "options": (("num_speculative_tokens",), _options),
     "schedule": (("batch_size",), _schedule),
     # Not "quantile": promtool rejects that label outside summaries.
-    "latency_ratios": (
-        ("latency", "percentile"),
-        lambda ratios: [
-            ((each.latency, f"{100 * each.quantile:g}"), each.ratio) for each in ratios
-        ],
-    ),
-    "percentile": (
-        ("percentile",),
-        lambda values: [
-            ((f"{100 * float(quantile):g}",), value)
-            for quantile, value in values.items()
-        ],
-    ),
+    "latency_ratios": (("latency", "percentile"), _latency_ratios),
+    "percentile": (("percentile",), _percentiles),
     "activity": (("state",), _one_hot(ActivityState)),
     "quality": (("level",), _one_hot(QualityLevel)),
     "payoff": (("verdict",), _one_hot(PayoffVerdict)),
@@ -209,59 +223,45 @@ BREAKDOWNS: Mapping[str, tuple[tuple[str, ...], Callable[[Any], Samples]]] = {
     # No label that targets often carry, such as `name` or `version`: Prometheus would
     # rename it.
     "threshold": (("threshold",), _by_name),
-    "discovery": (
-        ("dns_name",),
-        lambda names: [((each.name,), float(each.up)) for each in names],
-    ),
-    "observations": (
-        ("source", "record"),
-        lambda counts: [
-            ((each.source, each.record), float(each.requests)) for each in counts
-        ],
-    ),
-    "deployment": (_DEPLOYMENT, lambda known: [(attrgetter(*_DEPLOYMENT)(known), 1.0)]),
-    "build": (
-        ("exporter_version", "python_version"),
-        lambda version: [((version, platform.python_version()), 1.0)],
-    ),
+    "discovery": (("dns_name",), _discovered),
+    "observations": (("source", "record"), _observations),
+    "deployment": (_DEPLOYMENT, _deployment),
+    "build": (("exporter_version", "python_version"), _build),
 }
 
 
+_TABLE = Path(__file__).with_suffix(".toml")
 #: The keys of a metric in `metrics.toml`.
 _KEYS = {"scope", "help", "field", "by", "kind", "upstream"}
 
 
 def parse_metric(name: str, entry: Mapping[str, Any]) -> Metric:
-    """Return the metric of a table in `metrics.toml`; ValueError for a key that is not
-    known.
+    """Return the metric of a table in `metrics.toml`.
+
+    Raises ValueError for a key that is not known.
     """
-    if unknown := entry.keys() - _KEYS:
+    unknown = entry.keys() - _KEYS
+    if unknown:
         raise ValueError(
             f"{name}: unknown: {', '.join(sorted(unknown))}; known: "
             f"{', '.join(sorted(_KEYS))}"
         )
     labels, expand = BREAKDOWNS[entry.get("by", "")]
-    kind = Kind(
-        entry.get("kind", Kind.COUNTER if name.endswith("_total") else Kind.GAUGE)
-    )
-    field = entry.get("field", name)
-    upstream = tuple(entry.get("upstream", ()))
+    default_kind = Kind.COUNTER if name.endswith("_total") else Kind.GAUGE
     return Metric(
-        name,
-        kind,
-        Scope(entry["scope"]),
-        entry["help"],
-        field,
-        expand,
-        labels,
-        upstream,
+        name=name,
+        kind=Kind(entry.get("kind", default_kind)),
+        scope=MetricScope(entry["scope"]),
+        help=entry["help"],
+        field=entry.get("field", name),
+        expand=expand,
+        labels=labels,
+        upstream=tuple(entry.get("upstream", ())),
     )
 
 
 #: Every metric, in the order of the exposition and of the reference.
 METRICS = tuple(
     parse_metric(name, entry)
-    for name, entry in tomllib.loads(
-        Path(__file__).with_suffix(".toml").read_text("utf-8")
-    ).items()
+    for name, entry in tomllib.loads(_TABLE.read_text("utf-8")).items()
 )

@@ -10,9 +10,11 @@ from prometheus_client.utils import floatToGoString
 from ..exposition.histogram import Histogram
 from ..measures.measures import Distribution
 from ..observe.result import ExporterResult
-from .metrics import METRICS, Kind, Metric, Scope
+from ..per_request.summary import RequestsResult
+from .metrics import METRICS, Kind, Metric, MetricScope
 
-#: Lines of a block, or the lines of one object if those are more: a millisecond.
+#: Lines of a block, or the lines of one object if those are more: they take a
+#: millisecond, for which other requests may wait.
 BLOCK_LINES = 256
 
 
@@ -40,12 +42,12 @@ def metrics_text(
 
 
 def _head(row: Metric, *, open_metrics: bool) -> str:
-    if open_metrics:
-        name = row.full_name.removesuffix("_total")
-    else:
-        name = row.full_name
+    # OpenMetrics names the family of a counter without the suffix, and quotes in help
+    # are escaped there alone.
+    name = row.full_name
     text = row.full_help.replace("\\", "\\\\").replace("\n", "\\n")
     if open_metrics:
+        name = name.removesuffix("_total")
         text = text.replace('"', '\\"')
     return f"# HELP {name} {text}\n# TYPE {name} {row.kind}\n"
 
@@ -64,10 +66,8 @@ def _samples(
     observed: Distribution | Histogram | None = row.value(carrier)
     if observed is None:
         return
-    if isinstance(observed, Histogram):
-        histogram = observed
-    else:
-        histogram = _histogram(observed)
+    # The exact distribution of an engine has no bounds of its own.
+    histogram = observed if isinstance(observed, Histogram) else _histogram(observed)
     # Prometheus 3 stores bounds as Go formats them: whole numbers with ".0".
     for bound, count in zip(histogram.bounds, histogram.counts, strict=True):
         yield f"{name}_bucket", (floatToGoString(bound),), count  # type: ignore[no-untyped-call]
@@ -79,19 +79,21 @@ def _samples(
 def _lines(
     row: Metric, labels: _Labels, carrier: object, names: Collection[str]
 ) -> Iterator[str]:
-    own = ("le",) if row.kind is Kind.HISTOGRAM else row.labels
-    before = after = ""
+    label_names = ("le",) if row.kind is Kind.HISTOGRAM else row.labels
+    # Of a metric with one label of its own, only its value changes from line to line.
+    prefix = ""
+    suffix = ""
     for name, values, value in _samples(row, carrier):
         if names and name not in names:
             continue
         if not any(values):
             text = labels.text
         elif len(values) > 1:
-            text = labels.plus(own, values).text
+            text = labels.plus(label_names, values).text
         else:
-            if not before:
-                before, after = labels.around(own[0])
-            text = f"{before}{_escape(values[0])}{after}"
+            if not prefix:
+                prefix, suffix = labels.around(label_names[0])
+            text = f"{prefix}{escape_label_value(values[0])}{suffix}"
         yield f"{name}{text} {floatToGoString(value)}\n"  # type: ignore[no-untyped-call]
 
 
@@ -111,62 +113,74 @@ class _Labels:
     @cached_property
     def text(self) -> str:
         """The labels in braces."""
-        if self._pairs:
-            return f"{{{','.join(map(_label, self._pairs))}}}"
-        return ""
+        if not self._pairs:
+            return ""
+        return f"{{{','.join(map(_label, self._pairs))}}}"
 
     def around(self, name: str) -> tuple[str, str]:
         """Return what comes before and after the value of one more label."""
-        before = [f"{_label(pair)}," for pair in self._pairs if pair[0] < name]
-        after = [f",{_label(pair)}" for pair in self._pairs if pair[0] > name]
-        return f'{{{"".join(before)}{name}="', f'"{"".join(after)}}}'
+        lower = [f"{_label(pair)}," for pair in self._pairs if pair[0] < name]
+        higher = [f",{_label(pair)}" for pair in self._pairs if pair[0] > name]
+        return f'{{{"".join(lower)}{name}="', f'"{"".join(higher)}}}'
 
 
 def _label(pair: tuple[str, str]) -> str:
-    return f'{pair[0]}="{_escape(pair[1])}"'
+    name, value = pair
+    return f'{name}="{escape_label_value(value)}"'
 
 
+# Labels hold few different values, but each of them in every scrape.
 @lru_cache(maxsize=1024)
-def _escape(value: str) -> str:
+def escape_label_value(value: str) -> str:
+    """Return the value of a label, escaped for its quotes in both text formats."""
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
-def _carriers(result: ExporterResult) -> dict[Scope, list[tuple[_Labels, object]]]:
+def _carriers(
+    result: ExporterResult,
+) -> dict[MetricScope, list[tuple[_Labels, object]]]:
     """Return by scope the objects that have its samples, with their identity labels."""
-    carriers: dict[Scope, list[tuple[_Labels, object]]] = {scope: [] for scope in Scope}
-    carriers[Scope.EXPORTER].append((_Labels(), result))
+    carriers: dict[MetricScope, list[tuple[_Labels, object]]] = {
+        scope: [] for scope in MetricScope
+    }
+    carriers[MetricScope.EXPORTER].append((_Labels(), result))
     for target in result.targets:
+        target_labels = _Labels()
         if result.several_targets:
-            labels = _Labels(("target", target.target))
-        else:
-            labels = _Labels()
-        carriers[Scope.TARGET].append((labels, target))
+            target_labels = _Labels(("target", target.target))
+        carriers[MetricScope.TARGET].append((target_labels, target))
         for engine in target.engines:
-            own = labels.plus(
+            labels = target_labels.plus(
                 ("model_name", "engine"), (engine.model_name, engine.engine)
             )
-            carriers[Scope.ENGINE].append((own, engine))
-            carriers[Scope.WINDOW] += [
-                (own.plus(("window",), (w.window,)), w) for w in engine.windows
-            ]
-    requests = result.requests
-    if requests is None:
-        return carriers
-    carriers[Scope.REQUESTS].append((_Labels(), requests))
-    for group in requests.groups:
-        own = _Labels(
-            ("model_name", group.model_name), ("request_type", group.request_type)
-        )
-        own = own.plus(("temperature",), (group.temperature,))
-        carriers[Scope.GROUP].append((own, group))
-    for tenant in requests.tenants:
-        own = _Labels(("model_name", tenant.model_name), ("tenant", tenant.tenant))
-        carriers[Scope.TENANT].append((own, tenant))
-    for item in requests.models:
-        own = _Labels(("model_name", item.model_name))
-        carriers[Scope.MODEL].append((own, item))
-        carriers[Scope.RECENT].append((own.plus(("window",), (item.window,)), item))
+            carriers[MetricScope.ENGINE].append((labels, engine))
+            for window in engine.windows:
+                window_labels = labels.plus(("window",), (window.window,))
+                carriers[MetricScope.WINDOW].append((window_labels, window))
+    if result.requests is not None:
+        _add_requests(carriers, result.requests)
     return carriers
+
+
+def _add_requests(
+    carriers: dict[MetricScope, list[tuple[_Labels, object]]], requests: RequestsResult
+) -> None:
+    carriers[MetricScope.REQUESTS].append((_Labels(), requests))
+    for group in requests.groups:
+        labels = _Labels(
+            ("model_name", group.model_name),
+            ("request_type", group.request_type),
+            ("temperature", group.temperature),
+        )
+        carriers[MetricScope.GROUP].append((labels, group))
+    for tenant in requests.tenants:
+        labels = _Labels(("model_name", tenant.model_name), ("tenant", tenant.tenant))
+        carriers[MetricScope.TENANT].append((labels, tenant))
+    for model in requests.models:
+        labels = _Labels(("model_name", model.model_name))
+        carriers[MetricScope.MODEL].append((labels, model))
+        recent_labels = labels.plus(("window",), (model.window,))
+        carriers[MetricScope.RECENT].append((recent_labels, model))
 
 
 def _histogram(distribution: Distribution) -> Histogram:

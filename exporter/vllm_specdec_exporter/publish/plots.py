@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from ..config.options import ConfigError
 from ..economics.statistics import Interval
-from .markup import Html, element
 from .wording import printable
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 #: Replaced by ``currentColor`` in the SVG.
 INK = "#010203"
+#: Inches. The page scales them; they set how large the text is in proportion.
 _WIDTH = 6.0
 HEIGHT = 3.4
 _RC: Any = {
@@ -52,6 +54,14 @@ _RC: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A drawing with its caption."""
+
+    caption: str
+    svg: Markup
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +102,7 @@ def lines(
     y_label: str,
     description: str = "",
     y_range: tuple[float | None, float | None] = (None, None),
-) -> Html:
+) -> Markup:
     """Return lines over a numeric axis, with the intervals of their points, as an
     ``<svg>`` element.
 
@@ -100,13 +110,12 @@ def lines(
     has the ends of the vertical axis, ``None`` for those of the data. Raises
     ConfigError without matplotlib.
     """
-    shown = [one for one in series if one.points]
+    shown = [line for line in series if line.points]
     with drawing() as (figure, axes):
-        for one, colour, marker, dash in zip(
-            shown, *map(cycle, (PALETTE, _MARKERS, _DASHES)), strict=False
-        ):
-            _line(axes, one, colour, marker, dash)
-        ticks = sorted({point.x for one in shown for point in one.points})
+        for line, look in zip(shown, _looks(), strict=False):
+            _draw_line(axes, line, look)
+        ticks = sorted({point.x for line in shown for point in line.points})
+        # More ticks than a dozen would overlap.
         if 1 < len(ticks) <= 12:
             axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.set_xlabel(printable(x_label))
@@ -118,48 +127,98 @@ def lines(
         return svg(figure, title, description)
 
 
+def _looks() -> Iterator[dict[str, Any]]:
+    """Yield how lines look, one after the other: without end, in turns."""
+    for colour, marker, dash in zip(
+        cycle(PALETTE), cycle(_MARKERS), cycle(_DASHES), strict=False
+    ):
+        yield {"color": colour, "marker": marker, "linestyle": dash}
+
+
+def _draw_line(axes: Axes, line: Series, look: dict[str, Any]) -> None:
+    name = printable(line.name)
+    # matplotlib leaves names that begin with an underscore out of the legend.
+    if name.startswith("_"):
+        name = f" {name}"
+    axes.plot(
+        [point.x for point in line.points],
+        [point.y for point in line.points],
+        label=name,
+        linewidth=1.8,
+        markersize=5.5,
+        **look,
+    )
+    for point in line.points:
+        if point.low is not None and point.high is not None:
+            axes.errorbar(
+                point.x,
+                point.y,
+                yerr=_reach(point.y, point.low, point.high),
+                fmt="none",
+                ecolor=look["color"],
+                capsize=3.5,
+                linewidth=1.2,
+            )
+
+
+def _reach(value: float, low: float, high: float) -> list[list[float]]:
+    """Return how far an interval reaches below and above a value within it."""
+    return [[max(0.0, value - low)], [max(0.0, high - value)]]
+
+
 def bars_with_intervals(
     title: str,
     bars: Mapping[str, Interval | None],
+    *,
     x_label: str,
     description: str = "",
     form: str = "{:.2f}",
     reference: float | None = None,
-) -> Html:
+) -> Markup:
     """Return horizontal bars by name with their values beside them, as an ``<svg>``
     element.
 
     `title` and `description` are for screen readers; `reference` is a value to draw a
     line at, such as 1 for break-even. Raises ConfigError without matplotlib.
     """
-    with drawing(height=max(1.6, 0.9 + 0.42 * len(bars))) as (figure, axes):
-        for place, bar in enumerate(bars.values()):
-            end = bar.value if bar else 0.0
-            axes.barh(place, end, height=0.55, color=PALETTE[0])
-            if bar and bar.low is not None and bar.high is not None:
-                reach = [[max(0.0, end - bar.low)], [max(0.0, bar.high - end)]]
-                axes.errorbar(
-                    end,
-                    place,
-                    xerr=reach,
-                    fmt="none",
-                    ecolor=INK,
-                    capsize=4,
-                    linewidth=1.2,
-                )
-                end = max(end, bar.high)
-            beside: Any = {"textcoords": "offset points", "verticalalignment": "center"}
-            axes.annotate(
-                bar_label(bar, form), (max(end, 0.0), place), (6, 0), **beside
-            )
+    # Inches: the axis and its label, and a row for each bar.
+    height = max(1.6, 0.9 + 0.42 * len(bars))
+    with drawing(height) as (figure, axes):
+        for row, bar in enumerate(bars.values()):
+            _draw_bar(axes, row, bar, bar_label(bar, form))
         axes.set_yticks(range(len(bars)), list(map(printable, bars)))
         axes.set_xlabel(printable(x_label))
+        # For the values beside the bars.
         axes.margins(x=0.12)
+        # The first bar on top, where a reader begins.
         axes.set_ylim(len(bars) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         if reference is not None:
             axes.axvline(reference, color=INK, linewidth=1.2, linestyle=(0, (4, 3)))
         return svg(figure, title, description)
+
+
+def _draw_bar(axes: Axes, row: int, bar: Interval | None, label: str) -> None:
+    end = bar.value if bar else 0.0
+    axes.barh(row, end, height=0.55, color=PALETTE[0])
+    if bar and bar.low is not None and bar.high is not None:
+        axes.errorbar(
+            end,
+            row,
+            xerr=_reach(end, bar.low, bar.high),
+            fmt="none",
+            ecolor=INK,
+            capsize=4,
+            linewidth=1.2,
+        )
+        end = max(end, bar.high)
+    axes.annotate(
+        label,
+        (max(end, 0.0), row),
+        xytext=(6, 0),
+        textcoords="offset points",
+        verticalalignment="center",
+    )
 
 
 def bar_label(value: Interval | None, form: str) -> str:
@@ -191,34 +250,7 @@ def drawing(height: float = HEIGHT) -> Iterator[tuple[Figure, Axes]]:
         yield figure, figure.add_subplot()
 
 
-def _line(axes: Axes, series: Series, colour: str, marker: str, dash: Any) -> None:
-    xs = [point.x for point in series.points]
-    ys = [point.y for point in series.points]
-    look: Any = {
-        "color": colour,
-        "marker": marker,
-        "linestyle": dash,
-        "linewidth": 1.8,
-        "markersize": 5.5,
-    }
-    name = printable(series.name)
-    # matplotlib leaves names that begin with an underscore out of the legend.
-    axes.plot(xs, ys, label=f" {name}" if name.startswith("_") else name, **look)
-    for point in series.points:
-        if point.low is not None and point.high is not None:
-            reach = [[max(0.0, point.y - point.low)], [max(0.0, point.high - point.y)]]
-            axes.errorbar(
-                point.x,
-                point.y,
-                yerr=reach,
-                fmt="none",
-                ecolor=colour,
-                capsize=3.5,
-                linewidth=1.2,
-            )
-
-
-def svg(figure: Figure, title: str, description: str) -> Html:
+def svg(figure: Figure, title: str, description: str) -> Markup:
     """Return the figure as an ``<svg>`` element, independent of other figures in the
     page.
 
@@ -226,31 +258,33 @@ def svg(figure: Figure, title: str, description: str) -> Html:
     """
     import matplotlib as mpl
 
+    # Without it, identifiers are random.
     mpl.rcParams["svg.hashsalt"] = "vllm-specdec-exporter"
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    raw = buffer.getvalue().decode()
-    raw = raw[raw.index("<svg") :].rstrip()
+    document = buffer.getvalue().decode()
+    raw = document[document.index("<svg") :].rstrip()
     raw = re.sub(r"<metadata>.*?</metadata>\s*", "", raw, flags=re.DOTALL)
     # A style element would apply to the whole page.
     raw = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>\s*", "", raw, flags=re.DOTALL)
-    raw = raw.replace("xlink:href", "href").replace(
-        ' xmlns:xlink="http://www.w3.org/1999/xlink"', ""
-    )
+    raw = raw.replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "")
+    raw = raw.replace("xlink:href", "href")
     raw = re.sub(INK, "currentColor", raw, flags=re.IGNORECASE)
     # Identifiers must be unique within the page.
-    prefix = (
-        "p"
-        + hashlib.sha256(f"{title}\0{raw}".encode("utf-8", "replace")).hexdigest()[:8]
-    )
+    digest = hashlib.sha256(f"{title}\0{raw}".encode("utf-8", "replace"))
+    prefix = f"p{digest.hexdigest()[:8]}"
     raw = re.sub(r'\bid="', f'id="{prefix}-', raw)
     raw = re.sub(r'(href="|url\()#', rf"\1#{prefix}-", raw)
-    head = (
-        f'<svg class="plot" role="img" aria-labelledby="{prefix}-title {prefix}-desc" '
-        'stroke-linejoin="round" stroke-linecap="butt"'
+    attributes, _, content = raw.removeprefix("<svg").partition(">")
+    return Markup(
+        '<svg class="plot" role="img" aria-labelledby="{prefix}-title {prefix}-desc" '
+        'stroke-linejoin="round" stroke-linecap="butt"{attributes}>'
+        '<title id="{prefix}-title">{title}</title>'
+        '<desc id="{prefix}-desc">{description}</desc>{content}'
+    ).format(
+        prefix=prefix,
+        attributes=Markup(attributes),  # noqa: S704, what matplotlib wrote
+        title=title,
+        description=description or title,
+        content=Markup(content),  # noqa: S704, what matplotlib wrote
     )
-    words = element("title", title, id=f"{prefix}-title") + element(
-        "desc", description or title, id=f"{prefix}-desc"
-    )
-    opening, _, rest = raw.partition(">")
-    return Html(f"{head}{opening.removeprefix('<svg')}>{words}{rest}")

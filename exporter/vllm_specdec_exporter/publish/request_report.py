@@ -4,7 +4,7 @@ Pure.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..economics.choice import Choice
@@ -21,8 +21,10 @@ from ..per_request.summary import (
     requests_verdict,
 )
 from . import wording as w
-from .markup import count, counts, percent
+from .numbers import count, counts, percent
 
+#: Column of the texts beside the labels of sources: the longest one, and the indent.
+_SOURCE_COLUMN = 12
 _STYLES = {
     RequestsVerdict.GAINING: w.GREEN,
     RequestsVerdict.BREAK_EVEN: w.YELLOW,
@@ -30,9 +32,8 @@ _STYLES = {
 }
 #: Groups of a model, those with most requests: a screen has about 40 lines.
 _MAX_GROUPS = 20
-_BIASED = 0.005  # least difference of two acceptance ratios that gets a sentence
-#: The flag with which vLLM records speculation in its responses.
-FLAG = "--per-request-spec-decode-metrics detailed"
+#: Least difference of two acceptance ratios that gets a sentence: half a point.
+_BIASED = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,17 @@ class Costs:
 
     profile: CostProfile
     batches: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRatios:
+    """The requests of a tenant since the exporter started."""
+
+    tenant: str
+    model_name: str
+    requests: int  # requests for which something was drafted
+    acceptance_ratio: float | None  # accepted over drafted tokens; none if none drafted
+    losing_ratio: float | None  # share of the requests that lose; none without requests
 
 
 def render(
@@ -63,88 +75,81 @@ def render(
 
 
 def _records(requests: RequestsResult) -> Iterator[str]:
-    """Yield the number of observations by record, what to do if there are no records,
-    and the tap.
-    """
+    """Yield the observations by record, what helps without records, and the tap."""
     records: Counter[str] = Counter()
     for item in requests.observations:
         records[item.record] += item.requests
-    words = ", ".join(
+    listed = ", ".join(
         f"{count(number)} {name.replace('_', ' ')}"
         for name, number in records.items()
         if number
     )
-    yield from w.paragraph(words or "no request was observed", 12, "  records   ")
+    yield from _source("records", listed or "no request was observed")
     recorded = records.total() - records[RecordState.NONE]
     if records.total() and not recorded:
-        yield from w.paragraph(
-            (
-                "No response has a record of speculation. Start vLLM (0.29 or newer) "
-                f"with {FLAG}."
-            ),
-            12,
-        )
+        advice = f"{w.NO_RECORD}. {w.START_VLLM} {w.DETAILED_RECORDS}."
+        yield from w.paragraph(advice, _SOURCE_COLUMN)
     elif records[RecordState.SUMMARY] and not records[RecordState.DETAILED]:
-        words = (
+        advice = (
             "Positions, and what another K would give, need detailed records: start "
-            f"vLLM with {FLAG}."
+            f"vLLM with {w.DETAILED_RECORDS}."
         )
-        yield from w.paragraph(words, 12)
+        yield from w.paragraph(advice, _SOURCE_COLUMN)
     if requests.push_rejected_total:
-        yield (
-            f"  rejected  {count(requests.push_rejected_total)} pushed observations "
-            "that could not be used"
-        )
+        rejected = count(requests.push_rejected_total)
+        yield f"  rejected  {rejected} pushed observations that could not be used"
     if requests.tap is not None:
-        yield from w.paragraph(_tap(requests.tap), 12, "  tap       ")
+        yield from _source("tap", _tap(requests.tap))
+
+
+def _source(label: str, text: str) -> list[str]:
+    return w.paragraph(text, _SOURCE_COLUMN, f"  {label:<{_SOURCE_COLUMN - 2}}")
 
 
 def _tap(tap: TapResult) -> str:
-    words = (
-        f"{tap.address} before {tap.upstream}: {count(tap.connections)} connections "
-        "open, "
+    counted = (
+        f"{count(tap.connections)} connections open, "
+        f"{count(tap.requests_total)} requests passed on"
     )
-    words += f"{count(tap.requests_total)} requests passed on"
-    for label, reasons in (
-        ("not observed", tap.unobserved_total),
-        ("failed", tap.upstream_errors_total),
-    ):
-        words += f"; {label}: {counts(reasons)}" if any(reasons.values()) else ""
-    return words
+    parts = [f"{tap.address} before {tap.upstream}: {counted}"]
+    if any(tap.unobserved_total.values()):
+        parts.append(f"not observed: {counts(tap.unobserved_total)}")
+    if any(tap.upstream_errors_total.values()):
+        parts.append(f"failed: {counts(tap.upstream_errors_total)}")
+    return "; ".join(parts)
 
 
 def _verdict(model: ModelRequests, paint: w.Paint) -> Iterator[str]:
     verdict = requests_verdict(model)
-    if verdict is RequestsVerdict.UNKNOWN and not model.window_requests:
-        words = "no request can be judged"
-    elif verdict is RequestsVerdict.UNKNOWN:
-        words = (
-            f"{count(model.window_requests)} requests are too few to be judged one by "
-            "one"
+    requests = count(model.window_requests)
+    if verdict is not RequestsVerdict.UNKNOWN:
+        gaining = w.shown(model.gaining_requests_ratio, w.PERCENT)
+        losing = w.shown(model.losing_requests_ratio, w.PERCENT)
+        accepted = w.shown(model.acceptance_ratio, w.PERCENT)
+        reason = (
+            f"{gaining} of {requests} requests gain and {losing} lose, while "
+            f"{accepted} of all drafted tokens are accepted"
         )
+    elif model.window_requests:
+        reason = f"{requests} requests are too few to be judged one by one"
     else:
-        words = (
-            f"{w.shown(model.gaining_requests_ratio, w.PERCENT)} of "
-            f"{count(model.window_requests)} requests "
-            f"gain and {w.shown(model.losing_requests_ratio, w.PERCENT)} lose, while "
-            f"{w.shown(model.acceptance_ratio, w.PERCENT)} of all drafted tokens are "
-            "accepted"
-        )
+        reason = "no request can be judged"
     head = verdict.upper()
-    lines = w.paragraph(f"{head}  {_name(model)}: {words}", 4, "  ")
+    lines = w.paragraph(f"{head}  {_name(model)}: {reason}", 4, "  ")
     yield from w.emphasised(lines, head, paint, _STYLES.get(verdict, w.RED))
 
 
 def _name(model: ModelRequests) -> str:
-    return w.printable(model.model_name) or "unnamed model"
+    return w.printable(model.model_name) or w.UNNAMED_MODEL
 
 
 def _model(model: ModelRequests, paint: w.Paint, costs: Costs | None) -> Iterator[str]:
-    window = f" in the last {model.window}" if model.window else ""
-    facts = f"{count(model.window_requests)} requests with something drafted{window}"
-    yield from w.emphasised(
-        w.paragraph(f"{_name(model)} ({facts})", 4, "  "), _name(model), paint, w.BOLD
-    )
+    name = _name(model)
+    drafted = f"{count(model.window_requests)} requests with something drafted"
+    if model.window:
+        drafted += f" in the last {model.window}"
+    title = w.paragraph(f"{name} ({drafted})", 4, "  ")
+    yield from w.emphasised(title, name, paint, w.BOLD)
     yield ""
     if model.window_requests:
         yield from _numbers(model, costs)
@@ -155,7 +160,12 @@ def _model(model: ModelRequests, paint: w.Paint, costs: Costs | None) -> Iterato
 
 
 def _numbers(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
-    yield from w.paragraph(_quantiles(model), 14, "    accepted  ")
+    together = w.shown(model.acceptance_ratio, w.PERCENT)
+    accepted = (
+        f"{percentiles(model.acceptance_quantiles)} by request; {together} of all "
+        "drafted tokens together"
+    )
+    yield from w.paragraph(accepted, 14, "    accepted  ")
     yield from w.paragraph(_outcomes(model), 14, "    outcomes  ")
     yield ""
     yield from _groups(model.groups)
@@ -170,12 +180,6 @@ def _numbers(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
         yield ""
 
 
-def _quantiles(model: ModelRequests) -> str:
-    by_request = percentiles(model.acceptance_quantiles)
-    together = w.shown(model.acceptance_ratio, w.PERCENT)
-    return f"{by_request} by request; {together} of all drafted tokens together"
-
-
 def percentiles(quantiles: Mapping[str, float]) -> str:
     """Return acceptance ratios by quantile as ``P10 31.2%, P50 58.0%``."""
     return ", ".join(
@@ -187,169 +191,165 @@ def percentiles(quantiles: Mapping[str, float]) -> str:
 def _outcomes(model: ModelRequests) -> str:
     gaining = model.gaining_requests_ratio or 0.0
     losing = model.losing_requests_ratio or 0.0
-    words = (
-        f"{percent(gaining)} gain, {percent(max(0.0, 1 - gaining - losing))} are near "
-        "break-even, "
+    break_even = max(0.0, 1 - gaining - losing)
+    outcomes = (
+        f"{percent(gaining)} gain, {percent(break_even)} are near break-even, "
+        f"{percent(losing)} lose"
     )
-    words += f"{percent(losing)} lose"
-    if losing and model.losing_tokens_ratio is not None:
-        words += f" (with {percent(model.losing_tokens_ratio)} of the generated tokens)"
-    return words
+    if not losing or model.losing_tokens_ratio is None:
+        return outcomes
+    tokens = percent(model.losing_tokens_ratio)
+    return f"{outcomes} (with {tokens} of the generated tokens)"
+
+
+def _outcome(group: GroupWindow) -> str:
+    if not group.judged:
+        return "too few"
+    return (group.outcome or w.DASH).replace("_", "-")
+
+
+#: Columns of the groups: the head, and the value of a group.
+_GROUP_COLUMNS: Mapping[str, Callable[[GroupWindow], str]] = {
+    "temp": lambda group: group.temperature,
+    "type": lambda group: group.request_type,
+    "requests": lambda group: count(group.requests),
+    "share": lambda group: w.WHOLE_PERCENT.format(group.requests_ratio),
+    "accepted": lambda group: w.shown(group.acceptance_ratio, w.PERCENT),
+    "P10": lambda group: w.shown(group.p10, w.WHOLE_PERCENT),
+    "P50": lambda group: w.shown(group.p50, w.WHOLE_PERCENT),
+    "outcome": _outcome,
+    "losing": lambda group: w.shown(group.losing_requests_ratio, w.WHOLE_PERCENT),
+    "rejected": lambda group: w.shown(group.rejected_ratio, w.WHOLE_PERCENT),
+    "speedup": lambda group: w.shown(group.estimated_speedup, w.FACTOR),
+}
 
 
 def _groups(groups: Sequence[GroupWindow]) -> Iterator[str]:
-    speedups = any(group.estimated_speedup is not None for group in groups)
-    heads = [
-        "temp",
-        "type",
-        "requests",
-        "share",
-        "accepted",
-        "P10",
-        "P50",
-        "outcome",
-        "losing",
-        "rejected",
-    ]
-    heads += ["speedup"] if speedups else []
-    rows = []
-    for group in groups[:_MAX_GROUPS]:
-        if group.judged:
-            outcome = (group.outcome or w.DASH).replace("_", "-")
-        else:
-            outcome = "too few"
-        row = [group.temperature, group.request_type, count(group.requests)]
-        row += [
-            w.shown(group.requests_ratio, w.WHOLE_PERCENT),
-            w.shown(group.acceptance_ratio, w.PERCENT),
-        ]
-        row += [
-            w.shown(group.p10, w.WHOLE_PERCENT),
-            w.shown(group.p50, w.WHOLE_PERCENT),
-            outcome,
-        ]
-        row += [
-            w.shown(group.losing_requests_ratio, w.WHOLE_PERCENT),
-            w.shown(group.rejected_ratio, w.WHOLE_PERCENT),
-        ]
-        row += [w.shown(group.estimated_speedup, w.TIMES)] if speedups else []
-        rows.append(row)
-    yield from w.table(heads, rows, left=("temp", "type", "outcome"), shorten="type")
-    rest = groups[_MAX_GROUPS:]
-    if rest:
-        yield (
-            f"    and {len(rest)} groups more with "
-            f"{count(sum(group.requests for group in rest))} requests"
-        )
+    columns = dict(_GROUP_COLUMNS)
+    # Without a known batch, as of recorded requests, there are none.
+    if all(group.estimated_speedup is None for group in groups):
+        del columns["speedup"]
+    rows = (
+        [cell(group) for cell in columns.values()] for group in groups[:_MAX_GROUPS]
+    )
+    yield from w.table(
+        list(columns), rows, left=("temp", "type", "outcome"), shorten="type"
+    )
+    left_out = groups[_MAX_GROUPS:]
+    if left_out:
+        requests = count(sum(group.requests for group in left_out))
+        yield f"    and {len(left_out)} groups more with {requests} requests"
 
 
 def _positions(model: ModelRequests) -> Iterator[str]:
-    every = position_acceptances(model)
-    rows = [
-        [str(at), percent(p.where_drafted), percent(p.of_all_drafts)]
-        for at, p in enumerate(every)
-    ]
+    positions = position_acceptances(model)
+    rows = []
+    biases = []
+    for index, position in enumerate(positions):
+        where_drafted = percent(position.where_drafted)
+        rows.append([str(index), where_drafted, percent(position.of_all_drafts)])
+        biases.append(position.where_drafted - position.of_all_drafts)
     yield from w.table(("position", "accepted where drafted", "of all drafts"), rows)
-    differences = [
-        position.where_drafted - position.of_all_drafts for position in every
-    ]
-    if max(differences) > _BIASED:
-        place = differences.index(max(differences))
-        words = (
+    # The worst one is named: all others are of the same kind.
+    greatest = max(biases)
+    if greatest > _BIASED:
+        warning = (
             "Drafts vary in length. Counted over all drafts, as on /metrics, "
-            f"position {place} "
-            f"looks {100 * differences[place]:.1f} points worse than it is."
+            f"position {biases.index(greatest)} looks {100 * greatest:.1f} points "
+            "worse than it is."
         )
-        yield from w.paragraph(words, 4)
+        yield from w.paragraph(warning, 4)
 
 
 def _every_k(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
     options = every_k(model)
-    batches = costs.batches if costs else ()
-    if costs:
-        choices = [choice_at(model, costs.profile, batch) for batch in batches]
-    else:
-        choices = []
+    choices: dict[float, Choice | None] = {}
+    if costs is not None:
+        choices = {
+            batch: choice_at(model, costs.profile, batch) for batch in costs.batches
+        }
     heads = ["K", "drafted", "accepted", "tokens a draft, at least"]
-    heads += [f"speedup at {batch:g}" for batch in batches]
+    heads += [f"speedup at {batch:g}" for batch in choices]
     rows = []
     for option in options:
         k = option.num_speculative_tokens
-        accepted = option.acceptance_length
-        lengths = (
-            w.LENGTH.format(value)
-            for value in (option.draft_length, accepted - 1, accepted)
-        )
-        speedups = (
-            w.shown(choice.option(k).speedup, w.TIMES) for choice in choices if choice
-        )
-        rows.append([str(k), *lengths, *speedups])
+        row = [
+            str(k),
+            w.LENGTH.format(option.draft_length),
+            w.LENGTH.format(option.acceptance_length - 1),
+            w.LENGTH.format(option.acceptance_length),
+        ]
+        speedups = [choice.option(k).speedup for choice in choices.values() if choice]
+        rows.append([*row, *map(w.FACTOR.format, speedups)])
     yield from w.table(heads, rows)
     if costs is not None:
-        yield from _best(len(options), dict(zip(batches, choices, strict=True)), costs)
+        fastest = (
+            f"fastest by the cost profile {costs.profile.name}, by requests in the "
+            f"batch: {_fastest(len(options), choices)}"
+        )
+        yield from w.paragraph(fastest, 6, "    ")
 
 
-def _best(
-    present: int, choices: Mapping[float, Choice | None], costs: Costs
-) -> Iterator[str]:
-    at: dict[str, list[str]] = {}
+def _fastest(present: int, choices: Mapping[float, Choice | None]) -> str:
+    """Return the fastest K with the batch sizes at which it is that."""
+    batches: dict[str, list[str]] = {}
     for batch, choice in choices.items():
         if choice is None:
             continue
         best = choice.best.num_speculative_tokens
-        sure = best == present or choice.surely_better(best, present)
-        words = (f"K={best}" if best else "no speculation") + (
-            "" if sure else " (not surely)"
-        )
-        at.setdefault(words, []).append(f"{batch:g}")
-    answers = "; ".join(
-        f"{words} at {', '.join(batches)}" for words, batches in at.items()
-    )
-    yield from w.paragraph(
-        (
-            f"fastest by the cost profile {costs.profile.name}, by requests in the "
-            f"batch: {answers}"
-        ),
-        6,
-        "    ",
-    )
+        answer = f"K={best}" if best else "no speculation"
+        # To stay at the present K needs no certainty.
+        if best != present and not choice.surely_better(best, present):
+            answer += " (not surely)"
+        batches.setdefault(answer, []).append(f"{batch:g}")
+    return "; ".join(f"{answer} at {', '.join(at)}" for answer, at in batches.items())
 
 
 def _worst(model: ModelRequests) -> Iterator[str]:
     heads = ("accepted", "drafts", "temp", "type", "worst requests")
-    rows = []
-    for request in model.worst:
-        row = [percent(request.acceptance_ratio), count(request.drafts)]
-        rows.append(
-            [
-                *row,
-                request.temperature,
-                request.request_type,
-                request.request_id or w.DASH,
-            ]
-        )
+    rows = (
+        [
+            percent(request.acceptance_ratio),
+            count(request.drafts),
+            request.temperature,
+            request.request_type,
+            request.request_id or w.DASH,
+        ]
+        for request in model.worst
+    )
     yield from w.table(
         heads, rows, left=("temp", "type", "worst requests"), shorten="type"
     )
 
 
 def _tenants(tenants: Iterable[TenantResult]) -> Iterator[str]:
-    rows = []
-    for tenant in tenants:
-        total, accepted, losing = tenant_ratios(tenant)
-        ratios = (w.shown(accepted, w.PERCENT), w.shown(losing, w.WHOLE_PERCENT))
-        rows.append([tenant.tenant, tenant.model_name, count(total), *ratios])
     heads = ("tenant", "model", "requests", "accepted", "losing")
+    rows = (
+        [
+            tenant.tenant,
+            tenant.model_name,
+            count(tenant.requests),
+            w.shown(tenant.acceptance_ratio, w.PERCENT),
+            w.shown(tenant.losing_ratio, w.WHOLE_PERCENT),
+        ]
+        for tenant in map(tenant_ratios, tenants)
+    )
     yield from w.table(heads, rows, left=("tenant", "model"), shorten="model")
 
 
-def tenant_ratios(tenant: TenantResult) -> tuple[int, float | None, float | None]:
-    """Return a tenant's requests, its acceptance ratio, and the share of its requests
-    that lose.
-    """
-    total = sum(tenant.outcomes.values())
+def tenant_ratios(tenant: TenantResult) -> TenantRatios:
+    """Return a tenant's requests in ratios."""
+    requests = sum(tenant.outcomes.values())
+    acceptance_ratio = None
     if tenant.draft_tokens:
-        accepted = tenant.accepted_tokens / tenant.draft_tokens
-    else:
-        accepted = None
-    return total, accepted, tenant.outcomes.get("loses", 0) / total if total else None
+        acceptance_ratio = tenant.accepted_tokens / tenant.draft_tokens
+    losing_ratio = None
+    if requests:
+        losing_ratio = tenant.outcomes.get("loses", 0) / requests
+    return TenantRatios(
+        tenant=tenant.tenant,
+        model_name=tenant.model_name,
+        requests=requests,
+        acceptance_ratio=acceptance_ratio,
+        losing_ratio=losing_ratio,
+    )

@@ -8,22 +8,38 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import cleandoc
-from itertools import chain
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from ..judgement.messages import encode_message
 from ..measures.measures import LIFETIME
-from ..observe.result import ExporterResult
-from .metrics import METRICS, PREFIX, Metric, Scope
+from ..observe.result import EngineResult, ExporterResult
+from ..per_request.summary import (
+    GroupResult,
+    ModelRequests,
+    RequestsResult,
+    TenantResult,
+)
+from .metrics import METRICS, PREFIX, Metric, MetricScope
 from .wording import escape_controls
+
+_Json = Mapping[str, Any]
+#: The dotted paths of the fields to keep, by the object that has them.
+_Fields = Mapping[MetricScope, list[str]]
+_OfModel = TypeVar("_OfModel", GroupResult, TenantResult, ModelRequests)
 
 #: Keys that identify an object, have no default, or say whether there is data. No
 #: filter removes them.
 _IDENTITY = frozenset(
-    {"version", "timestamp_seconds", "targets", "target", "up", "failure", "engines"}
-    | {
+    {
+        "version",
+        "timestamp_seconds",
+        "targets",
+        "target",
+        "up",
+        "failure",
+        "engines",
         "model_name",
         "engine",
         "windows",
@@ -33,13 +49,9 @@ _IDENTITY = frozenset(
         "tenant",
     }
 )
-
-#: Lists in `requests`, and the scopes of the metrics of their items.
-_REQUEST_LISTS = {
-    "groups": (Scope.GROUP,),
-    "tenants": (Scope.TENANT,),
-    "models": (Scope.MODEL, Scope.RECENT),
-}
+#: Parts of which a metric is one field, but which mean little in parts: a state with
+#: its reason, a level with its criteria, the tap.
+_WHOLE = frozenset({"activity", "quality", "payoff", "advice", "tap"})
 
 
 class FilterError(ValueError):
@@ -71,11 +83,7 @@ def parse_filter(query: Iterable[tuple[str, str]], windows: Sequence[str]) -> Fi
     metrics: list[str] = []
     for name, value in query:
         if name == "metric":
-            metrics += [
-                part.strip().removeprefix(PREFIX)
-                for part in value.split(",")
-                if part.strip()
-            ]
+            metrics += filter(None, map(str.strip, value.split(",")))
         elif name not in ("model_name", "engine", "window"):
             raise FilterError(
                 f"unknown parameter {name!r}; allowed: model_name, engine, window, "
@@ -85,26 +93,26 @@ def parse_filter(query: Iterable[tuple[str, str]], windows: Sequence[str]) -> Fi
             raise FilterError(f"parameter {name} given twice")
         else:
             single[name] = value
-    known = {row.name for row in METRICS}
-    for metric in metrics:
-        if metric not in known:
-            raise FilterError(
-                f"unknown metric {metric!r}; known: {', '.join(sorted(known))}"
-            )
+    names = tuple(metric.removeprefix(PREFIX) for metric in metrics)
+    allowed = sorted(row.name for row in METRICS)
+    for metric in names:
+        if metric not in allowed:
+            raise FilterError(f"unknown metric {metric!r}; known: {', '.join(allowed)}")
     window = single.get("window", "")
     if window not in ("", LIFETIME, *windows):
         raise FilterError(f"unknown window {window!r}; known: {', '.join(windows)}")
-    return Filter(**single, metrics=tuple(metrics))
+    return Filter(**single, metrics=names)
 
 
 def encode(result: ExporterResult, wanted: Filter | None = None) -> bytes:
     """Return the snapshot as JSON."""
     wanted = wanted or Filter()
-    document = msgspec.to_builtins(_select(result, wanted), enc_hook=encode_message)
+    # Selected before it is converted, so that what is left out costs nothing.
+    selected = _select(result, wanted)
+    document = msgspec.to_builtins(selected, enc_hook=encode_message)
     if wanted.metrics:
-        document = _keep_metrics(
-            document, [row for row in METRICS if row.name in wanted.metrics]
-        )
+        chosen = [row for row in METRICS if row.name in wanted.metrics]
+        document = _keep_metrics(document, chosen)
     return escape_controls(msgspec.json.encode(document).decode()).encode()
 
 
@@ -148,69 +156,94 @@ def attribute_docs(docstring: str) -> dict[str, str]:
 def _select(result: ExporterResult, wanted: Filter) -> ExporterResult:
     if not (wanted.model_name or wanted.engine or wanted.window):
         return result
-    targets = []
-    for target in result.targets:
-        engines = [
-            msgspec.structs.replace(
-                engine,
-                windows=tuple(
-                    w for w in engine.windows if wanted.window in ("", w.window)
-                ),
-            )
-            for engine in target.engines
-            if wanted.model_name in ("", engine.model_name)
-            and wanted.engine in ("", engine.engine)
-        ]
-        targets.append(replace(target, engines=tuple(engines)))
+    targets = tuple(
+        replace(target, engines=_select_engines(target.engines, wanted))
+        for target in result.targets
+    )
     requests = result.requests
     if requests is not None and wanted.model_name:
-        own: dict[str, Any] = {
-            name: tuple(
-                item
-                for item in getattr(requests, name)
-                if item.model_name == wanted.model_name
-            )
-            for name in _REQUEST_LISTS
-        }
-        requests = replace(requests, **own)
-    return replace(result, targets=tuple(targets), requests=requests)
+        requests = _select_model(requests, wanted.model_name)
+    return replace(result, targets=targets, requests=requests)
 
 
-def _keep_metrics(document: Mapping[str, Any], chosen: list[Metric]) -> dict[str, Any]:
+def _select_engines(
+    engines: Iterable[EngineResult], wanted: Filter
+) -> tuple[EngineResult, ...]:
+    selected = []
+    for engine in engines:
+        if wanted.model_name not in ("", engine.model_name):
+            continue
+        if wanted.engine not in ("", engine.engine):
+            continue
+        windows = engine.windows
+        if wanted.window:
+            windows = tuple(w for w in windows if w.window == wanted.window)
+        selected.append(msgspec.structs.replace(engine, windows=windows))
+    return tuple(selected)
+
+
+def _select_model(requests: RequestsResult, model_name: str) -> RequestsResult:
+    def of_model(items: Iterable[_OfModel]) -> tuple[_OfModel, ...]:
+        return tuple(item for item in items if item.model_name == model_name)
+
+    return replace(
+        requests,
+        groups=of_model(requests.groups),
+        tenants=of_model(requests.tenants),
+        models=of_model(requests.models),
+    )
+
+
+def _keep_metrics(document: _Json, chosen: Iterable[Metric]) -> dict[str, Any]:
     """Return the identities and the fields of the chosen metrics."""
-
-    def keep(thing: Mapping[str, Any], *scopes: Scope) -> dict[str, Any]:
-        kept = {key: value for key, value in thing.items() if key in _IDENTITY}
-        for row in chosen:
-            if row.scope not in scopes:
-                continue
-            part, *rest = row.field.split(".")
-            # Kept whole: a judgement (a state with its reason, a level with its
-            # criteria), and the tap.
-            if rest and part not in ("activity", "quality", "payoff", "advice", "tap"):
-                kept.setdefault(part, {})[rest[0]] = thing[part][rest[0]]
-            else:
-                kept[part] = thing[part]
-        return kept
-
-    def has_any(*scopes: Scope) -> bool:
-        return any(row.scope in scopes for row in chosen)
-
-    result = keep(document, Scope.EXPORTER)
-    result["targets"] = [keep(target, Scope.TARGET) for target in document["targets"]]
-    for target in result["targets"]:
-        target["engines"] = [keep(engine, Scope.ENGINE) for engine in target["engines"]]
-        for engine in target["engines"]:
-            windows = [keep(window, Scope.WINDOW) for window in engine["windows"]]
-            engine["windows"] = windows if has_any(Scope.WINDOW) else []
-    requests = document["requests"]
-    if requests is not None and has_any(
-        Scope.REQUESTS, *chain.from_iterable(_REQUEST_LISTS.values())
-    ):
-        result["requests"] = keep(requests, Scope.REQUESTS)
-        for name, scopes in _REQUEST_LISTS.items():
-            if has_any(*scopes):
-                result["requests"][name] = [
-                    keep(thing, *scopes) for thing in requests[name]
-                ]
+    fields: dict[MetricScope, list[str]] = {scope: [] for scope in MetricScope}
+    for row in chosen:
+        fields[row.scope].append(row.field)
+    result = _keep(document, fields[MetricScope.EXPORTER])
+    result["targets"] = []
+    for target in document["targets"]:
+        kept = _keep(target, fields[MetricScope.TARGET])
+        kept["engines"] = [_keep_engine(item, fields) for item in target["engines"]]
+        result["targets"].append(kept)
+    if document["requests"] is not None:
+        result |= _keep_requests(document["requests"], fields)
     return result
+
+
+def _keep_engine(engine: _Json, fields: _Fields) -> dict[str, Any]:
+    kept = _keep(engine, fields[MetricScope.ENGINE])
+    # Windows are part of the identity, but empty ones would say nothing.
+    kept["windows"] = []
+    if fields[MetricScope.WINDOW]:
+        kept["windows"] = [
+            _keep(window, fields[MetricScope.WINDOW]) for window in engine["windows"]
+        ]
+    return kept
+
+
+def _keep_requests(requests: _Json, fields: _Fields) -> dict[str, Any]:
+    """Return the key of single requests, unless nothing of them is kept."""
+    lists = {
+        "groups": fields[MetricScope.GROUP],
+        "tenants": fields[MetricScope.TENANT],
+        "models": fields[MetricScope.MODEL] + fields[MetricScope.RECENT],
+    }
+    if not any((fields[MetricScope.REQUESTS], *lists.values())):
+        return {}
+    kept = _keep(requests, fields[MetricScope.REQUESTS])
+    for name, item_fields in lists.items():
+        if item_fields:
+            kept[name] = [_keep(item, item_fields) for item in requests[name]]
+    return {"requests": kept}
+
+
+def _keep(item: _Json, fields: Iterable[str]) -> dict[str, Any]:
+    """Return the identity of an object, and these fields of it."""
+    kept = {key: value for key, value in item.items() if key in _IDENTITY}
+    for field in fields:
+        part, *path = field.split(".")
+        if not path or part in _WHOLE:
+            kept[part] = item[part]
+        else:
+            kept.setdefault(part, {})[path[0]] = item[part][path[0]]
+    return kept

@@ -5,6 +5,8 @@ Lines are wrapped at 100 columns, except those to paste, which stay whole.
 
 from collections.abc import Iterator, Mapping
 
+from ..economics.baseline_match import Measured
+from ..economics.speedup import Estimate
 from ..economics.statistics import times
 from ..judgement.advice import Advice
 from ..judgement.payoff import PayoffVerdict
@@ -15,20 +17,31 @@ from . import request_report
 from . import wording as w
 from .request_report import Costs
 
+#: Characters of a bar for a ratio of 1: what the table of positions leaves of a line.
 _BAR_WIDTH = 30
+#: Column of the texts beside labels: the longest label, and the indent.
+_TEXT_COLUMN = 14
+#: Below the rules of thumb, which may say something else than the advice.
+_RULES_NOTE = (
+    "Rules of thumb look at acceptance alone; advice weighs it against the time a step "
+    "takes."
+)
 #: Likely causes of a failed poll, by its reason.
 _CAUSES = {
     "refused": (
         "Is the server running, and is this its port? A vLLM that is loading refuses "
         "for minutes."
     ),
-    "timeout": "The server may be overloaded, or the address may belong to something else.",
+    "timeout": (
+        "The server may be overloaded, or the address may belong to something else."
+    ),
     "http_status": (
         "Is this the address of the server's /metrics, and does it need a token?"
     ),
     "unrecognized": "Is this the address of the server's /metrics?",
     "tls": "See --vllm.ca-file, --vllm.server-name and --vllm.cert-file.",
 }
+#: For windows that the advice does not rest on.
 _NO_ADVICE = Advice()
 
 
@@ -45,22 +58,19 @@ def render(
     paint = w.painter(colour=colour)
     lines: list[str] = []
     for target in result.targets:
-        lines += ["", *_target(target, paint)] if lines else _target(target, paint)
+        if lines:
+            lines.append("")
+        lines += _target(target, paint)
     if result.requests is not None:
-        lines += ["", paint("single requests", w.BOLD)] if lines else []
+        if lines:
+            lines += ["", paint("single requests", w.BOLD)]
         lines += request_report.render(result.requests, paint, costs)
     return "\n".join(line.rstrip() for line in lines)
 
 
 def _target(target: TargetResult, paint: w.Paint) -> Iterator[str]:
     if not target.up:
-        yield paint(f"{w.printable(target.target)} cannot be judged", w.RED)
-        if target.failure is not None:
-            yield from w.paragraph(
-                f"{target.failure.reason}: {target.failure.message}", 4, "  "
-            )
-            if target.failure.reason in _CAUSES:
-                yield f"    {_CAUSES[target.failure.reason]}"
+        yield from _down(target, paint)
         return
     yield paint(w.printable(target.target), w.BOLD)
     for engine in target.engines:
@@ -70,59 +80,61 @@ def _target(target: TargetResult, paint: w.Paint) -> Iterator[str]:
         yield from _engine(engine, paint)
 
 
+def _down(target: TargetResult, paint: w.Paint) -> Iterator[str]:
+    yield paint(f"{w.printable(target.target)} cannot be judged", w.RED)
+    failure = target.failure
+    if failure is None:
+        return
+    yield from w.paragraph(f"{failure.reason}: {failure.message}", 4, "  ")
+    if failure.reason in _CAUSES:
+        yield f"    {_CAUSES[failure.reason]}"
+
+
 def _verdict(engine: EngineResult, paint: w.Paint) -> Iterator[str]:
+    payoff = engine.payoff
     unjudged = engine.quality.level or engine.activity.state or "unknown"
-    word = w.headline(engine.payoff) or unjudged.upper()
+    verdict = w.headline(payoff) or unjudged.upper()
     measures = engine.window(engine.judged_window)
-    words = engine.activity.reason
+    reason = engine.activity.reason
     if engine.quality.level is not None and measures is not None:
-        words = (
-            f"{w.shown(measures.acceptance_ratio, w.PERCENT)} of the drafted tokens "
-            "accepted, "
-            f"{w.shown(measures.mean_acceptance_length, w.LENGTH)} tokens a draft"
-        )
-    if engine.payoff.speedup is not None:
-        speed = f"{engine.payoff.speedup:.2f} times as fast as without speculation"
-        words = f"{speed} ({engine.payoff.basis}), {words}"
-    elif engine.payoff.basis is not None:
-        words = f"{engine.payoff.basis}, {words}"
-    lines = w.paragraph(f"{word}  {_name(engine)}: {words}", 4, "  ")
-    yield from w.emphasised(lines, word, paint, _style(engine))
+        ratio = w.shown(measures.acceptance_ratio, w.PERCENT)
+        length = w.shown(measures.mean_acceptance_length, w.LENGTH)
+        reason = f"{ratio} of the drafted tokens accepted, {length} tokens a draft"
+    if payoff.speedup is not None:
+        speed = f"{payoff.speedup:.2f} {w.TIMES_AS_FAST}"
+        reason = f"{speed} ({payoff.basis}), {reason}"
+    elif payoff.basis is not None:
+        reason = f"{payoff.basis}, {reason}"
+    lines = w.paragraph(f"{verdict}  {_name(engine)}: {reason}", 4, "  ")
+    yield from w.emphasised(lines, verdict, paint, _style(engine))
 
 
 def _name(engine: EngineResult) -> str:
-    labels = (engine.model_name, f"engine {engine.engine}" if engine.engine else "")
-    return (
-        w.printable(", ".join(label for label in labels if label)) or "the only engine"
-    )
+    labels = []
+    if engine.model_name:
+        labels.append(engine.model_name)
+    if engine.engine:
+        labels.append(f"engine {engine.engine}")
+    return w.printable(", ".join(labels)) or "the only engine"
 
 
 def _engine(engine: EngineResult, paint: w.Paint) -> Iterator[str]:
     deployment = engine.deployment
-    known = {
+    facts = {
         "dialect": deployment.dialect,
         "version": deployment.upstream_version,
         "method": deployment.method,
         "K": str(engine.num_speculative_tokens or ""),
     }
-    facts = ", ".join(f"{name} {value}" for name, value in known.items() if value)
-    yield from w.emphasised(
-        w.paragraph(f"{_name(engine)} ({facts})", 4, "  "), _name(engine), paint, w.BOLD
-    )
+    listed = ", ".join(f"{name} {value}" for name, value in facts.items() if value)
+    name = _name(engine)
+    title = w.paragraph(f"{name} ({listed})", 4, "  ")
+    yield from w.emphasised(title, name, paint, w.BOLD)
     yield ""
-    activity = f"{engine.activity.state or 'unknown'} ({engine.activity.reason})"
-    yield from w.paragraph(activity, 14, "    activity  ")
-    if engine.quality.level is not None:
-        quality = f"{engine.quality.level} ({'; '.join(engine.quality.reasons)})"
-        yield from w.paragraph(quality, 14, "    quality   ")
-        payoff = (
-            f"{w.verdict_words(engine.payoff) or 'unknown'} "
-            f"({'; '.join(engine.payoff.reasons)})"
-        )
-        yield from w.paragraph(payoff, 14, "    payoff    ")
-        yield from _advice(engine)
+    yield from _judgement(engine)
     yield ""
     for measures in engine.windows:
+        # An engine that does nothing would fill the screen with dashes.
         if (
             measures.acceptance_ratio is not None
             or measures.generation_tokens_per_second is not None
@@ -133,26 +145,35 @@ def _engine(engine: EngineResult, paint: w.Paint) -> Iterator[str]:
         yield from w.finding_lines(finding, f"    {finding.severity}: ", 6, paint)
 
 
+def _judgement(engine: EngineResult) -> Iterator[str]:
+    activity = engine.activity.state or "unknown"
+    yield from _labelled("activity", f"{activity} ({engine.activity.reason})")
+    if engine.quality.level is None:
+        return
+    reasons = "; ".join(engine.quality.reasons)
+    yield from _labelled("quality", f"{engine.quality.level} ({reasons})")
+    verdict = w.verdict_words(engine.payoff) or "unknown"
+    reasons = "; ".join(engine.payoff.reasons)
+    yield from _labelled("payoff", f"{verdict} ({reasons})")
+    yield from _advice(engine)
+
+
+def _labelled(label: str, text: str) -> list[str]:
+    """Return a paragraph with its label beside its first line."""
+    return w.paragraph(text, _TEXT_COLUMN, f"    {label:<{_TEXT_COLUMN - 4}}")
+
+
 def _advice(engine: EngineResult) -> Iterator[str]:
-    """Yield the advice on K, the results of the rules of thumb, and the configuration
-    to paste.
-    """
+    """Yield the advice on K, the rules of thumb, and the configuration to paste."""
     advice = engine.advice
-    yield from w.paragraph(
-        f"{w.to_do(engine)} ({w.reason_words(advice)})", 14, "    advice    "
-    )
+    yield from _labelled("advice", f"{w.to_do(engine)} ({w.reason_words(advice)})")
     label = "rules"
     for rule in advice.rules:
-        yield from w.paragraph(
-            f"{w.SAYS.get(rule.says, rule.says)}: {rule.text}", 16, f"    {label:<10}"
-        )
+        text = f"{w.SAYS.get(rule.says, rule.says)}: {rule.text}"
+        yield from w.paragraph(text, _TEXT_COLUMN + 2, f"    {label:<10}")
         label = ""
     if advice.rules:
-        words = (
-            "Rules of thumb look at acceptance alone; advice weighs it against the "
-            "time a step takes."
-        )
-        yield from w.paragraph(words, 14)
+        yield from w.paragraph(_RULES_NOTE, _TEXT_COLUMN)
     if advice.speculative_config:
         yield f"    to paste  {w.to_paste(advice.speculative_config)}"
     if advice.schedule_config:
@@ -160,40 +181,36 @@ def _advice(engine: EngineResult) -> Iterator[str]:
             f"{row.first} to {row.last} requests K={row.num_speculative_tokens}"
             for row in advice.schedule
         )
-        yield from w.paragraph(f"best K by batch size: {rows}", 14, "    schedule  ")
-        yield f"              {w.to_paste(advice.schedule_config)}"
-        yield from w.paragraph(w.seen_words(advice), 14)
+        yield from _labelled("schedule", f"best K by batch size: {rows}")
+        yield f"{' ' * _TEXT_COLUMN}{w.to_paste(advice.schedule_config)}"
+        yield from w.paragraph(w.seen_words(advice), _TEXT_COLUMN)
     if advice.schedule_note:
-        yield from w.paragraph(f"none: {advice.schedule_note}", 14, "    schedule  ")
+        yield from _labelled("schedule", f"none: {advice.schedule_note}")
     if (advice.speculative_config or advice.schedule_config) and w.only_changes(engine):
-        yield from w.paragraph(w.ONLY_CHANGES, 14)
+        yield from w.paragraph(w.ONLY_CHANGES, _TEXT_COLUMN)
 
 
 def _style(engine: EngineResult) -> str:
-    if engine.payoff.harmful:
+    payoff = engine.payoff
+    level = engine.quality.level
+    if payoff.harmful:
         return w.RED
-    if engine.payoff.verdict is not None:
-        if engine.payoff.verdict is PayoffVerdict.BENEFICIAL:
-            return w.GREEN
-        return w.YELLOW
-    if engine.activity.unexplained or engine.quality.level is QualityLevel.POOR:
+    if payoff.verdict is not None:
+        beneficial = payoff.verdict is PayoffVerdict.BENEFICIAL
+        return w.GREEN if beneficial else w.YELLOW
+    if engine.activity.unexplained or level is QualityLevel.POOR:
         return w.RED
-    if engine.quality.level in (QualityLevel.HEALTHY, QualityLevel.OPTIMAL):
+    if level in (QualityLevel.HEALTHY, QualityLevel.OPTIMAL):
         return w.GREEN
     return w.YELLOW
 
 
 def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
-    if measures.span_seconds is None:
-        span = ""
-    else:
-        span = f", real span {measures.span_seconds:.1f} s"
-    latencies = (
-        (f"{w.LATENCIES[item.name]}, mean", item.mean_seconds)
-        for item in measures.latencies
-    )
+    window = measures.window
+    if measures.span_seconds is not None:
+        window += f", real span {measures.span_seconds:.1f} s"
     rows = [
-        ("window", f"{measures.window}{span}"),
+        ("window", window),
         ("drafts", _count(measures.drafts)),
         ("acceptance ratio", w.shown(measures.acceptance_ratio, w.PERCENT)),
         ("mean acceptance length", w.shown(measures.mean_acceptance_length, w.LENGTH)),
@@ -202,11 +219,17 @@ def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
         ("position decay", w.shown(measures.position_decay_ratio, w.PERCENT)),
         ("generated tokens/s", _count(measures.generation_tokens_per_second)),
         ("accepted tokens/s", _count(measures.accepted_tokens_per_second)),
-        *_gains(measures),
-        *((name, f"{1000 * seconds:,.1f} ms") for name, seconds in latencies),
-        ("requests running", _count(engine.load.requests_running)),
-        ("requests waiting", _count(engine.load.requests_waiting)),
+        *_estimated(measures.estimate),
+        *_measured(measures.measured),
     ]
+    if measures.returns.return_ratio is not None:
+        ratio = w.LENGTH.format(measures.returns.return_ratio)
+        rows.append(("return on speculation", ratio))
+    for latency in measures.latencies:
+        name = f"{w.LATENCIES[latency.name]}, mean"
+        rows.append((name, f"{1000 * latency.mean_seconds:,.1f} ms"))
+    rows.append(("requests running", _count(engine.load.requests_running)))
+    rows.append(("requests waiting", _count(engine.load.requests_waiting)))
     for name, value in rows:
         yield f"    {name:<24}{value}"
     if measures.position_acceptance_ratio:
@@ -216,41 +239,38 @@ def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
         yield from _positions(measures, engine.advice if judged else _NO_ADVICE)
 
 
-def _gains(measures: Measures) -> Iterator[tuple[str, str]]:
-    estimate = measures.estimate
-    measured = measures.measured
-    if estimate.speedup is not None:
-        interval = (
-            f"{times(estimate.speedup_low or 0.0)}x to "
-            f"{times(estimate.speedup_high or 0.0)}x"
-        )
-        yield "estimated speedup", f"{w.shown(estimate.speedup, w.TIMES)} ({interval})"
-        yield (
-            "break-even length",
-            w.shown(estimate.break_even_acceptance_length, w.LENGTH),
-        )
-        yield (
-            "break-even acceptance",
-            w.shown(estimate.break_even_acceptance_ratio, w.PERCENT),
-        )
-        yield "requests in the batch", _count(estimate.batch_size)
+def _estimated(estimate: Estimate) -> Iterator[tuple[str, str]]:
+    if estimate.speedup is None:
+        return
+    interval = _interval(estimate.speedup_low, estimate.speedup_high)
+    speedup = w.FACTOR.format(estimate.speedup)
+    length = w.shown(estimate.break_even_acceptance_length, w.LENGTH)
+    ratio = w.shown(estimate.break_even_acceptance_ratio, w.PERCENT)
+    yield "estimated speedup", f"{speedup} ({interval})"
+    yield "break-even length", length
+    yield "break-even acceptance", ratio
+    yield "requests in the batch", _count(estimate.batch_size)
+
+
+def _measured(measured: Measured) -> Iterator[tuple[str, str]]:
     if measured.speedup is not None:
-        interval = (
-            f"{times(measured.speedup_low or 0.0)}x to "
-            f"{times(measured.speedup_high or 0.0)}x"
-        )
-        words = f"{interval}, {_count(measured.requests)} requests"
-        yield "measured speedup", f"{w.shown(measured.speedup, w.TIMES)} ({words})"
-    for name, words in w.LATENCIES.items():
-        ratios = [item for item in measured.latency_ratios if item.latency == name]
+        interval = _interval(measured.speedup_low, measured.speedup_high)
+        speedup = w.FACTOR.format(measured.speedup)
+        requests = f"{_count(measured.requests)} requests"
+        yield "measured speedup", f"{speedup} ({interval}, {requests})"
+    for name, latency in w.LATENCIES.items():
+        ratios = [
+            f"P{100 * item.quantile:g} {w.FACTOR.format(item.ratio)}"
+            for item in measured.latency_ratios
+            if item.latency == name
+        ]
         if ratios:
-            listed = ", ".join(
-                f"P{100 * item.quantile:g} {w.shown(item.ratio, w.TIMES)}"
-                for item in ratios
-            )
-            yield f"{words}, time", f"{listed} of the baseline's"
-    if measures.returns.return_ratio is not None:
-        yield "return on speculation", w.shown(measures.returns.return_ratio, w.LENGTH)
+            yield f"{latency}, time", f"{', '.join(ratios)} of the baseline's"
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    # Both are known wherever the speedup is: the types cannot say so.
+    return f"{times(low or 0.0)}x to {times(high or 0.0)}x"
 
 
 def _positions(measures: Measures, advice: Advice) -> Iterator[str]:
@@ -268,29 +288,31 @@ def _positions(measures: Measures, advice: Advice) -> Iterator[str]:
         strict=True,
     )
     for position, (ratio, conditional, length) in enumerate(positions):
-        bar = "█" * round(ratio * _BAR_WIDTH)
+        speedup = ""
         if speedups:
-            speedup = f"{w.shown(speedups.get(position + 1), w.TIMES):<7}"
-        else:
-            speedup = ""
-        cells = (
-            f"{ratio:>8.1%}  {w.shown(conditional, w.PERCENT):>15}  "
-            f"{length:<6.2f}{speedup}"
+            speedup = f"{w.shown(speedups.get(position + 1), w.FACTOR):<7}"
+        conditional_text = w.shown(conditional, w.PERCENT)
+        bar = "█" * round(ratio * _BAR_WIDTH)
+        yield (
+            f"    {position:>8}  {ratio:>8.1%}  {conditional_text:>15}  "
+            f"{length:<6.2f}{speedup}{bar}"
         )
-        yield f"    {position:>8}  {cells}{bar}"
+    # Beyond the present K nothing was drafted, so there is only the extrapolation; of
+    # no more than what is advised.
     for option in advice.options:
         k = option.num_speculative_tokens
         if option.extrapolated and k <= (advice.num_speculative_tokens or 0):
-            cells = f"{w.DASH:>8}  {w.DASH:>15}  {option.mean_acceptance_length:<6.2f}"
+            speedup = w.FACTOR.format(option.speedup)
             yield (
-                f"    {k - 1:>8}  "
-                f"{cells}{w.shown(option.speedup, w.TIMES):<7}extrapolated"
+                f"    {k - 1:>8}  {w.DASH:>8}  {w.DASH:>15}  "
+                f"{option.mean_acceptance_length:<6.2f}{speedup:<7}extrapolated"
             )
 
 
 def _count(value: float | None) -> str:
     if value is None:
         return w.DASH
+    # Counters are floats, though they count; rates below 10 need their decimals.
     if value == int(value) or value >= 10:
         return f"{value:,.0f}"
     return f"{value:.2f}"

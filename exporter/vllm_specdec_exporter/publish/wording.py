@@ -29,6 +29,18 @@ OFF = "switch speculation off"
 OFF_OR_MEASURE = "switch off, or measure"
 CHECK = "check its flags"
 NO_ADVICE = "no advice"
+#: Of a server before its first poll.
+NOT_POLLED = "not polled yet"
+#: Of the time that a count covers.
+SINCE_START = "since the exporter started"
+UNNAMED_MODEL = "unnamed model"
+#: What a speedup says.
+TIMES_AS_FAST = "times as fast as without speculation"
+#: The flag with which vLLM records speculation in its responses.
+DETAILED_RECORDS = "--per-request-spec-decode-metrics detailed"
+#: Of single requests, none of which has a record; and what helps, with that flag.
+NO_RECORD = "No response has a record of speculation"
+START_VLLM = "Start vLLM (0.29 or newer) with"
 #: Results of the rules of thumb in words.
 SAYS = {
     RAISE_K: "raise K",
@@ -53,17 +65,19 @@ GREEN = "32"
 PERCENT = "{:.1%}"
 WHOLE_PERCENT = "{:.0%}"
 LENGTH = "{:.2f}"
-TIMES = "{:.2f}x"
+FACTOR = "{:.2f}x"
 DASH = "–"
+#: Columns of a terminal report. Narrower terminals wrap it themselves.
 WIDTH = 100
 
 _PASTE = re.compile(r"--speculative-config '.*'")
-_MIN_COLUMN = 8  # width of a column that is shortened
+#: Width of a column that is shortened: less would say nothing.
+_MIN_COLUMN = 8
 _GLUE = "\0"  # replaces spaces at which a line must not be broken
 
 
 def painter(*, colour: bool) -> Paint:
-    """Return a function that emphasises text, or with no `colour` leaves it as it is."""
+    """Return a function that emphasises text; without `colour` it does nothing."""
 
     def paint(text: str, style: str) -> str:
         if colour:
@@ -89,6 +103,7 @@ def escape_controls(json_text: str) -> str:
     """Return JSON with escaped control characters, for terminals; its readers get the
     same texts.
     """
+    # Nearly always, and much faster than the search.
     if json_text.isascii() and "\x7f" not in json_text:
         return json_text
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", json_text)
@@ -104,6 +119,11 @@ def verdict_words(payoff: Payoff) -> str:
         return payoff.verdict or ""
     leaning = f"likely {payoff.likely}" if payoff.likely else "unknown"
     return f"{leaning} ({low:.2f} to {high:.2f})"
+
+
+def activity_words(engine: EngineResult) -> str:
+    """Return an engine's activity in words."""
+    return (engine.activity.state or "unknown").replace("_", " ")
 
 
 def headline(payoff: Payoff) -> str:
@@ -150,9 +170,10 @@ def finding_lines(
     finding: Finding, indent: str, hang: int, paint: Paint
 ) -> Iterator[str]:
     """Yield a finding, its first line emphasised, and its remedy."""
-    first, *rest = paragraph(finding.text, hang, indent)
-    yield paint(first, RED if finding.severity is Severity.PROBLEM else YELLOW)
-    yield from rest
+    style = RED if finding.severity is Severity.PROBLEM else YELLOW
+    first, *others = paragraph(finding.text, hang, indent)
+    yield paint(first, style)
+    yield from others
     yield from paragraph(finding.action, hang)
 
 
@@ -235,13 +256,12 @@ def seen_words(advice: Advice) -> str:
     """
     if advice.batch_sizes is None:
         return ""
-    least, most = advice.batch_sizes
-    if least < most:
-        seen = f"{least:,.0f} to {most:,.0f}"
-    else:
-        seen = f"{most:,.0f}"
+    low, high = advice.batch_sizes
+    sizes = f"{high:,.0f}"
+    if low < high:
+        sizes = f"{low:,.0f} to {high:,.0f}"
     return (
-        f"Batches of {seen} were seen; for all others it rests on the cost profile "
+        f"Batches of {sizes} were seen; for all others it rests on the cost profile "
         "alone."
     )
 
@@ -266,18 +286,19 @@ def table(
     Columns are right-aligned, but for `left`; `shorten` is cut to fit into the line.
     """
     lines = [list(heads), *([printable(cell) for cell in row] for row in rows)]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(heads))]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     if shorten:
-        place = heads.index(shorten)
-        room = WIDTH - len(indent) - 2 * (len(heads) - 1) - sum(widths) + widths[place]
-        widths[place] = min(widths[place], max(_MIN_COLUMN, room))
+        column = heads.index(shorten)
+        excess = len(indent) + sum(widths) + 2 * (len(widths) - 1) - WIDTH
+        width = max(_MIN_COLUMN, widths[column] - excess)
+        widths[column] = min(widths[column], width)
         for line in lines:
-            line[place] = _cut(line[place], widths[place])
+            line[column] = _cut(line[column], widths[column])
     for line in lines:
-        cells = (
-            f"{cell:<{width}}" if head in left else f"{cell:>{width}}"
-            for head, cell, width in zip(heads, line, widths, strict=True)
-        )
+        cells = []
+        for head, cell, width in zip(heads, line, widths, strict=True):
+            align = cell.ljust if head in left else cell.rjust
+            cells.append(align(width))
         yield f"{indent}{'  '.join(cells)}".rstrip()
 
 

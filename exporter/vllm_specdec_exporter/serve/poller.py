@@ -15,6 +15,7 @@ from functools import partial
 from msgspec.structs import replace as replace_reading
 
 from ..engines import (
+    ENGINE_OF,
     MAX_SERVER_INFO,
     ReadingEmptiesError,
     ServerInfo,
@@ -23,7 +24,7 @@ from ..engines import (
     read,
     read_server_info,
 )
-from ..engines.reading import SGLANG, EngineKey, Reading
+from ..engines.reading import EngineKey, Reading
 from ..exposition.text import MalformedExposition
 from ..measures.measures import DraftShape
 from ..observe import pipeline
@@ -205,10 +206,11 @@ class Poller:
         reading = replace_reading(reading, routed="model=" in self.name)
         # One deadline for the whole poll: the version gets the rest of it.
         left = self._upstream.timeout - (time - started)
-        if not self._version and self._version_tries and reading.vllm:
+        engine = ENGINE_OF[reading.dialect]
+        if not self._version and self._version_tries and engine.has_version:
             self._version_tries -= 1
             self._version = await self._upstream.version(left)
-        if self.settings.server_info and reading.server == SGLANG:
+        if self.settings.server_info and engine.has_server_info:
             reading = await self._informed(reading, left)
         self._states, results = pipeline.process_reading(
             self._states, reading, time, self.settings, self._version, self._shapes()

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from ..config.files import TokenError, is_authorized, read_token
 from ..economics.profiles import deployed
-from ..engines.reading import SGLANG
+from ..engines import DIALECT_NAMED
 from ..measures.measures import DraftShape
 from ..observe.result import TargetResult
 from ..observe.settings import Settings
@@ -48,8 +48,8 @@ class RequestIntake:
     ) -> None:
         self._clock = clock
         self._polled = polled
-        self._sglang_k: dict[str, int | None] = {}
-        self._sglang_k_at = -math.inf
+        self._configured_k: dict[str, int | None] = {}
+        self._configured_k_at = -math.inf
         self._settings = config.settings
         self._sources: list[Source] = []  # not changed by a reload
         if config.tap is not None:
@@ -101,18 +101,18 @@ class RequestIntake:
     def _tells_drafted(self, observation: Observation) -> bool:
         """Return whether the drafted tokens of a record can be believed.
 
-        SGLang computes them from the configured K. The poll knows whether it drafts
-        trees or changes K.
+        Some engines compute them from the configured K. The poll knows whether they
+        draft trees or change K.
         """
         record = observation.record
         now = self._clock()
         if record is None:
             return True
         # not for each request: there may be many servers
-        if now - self._sglang_k_at >= _K_SECONDS:
-            self._sglang_k |= sglang_k(self._polled())
-            self._sglang_k_at = now
-        known = self._sglang_k
+        if now - self._configured_k_at >= _K_SECONDS:
+            self._configured_k |= configured_k(self._polled())
+            self._configured_k_at = now
+        known = self._configured_k
         model = observation.model_name
         if model not in known:
             if not record.configured_k:
@@ -145,22 +145,22 @@ class RequestIntake:
         )
 
 
-#: How long the K of SGLang's models is kept, in seconds.
+#: How long the K of models is kept, in seconds.
 _K_SECONDS = 1.0
 
 
-def sglang_k(targets: Iterable[TargetResult]) -> dict[str, int | None]:
-    """Return K of each model of SGLang, ``None`` where drafted tokens do not follow
-    from it.
+def configured_k(targets: Iterable[TargetResult]) -> dict[str, int | None]:
+    """Return K of each model whose records are computed from it, ``None`` where drafted
+    tokens do not follow from it.
     """
-    return {
-        engine.model_name: None
-        if engine.counters.draft_tokens is None
-        else engine.num_speculative_tokens
-        for target in targets
-        for engine in target.engines
-        if engine.deployment.dialect == SGLANG.name.lower()
-    }
+    known: dict[str, int | None] = {}
+    for engine in (engine for target in targets for engine in target.engines):
+        if DIALECT_NAMED[engine.deployment.dialect].k_in_records:
+            counted = engine.counters.draft_tokens is not None
+            known[engine.model_name] = (
+                engine.num_speculative_tokens if counted else None
+            )
+    return known
 
 
 def batch_costs(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from vllm_specdec_exporter.publish.metrics import METRICS, Kind, Scope
+from vllm_specdec_exporter.publish.metrics import METRICS, Kind, MetricScope
 
 CAPTURES = Path(__file__).parents[2] / "data" / "captures"
 
@@ -29,16 +29,16 @@ PROMETHEUS = frozenset(
 _COUNTER = re.compile(r"[a-z0-9_:]+_(total|bucket|count|sum)")
 _SAMPLE = re.compile(r"^((?:vllm|sglang):[a-z0-9_]+)(?:\{(.*)\})? \S+", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="(?:[^"\\]|\\.)*"')
-_SCOPES: Mapping[Scope, tuple[str, ...]] = {
-    Scope.EXPORTER: (),
-    Scope.TARGET: ("target",),
-    Scope.ENGINE: ("target", "model_name", "engine"),
-    Scope.WINDOW: ("target", "model_name", "engine", "window"),
-    Scope.REQUESTS: (),
-    Scope.GROUP: ("model_name", "temperature", "request_type"),
-    Scope.TENANT: ("model_name", "tenant"),
-    Scope.MODEL: ("model_name",),
-    Scope.RECENT: ("model_name", "window"),
+_SCOPES: Mapping[MetricScope, tuple[str, ...]] = {
+    MetricScope.EXPORTER: (),
+    MetricScope.TARGET: ("target",),
+    MetricScope.ENGINE: ("target", "model_name", "engine"),
+    MetricScope.WINDOW: ("target", "model_name", "engine", "window"),
+    MetricScope.REQUESTS: (),
+    MetricScope.GROUP: ("model_name", "temperature", "request_type"),
+    MetricScope.TENANT: ("model_name", "tenant"),
+    MetricScope.MODEL: ("model_name",),
+    MetricScope.RECENT: ("model_name", "window"),
 }
 
 

@@ -28,7 +28,7 @@ from fuzz.seeds import DATA
 from support.copies import replace
 from vllm_specdec_exporter.engines import DIALECTS, Unrecognized, read
 from vllm_specdec_exporter.engines.dialect import MAX_POSITIONS
-from vllm_specdec_exporter.engines.normal_form import (
+from vllm_specdec_exporter.engines.limits import (
     MAX_DEFECTS,
     MAX_ENGINES,
     MAX_LABEL,

@@ -72,7 +72,8 @@ class WebhookReceiver:
         return app
 
     async def _receive(self, request: web.Request) -> web.Response:
-        if (refusal := await self._refusal(request)) is not None:
+        refusal = await self._refusal(request)
+        if refusal is not None:
             return refusal
         try:
             async with asyncio.timeout(_READ_TIMEOUT):
@@ -84,49 +85,43 @@ class WebhookReceiver:
             return _answer(400, str(error))
         if not self._offer(decisions):
             # Alertmanager retries after a 5xx response.
-            return _answer(
-                503, "too many alerts are waiting already, or act is stopping"
-            )
+            why = "too many alerts are waiting already, or act is stopping"
+            return _answer(503, why)
         return _answer(200, f"{len(decisions)} accepted")
 
     async def _refusal(self, request: web.Request) -> web.Response | None:
-        """Return the response to a request whose body is not read; ``None`` if it is."""
-        if "Origin" in request.headers:  # a web page must not reach a loopback listener
+        """Return the response to a request whose body must not be read, if so."""
+        headers = request.headers
+        if "Origin" in headers:  # a web page must not reach a loopback listener
             return _answer(403, "browsers are not served")
-        try:
-            file = self._token_file
-            if file is None:
-                token = None
-            else:
-                token = await self._threads.read(read_token, file)
-        except (TokenError, TimeoutError) as error:
-            warning = self._last_warning
-            self._last_warning = f"--web.token-file {error}; no alerts are taken"
-            if warning != self._last_warning:
-                self._on_warning(self._last_warning)
-            return _answer(503, "the token file cannot be used")
-        if token is not None and not is_authorized(
-            request.headers.get("Authorization", ""), token
-        ):
-            response = _answer(401, "the bearer token of --web.token-file is needed")
-            response.headers["WWW-Authenticate"] = (
-                'Bearer realm="vllm-specdec-exporter act"'
-            )
-            return response
-        if (
-            request.content_type != "application/json"
-            or "Content-Encoding" in request.headers
-        ):
+        if self._token_file is not None:
+            try:
+                token = await self._threads.read(read_token, self._token_file)
+            except (TokenError, TimeoutError) as error:
+                self._warn(f"--web.token-file {error}; no alerts are taken")
+                return _answer(503, "the token file cannot be used")
+            if not is_authorized(headers.get("Authorization", ""), token):
+                why = "the bearer token of --web.token-file is needed"
+                return _answer(401, why, {"WWW-Authenticate": _CHALLENGE})
+        compressed = "Content-Encoding" in headers
+        if compressed or request.content_type != "application/json":
             return _answer(415, "the payload is application/json, not compressed")
         return None
+
+    def _warn(self, warning: str) -> None:
+        if warning != self._last_warning:
+            self._on_warning(warning)
+        self._last_warning = warning
 
 
 async def _probe(request: web.Request) -> web.Response:
     return _answer(200, request.path.removeprefix("/-/"))
 
 
-def _answer(status: int, line: str) -> web.Response:
-    return web.Response(status=status, text=f"{line}\n")
+def _answer(
+    status: int, line: str, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    return web.Response(status=status, text=f"{line}\n", headers=headers)
 
 
 EVENTS = "vllm_specdec_act_events_total"
@@ -137,6 +132,7 @@ _ACTIONS = (*AlertAction, "none", "unknown")
 #: Listen addresses that only this machine can reach.
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _PROGRAM = "vllm-specdec-exporter act"
+_CHALLENGE = f'Bearer realm="{_PROGRAM}"'
 
 # Exit codes.
 FINE, PROBLEM, USAGE = range(3)
@@ -149,48 +145,61 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{USAGE} bad usage."
     )
     group = parser.add_argument_group("what to do")
-    execute = (
+    add_flag(
+        group,
+        "--execute",
         "Run the program of --script. Default: dry-run, which only logs what it would "
-        "run."
+        "run.",
     )
-    add_flag(group, "--execute", execute)
     add_flag(
         group,
         "--script PATH",
         "Program to run, without a shell: PATH ACTION MODEL_NAME RECOMMENDED_K "
-        "NAMESPACE CLUSTER, with the "
-        "alert as JSON on standard input.",
+        "NAMESPACE CLUSTER, with the alert as JSON on standard input.",
     )
-    timeout = "Time that the program may take before it is killed."
-    add_flag(group, "--script.timeout DURATION", timeout, "60s")
+    add_flag(
+        group,
+        "--script.timeout DURATION",
+        "Time that the program may take before it is killed.",
+        default="60s",
+    )
 
     group = parser.add_argument_group("how often, and what is remembered")
-    least = "Least time between two actions on one model."
     add_flag(
         group,
         "--limit.per-model DURATION",
-        least,
-        format_duration(RunnerSettings().per_model),
+        "Least time between two actions on one model.",
+        default=format_duration(RunnerSettings().per_model),
     )
-    most = "Most actions in an hour, over all models."
-    default = f"{RunnerSettings().per_hour}"
-    add_flag(group, "--limit.per-hour N", most, default, whole_between(1, 1000))
-    state = (
+    add_flag(
+        group,
+        "--limit.per-hour N",
+        "Most actions in an hour, over all models.",
+        default=f"{RunnerSettings().per_hour}",
+        parse=whole_between(1, 1000),
+    )
+    add_flag(
+        group,
+        "--state.file FILE",
         "File that remembers across restarts what was done; a dry run only reads it. "
-        "Default: none."
+        "Default: none.",
+        parse=Path,
     )
-    add_flag(group, "--state.file FILE", state, parse=Path)
 
     group = parser.add_argument_group("who may send alerts")
     add_flag(
         group, "--web.listen-address ADDRESS", "Address to listen on.", "127.0.0.1:9851"
     )
-    bearer = (
-        "File with the bearer token that Alertmanager sends; read for every payload."
+    add_flag(
+        group,
+        "--web.token-file FILE",
+        "File with the bearer token that Alertmanager sends; read for every payload.",
     )
-    add_flag(group, "--web.token-file FILE", bearer)
-    insecure = "Take alerts from anybody who can reach an address other than loopback."
-    add_flag(group, "--web.insecure", insecure)
+    add_flag(
+        group,
+        "--web.insecure",
+        "Take alerts from anybody who can reach an address other than loopback.",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -210,16 +219,21 @@ def run(args: argparse.Namespace) -> int:
 def _settings(args: argparse.Namespace) -> RunnerSettings:
     if args.execute and args.script is None:
         raise ConfigError("--execute: needs --script to say what is done")
-    # PATH is not searched
-    script = "" if args.script is None else str(Path(args.script).absolute())
-    if script and not (Path(script).is_file() and os.access(script, os.X_OK)):
-        raise ConfigError(
-            f"--script {json.dumps(args.script)}: is not an executable file"
-        )
-    timeout = seconds_of("--script.timeout", args.script_timeout, 0.1, 3600.0)
-    per_model = seconds_of("--limit.per-model", args.limit_per_model, 0.0, FORGET_AFTER)
+    script = ""
+    if args.script is not None:
+        script = str(Path(args.script).absolute())  # PATH is not searched
+        if not (Path(script).is_file() and os.access(script, os.X_OK)):
+            shown = json.dumps(args.script)
+            raise ConfigError(f"--script {shown}: is not an executable file")
     return RunnerSettings(
-        args.execute, script, timeout, per_model, args.limit_per_hour, args.state_file
+        execute=args.execute,
+        script=script,
+        timeout=seconds_of("--script.timeout", args.script_timeout, 0.1, 3600.0),
+        per_model=seconds_of(
+            "--limit.per-model", args.limit_per_model, 0.0, FORGET_AFTER
+        ),
+        per_hour=args.limit_per_hour,
+        state_file=args.state_file,
     )
 
 
@@ -233,8 +247,7 @@ def _listen_address(args: argparse.Namespace) -> tuple[str, int]:
     if not (secured or args.web_insecure or host.lower() in _LOOPBACK):
         raise ConfigError(
             f"{flag} {json.dumps(text)}: others can reach it: give --web.token-file, "
-            "or a loopback address, "
-            "or --web.insecure"
+            "or a loopback address, or --web.insecure"
         )
     return host, port
 
@@ -248,8 +261,8 @@ def _lock(file: Path) -> None:
     lock = file.with_name(f"{file.name}.lock")
     try:
         # Neither followed nor emptied if somebody made it a link to another file.
-        number = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise ConfigError(
             f'--state.file "{file}": another process of act uses it'
@@ -267,36 +280,23 @@ async def _serve(
 ) -> int:
     stop = asyncio.Event()
     with on_each_signal(stop.set):
-        disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = CollectorRegistry()
-        events = Counter(
-            EVENTS,
-            "Alerts, by result and action.",
-            ("event", "action"),
-            registry=registry,
-        )
-        # every series exists from the start: `increase` includes the first event
-        for kind in EventKind:
-            for action in _ACTIONS:
-                events.labels(kind, action)
+        events = _event_counter(registry)
         runner = Runner(settings, past, lambda event: _log(event, events), _say)
         try:
             listener = await Listener.open(*listen)
         except (OSError, UnicodeError) as error:
             address = format_address(*listen)
-            _say(
-                f'error: --web.listen-address "{address}": cannot listen: '
-                f"{error_text(error)}"
-            )
+            why = f"cannot listen: {error_text(error)}"
+            _say(f'error: --web.listen-address "{address}": {why}')
             return PROBLEM
         limiter = ConnectionLimiter()
         receiver = WebhookReceiver(runner.offer, token_file, _say)
         server = await limiter.set_up(receiver.create_app(registry))
         listener.serve(limiter.accept)
+        mode = "dry-run: nothing is executed"
         if settings.execute:
             mode = "commands are executed"
-        else:
-            mode = "dry-run: nothing is executed"
         _say(f"listening on http://{listener.addresses[0]} ({mode})")
         working = asyncio.ensure_future(runner.run())
         working.add_done_callback(lambda _: stop.set())  # with a defect
@@ -310,20 +310,32 @@ async def _serve(
     return FINE
 
 
+def _event_counter(registry: CollectorRegistry) -> Counter:
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    events = Counter(
+        EVENTS, "Alerts, by result and action.", ("event", "action"), registry=registry
+    )
+    # every series exists from the start: `increase` includes the first event
+    for kind in EventKind:
+        for action in _ACTIONS:
+            events.labels(kind, action)
+    return events
+
+
 def _log(event: Mapping[str, object], events: Counter) -> None:
     """Count an event, and write it; if standard output cannot be written, to standard
     error.
     """
     action = event["action"] or "none"
-    events.labels(event["event"], action if action in _ACTIONS else "unknown").inc()
+    if action not in _ACTIONS:
+        action = "unknown"
+    events.labels(event["event"], action).inc()
     line = json.dumps(event)
     try:
         print(line, flush=True)
     except OSError as error:
-        _say(
-            f"standard output: cannot be written: {error.strerror}; the event was "
-            f"{line}"
-        )
+        why = f"cannot be written: {error.strerror}"
+        _say(f"standard output: {why}; the event was {line}")
 
 
 def _say(text: str) -> None:

@@ -97,14 +97,13 @@ class Decision:
 
     @property
     def model(self) -> str:
-        """The labels that identify a model, as JSON: no two models have the same text."""
-        return json.dumps(
-            [self.label(name) for name in ("cluster", "namespace", "model_name")]
-        )
+        """The labels that identify a model, as JSON: no two have the same text."""
+        names = ("cluster", "namespace", "model_name")
+        return json.dumps(list(map(self.label, names)))
 
     @property
     def recommended_k(self) -> str:
-        """The recommended K: 0 for `disable`, empty for `switch_method` and `measure`."""
+        """The recommended K: 0 for `disable`, empty for actions without one."""
         if self.label("action") == AlertAction.DISABLE:
             return "0"
         return self.label("recommended_k")
@@ -172,9 +171,8 @@ def _beside(requests: Mapping[str, Decision], decision: Decision) -> Decision:
 def _decide(document: dict[str, Any]) -> Decision:
     alert = msgspec.convert(document, _Alert)
     try:
-        starts_at = (
-            msgspec.convert(alert.starts_at, datetime).astimezone(UTC).timestamp()
-        )
+        begin = msgspec.convert(alert.starts_at, datetime)
+        starts_at = begin.astimezone(UTC).timestamp()
     except (ValueError, OverflowError):
         starts_at = None
     # Encoded from the decoded document: if the input repeats a key, the script reads
@@ -196,52 +194,54 @@ def _invalid(decision: Decision) -> tuple[EventKind, str]:
     """Return the result of an alert whose labels are not valid, and why; an empty
     reason if they are.
     """
-    action, k, alertname = map(decision.label, ("action", "recommended_k", "alertname"))
+    action = decision.label("action")
     if not action:
         return EventKind.SKIPPED, "the alert has no label action"
     if action not in list(AlertAction):
-        return (
-            EventKind.SKIPPED,
-            f"unknown action {quoted(action)}; known: {', '.join(AlertAction)}",
-        )
+        actions = ", ".join(AlertAction)
+        return EventKind.SKIPPED, f"unknown action {quoted(action)}; known: {actions}"
     if not decision.label("model_name").strip():
         return EventKind.REJECTED, "the alert names no model"
     for name in ("model_name", "namespace", "cluster", "alertname"):
         value = decision.label(name)
-        too_long = len(value) > MAX_LABEL_LENGTH
-        if (
-            value.startswith("-")
-            or value != value.strip()
-            or not value.isprintable()
-            or too_long
-        ):
-            allowed = (
-                f"at most {MAX_LABEL_LENGTH} printable characters, no - at the begin, "
-                "no space at an end"
-            )
-            return (
-                EventKind.REJECTED,
-                f"label {name} {quoted(value)}: allowed: {allowed}",
-            )
+        if not _is_safe(value):
+            why = f"label {name} {quoted(value)}: allowed: {_SAFE}"
+            return EventKind.REJECTED, why
+    alertname = decision.label("alertname")
     if action not in ALERT_ACTIONS.get(alertname, ()):
-        return (
-            EventKind.REJECTED,
-            f"the alert {quoted(alertname)} may not request {action}",
-        )
-    form = ""
-    allowed = "none"
-    if action in ACTIONS_WITH_K:
-        form = "[1-9][0-9]{0,2}"
-        allowed = "a whole number from 1 to 999"
-    elif action == AlertAction.DISABLE:
-        form = "0?"
-        allowed = "0 or none"
-    if not re.fullmatch(form, k):
-        return (
-            EventKind.REJECTED,
-            f"label recommended_k {quoted(k)}: allowed with {action}: {allowed}",
-        )
+        why = f"the alert {quoted(alertname)} may not request {action}"
+        return EventKind.REJECTED, why
+    pattern, allowed = _allowed_k(action)
+    k = decision.label("recommended_k")
+    if not re.fullmatch(pattern, k):
+        why = f"label recommended_k {quoted(k)}: allowed with {action}: {allowed}"
+        return EventKind.REJECTED, why
     return EventKind.SKIPPED, ""
+
+
+_SAFE = (
+    f"at most {MAX_LABEL_LENGTH} printable characters, no - at the begin, no space at "
+    "an end"
+)
+
+
+def _is_safe(value: str) -> bool:
+    """Whether a program takes a label as one argument, and never as an option."""
+    return (
+        len(value) <= MAX_LABEL_LENGTH
+        and value.isprintable()
+        and not value.startswith("-")
+        and value == value.strip()
+    )
+
+
+def _allowed_k(action: str) -> tuple[str, str]:
+    """Return which K an action may have, as a pattern and in words."""
+    if action in ACTIONS_WITH_K:
+        return "[1-9][0-9]{0,2}", "a whole number from 1 to 999"
+    if action == AlertAction.DISABLE:
+        return "0?", "0 or none"
+    return "", "none"
 
 
 def quoted(text: str) -> str:

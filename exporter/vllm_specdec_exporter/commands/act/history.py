@@ -5,14 +5,15 @@ The history is pure; time is an argument. A model has one record: the last comma
 each request (an action with its K). These rules hold for any input, also across
 restarts:
 
-* A decision whose command succeeded is never acted upon again. An alert requests the same decision as long as
-  it began before `RESUMED_WITHIN` had passed since the last sight of one that did: a
-      second reason, a gap in
-  scraping, or a restart of Prometheus, is no new decision.
+* A decision whose command succeeded is never acted upon again. An alert requests the
+  same decision as long as it began before `RESUMED_WITHIN` had passed since the last
+  sight of one that did: a second reason, a gap in scraping, or a restart of Prometheus,
+  is no new decision.
 * At most `--limit.per-hour` commands begin in any hour.
-* Two commands for one model begin at least `--limit.per-model` apart, unless the later one retries the
-  earlier one.
-* After `MAX_FAILURES` failures in a row a decision is given up until its alert resolves.
+* Two commands for one model begin at least `--limit.per-model` apart, unless the later
+  one retries the earlier one.
+* After `MAX_FAILURES` failures in a row a decision is given up until its alert
+  resolves.
 
 A command is recorded as a failure before it starts, so that it is one if the process
 ends before the command.
@@ -77,11 +78,13 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Times after `now` (the clock was set back between two processes) become `now`:
         limits must not hold until it has caught up.
         """
-        models = {
-            model: commands
-            for model, commands in self.models.items()
-            if any(now - each.seen <= FORGET_AFTER for each in commands.values())
-        }
+        models = {}
+        for model, commands in self.models.items():
+            last_seen = max(
+                (each.seen for each in commands.values()), default=-math.inf
+            )
+            if now - last_seen <= FORGET_AFTER:
+                models[model] = commands
         starts = tuple(start for start in self.starts if now - start < HOUR)
         return ActionHistory(models, starts)._at(lambda time: min(time, now))
 
@@ -93,15 +96,13 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _at(self, moved: Callable[[float], float]) -> ActionHistory:
         """Return the history with each time as `moved` returns it."""
-        models = {
-            model: {
-                request: replace(
-                    each, started=moved(each.started), seen=moved(each.seen)
+        models: dict[str, dict[str, Command]] = {}
+        for model, commands in self.models.items():
+            models[model] = {}
+            for request, command in commands.items():
+                models[model][request] = replace(
+                    command, started=moved(command.started), seen=moved(command.seen)
                 )
-                for request, each in commands.items()
-            }
-            for model, commands in self.models.items()
-        }
         return ActionHistory(models, tuple(map(moved, self.starts)))
 
     def reason_against(
@@ -112,39 +113,31 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if command is not None and command.done:
             return f"already acted upon at {format_time(math.ceil(command.started))}"
         if command is not None and command.failures >= MAX_FAILURES:
-            return (
-                f"given up after {command.failures} failures in a row, until the alert "
-                "resolves"
-            )
-        others = [
-            each.started
-            for each in self._commands(decision).values()
-            if each is not command
-        ]
-        model_allows = max(others, default=-math.inf) + per_model
-        full = len(self.starts) >= per_hour
-        if full:
+            failures = f"{command.failures} failures in a row"
+            return f"given up after {failures}, until the alert resolves"
+        commands = self._commands(decision).values()
+        others = [each.started for each in commands if each is not command]
+        allowed = max(others, default=-math.inf) + per_model
+        why = "this model was acted upon less than --limit.per-model ago"
+        if len(self.starts) >= per_hour:
             hour_allows = sorted(self.starts)[-per_hour] + HOUR
-        else:
-            hour_allows = -math.inf
-        allowed, why = max(
-            (model_allows, "this model was acted upon less than --limit.per-model ago"),
-            (hour_allows, f"--limit.per-hour {per_hour} is reached"),
-        )
+            if hour_allows > allowed:
+                allowed = hour_allows
+                why = f"--limit.per-hour {per_hour} is reached"
         if allowed <= now:
             return ""
         return f"{why}: allowed again at {format_time(math.ceil(allowed))}"
 
     def begin(self, decision: Decision, now: float) -> ActionHistory:
         """Return the history with a command that begins now."""
-        before = self._command(decision, now)
-        failures, latest = (
-            (before.failures, before.latest) if before else (0, -math.inf)
-        )
-        command = Command(
-            failures + 1, now, now, max(latest, decision.starts_at or 0.0)
-        )
-        return ActionHistory(self._with(decision, command).models, (*self.starts, now))
+        latest = decision.starts_at or 0.0
+        failures = 0
+        previous = self._command(decision, now)
+        if previous is not None:
+            latest = max(latest, previous.latest)
+            failures = previous.failures
+        command = Command(failures + 1, started=now, seen=now, latest=latest)
+        return replace(self._with(decision, command), starts=(*self.starts, now))
 
     def succeed(self, decision: Decision) -> ActionHistory:
         """Return the history after the command that had begun succeeded."""
@@ -159,16 +152,13 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if command is None:
             return self
         latest = max(command.latest, decision.starts_at or 0.0)
-        if (
-            firing
-            and latest == command.latest
-            and now - command.seen < _SEEN_RESOLUTION
-        ):
+        is_new = latest > command.latest or now - command.seen >= _SEEN_RESOLUTION
+        if firing and not is_new:
             return self
-        failures = command.failures if firing else 0
-        return self._with(
-            decision, replace(command, failures=failures, seen=now, latest=latest)
-        )
+        command = replace(command, seen=now, latest=latest)
+        if not firing:
+            command = replace(command, failures=0)
+        return self._with(decision, command)
 
     def _commands(self, decision: Decision) -> dict[str, Command]:
         return self.models.get(decision.model, {})
@@ -176,12 +166,11 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _command(self, decision: Decision, now: float) -> Command | None:
         """Return the last command of the same decision."""
         command = self._commands(decision).get(decision.request)
+        if command is None:
+            return None
         starts_at = decision.starts_at or 0.0
-        if command is None or starts_at <= command.latest:
-            return command
-        if min(starts_at, now) <= command.seen + RESUMED_WITHIN:
-            return command
-        return None
+        resumed = min(starts_at, now) <= command.seen + RESUMED_WITHIN
+        return command if resumed or starts_at <= command.latest else None
 
     def _with(self, decision: Decision, command: Command) -> ActionHistory:
         commands = {**self._commands(decision), decision.request: command}
@@ -197,9 +186,9 @@ def load(path: Path) -> ActionHistory:
     except FileNotFoundError:
         return ActionHistory()
     except (OSError, ValueError) as error:
-        remedy = "remove the file to begin anew, and what was done is forgotten"
         raise ConfigError(
-            f'--state.file "{path}": cannot be used: {error}; {remedy}'
+            f'--state.file "{path}": cannot be used: {error}; remove the file to begin '
+            "anew, and what was done is forgotten"
         ) from error
 
 

@@ -56,7 +56,7 @@ _MAX_SLEW = 1.0
 _GRACE = 1.0
 
 
-class Outcome(NamedTuple):
+class ActionResult(NamedTuple):
     """The result of an alert; its last fields are those of the command that ran, or
     would run.
     """
@@ -124,10 +124,10 @@ class Runner:
         resolved = {
             each.identity for each in decisions if each.no_action is EventKind.RESOLVED
         }
-        for place, waiting in enumerate(self._queue):
+        why = "the alert resolved while it waited"
+        for index, waiting in enumerate(self._queue):
             if waiting.no_action is None and waiting.identity in resolved:
-                why = "the alert resolved while it waited"
-                self._queue[place] = waiting.without_action(EventKind.SKIPPED, why)
+                self._queue[index] = waiting.without_action(EventKind.SKIPPED, why)
         self._queue.extend(decisions)
         self._changed.set()
         return True
@@ -135,66 +135,57 @@ class Runner:
     async def run(self) -> None:
         """Handle alerts until `stop`."""
         while not self._stopping:
-            if self._queue:
-                decision = self._queue.popleft()
-                await self._report(decision, await self._handle(decision))
-            else:
+            if not self._queue:
                 self._changed.clear()
                 await self._changed.wait()
+                continue
+            decision = self._queue.popleft()
+            await self._report(decision, await self._handle(decision))
+        stopping = ActionResult(EventKind.SKIPPED, "act is stopping")
         while self._queue:
-            await self._report(
-                self._queue.popleft(), Outcome(EventKind.SKIPPED, "act is stopping")
-            )
+            await self._report(self._queue.popleft(), stopping)
 
     async def stop(self, running: asyncio.Future[None]) -> None:
-        """Refuse further alerts and end `run`; a command that takes too long is killed."""
+        """Refuse further alerts and end `run`, and a command that takes too long."""
         self._stopping = True
         self._changed.set()
-        await asyncio.wait(
-            {running}, timeout=min(self._settings.timeout, MAX_SHUTDOWN_SECONDS)
-        )
+        timeout = min(self._settings.timeout, MAX_SHUTDOWN_SECONDS)
+        await asyncio.wait({running}, timeout=timeout)
         running.cancel()
         await asyncio.wait({running})
 
-    async def _handle(self, decision: Decision) -> Outcome:
+    async def _handle(self, decision: Decision) -> ActionResult:
+        """Act upon a decision, or return why not."""
         now = await self._now()
         settings = self._settings
         if decision.no_action is not None:
             if decision.no_action is EventKind.RESOLVED:
                 await self._keep(self._history.saw(decision, now, firing=False))
-            return Outcome(decision.no_action, decision.why)
-        before = self._history.prune(now).saw(decision, now, firing=True)
-        if settings.script:
-            argv = arguments(settings.script, decision)
-        else:
-            argv = None
-        if why := before.reason_against(
-            decision, now, settings.per_model, settings.per_hour
-        ):
-            await self._keep(before)
-            return Outcome(EventKind.SKIPPED, why, argv)
+            return ActionResult(decision.no_action, decision.why)
+        argv = arguments(settings.script, decision) if settings.script else None
+        past = self._history.prune(now).saw(decision, now, firing=True)
+        why = past.reason_against(decision, now, settings.per_model, settings.per_hour)
+        if why:
+            await self._keep(past)
+            return ActionResult(EventKind.SKIPPED, why, argv)
+        begun = past.begin(decision, now)
         if argv is None or not settings.execute:
-            self._history = before.begin(decision, now).succeed(decision)
-            return Outcome(EventKind.WOULD_ACT, "dry-run: nothing is executed", argv)
-        if not await self._keep(before.begin(decision, now)):
-            self._history = before
+            self._history = begun.succeed(decision)
+            why = "dry-run: nothing is executed"
+            return ActionResult(EventKind.WOULD_ACT, why, argv)
+        # Kept before the command starts: it must not run again if this process ends.
+        if not await self._keep(begun):
+            self._history = past
             why = "nothing is executed that --state.file could not remember"
-            return Outcome(EventKind.SKIPPED, why, argv)
+            return ActionResult(EventKind.SKIPPED, why, argv)
         try:
-            outcome = await run_command(argv, decision.body, settings.timeout)
+            result = await run_command(argv, decision.body, settings.timeout)
         except asyncio.CancelledError:
-            outcome = Outcome(
-                EventKind.FAILED,
-                "it still ran when act was stopped, and was killed",
-                argv,
-            )
-        except OSError as error:  # no room for the files of its input and output
-            outcome = Outcome(
-                EventKind.FAILED, f"it cannot be run: {error.strerror or error}", argv
-            )
-        if outcome.kind is EventKind.ACTED:
+            why = "it still ran when act was stopped, and was killed"
+            return ActionResult(EventKind.FAILED, why, argv)
+        if result.kind is EventKind.ACTED:
             await self._keep(self._history.succeed(decision))
-        return outcome
+        return result
 
     async def _now(self) -> float:
         """Return the time, Unix seconds. If the clock was set, the history is moved
@@ -224,25 +215,24 @@ class Runner:
         try:
             await asyncio.to_thread(history.save, file, new)
         except OSError as error:
-            self._on_warning(
-                f"--state.file {file}: cannot be written: {error.strerror or error}"
-            )
+            why = error.strerror or error
+            self._on_warning(f"--state.file {file}: cannot be written: {why}")
             return False
         return True
 
-    async def _report(self, decision: Decision, outcome: Outcome) -> None:
-        starts_at = decision.starts_at
+    async def _report(self, decision: Decision, result: ActionResult) -> None:
+        starts_at = ""
+        if decision.starts_at is not None:
+            starts_at = format_time(decision.starts_at, "microseconds")
         event = {
             "time": format_time(time.time(), "milliseconds"),
-            "event": str(outcome.kind),
-            "why": outcome.why,
+            "event": str(result.kind),
+            "why": result.why,
             **{name: decision.label(name)[:MAX_LABEL_LENGTH] for name in _LABELS},
-            "starts_at": ""
-            if starts_at is None
-            else format_time(starts_at, "microseconds"),
-            "command": outcome.argv,
-            "exit_code": outcome.exit_code,
-            "output": outcome.output,
+            "starts_at": starts_at,
+            "command": result.argv,
+            "exit_code": result.exit_code,
+            "output": result.output,
         }
         await asyncio.to_thread(self._on_event, event)
 
@@ -254,60 +244,79 @@ def arguments(script: str, decision: Decision) -> tuple[str, ...]:
     ``ACTION MODEL_NAME RECOMMENDED_K NAMESPACE CLUSTER``, empty if absent, is an
     interface: the order stays.
     """
-    action, model_name, *place = map(
-        decision.label, ("action", "model_name", "namespace", "cluster")
+    return (
+        script,
+        decision.label("action"),
+        decision.label("model_name"),
+        decision.recommended_k,
+        decision.label("namespace"),
+        decision.label("cluster"),
     )
-    return script, action, model_name, decision.recommended_k, *place
 
 
-async def run_command(argv: tuple[str, ...], stdin: bytes, seconds: float) -> Outcome:
+async def run_command(
+    argv: tuple[str, ...], stdin: bytes, seconds: float
+) -> ActionResult:
     """Run a command in its own process group, without a shell.
 
     After `seconds`, or when this coroutine is cancelled, the group gets SIGTERM, and
     SIGKILL a second later. Background processes of a command that ends by itself are
     not stopped.
     """
-    late = False
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name in _PASSED
-        or (name.startswith(_PASSED_PREFIX) and not name.startswith(ENVIRONMENT_PREFIX))
-    }
-    # Files, not pipes: writing never blocks, and a process that the command left
-    # running delays nothing.
-    with tempfile.TemporaryFile() as body, tempfile.TemporaryFile() as output:
-        body.write(stdin)
-        body.seek(0)
-        try:
+    try:
+        # Files, not pipes: writing never blocks, and a process that the command left
+        # running delays nothing.
+        with tempfile.TemporaryFile() as body, tempfile.TemporaryFile() as output:
+            body.write(stdin)
+            body.seek(0)
             process = await asyncio.create_subprocess_exec(
                 *argv,
                 stdin=body,
                 stdout=output,
                 stderr=asyncio.subprocess.STDOUT,
-                env=environment,
+                env=_environment(),
                 start_new_session=True,
             )
-        except (OSError, ValueError) as error:  # ValueError: a null byte in an argument
-            why = f"it cannot be run: {getattr(error, 'strerror', None) or error}"
-            return Outcome(EventKind.FAILED, why, argv)
-        try:
-            async with asyncio.timeout(seconds):
-                await process.wait()
-        except TimeoutError:
-            late = True
-        finally:
-            if process.returncode is None:
-                await _end(process)
-        size = os.fstat(output.fileno()).st_size
-        kept = os.pread(output.fileno(), KEPT_OUTPUT, max(0, size - KEPT_OUTPUT))
+            in_time = await _ends_within(process, seconds)
+            size = os.fstat(output.fileno()).st_size
+            kept = os.pread(output.fileno(), KEPT_OUTPUT, max(0, size - KEPT_OUTPUT))
+    except (OSError, ValueError) as error:  # ValueError: a null byte in an argument
+        why = f"it cannot be run: {getattr(error, 'strerror', None) or error}"
+        return ActionResult(EventKind.FAILED, why, argv)
     code = process.returncode
-    kind = EventKind.FAILED if code else EventKind.ACTED
     why = f"the command ended with {code}"
-    if late:
-        kind = EventKind.FAILED
+    if not in_time:
         why = f"it took longer than {format_duration(seconds)} and was killed"
-    return Outcome(kind, why, argv, code, kept.decode("utf-8", "replace"))
+    return ActionResult(
+        kind=EventKind.ACTED if in_time and code == 0 else EventKind.FAILED,
+        why=why,
+        argv=argv,
+        exit_code=code,
+        output=kept.decode("utf-8", "replace"),
+    )
+
+
+def _environment() -> dict[str, str]:
+    """Return the variables that a command gets."""
+    passed = {}
+    for name, value in os.environ.items():
+        shared = name.startswith(_PASSED_PREFIX)
+        if name in _PASSED or (shared and not name.startswith(ENVIRONMENT_PREFIX)):
+            passed[name] = value
+    return passed
+
+
+async def _ends_within(process: asyncio.subprocess.Process, seconds: float) -> bool:
+    """Wait until a process ends; stop it after `seconds`, and if cancelled."""
+    try:
+        async with asyncio.timeout(seconds):
+            await process.wait()
+    except TimeoutError:
+        return False
+    finally:
+        if process.returncode is None:
+            await _end(process)
+    return True
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -18,7 +18,9 @@ from ...config.values import format_duration
 from ...economics.baseline import FORMAT, Baseline, BaselineError, encode
 from ...economics.speculative_config import WITHOUT_MODEL, drafts_without_model
 from ...economics.statistics import reach_of
+from ...engines import ENGINE_OF
 from ...engines.reading import EngineKey, EngineReading, Reading
+from ...engines.tables import servers_with_latencies
 from ...measures.history import Sample
 from ...publish.wording import printable, shown
 from ...settings import configuration as config
@@ -76,10 +78,8 @@ class Watcher:
                 or engine.latencies.time_per_output_token is None
             ):
                 raise BaselineError(
-                    "the server has no time per output token: a baseline needs vLLM "
-                    "0.11 or later, "
-                    "SGLang 0.5.23 or later, or TensorRT-LLM, without "
-                    "--disable-log-stats"
+                    "the server has no time per output token: a baseline needs "
+                    f"{servers_with_latencies()}, without --disable-log-stats"
                 )
         self._dialect = reading.dialect
         self._version = await self._upstream.version()
@@ -147,7 +147,11 @@ class Watcher:
         for engine in self._engines(reading):
             method = self._method or (engine.drafting.method if engine.drafting else "")
             if engine.shows_speculation and not drafts_without_model(method):
-                raise BaselineError(_NO_PLAIN_STEPS.format(reading.server.option))
+                raise BaselineError(
+                    _NO_PLAIN_STEPS.format(
+                        ENGINE_OF[reading.dialect].speculation_option
+                    )
+                )
             recorder = self._recorders.setdefault(engine.key, Recorder(self._settle))
             sample = Sample(
                 now,

@@ -6,8 +6,8 @@ Pure.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ...economics.statistics import Interval, SampleMean, times
-from ...publish import plots
-from ...publish.markup import Html, Section, element, figure, page, side_by_side
+from ...publish import pages, plots
+from ...publish.plots import Plot
 from ...publish.wording import (
     DASH,
     GREEN,
@@ -342,21 +342,15 @@ def render_page(comparison: Comparison) -> str:
     """Return the report with plots as one self-contained HTML document; ConfigError
     without matplotlib.
     """
-    drawn = tuple(_plots(comparison))
-    if drawn:
-        sections = [Section("At a glance", (side_by_side(*drawn),))]
-    else:
-        sections = []
-    sections.append(Section("Report", (element("pre", render(comparison)),)))
-    return page(
-        f"Comparison: {comparison.side.name} against {comparison.reference.name}",
-        sections,
-        subtitle=f"vllm-specdec-exporter {comparison.version}",
-        lead=[f"{comparison.speed.text}."],
+    return pages.report(
+        "compare_report.html",
+        comparison=comparison,
+        plots=tuple(_plots(comparison)),
+        report=render(comparison),
     )
 
 
-def _plots(comparison: Comparison) -> Iterator[Html]:
+def _plots(comparison: Comparison) -> Iterator[Plot]:
     sides = comparison.sides
     reference = comparison.reference.name
     speed = {comparison.side.name: comparison.speed.speedup}
@@ -373,7 +367,7 @@ def _plots(comparison: Comparison) -> Iterator[Html]:
     yield from _positions(sides)
 
 
-def _positions(sides: tuple[Side, ...]) -> Iterator[Html]:
+def _positions(sides: tuple[Side, ...]) -> Iterator[Plot]:
     series = [
         plots.Series(
             side.name,
@@ -395,7 +389,7 @@ def _positions(sides: tuple[Side, ...]) -> Iterator[Html]:
         ),
         y_range=(0.0, 1.0),
     )
-    yield figure(drawn, title)
+    yield Plot(title, drawn)
 
 
 def _bars(
@@ -404,7 +398,7 @@ def _bars(
     unit: str,
     form: str = "{:.2f}",
     line: float | None = None,
-) -> Iterator[Html]:
+) -> Iterator[Plot]:
     """Yield a plot, unless no side has a value."""
     if not any(values.values()):
         return
@@ -414,7 +408,7 @@ def _bars(
     drawn = plots.bars_with_intervals(
         title, values, x_label=unit, description=words, form=form, reference=line
     )
-    yield figure(drawn, title)
+    yield Plot(title, drawn)
 
 
 def _milliseconds(mean: SampleMean | None) -> Interval | None:

@@ -4,6 +4,7 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...config.options import ConfigError
@@ -17,44 +18,68 @@ _PROGRAM = "vllm-specdec-exporter dashboards"
 SUCCESS = 0
 USAGE = 2
 
-#: A Kubernetes namespace: an RFC 1123 label.
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
-_DATASOURCE = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+#: By flag, the one that it needs.
+_NEEDS = {
+    "provisioning": "out",
+    "path": "provisioning",
+    "configmaps": "out",
+    "force": "out",
+    "datasource": "out",
+    "runbooks": "out",
+}
+#: By flag, the form of its value, and that in words.
+_FORMS = {
+    "configmaps": (
+        re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"),  # an RFC 1123 label
+        "a namespace of Kubernetes: a-z, 0-9 and -",
+    ),
+    "datasource": (
+        re.compile(r"[A-Za-z0-9_.-]{1,40}"),
+        "the uid of a data source, which is in its address",
+    ),
+    "runbooks": (
+        re.compile(r"https?://[^\s\"'<>]+"),
+        "an address that begins with http:// or https://",
+    ),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `dashboards` to `parser`."""
     parser.epilog = (
         f"Without --out, the dashboards are listed. Exit codes: {SUCCESS} success; "
-        f"{USAGE} bad usage, or a "
-        "file cannot be written."
+        f"{USAGE} bad usage, or a file cannot be written."
     )
     group = parser.add_argument_group("what is in them")
     add_flag(
         group, "--datasource UID", "Initial data source. Default: Grafana's default."
     )
-    runbooks = (
+    add_flag(
+        group,
+        "--runbooks URL",
         "Address of your runbooks, for the links of alerts. Default: the rule in "
-        "Grafana."
+        "Grafana.",
     )
-    add_flag(group, "--runbooks URL", runbooks)
     group = parser.add_argument_group("as files")
     add_flag(group, "--out DIR", "Write JSON files to a folder.", parse=Path)
-    provider = (
-        "Also write a dashboard provider, for Grafana's folder provisioning/dashboards."
+    add_flag(
+        group,
+        "--provisioning FILE",
+        "Also write a dashboard provider, for Grafana's folder "
+        "provisioning/dashboards.",
+        parse=Path,
     )
-    add_flag(group, "--provisioning FILE", provider, parse=Path)
     add_flag(
         group,
         "--path PATH",
         "Path of the --out folder for Grafana, for --provisioning.",
     )
-    maps = (
+    add_flag(
+        group,
+        "--configmaps NAMESPACE",
         "Write ConfigMaps instead of JSON files, for the sidecar of Grafana's Helm "
-        "chart."
+        "chart.",
     )
-    add_flag(group, "--configmaps NAMESPACE", maps)
     add_flag(group, "--force", "Overwrite other files.")
 
 
@@ -63,60 +88,30 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     dashboards = files.load()
     if args.datasource:
-        dashboards = tuple(
-            files.with_datasource(one, args.datasource) for one in dashboards
-        )
+        dashboards = [files.with_datasource(d, args.datasource) for d in dashboards]
     if args.runbooks:
-        dashboards = tuple(
-            files.with_runbooks(one, args.runbooks) for one in dashboards
-        )
-    if args.out is not None:
-        return _write(dashboards, args)
-    _list(dashboards)
+        dashboards = [files.with_runbooks(d, args.runbooks) for d in dashboards]
+    if args.out is None:
+        _list(dashboards)
+    else:
+        _write(dashboards, args)
     return SUCCESS
 
 
 def _check(args: argparse.Namespace) -> None:
-    needs = (
-        ("--provisioning", args.provisioning, "--out", args.out),
-        ("--path", args.path, "--provisioning", args.provisioning),
-        ("--configmaps", args.configmaps, "--out", args.out),
-        ("--force", args.force or None, "--out", args.out),
-        ("--datasource", args.datasource, "--out", args.out),
-        ("--runbooks", args.runbooks, "--out", args.out),
-    )
-    for flag, given, needed, there in needs:
-        if given is not None and there is None:
-            raise ConfigError(f"{flag}: needs {needed}")
-    if args.configmaps is not None and args.provisioning is not None:
+    values = {name: value for name, value in vars(args).items() if value or value == ""}
+    for name, needed in _NEEDS.items():
+        if name in values and needed not in values:
+            raise ConfigError(f"--{name}: needs --{needed}")
+    if "configmaps" in values and "provisioning" in values:
         raise ConfigError("--configmaps and --provisioning exclude each other")
-    for flag, text, form, allowed in (
-        (
-            "--configmaps",
-            args.configmaps,
-            _NAMESPACE,
-            "a namespace of Kubernetes: a-z, 0-9 and -",
-        ),
-        (
-            "--datasource",
-            args.datasource,
-            _DATASOURCE,
-            "the uid of a data source, which is in its address",
-        ),
-        (
-            "--runbooks",
-            args.runbooks,
-            _ADDRESS,
-            "an address that begins with http:// or https://",
-        ),
-    ):
-        if text is not None and not form.fullmatch(text):
-            raise ConfigError(
-                f"{flag} {json.dumps(text, ensure_ascii=False)}: allowed: {allowed}"
-            )
+    for name, (form, allowed) in _FORMS.items():
+        if name in values and not form.fullmatch(values[name]):
+            shown = json.dumps(values[name], ensure_ascii=False)
+            raise ConfigError(f"--{name} {shown}: allowed: {allowed}")
 
 
-def _list(dashboards: tuple[files.Dashboard, ...]) -> None:
+def _list(dashboards: Sequence[files.Dashboard]) -> None:
     for dashboard in dashboards:
         print(f"{dashboard.uid}  {dashboard.title}")
         print("\n".join(wrap(dashboard.question, "    ", 4)))
@@ -130,28 +125,21 @@ def _list(dashboards: tuple[files.Dashboard, ...]) -> None:
     )
 
 
-def _write(dashboards: tuple[files.Dashboard, ...], args: argparse.Namespace) -> int:
+def _write(dashboards: Sequence[files.Dashboard], args: argparse.Namespace) -> None:
     out: Path = args.out
-    seen_at = (args.path or str(out.absolute())).rstrip("/") or "/"
+    next_step = ""
     if args.configmaps is not None:
         wanted = files.config_maps(dashboards, out, args.configmaps)
+        next_step = (
+            f"next: kubectl apply --server-side -f {out} (the folder must contain only "
+            "ConfigMaps)\n"
+        )
     else:
-        wanted = [
-            files.OutputFile(out / one.file, one.body, one.uid) for one in dashboards
-        ]
+        wanted = files.json_files(dashboards, out)
     if args.provisioning is not None:
+        seen_at = (args.path or str(out.absolute())).rstrip("/") or "/"
         wanted.append(files.provider_file(args.provisioning, seen_at))
+        next_step = "next: restart Grafana, which reads providers only at its start\n"
     for written, result in files.write(wanted, force=args.force):
         print(f"{result:<9}  {written.path}")
-    if args.configmaps is not None:
-        words = (
-            f"next: kubectl apply --server-side -f {out} (the folder must contain only "
-            "ConfigMaps)"
-        )
-        print(words, file=sys.stderr)
-    elif args.provisioning is not None:
-        print(
-            "next: restart Grafana, which reads providers only at its start",
-            file=sys.stderr,
-        )
-    return SUCCESS
+    sys.stderr.write(next_step)

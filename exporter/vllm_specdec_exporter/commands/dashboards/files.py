@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -49,14 +50,15 @@ class Dashboard:
         return f"{self.uid}.json"
 
 
-def load() -> tuple[Dashboard, ...]:
+def load() -> list[Dashboard]:
     """Return the dashboards of this package; the main one first."""
-    source = next((folder for folder in _FOLDERS if folder.is_dir()), _FOLDERS[0])
-    first = {name: place for place, name in enumerate(ORDER)}
-    dashboards = map(_read, source.glob("*.json"))
-    return tuple(
-        sorted(dashboards, key=lambda one: (first.get(one.name, len(ORDER)), one.uid))
-    )
+    source = next(filter(Path.is_dir, _FOLDERS), _FOLDERS[0])
+
+    def place(dashboard: Dashboard) -> tuple[int, str]:
+        listed = (*ORDER, dashboard.name).index(dashboard.name)
+        return listed, dashboard.uid
+
+    return sorted(map(_read, source.glob("*.json")), key=place)
 
 
 def with_datasource(dashboard: Dashboard, uid: str) -> Dashboard:
@@ -65,25 +67,22 @@ def with_datasource(dashboard: Dashboard, uid: str) -> Dashboard:
     for variable in document["templating"]["list"]:
         if variable["name"] == "datasource":
             variable["current"] = {"text": uid, "value": uid}
-    return replace(
-        dashboard,
-        body=f"{json.dumps(document, indent=2, ensure_ascii=False)}\n".encode(),
-    )
+    body = json.dumps(document, indent=2, ensure_ascii=False)
+    return replace(dashboard, body=f"{body}\n".encode())
 
 
 def with_runbooks(dashboard: Dashboard, url: str) -> Dashboard:
     """Return the dashboard with links of alerts to runbooks at an address."""
-    link = f"{url.rstrip('/')}/${{__value.raw}}.md"
-    body = dashboard.body.replace(
-        RUNBOOK_LINK.encode(), json.dumps(link)[1:-1].encode()
-    )
+    link = json.dumps(f"{url.rstrip('/')}/${{__value.raw}}.md").strip('"')
+    body = dashboard.body.replace(RUNBOOK_LINK.encode(), link.encode())
     return replace(dashboard, body=body)
 
 
 def _read(path: Path) -> Dashboard:
-    document = json.loads(path.read_bytes())
+    body = path.read_bytes()
+    document = json.loads(body)
     question = re.split(r"(?<=[.?!])\s", document["description"], maxsplit=1)[0]
-    return Dashboard(document["uid"], document["title"], question, path.read_bytes())
+    return Dashboard(document["uid"], document["title"], question, body)
 
 
 #: The folder in Grafana, and its uid.
@@ -102,10 +101,14 @@ class OutputFile:
     mark: str
 
 
-def provider_file(path: Path, seen_at: str) -> OutputFile:
-    """Return a dashboard provider:
+def json_files(dashboards: Sequence[Dashboard], out: Path) -> list[OutputFile]:
+    """Return the dashboards as files for a provider, or to import."""
+    return [OutputFile(out / each.file, each.body, each.uid) for each in dashboards]
 
-    Grafana loads the dashboards of the folder that it sees at `seen_at`.
+
+def provider_file(path: Path, seen_at: str) -> OutputFile:
+    """Return a dashboard provider, which makes Grafana load the dashboards of the
+    folder that it sees at `seen_at`.
     """
     # https://grafana.com/docs/grafana/latest/administration/provisioning/#dashboards
     provider = {
@@ -123,18 +126,17 @@ def provider_file(path: Path, seen_at: str) -> OutputFile:
             "foldersFromFilesStructure": False,
         },
     }
-    text = (
+    head = (
         "# For Grafana's folder provisioning/dashboards. Written by "
         "vllm-specdec-exporter dashboards.\n"
     )
-    text += yaml.safe_dump(
-        {"apiVersion": 1, "providers": [provider]}, sort_keys=False, allow_unicode=True
-    )
-    return OutputFile(path, text.encode(), FOLDER_UID)
+    document = {"apiVersion": 1, "providers": [provider]}
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+    return OutputFile(path, f"{head}{text}".encode(), FOLDER_UID)
 
 
 def config_maps(
-    dashboards: tuple[Dashboard, ...], out: Path, namespace: str
+    dashboards: Sequence[Dashboard], out: Path, namespace: str
 ) -> list[OutputFile]:
     """Return ConfigMaps for the sidecar of Grafana's Helm chart."""
     maps = []
@@ -156,9 +158,8 @@ def config_maps(
         text = yaml.dump(
             document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**31
         )
-        maps.append(
-            OutputFile(out / f"{dashboard.uid}.yaml", text.encode(), dashboard.uid)
-        )
+        path = out / f"{dashboard.uid}.yaml"
+        maps.append(OutputFile(path, text.encode(), dashboard.uid))
     return maps
 
 
@@ -178,10 +179,10 @@ def write(wanted: list[OutputFile], *, force: bool) -> list[tuple[OutputFile, st
             file.path.parent.mkdir(parents=True, exist_ok=True)
             files.write(file.path, file.body)
         except OSError as error:
-            before = f"; written before: {', '.join(done)}" if done else ""
-            raise ConfigError(
-                f"{file.path} cannot be written: {error.strerror}{before}"
-            ) from error
+            why = f"{error.strerror}"
+            if done:
+                why += f"; written before: {', '.join(done)}"
+            raise ConfigError(f"{file.path} cannot be written: {why}") from error
         done.append(str(file.path))
     return verdicts
 
@@ -195,24 +196,22 @@ def _verdict(file: OutputFile, *, force: bool) -> str:
         raise ConfigError(f"{file.path} cannot be read: {error.strerror}") from error
     if existing == file.body:
         return "unchanged"
-    if (
-        not force
-        and _mark(existing, yaml_like=file.path.suffix != ".json") != file.mark
-    ):
+    # An older version of the file has the same mark; any other is not from here.
+    if not force and _mark(existing, file.path.suffix) != file.mark:
         raise ConfigError(
             f"{file.path} exists and is another file; move it, or give --force"
         )
     return "replaced"
 
 
-def _mark(body: bytes, *, yaml_like: bool) -> str:
+def _mark(body: bytes, suffix: str) -> str:
     """Return the uid of a dashboard, or the name of a provider or ConfigMap; empty for
     another file.
     """
     try:
-        document = read_yaml(body) if yaml_like else json.loads(body)
-        if not yaml_like:
-            return str(document["uid"])
+        if suffix == ".json":
+            return str(json.loads(body)["uid"])
+        document = read_yaml(body)
         if document.get("kind") == "ConfigMap":
             return str(document["metadata"]["name"])
         if len(document["providers"]) == 1:

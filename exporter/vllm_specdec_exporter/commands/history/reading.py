@@ -14,16 +14,20 @@ from itertools import product
 from statistics import fmean
 
 from ...economics.baseline import FORMAT, Baseline, BaselineError, LoadBucket, bucket_of
-from ...engines import DIALECTS
+from ...engines import DIALECTS, ENGINES
 from ...engines.dialect import MAX_POSITIONS, PER_POSITION, Dialect
-from ...engines.normal_form import SUM, Parts, latencies_of
+from ...engines.latencies import SUM, Parts, latencies_of
+from ...engines.tables import listed
 from ...exposition.histogram import Histogram
 from ..baseline.recorder import Recorder
 from .past import Configuration, Grid, Past, Replica, Summary, Times, runs_of
 from .source import Prometheus, PrometheusError, queries
 
 #: Dialects whose series have a time per output token, or one of a step.
-_READ = tuple(d for d in DIALECTS if d.name in ("vllm-v1", "aphrodite", "sglang"))
+_READ = tuple(dialect for dialect in DIALECTS if dialect.stored)
+#: Their engines, and the gauges that show them, for errors.
+_ENGINES = [e.name for e in ENGINES if any(d.engine is e for d in _READ)]
+_GAUGES = [f"{d.prefixes[0]}{d.series['requests_running'][0]}" for d in _READ]
 #: Labels that tell replicas apart, `exported_` after federation without `honor_labels`.
 #: Series that differ only in others, such as `node` or `host`, are of several
 #: Prometheus servers with the same targets.
@@ -294,16 +298,17 @@ class Reader:
                 sorted({labels.get("model_name", "") for labels in others})[:_MAX_NAMES]
             )
             raise PrometheusError(
-                f"no series of vLLM or SGLang with {{{scope.matchers}}} in that "
+                f"no series of {listed(_ENGINES, 'or')} "
+                f"with {{{scope.matchers}}} in that "
                 "time; without it there are "
                 f"{len(others)}, of the models {models}"
             )
         names = await source.names(scope.since, scope.until)
-        near = [name for name in names if "vllm" in name or "sglang" in name][
-            :_MAX_NAMES
-        ]
+        stems = [engine.lower() for engine in _ENGINES]
+        near = [name for name in names if any(stem in name for stem in stems)]
+        near = near[:_MAX_NAMES]
         raise PrometheusError(
-            "no vllm:num_requests_running or sglang:num_running_reqs in that time: "
+            f"no {listed(_GAUGES, 'or')} in that time: "
             "the server has "
             f"{', '.join(near) or f'{len(names)} other metrics'}; does it scrape "
             "vLLM, and is --since long "
@@ -328,7 +333,9 @@ class Reader:
                 if count > 0
             ]
             if not seen:
-                raise PrometheusError("no samples of vLLM or SGLang in that time")
+                raise PrometheusError(
+                    f"no samples of {listed(_ENGINES, 'or')} in that time"
+                )
             first = seen[0][0] - step
             last = seen[-1][0]
             if last - first > (until - since) / 4 or step == _OUTLINE_SECONDS:

@@ -17,9 +17,18 @@ from ...economics.model import Model, from_architecture, from_parameters
 from ...economics.profiles import for_method
 from ...economics.sizes import PRECISIONS, Precision, parse_parameters, parse_precision
 from ..arguments import add_flag, parsed, whole_between
-from .checks import Facts, Objective
-from .estimates import METHODS, Drafter, Gpus, Method, PlannedLoad, estimate_head
-from .planning import Conclusion, Question, make_plan, render, to_document
+from .estimates import estimate_head
+from .planning import Conclusion, make_plan, render, to_document
+from .question import (
+    METHODS,
+    Drafter,
+    Facts,
+    Gpus,
+    Method,
+    Objective,
+    PlannedLoad,
+    Question,
+)
 
 
 def read_config(flag: str, path: str) -> Architecture:
@@ -59,11 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `plan` to `parser`."""
     parser.epilog = (
         f"Exit codes: {FINE} nothing speaks against it; {AGAINST} a check fails or a "
-        "reason to leave it off "
-        "holds; 2 bad usage."
+        "reason to leave it off holds; 2 bad usage."
     )
     precisions = ", ".join(PRECISIONS)
-    for flag, text in {
+    flags = {
         "--target-params SIZE": (
             "Parameters of the target, such as 70B, 1.5B, 500M or 70e9."
         ),
@@ -102,7 +110,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--acceptance RATIO": (
             "Expected acceptance per token, 0 to 1. Default: a cautious and a good one."
         ),
-    }.items():
+    }
+    for flag, text in flags.items():
         add_flag(parser, flag, text)
     add_flag(parser, "--gpus N", "GPUs that hold the models.", "1")
     share = "Share of the memory that vLLM may use, as its option of this name."
@@ -111,13 +120,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "--json", "Print everything as one JSON object instead.")
 
     facts = parser.add_argument_group("facts", "A fact that is not given is unknown.")
-    warmth = (
-        "Sampling temperature in production; repeat it for the range or for a sample."
+    add_flag(
+        facts,
+        "--temperature T",
+        "Sampling temperature in production; repeat it for the range or for a sample.",
+        action="append",
     )
-    add_flag(facts, "--temperature T", warmth, action="append")
     objective = "What matters most: time per output token, throughput, TTFT."
     add_flag(facts, "--objective", objective, choices=tuple(Objective))
-    for flag, text in {
+    yes_or_no = {
         "--same-family": (
             "Target and draft are of one family; heads: trained for this very target."
         ),
@@ -127,7 +138,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "Acceptance was measured at production's temperature."
         ),
         "--monitored": "Acceptance is monitored.",
-    }.items():
+    }
+    for flag, text in yes_or_no.items():
         add_flag(facts, flag, text, choices=("yes", "no"))
 
 
@@ -156,6 +168,7 @@ def read_question(args: argparse.Namespace) -> Question:
         )
     k = _maybe(args, "num_speculative_tokens", whole_between(1, _MAX_K))
     draft = _draft(args, method, target, k)
+    # vLLM keeps keys and values in the type in which it computes.
     usual_kv = PRECISIONS["fp32" if target.precision.name == "fp32" else "bf16"]
     gpus = parsed("--gpus", args.gpus, whole_between(1, _MAX_GPUS))
     hardware = _maybe(args, "gpu", lambda name: parse_machine(f"{gpus}x{name}"))
@@ -192,9 +205,10 @@ def _draft(
 ) -> Model | None:
     if method.drafter is Drafter.LOOKUP:
         for name in ("draft_params", "draft_config", "draft_precision", "draft_model"):
-            if (given := getattr(args, name)) is not None:
+            value = getattr(args, name)
+            if value is not None:
                 raise ConfigError(
-                    f"{_flag(name)} {json.dumps(given)}: {method.name} has no "
+                    f"{_flag(name)} {json.dumps(value)}: {method.name} has no "
                     "draft model"
                 )
         return None
@@ -207,12 +221,11 @@ def _draft(
             "--draft-params or --draft-config is missing: the size of the draft model"
         )
     precision = _maybe(args, "draft_precision", parse_precision)
-    estimate = estimate_head(
-        method, target, precision or usual, k or for_method(method.name).typical_k
-    )
-    return estimate and replace(
-        estimate, precision_source="as given" if precision else source
-    )
+    if precision:
+        source = "as given"
+    depth = k or for_method(method.name).typical_k
+    estimate = estimate_head(method, target, precision or usual, depth)
+    return estimate and replace(estimate, precision_source=source)
 
 
 def _usual_precision(method: Method, target: Model) -> tuple[Precision, str]:
@@ -229,34 +242,28 @@ def _model(
 ) -> Model | None:
     size = _maybe(args, f"{role}_params", parse_parameters)
     path = getattr(args, f"{role}_config")
-    given = _maybe(args, f"{role}_precision", parse_precision)
+    precision = _maybe(args, f"{role}_precision", parse_precision)
+    source = "as given" if precision else usual_source
     if size is not None and path is not None:
         raise ConfigError(
             f"--{role}-params and --{role}-config both have the size; give one of them"
         )
     if size is not None:
-        source = "as given" if given else usual_source
-        return replace(from_parameters(size, given or usual), precision_source=source)
+        model = from_parameters(size, precision or usual)
+        return replace(model, precision_source=source)
     if path is None:
         return None
     architecture = read_config(f"--{role}-config", path)
-    stored = architecture.weights
-    if not given and not stored and architecture.quantized:
+    if not precision and architecture.weights:
+        precision = architecture.weights
+        source = "by its config.json"
+    if not precision and architecture.quantized:
         raise ConfigError(
             f"--{role}-config {json.dumps(path)}: its quantization_config is not "
-            "understood; "
-            f"give --{role}-precision"
+            f"understood; give --{role}-precision"
         )
-    if given:
-        source = "as given"
-    elif stored:
-        source = "by its config.json"
-    else:
-        source = usual_source
-    return replace(
-        from_architecture(architecture, given or stored or usual),
-        precision_source=source,
-    )
+    model = from_architecture(architecture, precision or usual)
+    return replace(model, precision_source=source)
 
 
 def _facts(args: argparse.Namespace) -> Facts:
@@ -280,6 +287,7 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+# Flags stay texts until here: None says that a default depends on other flags.
 def _maybe(args: Any, name: str, parse: Callable[[str], T]) -> T | None:
     text = getattr(args, name)
     if text is None:

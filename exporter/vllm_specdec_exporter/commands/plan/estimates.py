@@ -1,29 +1,17 @@
 """Estimates: memory for keys and values with and without the drafter, and the speedup
-by batch size.
+by batch size. Pure.
 
 The KV budget is VRAM x gpu_memory_utilization - weights, so a draft model reduces it by
 its size. Activations, CUDA graphs and memory of the driver (a few GB on each GPU) are
 not counted. Weights and budget are assumed to split evenly over the GPUs (tensor
 parallelism).
-
-Methods are rows of `methods.toml`. The assumed acceptances are for planning only: they
-span what was published, or are marked as guesses. A measurement on the traffic to be
-served replaces them.
 """
 
-from __future__ import annotations
-
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from pathlib import Path
-
-import msgspec
 
 from ...economics.architecture import Architecture
 from ...economics.cost import CostProfile
-from ...economics.hardware import Machine
 from ...economics.model import (
     Model,
     count_eagle,
@@ -36,41 +24,7 @@ from ...economics.profiles import Hardware, for_method, hardware_profile
 from ...economics.sizes import Precision
 from ...economics.speedup import expected_tokens
 from ...economics.statistics import Interval
-
-
-@dataclass(frozen=True, slots=True)
-class Gpus:
-    """The GPUs of one engine."""
-
-    count: int  # from 1 up
-    memory_bytes: float  # of each
-    #: Share that vLLM may use, above 0 and at most 1 (``--gpu-memory-utilization``).
-    utilization: float
-
-    @property
-    def total(self) -> float:
-        """Bytes of all GPUs."""
-        return self.count * self.memory_bytes
-
-    @property
-    def usable(self) -> float:
-        """Bytes that vLLM may use."""
-        return self.total * self.utilization
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedLoad:
-    """The planned load; ``None`` if not given."""
-
-    context: int | None = None  # tokens of a request, prompt and response together
-    batch: int | None = None  # concurrent requests
-
-    @property
-    def tokens(self) -> int | None:
-        """Tokens in the cache if every request has its full context."""
-        if self.context is None or self.batch is None:
-            return None
-        return self.context * self.batch
+from .question import Drafter, Method, PlannedLoad, Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,31 +59,23 @@ class Memory:
     draft_kv_known: bool  # whether `after` includes the keys and values of the drafter
 
 
-def account(
-    target: Model,
-    draft: Model | None,
-    drafter: Drafter,
-    gpus: Gpus,
-    load: PlannedLoad,
-    kv_bytes: float,
-) -> Memory:
-    """Return the memory without and with the drafter; a cached number has `kv_bytes`,
-    such as 2.
-    """
-
-    def per_token(architecture: Architecture | None) -> float | None:
-        if architecture:
-            return architecture.kv_values_per_token(gpus.count) * kv_bytes
-        return None
-
-    target_kv = per_token(target.architecture)
+def account(question: Question) -> Memory:
+    """Return the memory without and with the drafter."""
+    gpus = question.gpus
+    target = question.target
+    draft = question.draft
+    target_kv = _kv_per_token(question, target.architecture)
     draft_kv: float | None = 0.0
     weights: float | None = 0.0
-    if drafter is not Drafter.LOOKUP:
-        draft_kv = per_token(_drafter_layers(target, draft, drafter))
+    if question.method.drafter is not Drafter.LOOKUP:
+        draft_kv = _kv_per_token(question, _drafter_layers(question))
         weights = None if draft is None else draft.weights
-    both = None if target_kv is None else target_kv + (draft_kv or 0.0)
     budget = gpus.usable - target.weights
+    with_drafter = None
+    if weights is not None:
+        # A drafter of unknown dimensions counts as 0; `draft_kv_known` says so.
+        kv = target_kv and target_kv + (draft_kv or 0.0)
+        with_drafter = _budget(budget - weights, kv, question.load)
     return Memory(
         total_bytes=gpus.total,
         usable_bytes=gpus.usable,
@@ -137,40 +83,50 @@ def account(
         target_share=target.weights / gpus.total,
         draft_weights_bytes=weights,
         draft_share=None if weights is None else weights / gpus.total,
-        before=_room(budget, target_kv, load),
-        after=None if weights is None else _room(budget - weights, both, load),
+        before=_budget(budget, target_kv, question.load),
+        after=with_drafter,
         draft_kv_known=draft_kv is not None,
     )
 
 
-def _drafter_layers(
-    target: Model, draft: Model | None, drafter: Drafter
-) -> Architecture | None:
-    if (
-        drafter is Drafter.HEAD
-        and target.architecture
-        and not (draft and draft.architecture)
-    ):
+def _kv_per_token(
+    question: Question, architecture: Architecture | None
+) -> float | None:
+    if architecture is None:
+        return None
+    values = architecture.kv_values_per_token(question.gpus.count)
+    return values * question.kv_precision.bytes_per_parameter
+
+
+def _drafter_layers(question: Question) -> Architecture | None:
+    draft = question.draft
+    if draft and draft.architecture:
+        return draft.architecture
+    target = question.target.architecture
+    if question.method.drafter is Drafter.HEAD and target:
         # EAGLE and MTP add one layer of the target's dimensions; for heads without
         # attention (Medusa, MLP speculator) this is a slight overestimate.
-        return target.architecture.one_layer()
-    if draft:
-        return draft.architecture
+        return target.one_layer()
     return None
 
 
-def _room(
+def _budget(
     budget: float, bytes_per_token: float | None, load: PlannedLoad
 ) -> MemoryBudget:
     if bytes_per_token is None:
         return MemoryBudget(budget, fits=False if budget <= 0 else None)
     tokens = max(0, int(budget // bytes_per_token))
-    requests = None if load.context is None else tokens // load.context
-    fits = None if load.tokens is None else load.tokens <= tokens
-    return MemoryBudget(budget, bytes_per_token, tokens, requests, fits)
+    return MemoryBudget(
+        kv_budget_bytes=budget,
+        kv_bytes_per_token=bytes_per_token,
+        tokens=tokens,
+        requests=None if load.context is None else tokens // load.context,
+        fits=None if load.tokens is None else load.tokens <= tokens,
+    )
 
 
-#: Batch sizes of the table.
+#: Batch sizes of the table: doubling shows where a step turns from bound by memory to
+#: bound by computing.
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -210,59 +166,22 @@ class SpeedupByBatch:
     rows: tuple[BatchRow, ...]  # one for each batch size
 
 
-def choose_profile(
-    method: Method,
-    target: Model,
-    draft: Model | None,
-    hardware: tuple[str, Machine] | None,
-) -> CostProfile:
-    """Return the cost profile of a method for the sizes of the models, on the hardware
-    if it is known.
-
-    The size ratio is that of the bytes read per step, because drafting and small
-    batches are bound by memory bandwidth. Of a mixture of experts only the parameters
-    per token count, which overestimates the cost in large batches.
+def look_ahead(question: Question) -> SpeedupByBatch:
+    """Return the speedup for `BATCHES` and the planned batch, by default for the
+    method's two assumed acceptances.
     """
-    drafting = draft if method.drafter is Drafter.MODEL else None
-    if drafting:
-        ratio = min(1.0, drafting.active_weights / target.active_weights)
+    k = question.depth
+    method = question.method
+    if question.acceptance is None:
+        acceptances = {"cautious": method.cautious, "good": method.good}
     else:
-        ratio = None
-    profile = for_method(method.name, ratio)
-    if hardware is None:
-        return profile
-    name, machine = hardware
-    parameters = drafting.parameters if drafting else None
-    deployed = Hardware(name, machine, target)
-    plain = for_method(method.name)
-    return (
-        hardware_profile(
-            plain, deployed, method=method.name, draft_parameters=parameters
-        )
-        or profile
-    )
-
-
-def look_ahead(
-    method: Method,
-    profile: CostProfile,
-    k: int,
-    acceptance: float | None,
-    batch: int | None,
-) -> SpeedupByBatch:
-    """Return the speedup for `BATCHES` and `batch`, by default for the method's two
-    assumed acceptances.
-    """
-    if acceptance is None:
-        named = {"cautious": method.cautious, "good": method.good}
-    else:
-        named = {"given": acceptance}
+        acceptances = {"given": question.acceptance}
     assumptions = tuple(
-        Assumption(name, a, expected_tokens(a, k)) for name, a in named.items()
+        Assumption(name, acceptance, expected_tokens(acceptance, k))
+        for name, acceptance in acceptances.items()
     )
-    rows = tuple(
-        _row(profile, k, size, assumptions) for size in sorted({*BATCHES, batch or 1})
-    )
+    profile = _cost_profile(question).at_context(question.load.context)
+    sizes = sorted({*BATCHES, question.load.batch or 1})
     return SpeedupByBatch(
         k=k,
         profile=profile.name,
@@ -270,59 +189,47 @@ def look_ahead(
         uncertainty=profile.uncertainty,
         context=profile.context_tokens,
         assumptions=assumptions,
-        rows=rows,
+        rows=tuple(_row(profile, k, size, assumptions) for size in sizes),
     )
+
+
+def _cost_profile(question: Question) -> CostProfile:
+    """Return the cost profile of a method for the sizes of the models, on the hardware
+    if it is known.
+
+    The size ratio is that of the bytes read per step, because drafting and small
+    batches are bound by memory bandwidth. Of a mixture of experts only the parameters
+    per token count, which overestimates the cost in large batches.
+    """
+    method = question.method
+    size_ratio: float | None = None
+    draft_parameters: float | None = None
+    if question.draft and method.drafter is Drafter.MODEL:
+        size_ratio = question.draft.active_weights / question.target.active_weights
+        draft_parameters = question.draft.parameters
+    if question.hardware:
+        profile = hardware_profile(
+            for_method(method.name),
+            Hardware(*question.hardware, question.target),
+            method=method.name,
+            draft_parameters=draft_parameters,
+        )
+        if profile:
+            return profile
+    return for_method(method.name, size_ratio and min(1.0, size_ratio))
 
 
 def _row(
     profile: CostProfile, k: int, batch: int, assumptions: tuple[Assumption, ...]
 ) -> BatchRow:
     cost = profile.step_cost(k, batch)
-    (least, most) = profile.cost_range(k, batch)
-    speedups = (
-        Interval(one.tokens / cost, one.tokens / most, one.tokens / least)
-        for one in assumptions
-    )
+    lowest, highest = profile.cost_range(k, batch)
+    speedups = []
+    for assumption in assumptions:
+        tokens = assumption.tokens
+        # The dearest step gives the lowest speedup.
+        speedups.append(Interval(tokens / cost, tokens / highest, tokens / lowest))
     return BatchRow(batch, cost, tuple(speedups))
-
-
-class Drafter(StrEnum):
-    """What does the drafting."""
-
-    MODEL = "model"
-    """A model of its own."""
-    HEAD = "head"
-    """Layers trained for this very target."""
-    LOOKUP = "lookup"
-    """A search in what was written before; no weights."""
-
-
-class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A speculation method."""
-
-    name: str  # as in vLLM's ``--speculative-config``
-    drafter: Drafter
-    cautious: float  # per-token acceptance to assume where little is known, 0 to 1
-    good: float  # per-token acceptance where all goes well, 0 to 1
-    acceptance_source: str  # where these two come from
-    shallowest: int = 1  # the least K that is usual
-    deepest: int = 0  # the greatest K that is usual; 0 where no range is published
-    depth_source: str = ""  # where the range comes from
-    #: Parameters of the heads over the target's where no size is given; ``None``: not
-    #: known.
-    share: float | None = None
-    share_source: str = ""  # where the share comes from
-    per_token: bool = False  # whether `share` is for each of K heads
-    named: bool = True  # whether vLLM wants the drafter's name under ``model``
-
-
-#: By name.
-METHODS: Mapping[str, Method] = {
-    name: msgspec.convert({"name": name, **row}, Method)
-    for name, row in tomllib.loads(
-        Path(__file__).with_name("methods.toml").read_text("utf-8")
-    ).items()
-}
 
 
 _COUNTS: Mapping[str, Callable[[Architecture, int], int]] = {
@@ -342,13 +249,15 @@ def estimate_head(
     With the dimensions of the target the estimate is closer. Medusa has a head for each
     of `k` tokens.
     """
-    count = 0
+    parameters = 0
     source = "estimated from the target's dimensions"
     if target.architecture is not None and method.name in _COUNTS:
-        count = _COUNTS[method.name](target.architecture, k)
-    if not count:
+        parameters = _COUNTS[method.name](target.architecture, k)
+    if not parameters:
         if method.share is None:
             return None
-        count = round(method.share * target.parameters * (k if method.per_token else 1))
+        heads = k if method.per_token else 1
+        parameters = round(method.share * target.parameters * heads)
         source = f"estimated ({method.share_source})"
-    return replace(from_parameters(count, precision), source=source, estimated=True)
+    model = from_parameters(parameters, precision)
+    return replace(model, source=source, estimated=True)

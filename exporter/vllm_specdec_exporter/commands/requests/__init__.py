@@ -33,7 +33,7 @@ from ...per_request.summary import (
 )
 from ...publish import snapshot
 from ...publish import terminal_report as report
-from ...publish.markup import count
+from ...publish.numbers import count
 from ...publish.request_report import Costs
 from ...publish.wording import printable, wrap
 from ...settings import configuration
@@ -57,7 +57,9 @@ _SHARED = (
     "cost.draft-size",
 )
 OPTIONS = tuple(
-    o for o in ALL_OPTIONS if o.name.startswith(_SHARED) and o.name != "requests.window"
+    option
+    for option in ALL_OPTIONS
+    if option.name.startswith(_SHARED) and option.name != "requests.window"
 )
 
 STDIN = "-"
@@ -86,28 +88,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `requests` to `parser`."""
     parser.epilog = (
         f"Exit codes: {FINE} the requests do not lose; {PROBLEM} a part of them "
-        "loses, or some gain and some "
-        f"lose; {USAGE} bad usage, or a file that cannot be read; {UNKNOWN} they "
-        "cannot be judged (too few, "
-        "or no record of speculation in their responses)."
+        f"loses, or some gain and some lose; {USAGE} bad usage, or a file that cannot "
+        f"be read; {UNKNOWN} they cannot be judged (too few, or no record of "
+        "speculation in their responses)."
     )
     parser.add_argument(
         "files",
         nargs="+",
         metavar="FILE",
         help="Recorded responses, - for standard input: a JSON object on each line. "
-        "It is a response with "
-        'metrics.speculative_decoding, {"request": ..., "response": ...}, a line of '
-        "vLLM run-batch (the file "
-        "with its requests first), or one request as POST /api/v1/requests accepts it.",
+        'It is a response with metrics.speculative_decoding, {"request": ..., '
+        '"response": ...}, a line of vLLM run-batch (the file with its requests '
+        "first), or one request as POST /api/v1/requests accepts it.",
     )
     add_flag(
         parser,
         "--batch N",
         "Requests in the batch while these were served, for the estimated speedup. "
-        "Without it, speedups "
-        f"are printed for {', '.join(f'{batch:g}' for batch in BATCHES)} and for no "
-        "group.",
+        "Without it, speedups are printed for {:g}, {:g} and {:g}, and for no "
+        "group.".format(*BATCHES),
     )
     add_output_flags(parser)
     add_flags(parser, OPTIONS)
@@ -119,17 +118,15 @@ def run(args: argparse.Namespace) -> int:
     reader = EntryReader(config.requests.classification)
     aggregator, configured_k = _read(config, reader)
     settings = config.settings
-    batches = (config.batch,) if config.batch else BATCHES
-    profiles = {
-        m: deployed(settings.costs, settings.speculation, m)
-        for m in aggregator.shapes(_NOW)
-    }
-    costs = {model: Costs(profile, batches) for model, profile in profiles.items()}
+    costs = {}
+    for model in aggregator.shapes(_NOW):
+        profile = deployed(settings.costs, settings.speculation, model)
+        costs[model] = Costs(profile, (config.batch,) if config.batch else BATCHES)
     requests = _judge(config, aggregator, costs, configured_k)
     result = ExporterResult(
         version=__version__,
         timestamp_seconds=time.time(),
-        thresholds=dict(config.settings.thresholds.items()),
+        thresholds=dict(settings.thresholds.items()),
         requests=requests,
     )
     head = [*_head(config.files, reader)]
@@ -149,24 +146,17 @@ def exit_code(models: Sequence[ModelRequests]) -> int:
     """Return the exit code: the worst of all models."""
     if is_problem(models):
         return PROBLEM
-    unknown = not models or any(
-        requests_verdict(model) is RequestsVerdict.UNKNOWN for model in models
-    )
-    if unknown:
+    if not models or RequestsVerdict.UNKNOWN in map(requests_verdict, models):
         return UNKNOWN
     return FINE
 
 
 def _config(args: argparse.Namespace) -> RequestsConfig:
     values, _ = gather(OPTIONS, vars(args), os.environ, None)
-    # Options of `serve` that do not exist here have their defaults.
-    given, _ = gather(
-        [option for option in ALL_OPTIONS if option.name.startswith("requests.")],
-        {},
-        {},
-        None,
-    )
-    values = {option.name: None for option in ALL_OPTIONS} | given | values
+    # Options of `serve` that do not exist here have no value, or their defaults.
+    grouping = [option for option in ALL_OPTIONS if option.name.startswith("requests.")]
+    defaults, _ = gather(grouping, flags={}, environment={}, document=None)
+    values = {option.name: None for option in ALL_OPTIONS} | defaults | values
     # Pushed observations contain their tenant, so no --requests.tenant-header is
     # needed.
     values["push.bearer-token-file"] = STDIN
@@ -232,25 +222,26 @@ def _judge(
     costs: dict[str, Costs],
     configured_k: set[str],
 ) -> RequestsResult:
-    batch = config.batch
-    if batch:
-        loads = {model: BatchCost(batch, cost.profile) for model, cost in costs.items()}
-    else:
-        loads = {}
+    loads = {}
+    if config.batch:
+        for name, cost in costs.items():
+            loads[name] = BatchCost(config.batch, cost.profile)
     result = aggregator.result(_NOW, loads)
-    wrong = {
-        model.model_name for model in result.models if ends_early(model)
-    } & configured_k
+    # The drafted tokens of such a model follow from K, and records that end early show
+    # that fewer were drafted.
+    models = []
+    wrong = set()
+    for model in result.models:
+        if model.model_name in configured_k and ends_early(model):
+            wrong.add(model.model_name)
+            models.append(_undrafted(model))
+        else:
+            models.append(model)
     return replace(
         result,
         groups=tuple(group for group in result.groups if group.model_name not in wrong),
-        tenants=tuple(
-            tenant for tenant in result.tenants if tenant.model_name not in wrong
-        ),
-        models=tuple(
-            _undrafted(model) if model.model_name in wrong else model
-            for model in result.models
-        ),
+        tenants=tuple(each for each in result.tenants if each.model_name not in wrong),
+        models=tuple(models),
     )
 
 
@@ -262,21 +253,12 @@ def _undrafted(model: ModelRequests) -> ModelRequests:
 
 
 def _head(files: Sequence[str], reader: EntryReader) -> Iterator[str]:
-    """Yield lines with the number of entries, and those that were not used by reason."""
-    names = ", ".join(_shown(path) for path in files)
-    yield from wrap(
-        (
-            f"{names}: {count(reader.entries)} "
-            f"{'entry' if reader.entries == 1 else 'entries'}"
-        ),
-        "",
-        2,
-    )
+    """Yield lines with the number of entries, and of those not used by reason."""
+    names = ", ".join(map(_shown, files))
+    noun = "entry" if reader.entries == 1 else "entries"
+    yield from wrap(f"{names}: {count(reader.entries)} {noun}", "", 2)
     for reason, entries in reader.unused.most_common(_MAX_REASONS):
+        text = f"{count(entries)} not used: {reason}"
         if reason in reader.first:
-            place = f" (first: {reader.first[reason]})"
-        else:
-            place = ""
-        yield from wrap(
-            printable(f"{count(entries)} not used: {reason}{place}"), "  entries   ", 12
-        )
+            text += f" (first: {reader.first[reason]})"
+        yield from wrap(printable(text), "  entries   ", 12)

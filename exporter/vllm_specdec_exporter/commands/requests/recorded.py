@@ -1,15 +1,17 @@
 """Reads files of recorded requests: a JSON object on each line.
 
-A line is one of::
+A line is a response, a request with its response, a request of vLLM's run-batch and
+later its response, or a request as it is pushed::
 
-    {"id": ..., "choices": [...], "usage": {...}, "metrics": {...}}    a response
-    {"request": {...}, "response": {...}}                              a request and its response
-    {"custom_id": ..., "body": {...}}                                  a request of vLLM's run-batch,
-    {"custom_id": ..., "response": {"status_code": 200, "body": ...}}  and later its response
-    {"model": ..., "speculative_decoding": {...}, ...}                 a request as it is pushed
+    {"id": ..., "choices": [...], "usage": {...}, "metrics": {...}}
+    {"request": {...}, "response": {...}}
+    {"custom_id": ..., "body": {...}}
+    {"custom_id": ..., "response": {"status_code": 200, "body": ...}}
+    {"model": ..., "speculative_decoding": {...}, ...}
 
-A request or a response is the JSON itself, an object with it as `body` (and `url`, `headers`, `status_code`),
-or a string with it. A string may also have the events of a streamed response.
+A request or a response is the JSON itself, an object with it as `body` (and `url`,
+`headers`, `status_code`), or a string with it. A string may also have the events of a
+streamed response.
 """
 
 import re
@@ -52,9 +54,8 @@ _UNKNOWN = "neither a response nor any other known form of a recorded request"
 _BENCHMARK = frozenset({"request_throughput", "total_output_tokens"})
 _TOTALS = (
     "a result of vllm bench serve has totals of all requests "
-    "(spec_decode_acceptance_rate and others) and no "
-    "record of a single one: record the responses of a server with "
-    "--per-request-spec-decode-metrics"
+    "(spec_decode_acceptance_rate and others) and no record of a single one: record "
+    "the responses of a server with --per-request-spec-decode-metrics"
 )
 _UNOBSERVED = {
     "refused": "the request failed",
@@ -104,22 +105,21 @@ class EntryReader:
             if line.isspace():
                 continue
             self.entries += 1
-            place = f"{name}, line {number}" if name else f"line {number}"
+            where = f"{name}, line {number}" if name else f"line {number}"
             try:
                 observation = self.read(line.strip())
             except EntryError as error:
                 self.unused[str(error)] += 1
-                self.first.setdefault(str(error), place)
+                self.first.setdefault(str(error), where)
                 continue
             if observation is not None:
-                yield replace(observation, request_id=observation.request_id or place)
+                yield replace(observation, request_id=observation.request_id or where)
 
     def end(self) -> None:
         """Count the batch requests without a response as unused."""
+        reason = "a request of a batch without its response"
         if self._waiting:
-            self.unused["a request of a batch without its response"] = len(
-                self._waiting
-            )
+            self.unused[reason] = len(self._waiting)
 
     def read(self, line: bytes) -> Observation | None:
         """Return the observation of a line; none for a batch request, whose response
@@ -144,9 +144,8 @@ class EntryReader:
         if not (_CONTENTS | {"metrics", "error"}).isdisjoint(fields):
             return self._observation(_Message(b"{}"), _Message(line))
         if "custom_id" in fields and "body" in fields:
-            self._waiting[_TEXT.decode(fields["custom_id"])] = self._request(
-                _message(line)
-            )
+            custom_id = _TEXT.decode(fields["custom_id"])
+            self._waiting[custom_id] = self._request(_message(line))
             return None
         if not _PUSHED.isdisjoint(fields):
             try:
@@ -166,9 +165,8 @@ class EntryReader:
         if "request" in fields:
             return self._observation(_message(fields["request"]), response)
         custom_id = _TEXT.decode(fields.get("custom_id", b'""'))
-        return self._observation(
-            _Message(b"{}"), response, self._waiting.pop(custom_id, None)
-        )
+        waiting = self._waiting.pop(custom_id, None)
+        return self._observation(_Message(b"{}"), response, waiting)
 
     def _request(self, request: _Message, response: bytes = b"{}") -> Exchange:
         """Return the exchange of a request, whose route follows from its response if it
@@ -188,27 +186,28 @@ class EntryReader:
         """Return the observation of a response to `request`, or to the batch request
         `waiting`.
         """
-        is_stream = bool(_EVENT.match(response.body))
+        first = body = response.body
+        kind = _JSON
+        is_stream = bool(_EVENT.match(body))
         if is_stream:
-            first = data_of(re.split(rb"\r?\n\r?\n", response.body, maxsplit=1)[0])
-        else:
-            first = response.body
+            first = data_of(re.split(rb"\r?\n\r?\n", body, maxsplit=1)[0])
+            body += b"\n\n"
+            kind = _STREAM
         fields = _fields_of(first)
         exchange = waiting or self._request(request, first)
-        has_failed = (
-            not _OK <= response.status < 300
-            or bytes(fields.get("error", b"null")) != b"null"
-        )
-        if not has_failed and _CONTENTS.isdisjoint(fields):
+        status = _OK
+        if bytes(fields.get("error", b"null")) != b"null":
+            status = _FAILED
+        if not _OK <= response.status < 300:
+            status = _FAILED
+        if status == _OK and _CONTENTS.isdisjoint(fields):
             raise EntryError(_UNKNOWN)
-        kind = _STREAM if is_stream else _JSON
-        exchange.response_head(_FAILED if has_failed else _OK, {"content-type": kind})
-        exchange.response_data(response.body + (b"\n\n" if is_stream else b""), 0.0)
+        exchange.response_head(status, {"content-type": kind})
+        exchange.response_data(body, 0.0)
         observation = exchange.finish(_NUMBER.decode(fields.get("created", b"0")))
         if observation is None:
-            raise EntryError(
-                _UNOBSERVED.get(exchange.unobserved, _UNOBSERVED["malformed"])
-            )
+            malformed = _UNOBSERVED["malformed"]
+            raise EntryError(_UNOBSERVED.get(exchange.unobserved, malformed))
         # The times of the events are not recorded.
         if is_stream:
             return replace(observation, ttft_seconds=None, tpot_seconds=None)
@@ -222,14 +221,12 @@ def _message(raw: msgspec.Raw | bytes) -> _Message:
     fields = _FIELDS.decode(body)
     if "body" not in fields:
         return _Message(body)
+    headers = _HEADERS.decode(fields.get("headers", b"{}"))
     return _Message(
-        _message(fields["body"]).body,
-        urlsplit(_TEXT.decode(fields.get("url", b'""'))).path,
-        {
-            name.lower(): value
-            for name, value in _HEADERS.decode(fields.get("headers", b"{}")).items()
-        },
-        _NUMBER.decode(fields.get("status_code", b"200")),
+        body=_message(fields["body"]).body,
+        path=urlsplit(_TEXT.decode(fields.get("url", b'""'))).path,
+        headers={name.lower(): value for name, value in headers.items()},
+        status=_NUMBER.decode(fields.get("status_code", b"200")),
     )
 
 

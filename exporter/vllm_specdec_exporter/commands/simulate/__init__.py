@@ -21,7 +21,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from ...config.values import format_address, number, parse_listen_address
-from ...engines.normal_form import MAX_ENGINES
+from ...engines.limits import MAX_ENGINES
 from ...runtime.shutdown import on_each_signal
 from ..arguments import add_flag, whole_between
 from .families import DIALECTS
@@ -36,24 +36,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "Exit codes: 0 stopped by SIGINT or SIGTERM; 1 cannot listen; 2 bad usage."
     )
-    where = "Address to serve /metrics on."
     add_flag(
         parser,
         "--web.listen-address HOST:PORT",
-        where,
-        "127.0.0.1:8000",
-        parse_listen_address,
+        "Address to serve /metrics on.",
+        default="127.0.0.1:8000",
+        parse=parse_listen_address,
     )
     add_flag(
         parser,
         "--dialect",
         "Front end of vLLM that writes.",
-        "vllm",
+        default="vllm",
         choices=tuple(DIALECTS),
     )
     group = parser.add_mutually_exclusive_group()
     add_flag(
-        group, "--scenario NAME", "What happens.", "tour", choices=tuple(SCENARIOS)
+        group,
+        "--scenario NAME",
+        "What happens.",
+        default="tour",
+        choices=tuple(SCENARIOS),
     )
     add_flag(
         group,
@@ -65,15 +68,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "--engines N",
         "Engines of the server.",
-        f"{_DEFAULTS.engines}",
-        whole_between(1, MAX_ENGINES),
+        default=f"{_DEFAULTS.engines}",
+        parse=whole_between(1, MAX_ENGINES),
     )
     add_flag(parser, "--model NAME", "Served model.", _DEFAULTS.model)
-    k = f"{_DEFAULTS.num_speculative_tokens}"
-    drafted = "Draft tokens per step; 0: no speculation."
-    add_flag(parser, "--num-speculative-tokens K", drafted, k, whole_between(0, MAX_K))
+    add_flag(
+        parser,
+        "--num-speculative-tokens K",
+        "Draft tokens per step; 0: no speculation.",
+        default=f"{_DEFAULTS.num_speculative_tokens}",
+        parse=whole_between(0, MAX_K),
+    )
     add_flag(parser, "--seed SEED", "Makes the simulation repeatable.", type=int)
-    add_flag(parser, "--speed X", "Simulated seconds per second.", "1", number(0.001))
+    add_flag(
+        parser,
+        "--speed X",
+        "Simulated seconds per second.",
+        default="1",
+        parse=number(0.001),
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -88,31 +101,30 @@ def run(args: argparse.Namespace) -> int:
         start_time=time.time(),
     )
     host, port = args.web_listen_address
+    server = SimulatorServer(
+        Simulation(config, args.seed),
+        dialect=args.dialect,
+        host=host,
+        port=port,
+        speed=args.speed,
+    )
     try:
-        asyncio.run(_serve(Simulation(config, args.seed), host, port, args))
+        asyncio.run(_serve(server))
     except OSError as error:
-        _log(
-            f"cannot listen on {format_address(host, port)}: {error.strerror or error}"
-        )
+        address = format_address(host, port)
+        _log(f"cannot listen on {address}: {error.strerror or error}")
         return 1
     except KeyboardInterrupt:  # before the signal handlers are installed
         pass
     return 0
 
 
-async def _serve(
-    simulation: Simulation, host: str, port: int, args: argparse.Namespace
-) -> None:
+async def _serve(server: "SimulatorServer") -> None:
     stopped = asyncio.Event()
-    server = SimulatorServer(
-        simulation, dialect=args.dialect, host=host, port=port, speed=args.speed
-    )
+    scenario = server.simulation.config.scenario.name
     with on_each_signal(stopped.set):
         async with server:
-            _log(
-                f"serving {server.url}/metrics (scenario "
-                f"{simulation.config.scenario.name})"
-            )
+            _log(f"serving {server.url}/metrics (scenario {scenario})")
             await stopped.wait()
 
 
@@ -122,7 +134,9 @@ def _log(text: str) -> None:
 
 #: The version of vLLM whose families the data files hold.
 _VERSION = "0.32.0"
+# Shorter than any scrape interval, so that a restart is seen when it happens.
 _TICK_SECONDS = 0.1
+# Open connections of scrapers must not delay a restart.
 _SHUTDOWN_SECONDS = 0.3
 
 
@@ -201,10 +215,9 @@ class SimulatorServer:
                 await self.synchronize()
 
     def _catch_up(self) -> None:
-        now = time.monotonic()
-        elapsed = now - self._last
-        self._last = now
-        self.simulation.advance(elapsed * self.speed)
+        last = self._last
+        self._last = time.monotonic()
+        self.simulation.advance((self._last - last) * self.speed)
 
     async def _open(self) -> None:
         app = web.Application()
@@ -236,8 +249,10 @@ class SimulatorServer:
         self._catch_up()
         if not self.simulation.serving:  # until the next tick closes the socket
             return web.Response(status=503, text="the model is being loaded\n")
-        body = self.simulation.render(self.dialect)
-        return web.Response(body=body, headers={"Content-Type": DIALECTS[self.dialect]})
+        return web.Response(
+            body=self.simulation.render(self.dialect),
+            headers={"Content-Type": DIALECTS[self.dialect]},
+        )
 
     async def _get_health(self, _request: web.Request) -> web.Response:
         return web.Response(status=200 if self.simulation.serving else 503)
@@ -252,10 +267,9 @@ class SimulatorServer:
     async def _post_phase(self, request: web.Request) -> web.Response:
         self._catch_up()
         try:
-            given = dict(await request.json())
-            self.simulation.set_phase(
-                given.pop("phase", ""), seconds=given.pop("seconds", None), **given
-            )
+            parameters = dict(await request.json())
+            name = parameters.pop("phase", "")
+            self.simulation.set_phase(name, **parameters)
         # not JSON, no object, or no such phase
         except (ScenarioError, TypeError, ValueError) as error:
             return web.json_response({"error": str(error)}, status=400)

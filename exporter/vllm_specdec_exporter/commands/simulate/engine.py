@@ -67,23 +67,24 @@ def draw_request(
     Lengths are gamma distributed around their means, within the model's limit; the
     prefix cache contains whole blocks, and never all of a prompt.
     """
-    prompt = max(1, round(rng.gammavariate(2.0, traffic.prompt_tokens / 2.0)))
+    prompt = max(1, _draw_length(rng, traffic.prompt_tokens))
     prompt = min(prompt, config.max_model_len // 2)
     limit = min(rng.choice(_MAX_TOKENS_CHOICES), config.max_model_len // 4)
-    target = min(
-        limit, max(2, round(rng.gammavariate(2.0, traffic.output_tokens / 2.0)))
-    )
-    share = min(1.0, rng.random() * 2.0 * traffic.prefix_hit_ratio)
-    cached = int(share * (prompt - 1)) // config.block_size * config.block_size
-    repeats = rng.random() < traffic.repetition_ratio
+    target = min(limit, max(2, _draw_length(rng, traffic.output_tokens)))
+    hit_ratio = min(1.0, rng.random() * 2.0 * traffic.prefix_hit_ratio)
+    cached_blocks = int(hit_ratio * (prompt - 1)) // config.block_size
     return SimulatedRequest(
         arrived_at=arrived_at,
         prompt_tokens=prompt,
-        cached_tokens=cached,
+        cached_tokens=cached_blocks * config.block_size,
         target_tokens=target,
         max_tokens=limit,
-        repeats=repeats,
+        repeats=rng.random() < traffic.repetition_ratio,
     )
+
+
+def _draw_length(rng: Random, mean: float) -> int:
+    return round(rng.gammavariate(2.0, mean / 2.0))
 
 
 # Share of the KV cache that vLLM keeps free when it admits requests.
@@ -102,8 +103,11 @@ class Scheduler:
     @property
     def kv_tokens(self) -> int:
         """Tokens in the KV cache, in whole blocks."""
+        return sum(map(self._kv_tokens_of, self.running))
+
+    def _kv_tokens_of(self, request: SimulatedRequest) -> int:
         block = self._config.block_size
-        return sum(-(-request.kv_tokens // block) * block for request in self.running)
+        return -(-request.kv_tokens // block) * block  # rounded up
 
     def arrive(
         self, traffic: Traffic, now: float, seconds: float, spread: float
@@ -126,17 +130,14 @@ class Scheduler:
     def admit(self) -> list[SimulatedRequest]:
         """Move waiting requests into the batch while they fit; return them."""
         admitted: list[SimulatedRequest] = []
-        if not self.waiting:
+        if not self.waiting:  # as in most steps: saves the sum over the batch
             return admitted
-        room = self._config.kv_cache_tokens * (1.0 - _WATERMARK) - self.kv_tokens
-        budget = self._config.max_num_batched_tokens
-        while (
-            self.waiting
-            and budget > 0
-            and len(self.running) < self._config.max_num_seqs
-        ):
+        config = self._config
+        room = config.kv_cache_tokens * (1.0 - _WATERMARK) - self.kv_tokens
+        budget = config.max_num_batched_tokens
+        while self.waiting and budget > 0 and len(self.running) < config.max_num_seqs:
             request = self.waiting[0]
-            needed = request.kv_tokens + self._config.block_size
+            needed = request.kv_tokens + config.block_size
             # A request larger than the whole cache must not block the queue forever.
             if needed > room and self.running:
                 break
@@ -155,8 +156,7 @@ class Scheduler:
         excess = self.kv_tokens - self._config.kv_cache_tokens
         while excess > 0 and len(self.running) > 1:
             request = self.running.pop()
-            block = self._config.block_size
-            excess -= -(-request.kv_tokens // block) * block
+            excess -= self._kv_tokens_of(request)
             request.preemptions += 1
             request.preempted_at = now
             self.waiting.appendleft(request)
@@ -165,9 +165,12 @@ class Scheduler:
 
     def take_finished(self) -> list[SimulatedRequest]:
         """Remove the requests whose answer is complete; return them."""
-        finished = [r for r in self.running if r.generated >= r.target_tokens]
-        if finished:
-            self.running = [r for r in self.running if r.generated < r.target_tokens]
+        finished: list[SimulatedRequest] = []
+        unfinished: list[SimulatedRequest] = []
+        for request in self.running:
+            complete = request.generated >= request.target_tokens
+            (finished if complete else unfinished).append(request)
+        self.running = unfinished
         return finished
 
 
@@ -183,7 +186,7 @@ class Engine:
     def __init__(
         self, config: EngineConfig, num_speculative_tokens: int | None, rng: Random
     ):
-        # K, or None without speculation
+        #: K, or None without speculation.
         self.num_speculative_tokens = num_speculative_tokens
         self.measurements = Measurements(config.max_model_len)  # the published values
         self.totals = Totals.empty(num_speculative_tokens or 0)
@@ -206,15 +209,14 @@ class Engine:
         while self._until - self.now > _RESOLUTION:
             if not self._advance_once(conditions):
                 break
-        counts = self.measurements
         scheduler = self._scheduler
-        counts.set("num_requests_running", len(scheduler.running))
-        counts.set("num_requests_waiting", len(scheduler.waiting))
-        counts.set("num_requests_waiting_by_reason", len(scheduler.waiting), "capacity")
-        counts.set(
-            "kv_cache_usage_perc",
-            min(1.0, scheduler.kv_tokens / self.config.kv_cache_tokens),
-        )
+        waiting = len(scheduler.waiting)
+        kv_usage = min(1.0, scheduler.kv_tokens / self.config.kv_cache_tokens)
+        gauges = self.measurements
+        gauges.set("num_requests_running", len(scheduler.running))
+        gauges.set("num_requests_waiting", waiting)
+        gauges.set("num_requests_waiting_by_reason", waiting, "capacity")
+        gauges.set("kv_cache_usage_perc", kv_usage)
 
     def _advance_once(self, conditions: Conditions) -> bool:
         """Execute one group of steps, or skip idle time; return False if the time is
@@ -222,14 +224,12 @@ class Engine:
         """
         step = self._step_seconds(conditions)
         scheduler = self._scheduler
+        available = self._until - self.now
         if not scheduler.running and not scheduler.waiting:
-            available = self._until - self.now
-            if conditions.traffic.clients <= 0:
-                skipped = available
-            else:
-                skipped = min(available, step)
-            self.now += skipped
-        elif step > self._until - self.now + _RESOLUTION:
+            if conditions.traffic.clients > 0:
+                available = min(available, step)
+            self.now += available
+        elif step > available + _RESOLUTION:
             return False
         elapsed = self.now - self._thinking_since
         self._thinking_since = self.now
@@ -243,16 +243,15 @@ class Engine:
         available = self._until - self.now + _RESOLUTION
         if scheduler.running and available >= step:
             steps = max(1, math.floor(min(_GROUP_SECONDS, available) / step))
-            self._decode(steps, conditions)
+            self._decode(steps, step, conditions)
         return True
 
     def _step_seconds(self, conditions: Conditions, prefill_tokens: int = 0) -> float:
         drafted = conditions.drafts.mean_draft_tokens(self.num_speculative_tokens or 0)
         traffic = conditions.traffic
         context = traffic.prompt_tokens + traffic.output_tokens / 2
-        decoding = self._decoding_seconds(
-            len(self._scheduler.running), drafted, context
-        )
+        running = len(self._scheduler.running)
+        decoding = self._decoding_seconds(running, drafted, context)
         return decoding + self.config.prefill_token_seconds * prefill_tokens
 
     def _prefill(
@@ -267,9 +266,8 @@ class Engine:
         tokens = self._generate(decoding, 1, seconds, conditions)
         for request in admitted:
             self._finish_prefill(request, started_at)
-        self.measurements.observe(
-            "iteration_tokens_total", computed + tokens + len(admitted)
-        )
+        processed = computed + tokens + len(admitted)
+        self.measurements.observe("iteration_tokens_total", processed)
         self._finish_requests()
 
     def _finish_prefill(self, request: SimulatedRequest, started_at: float) -> None:
@@ -280,9 +278,8 @@ class Engine:
         if request.preemptions:
             # A preempted request is recomputed; its client observes one long
             # inter-token latency.
-            counts.observe(
-                "inter_token_latency_seconds", self.now - request.preempted_at
-            )
+            gap = self.now - request.preempted_at
+            counts.observe("inter_token_latency_seconds", gap)
             return
         request.scheduled_at = started_at
         request.first_token_at = self.now
@@ -297,11 +294,11 @@ class Engine:
         counts.add("prefix_cache_hits", cached)
         counts.observe("time_to_first_token_seconds", self.now - request.arrived_at)
 
-    def _decode(self, steps: int, conditions: Conditions) -> None:
-        step = self._step_seconds(conditions)
+    def _decode(self, steps: int, step_seconds: float, conditions: Conditions) -> None:
+        """Execute a group of steps that decode all running requests."""
         running = len(self._scheduler.running)
-        self._advance_clock(steps * step)
-        tokens = self._generate(running, steps, step, conditions)
+        self._advance_clock(steps * step_seconds)
+        tokens = self._generate(running, steps, step_seconds, conditions)
         # The tokens of a group are spread over its steps, and the remainder over the
         # last ones.
         each, extra = divmod(tokens, steps)
@@ -321,21 +318,16 @@ class Engine:
         """
         if decoding <= 0:
             return 0
-        drawn = sample_drafts(
-            self._rng,
-            decoding * steps,
-            conditions.drafts,
-            self.num_speculative_tokens or 0,
-        )
-        counts = self.measurements
+        outputs = decoding * steps
+        k = self.num_speculative_tokens or 0
+        drawn = sample_drafts(self._rng, outputs, conditions.drafts, k)
         if drawn.drafts:
             self._count_drafts(drawn)
-        tokens = decoding * steps + drawn.accepted_tokens
+        tokens = outputs + drawn.accepted_tokens
         drawn.generation_tokens = tokens
         self.totals.add(drawn)
-        counts.add("generation_tokens", tokens)
-        outputs = decoding * steps
-        counts.observe("inter_token_latency_seconds", step_seconds, outputs)
+        self.measurements.add("generation_tokens", tokens)
+        self.measurements.observe("inter_token_latency_seconds", step_seconds, outputs)
         # The accepted tokens are spread evenly, from a random request on.
         each, extra = divmod(drawn.accepted_tokens, decoding)
         offset = int(self._rng.random() * decoding)
@@ -352,9 +344,8 @@ class Engine:
         counts.add("spec_decode_num_draft_tokens", drawn.draft_tokens)
         counts.add("spec_decode_num_accepted_tokens", drawn.accepted_tokens)
         for position, accepted in enumerate(drawn.accepted_per_position):
-            counts.add(
-                "spec_decode_num_accepted_tokens_per_pos", accepted, str(position)
-            )
+            name = "spec_decode_num_accepted_tokens_per_pos"
+            counts.add(name, accepted, str(position))
 
     def _finish_requests(self) -> None:
         for request in self._scheduler.take_finished():
@@ -362,32 +353,32 @@ class Engine:
         self.measurements.add("num_preemptions", self._scheduler.preempt(self.now))
 
     def _finish(self, request: SimulatedRequest) -> None:
-        counts = self.measurements
         decode = self.now - request.first_token_at
         latency = self.now - request.arrived_at
-        counts.add("request_success", 1, request.finished_reason)
+        prefill = request.first_token_at - request.scheduled_at
+        computed = request.prompt_tokens - request.cached_tokens
+        per_output_token = decode / max(1, request.generated - 1)
         observations = {
             "request_prompt_tokens": request.prompt_tokens,
             "request_generation_tokens": request.generated,
             "request_max_num_generation_tokens": request.generated,
             "request_params_n": 1,
             "request_params_max_tokens": request.max_tokens,
-            "request_time_per_output_token_seconds": decode
-            / max(1, request.generated - 1),
+            "request_time_per_output_token_seconds": per_output_token,
             "e2e_request_latency_seconds": latency,
             "request_queue_time_seconds": request.scheduled_at - request.arrived_at,
             "request_inference_time_seconds": self.now - request.scheduled_at,
-            "request_prefill_time_seconds": request.first_token_at
-            - request.scheduled_at,
+            "request_prefill_time_seconds": prefill,
             "request_decode_time_seconds": decode,
             "request_num_preemptions": request.preemptions,
-            "request_prefill_kv_computed_tokens": request.prompt_tokens
-            - request.cached_tokens,
+            "request_prefill_kv_computed_tokens": computed,
             "http_request_duration_seconds": latency,
             "http_request_duration_highr_seconds": latency,
         }
+        counts = self.measurements
         for name, value in observations.items():
             counts.observe(name, value)
+        counts.add("request_success", 1, request.finished_reason)
         counts.add("http_requests", 1)
         # A request body has about 4 characters per prompt token, and its parameters.
         counts.add("http_request_size_bytes", 200 + 4 * request.prompt_tokens)

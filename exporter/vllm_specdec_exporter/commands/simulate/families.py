@@ -8,6 +8,7 @@ the families.
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
+from itertools import chain
 from typing import Literal
 
 import msgspec
@@ -63,7 +64,7 @@ class FamilySpec(msgspec.Struct, frozen=True):
         return self.variant is not None and self.variant.values == "positions"
 
     def bounds(self, max_model_len: int) -> tuple[float, ...]:
-        """Return the finite bucket bounds for a model of this maximum length in tokens."""
+        """Return the finite bucket bounds; the maximum length is in tokens."""
         if self.buckets == "1-2-5":
             return one_two_five(max_model_len)
         return self.buckets
@@ -84,20 +85,20 @@ def load_families(dialect: str) -> tuple[FamilySpec, ...]:
 
 def one_two_five(limit: int) -> tuple[float, ...]:
     """Return 1, 2, 5, 10, 20, 50, ... up to the limit."""
-    steps = (step * 10**power for power in range(len(str(limit))) for step in (1, 2, 5))
-    return tuple(float(step) for step in steps if step <= limit)
+    steps: list[float] = []
+    for power in range(len(str(limit))):
+        steps += [1.0 * 10**power, 2.0 * 10**power, 5.0 * 10**power]
+    return tuple(step for step in steps if step <= limit)
 
 
 @lru_cache(maxsize=32)
 def histogram_bounds(max_model_len: int) -> dict[str, tuple[float, ...]]:
-    """Return the union of the bucket bounds of all dialects, for each histogram by key."""
+    """Return for each histogram by key the bucket bounds of all dialects."""
     bounds: dict[str, set[float]] = {}
-    for dialect in DIALECTS:
-        for family in load_families(dialect):
-            if family.type == "histogram":
-                bounds.setdefault(family.key, set()).update(
-                    family.bounds(max_model_len)
-                )
+    for family in chain.from_iterable(map(load_families, DIALECTS)):
+        if family.type == "histogram":
+            limits = bounds.setdefault(family.key, set())
+            limits.update(family.bounds(max_model_len))
     return {key: tuple(sorted(limits)) for key, limits in bounds.items()}
 
 

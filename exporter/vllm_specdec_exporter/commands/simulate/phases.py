@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from ...config.options import ConfigError
 from ...config.yaml_text import read_yaml
-from .speculation import Amount, Conditions, DraftModel, Probability, Traffic
+from .speculation import Amount, Conditions, DraftDistribution, Probability, Traffic
 
 
 class ScenarioError(ConfigError):
@@ -27,9 +27,11 @@ Acceptance = Probability | Annotated[tuple[Probability, ...], Meta(min_length=1)
 
 #: Most draft tokens of a step; the deepest drafts in use have some 30.
 MAX_K = 64
+_Seconds = Annotated[float, Meta(gt=0)] | None
 # Positions for which acceptance is computed; later ones have the value of the last. No
 # typical K is larger.
 _POSITIONS = 16
+_DATA = files(__package__) / "data"
 # Length of a ramp in a phase without end.
 _RAMP_SECONDS = 120.0
 
@@ -57,10 +59,8 @@ class PhaseParameters(Traffic, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         """Refuse weights of which none is above 0; ValueError."""
-        if (
-            self.draft_length_weights is not None
-            and not sum(self.draft_length_weights) > 0
-        ):
+        weights = self.draft_length_weights
+        if weights is not None and not sum(weights) > 0:
             raise ValueError(
                 "draft_length_weights must have at least one value above 0"
             )
@@ -132,29 +132,36 @@ class Phase:
 
     def conditions(self, elapsed: float) -> Conditions:
         """Return the conditions of the engines some seconds after the phase began."""
-        values = self.parameters
-        acceptance = self._acceptance(elapsed)
-        drafts = DraftModel(
-            acceptance, values.draft_probability, values.draft_length_weights or ()
+        parameters = self.parameters
+        drafts = DraftDistribution(
+            acceptance=self._acceptance(elapsed),
+            draft_probability=parameters.draft_probability,
+            length_weights=parameters.draft_length_weights or (),
         )
-        return Conditions(drafts, values)
+        return Conditions(drafts, traffic=parameters)
 
     def _acceptance(self, elapsed: float) -> tuple[float, ...]:
-        values = self.parameters
-        begin = _by_position(values.acceptance, values.position_decay)
-        if not isinstance(values, DecayParameters):
+        parameters = self.parameters
+        begin = _by_position(parameters.acceptance, parameters.position_decay)
+        if not isinstance(parameters, DecayParameters):
             return begin
-        end = _by_position(values.end_acceptance, values.position_decay)
+        end = _by_position(parameters.end_acceptance, parameters.position_decay)
         progress = min(1.0, elapsed / (self.seconds or _RAMP_SECONDS))
-        return tuple(
-            _at(begin, position)
-            + progress * (_at(end, position) - _at(begin, position))
-            for position in range(max(len(begin), len(end)))
-        )
+        acceptance = []
+        for position in range(max(len(begin), len(end))):
+            first = _at(begin, position)
+            acceptance.append(first + progress * (_at(end, position) - first))
+        return tuple(acceptance)
+
+
+def read_data(name: str) -> dict[str, Any]:
+    """Return a data file of this package: phases or scenarios by name."""
+    document: dict[str, Any] = read_yaml((_DATA / name).read_bytes())
+    return document
 
 
 def make_phase(
-    name: object, given: Mapping[str, object] | None = None, seconds: object = None
+    name: object, parameters: Mapping[str, object] | None = None, seconds: object = None
 ) -> Phase:
     """Return a phase of a kind in `PHASES`, of a length in seconds or without end, or
     raise ScenarioError.
@@ -163,23 +170,18 @@ def make_phase(
         raise ScenarioError(
             f"unknown phase {name!r}; the phases are {', '.join(PHASES)}"
         )
-    length: float | None = None
-    if seconds is not None:
-        if (
-            isinstance(seconds, bool)
-            or not isinstance(seconds, int | float)
-            or not seconds > 0
-        ):
-            raise ScenarioError(f"seconds must be a number above 0, not {seconds!r}")
-        length = float(seconds)
-    kind = PHASES[name]
     try:
-        parameters = msgspec.convert(
-            {**kind.defaults, **(given or {})}, kind.parameters
-        )
+        length: float | None = msgspec.convert(seconds, _Seconds)
+    except msgspec.ValidationError as error:
+        raise ScenarioError(
+            f"seconds must be a number above 0, not {seconds!r}"
+        ) from error
+    kind = PHASES[name]
+    values = {**kind.defaults, **(parameters or {})}
+    try:
+        return Phase(kind, msgspec.convert(values, kind.parameters), length)
     except msgspec.ValidationError as error:
         raise ScenarioError(f"phase {name}: {error}") from error
-    return Phase(kind, parameters, length)
 
 
 def _at(values: tuple[float, ...], index: int) -> float:
@@ -211,7 +213,5 @@ PHASES: Mapping[str, PhaseKind] = {
     name: PhaseKind(
         name, **{**kind, "parameters": _PARAMETERS[kind.get("parameters", "")]}
     )
-    for name, kind in read_yaml(
-        (files(__package__) / "data" / "phases.yaml").read_bytes()
-    ).items()
+    for name, kind in read_data("phases.yaml").items()
 }

@@ -3,32 +3,41 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import product
 
 from prometheus_client.utils import floatToGoString
 
 from ...exposition.histogram import Histogram
+from ...publish.metrics_text import escape_label_value
 from .engine import Engine
 from .families import FamilySpec, Measurements, load_families
 
 # The process starts this long before its counters: it loads the model first.
 _PROCESS_LEAD_SECONDS = 2.0
 
-# Labels with the model and the engine of a sample, and the engines that it adds up.
-_Owner = tuple[tuple[tuple[str, str], ...], tuple[Measurements, ...]]
+_Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class _Series:
-    """One labelled member of a family: its labels, and where its value comes from."""
+    """One labelled member of a family, and the engines whose values it adds up."""
 
-    labels: tuple[tuple[str, str], ...]
-    parts: tuple[Measurements, ...]
+    labels: _Labels
+    engines: tuple[Measurements, ...]
     variant: str
     index: int
 
     def total(self, name: str, variant: str = "") -> float:
         """Return the sum of a value over the engines."""
-        return sum(part.get(name, variant) for part in self.parts)
+        return sum(engine.get(name, variant) for engine in self.engines)
+
+    def exists(self, family: FamilySpec) -> bool:
+        """Whether the server publishes the series by now."""
+        if family.requires == "drafts":
+            return any(e.has(family.key, self.variant) for e in self.engines)
+        if family.requires == "traffic":
+            return any(e.has("http_requests") for e in self.engines)
+        return True
 
 
 def render(
@@ -38,30 +47,30 @@ def render(
     time.
     """
     writer = _Writer(model, engines, started_at, rust=dialect == "vllm-rust")
+    lines: list[str] = []
     for number, family in enumerate(load_families(dialect)):
-        writer.write(family, number)
-    return writer.finish()
+        lines.extend(writer.lines(family, number))
+    if dialect == "vllm-rust":
+        lines.append("# EOF")
+    return "\n".join([*lines, ""]).encode()
 
 
 class _Writer:
-    """Collects the lines of one response.
+    """Writes the families of one response.
 
     The Rust front end writes OpenMetrics, counts as integers, the sum of a histogram
     before its buckets, and the labels `model_name` and `engine` first. The Python one
-    sorts labels and writes creation times.
+    sorts labels and writes creation times. prometheus_client could write the latter
+    only.
     """
 
     def __init__(
         self, model: str, engines: Sequence[Engine], started_at: float, *, rust: bool
     ) -> None:
         self._rust = rust
-        self._model = (
-            "model_name",
-            model.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"'),
-        )
-        self._parts = tuple(engine.measurements for engine in engines)
+        self._model: _Labels = (("model_name", model),)
+        self._engines = tuple(engine.measurements for engine in engines)
         self._started_at = started_at
-        self._lines: list[str] = []
         self._config = engines[0].config
         self._num_speculative_tokens = engines[0].num_speculative_tokens
         self._server_values = {
@@ -69,52 +78,40 @@ class _Writer:
             "process_cpu_seconds": sum(engine.busy_seconds for engine in engines),
         }
 
-    def finish(self) -> bytes:
-        """Return everything written so far."""
-        if self._rust:
-            self._lines.append("# EOF")
-        return ("\n".join(self._lines) + "\n").encode()
-
-    def write(self, family: FamilySpec, number: int) -> None:
-        """Write a family with its samples; creation times depend on its `number` among
+    def lines(self, family: FamilySpec, number: int) -> Iterator[str]:
+        """Yield a family with its samples; creation times depend on its `number` among
         the families.
         """
         if family.requires == "speculation" and self._num_speculative_tokens is None:
             return
+        name = family.name
+        if family.type == "counter" and not self._rust:
+            name += "_total"  # OpenMetrics has the suffix in samples only
         members = list(self._series(family))
-        suffix = "_total" if family.type == "counter" else ""
-        # OpenMetrics has the suffix in samples only.
-        self._header(
-            f"{family.name}{'' if self._rust else suffix}", family.type, family.help
-        )
+        yield from _header(name, family.type, family.help)
         for series in members:
-            self._samples(family, series, suffix)
+            yield from self._samples(family, series)
         if family.created and members:
-            self._header(f"{family.name}_created", "gauge", family.help)
+            name = f"{family.name}_created"
+            yield from _header(name, "gauge", family.help)
             for series in members:
                 # Series are created microseconds apart.
                 created = self._started_at + 2e-5 * number + 1e-6 * series.index
-                self._sample(family, "_created", series, _format_real(created))
+                yield f"{name}{self._text(series.labels)} {_format_real(created)}"
 
-    def _header(self, name: str, type_: str, help_: str) -> None:
-        self._lines.append(f"# HELP {name} {help_}")
-        self._lines.append(f"# TYPE {name} {type_}")
-
-    def _samples(self, family: FamilySpec, series: _Series, suffix: str) -> None:
+    def _samples(self, family: FamilySpec, series: _Series) -> list[str]:
+        labels = self._text(series.labels)
         if family.type == "histogram":
-            self._histogram(family, series)
-        elif family.type == "summary":
-            count = series.total("http_requests")
-            self._sample(family, "_count", series, self._number(count, family))
-            total = series.total(family.key, series.variant)
-            self._sample(family, "_sum", series, self._number(total, family))
-        else:
-            self._sample(
-                family,
-                suffix,
-                series,
-                self._number(self._value(family, series), family),
-            )
+            return self._histogram(family, series, labels)
+        value = self._number(self._value(family, series), family)
+        if family.type == "summary":
+            count = self._number(series.total("http_requests"), family)
+            return [
+                f"{family.name}_count{labels} {count}",
+                f"{family.name}_sum{labels} {value}",
+            ]
+        suffix = "_total" if family.type == "counter" else ""
+        return [f"{family.name}{suffix}{labels} {value}"]
 
     def _value(self, family: FamilySpec, series: _Series) -> float:
         if family.constant:
@@ -123,41 +120,26 @@ class _Writer:
             return self._server_values[family.key]
         return series.total(family.key, series.variant)
 
-    def _histogram(self, family: FamilySpec, series: _Series) -> None:
-        histogram = reduce(
-            Histogram.plus, (part.histogram(family.key) for part in series.parts)
-        )
+    def _histogram(self, family: FamilySpec, series: _Series, labels: str) -> list[str]:
+        histograms = [engine.histogram(family.key) for engine in series.engines]
+        histogram = reduce(Histogram.plus, histograms)
         count = self._number(histogram.count, family)
-        total = _format_real(histogram.sum)
-        if self._rust:
-            self._sample(family, "_sum", series, total)
-            self._sample(family, "_count", series, count)
-            self._buckets(family, series, histogram)
-        else:
-            self._buckets(family, series, histogram)
-            self._sample(family, "_count", series, count)
-            self._sample(family, "_sum", series, total)
-
-    def _buckets(
-        self, family: FamilySpec, series: _Series, histogram: Histogram
-    ) -> None:
+        # The labels of all buckets differ in one value: escaping and sorting them for
+        # each would take most of the time of a response.
+        bucket = self._text((("le", "{bound}"), *series.labels))
+        head, _, tail = bucket.partition("{bound}")
+        start = f"{family.name}_bucket{head}"
         counts = dict(zip(histogram.bounds, histogram.counts, strict=True))
-        before, after = self._label_text((("le", "\0"), *series.labels)).split("\0")
-        start = f"{family.name}_bucket{before}"
-        self._lines.extend(
-            f"{start}{_format_real(bound)}{after} {self._number(counts[bound], family)}"
+        buckets = [
+            f"{start}{_format_real(bound)}{tail} {self._number(counts[bound], family)}"
             for bound in family.bounds(self._config.max_model_len)
-        )
-        self._lines.append(
-            f"{start}+Inf{after} {self._number(histogram.count, family)}"
-        )
-
-    def _sample(
-        self, family: FamilySpec, suffix: str, series: _Series, value: str
-    ) -> None:
-        self._lines.append(
-            f"{family.name}{suffix}{self._label_text(series.labels)} {value}"
-        )
+        ]
+        buckets.append(f"{start}+Inf{tail} {count}")
+        count_line = f"{family.name}_count{labels} {count}"
+        sum_line = f"{family.name}_sum{labels} {_format_real(histogram.sum)}"
+        if self._rust:
+            return [sum_line, count_line, *buckets]
+        return [*buckets, count_line, sum_line]
 
     def _number(self, value: float, family: FamilySpec) -> str:
         if not self._rust:
@@ -166,11 +148,13 @@ class _Writer:
             return repr(float(value))
         return str(int(value))
 
-    def _label_text(self, labels: Sequence[tuple[str, str]]) -> str:
+    def _text(self, labels: _Labels) -> str:
         if not labels:
             return ""
-        ordered = labels if self._rust else sorted(labels)
-        return "{" + ",".join(f'{name}="{value}"' for name, value in ordered) + "}"
+        if not self._rust:
+            labels = tuple(sorted(labels))
+        pairs = [f'{name}="{escape_label_value(value)}"' for name, value in labels]
+        return f"{{{','.join(pairs)}}}"
 
     def _series(self, family: FamilySpec) -> Iterator[_Series]:
         """Yield the series of a family in the order in which servers write them."""
@@ -178,55 +162,56 @@ class _Writer:
         variants = self._variants(family)
         # Positions are grouped by engine, engines by other variants.
         if family.per_position:
-            pairs = [(owner, variant) for owner in owners for variant in variants]
+            pairs = list(product(owners, variants))
         else:
-            pairs = [(owner, variant) for variant in variants for owner in owners]
-        for index, ((labels, parts), variant) in enumerate(pairs):
-            if not _present(family, parts, variant):
-                continue
-            extra = ((family.variant.label, variant),) if family.variant else ()
-            constant = tuple(self._constant_labels(family).items())
-            yield _Series((*labels, *constant, *extra), parts, variant, index)
+            pairs = [(owner, variant) for variant, owner in product(variants, owners)]
+        constant = self._constant_labels(family)
+        for index, ((owner, engines), variant) in enumerate(pairs):
+            labels = owner + constant
+            if family.variant:
+                labels += ((family.variant.label, variant),)
+            series = _Series(labels, engines, variant, index)
+            if series.exists(family):
+                yield series
 
     def _variants(self, family: FamilySpec) -> Sequence[str]:
         if family.per_position:
-            return [
-                str(position) for position in range(self._num_speculative_tokens or 0)
-            ]
+            return list(map(str, range(self._num_speculative_tokens or 0)))
         if family.variant:
             return family.variant.values
         return ("",)
 
-    def _owners(self, family: FamilySpec) -> list[_Owner]:
-        if family.scope != "engine":
-            return [((self._model,) if family.scope == "model" else (), self._parts)]
-        model = () if family.omit_model_name else (self._model,)
+    def _owners(
+        self, family: FamilySpec
+    ) -> list[tuple[_Labels, tuple[Measurements, ...]]]:
+        """Return what a sample belongs to: the labels, and the engines."""
+        if family.scope == "server":
+            return [((), self._engines)]
+        if family.scope == "model":
+            return [(self._model, self._engines)]
+        model = () if family.omit_model_name else self._model
         return [
-            ((*model, ("engine", str(index))), (part,))
-            for index, part in enumerate(self._parts)
+            ((*model, ("engine", str(index))), (engine,))
+            for index, engine in enumerate(self._engines)
         ]
 
-    def _constant_labels(self, family: FamilySpec) -> dict[str, str]:
-        if family.key != "cache_config_info":
-            return family.labels
-        config = self._config
-        values = {
-            "block_size": str(config.block_size),
-            "num_gpu_blocks": str(config.kv_cache_tokens // config.block_size),
-            "kv_cache_size_tokens": str(config.kv_cache_tokens),
-            "kv_cache_max_concurrency": str(
-                config.kv_cache_tokens / config.max_model_len
-            ),
-        }
-        return {name: values.get(name, value) for name, value in family.labels.items()}
+    def _constant_labels(self, family: FamilySpec) -> _Labels:
+        labels = family.labels
+        if family.key == "cache_config_info":
+            config = self._config
+            tokens = config.kv_cache_tokens
+            simulated = {
+                "block_size": str(config.block_size),
+                "num_gpu_blocks": str(tokens // config.block_size),
+                "kv_cache_size_tokens": str(tokens),
+                "kv_cache_max_concurrency": str(tokens / config.max_model_len),
+            }
+            labels = {name: simulated.get(name, labels[name]) for name in labels}
+        return tuple(labels.items())
 
 
-def _present(family: FamilySpec, parts: Sequence[Measurements], variant: str) -> bool:
-    if family.requires == "drafts":
-        return any(part.has(family.key, variant) for part in parts)
-    return family.requires != "traffic" or any(
-        part.has("http_requests") for part in parts
-    )
+def _header(name: str, kind: str, text: str) -> tuple[str, str]:
+    return f"# HELP {name} {text}", f"# TYPE {name} {kind}"
 
 
 def _format_real(value: float) -> str:

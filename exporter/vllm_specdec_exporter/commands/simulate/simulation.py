@@ -8,19 +8,16 @@ import math
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from random import Random
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from ...config.files import read_file
-from ...config.yaml_text import read_yaml
 from .engine import Engine
-from .phases import KChangeParameters, Phase, ScenarioError, make_phase
+from .phases import KChangeParameters, Phase, ScenarioError, make_phase, read_data
 from .render import render
 from .speculation import EngineConfig, Totals
 
@@ -43,28 +40,26 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 def parse_scenario(document: object, default_name: str) -> Scenario:
     """Return the scenario of a YAML document, or raise ScenarioError."""
     try:
-        given = msgspec.convert(document, _Document)
+        script = msgspec.convert(document, _Document)
     except msgspec.ValidationError as error:
         raise ScenarioError(
             f"a scenario is a mapping with phases, a list: {error}"
         ) from error
     phases = []
-    for number, entry in enumerate(given.phases, 1):
-        if not {"phase", "seconds"} <= set(entry):
+    for number, entry in enumerate(script.phases, 1):
+        parameters = dict(entry)
+        try:
+            name = parameters.pop("phase")
+            # Without seconds a phase would have no end.
+            seconds = parameters.pop("seconds") or 0
+            phases.append(make_phase(name, parameters, seconds))
+        except KeyError as error:
             raise ScenarioError(
                 f"phase {number} must be a mapping with phase, seconds and parameters"
-            )
-        parameters = {
-            name: value
-            for name, value in entry.items()
-            if name not in ("phase", "seconds")
-        }
-        try:
-            # Without seconds a phase would have no end.
-            phases.append(make_phase(entry["phase"], parameters, entry["seconds"] or 0))
+            ) from error
         except ScenarioError as error:
             raise ScenarioError(f"phase {number}: {error}") from None
-    return Scenario(given.name or default_name, tuple(phases))
+    return Scenario(script.name or default_name, tuple(phases))
 
 
 def load_scenario(path: Path) -> Scenario:
@@ -77,16 +72,11 @@ def load_scenario(path: Path) -> Scenario:
         raise ScenarioError(f"{flag} {json.dumps(str(path))}: {error}") from error
 
 
-def _built_in() -> dict[str, Scenario]:
-    documents = read_yaml((files(__package__) / "data" / "scenarios.yaml").read_bytes())
-    assert isinstance(documents, dict)
-    return {
-        name: parse_scenario(document, name) for name, document in documents.items()
-    }
-
-
 #: The built-in scenarios by name.
-SCENARIOS: Mapping[str, Scenario] = MappingProxyType(_built_in())
+SCENARIOS: Mapping[str, Scenario] = {
+    name: parse_scenario(document, name)
+    for name, document in read_data("scenarios.yaml").items()
+}
 
 
 # How often acceptance is updated, which changes within a phase.
@@ -132,7 +122,7 @@ class Simulation:
         self._manual: Phase | None = None
         self._phase_began = 0.0
         # with the K of the first phase, without a restart
-        self._start_engines(self._wanted_k(self.phase))
+        self._start_engines(self._k_in(self.phase))
 
     @property
     def phase(self) -> Phase:
@@ -162,17 +152,16 @@ class Simulation:
         end = self.elapsed + seconds
         while end - self.elapsed > _RESOLUTION:
             phase = self.phase
-            if phase.seconds is None:
-                remaining = math.inf
-            else:
+            remaining = math.inf
+            if phase.seconds is not None:
                 remaining = max(0.0, phase.seconds - self.phase_elapsed)
             step = min(end - self.elapsed, remaining, _STEP_SECONDS)
-            if not self.serving:
-                step = min(step, self._down_until - self.elapsed)
             if self.serving:
                 conditions = phase.conditions(self.phase_elapsed)
                 for engine in self._engines:
                     engine.advance(step, conditions)
+            else:
+                step = min(step, self._down_until - self.elapsed)
             self.elapsed += step
             if remaining - step <= _RESOLUTION:
                 if self._manual is None:
@@ -205,33 +194,27 @@ class Simulation:
     def _begin_phase(self) -> None:
         self._phase_began = self.elapsed
         phase = self.phase
-        wanted = self._wanted_k(phase)
-        if phase.kind.restarts or wanted != self.num_speculative_tokens:
+        k = self._k_in(phase)
+        if phase.kind.restarts or k != self.num_speculative_tokens:
             self._past = self.truth
             self.restarts += 1
             self._down_until = self._started_at = self.elapsed + phase.downtime_seconds
-            self._start_engines(wanted)
+            self._start_engines(k)
 
-    def _wanted_k(self, phase: Phase) -> int | None:
-        if not phase.kind.speculates or self.config.num_speculative_tokens == 0:
+    def _k_in(self, phase: Phase) -> int | None:
+        initial_k = self.config.num_speculative_tokens
+        if not phase.kind.speculates or initial_k == 0:
             return None
         if isinstance(phase.parameters, KChangeParameters):
-            return (
-                phase.parameters.num_speculative_tokens
-                or self.config.num_speculative_tokens
-            )
+            return phase.parameters.num_speculative_tokens or initial_k
         return self._last_k
 
-    def _start_engines(self, num_speculative_tokens: int | None) -> None:
-        self.num_speculative_tokens = num_speculative_tokens
-        if num_speculative_tokens is not None:
-            self._last_k = num_speculative_tokens
-        # Each engine has its own random stream, independent of the others.
-        seeds = (
-            f"{self._seed}/{self.restarts}/{index}"
-            for index in range(self.config.engines)
-        )
-        self._engines = [
-            Engine(self.config.engine, num_speculative_tokens, Random(seed))  # noqa: S311
-            for seed in seeds
-        ]
+    def _start_engines(self, k: int | None) -> None:
+        self.num_speculative_tokens = k
+        if k is not None:
+            self._last_k = k
+        self._engines = []
+        for index in range(self.config.engines):
+            # A random stream of its own: the number of engines changes none of them.
+            rng = Random(f"{self._seed}/{self.restarts}/{index}")  # noqa: S311
+            self._engines.append(Engine(self.config.engine, k, rng))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from random import Random
 from typing import Annotated
@@ -14,8 +14,12 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from ...economics.hardware import DraftModel as Drafter
-from ...economics.hardware import PhysicalModel, parse_machine, usual_drafter
+from ...economics.hardware import (
+    DraftModel,
+    PhysicalModel,
+    parse_machine,
+    usual_drafter,
+)
 from ...economics.model import parse_model
 
 # Up to this expected number of successes, counting them one by one is the fastest.
@@ -80,24 +84,19 @@ def multinomial(rng: Random, trials: int, weights: Sequence[float]) -> list[int]
     if remaining_weight <= 0.0:
         raise ValueError("a multinomial distribution needs a positive weight")
     counts = []
-    for index, weight in enumerate(weights):
-        if trials == 0 or index == len(weights) - 1:
-            counts.append(trials)
-            trials = 0
-            continue
-        if remaining_weight > 0.0:
-            share = min(1.0, weight / remaining_weight)
-        else:
-            share = 0.0
-        count = binomial(rng, trials, share)
+    for weight in weights[:-1]:
+        count = 0
+        # Rounding may leave a little less than nothing for the last categories.
+        if trials and remaining_weight > 0.0:
+            count = binomial(rng, trials, min(1.0, weight / remaining_weight))
         counts.append(count)
         trials -= count
         remaining_weight -= weight
-    return counts
+    return [*counts, trials]
 
 
 @dataclass(frozen=True)
-class DraftModel:
+class DraftDistribution:
     """The distribution of drafts and of their acceptance."""
 
     #: Probability that the token at a position is accepted, given that all before it
@@ -127,10 +126,8 @@ class DraftModel:
         weights = self.lengths(num_speculative_tokens)
         if not weights:
             return 0.0
-        mean = sum(length * weight for length, weight in enumerate(weights, 1)) / sum(
-            weights
-        )
-        return mean * self.draft_probability
+        tokens = sum(length * weight for length, weight in enumerate(weights, 1))
+        return tokens / sum(weights) * self.draft_probability
 
 
 @dataclass
@@ -152,17 +149,21 @@ class Totals:
 
     def add(self, other: Totals) -> None:
         """Add other totals to these; the number of positions may differ."""
-        for each in fields(self):
-            mine = getattr(self, each.name)
-            others = getattr(other, each.name)
-            if isinstance(mine, list):
-                mine[:] = map(sum, zip_longest(mine, others, fillvalue=0))
-            else:
-                setattr(self, each.name, mine + others)
+        self.drafts += other.drafts
+        self.draft_tokens += other.draft_tokens
+        self.accepted_tokens += other.accepted_tokens
+        self.generation_tokens += other.generation_tokens
+        positions = zip_longest(
+            self.accepted_per_position, other.accepted_per_position, fillvalue=0
+        )
+        self.accepted_per_position = list(map(sum, positions))
 
 
 def sample_drafts(
-    rng: Random, request_steps: int, model: DraftModel, num_speculative_tokens: int
+    rng: Random,
+    request_steps: int,
+    distribution: DraftDistribution,
+    num_speculative_tokens: int,
 ) -> Totals:
     """Draw the drafts of a number of requests times steps.
 
@@ -173,26 +174,18 @@ def sample_drafts(
     totals = Totals.empty(num_speculative_tokens)
     if num_speculative_tokens <= 0:
         return totals
-    drafts = binomial(rng, request_steps, model.draft_probability)
-    if drafts == 0:
-        return totals
-    by_length = multinomial(rng, drafts, model.lengths(num_speculative_tokens))
-    for length, group in enumerate(by_length, 1):
-        if group:
-            _sample_group(rng, totals, model, length, group)
+    totals.drafts = binomial(rng, request_steps, distribution.draft_probability)
+    weights = distribution.lengths(num_speculative_tokens)
+    for length, drafts in enumerate(multinomial(rng, totals.drafts, weights), 1):
+        if drafts == 0:
+            continue
+        totals.draft_tokens += drafts * length
+        reached = drafts
+        for position in range(length):
+            reached = binomial(rng, reached, distribution.conditional(position))
+            totals.accepted_tokens += reached
+            totals.accepted_per_position[position] += reached
     return totals
-
-
-def _sample_group(
-    rng: Random, totals: Totals, model: DraftModel, length: int, drafts: int
-) -> None:
-    totals.drafts += drafts
-    totals.draft_tokens += drafts * length
-    survivors = drafts
-    for position in range(length):
-        survivors = binomial(rng, survivors, model.conditional(position))
-        totals.accepted_tokens += survivors
-        totals.accepted_per_position[position] += survivors
 
 
 #: What is simulated, as `--cost.hardware`, `--cost.model` and the method in
@@ -201,9 +194,8 @@ HARDWARE = "h100"
 MODEL_SIZE = "8B"
 METHOD = "eagle3"
 _TARGET = parse_model(MODEL_SIZE)
-_PHYSICAL = PhysicalModel(
-    parse_machine(HARDWARE)[1], _TARGET, usual_drafter(METHOD, _TARGET) or Drafter()
-)
+_DRAFTER = usual_drafter(METHOD, _TARGET) or DraftModel()
+_PHYSICAL = PhysicalModel(parse_machine(HARDWARE)[1], _TARGET, _DRAFTER)
 
 
 @dataclass(frozen=True)
@@ -272,5 +264,5 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
 class Conditions:
     """The drafts and the traffic of an engine at a moment."""
 
-    drafts: DraftModel
+    drafts: DraftDistribution
     traffic: Traffic

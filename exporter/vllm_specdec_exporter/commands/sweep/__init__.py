@@ -4,7 +4,8 @@ acceptance.
 For programs::
 
     plan = SweepPlan(prompts=load_prompts(["code", "chat"]), temperatures=(0.0, 0.8))
-    outcome = asyncio.run(run_sweep(plan, endpoint("http://127.0.0.1:8000"), directory=Path("sweep")))
+    server = endpoint("http://127.0.0.1:8000")
+    outcome = asyncio.run(run_sweep(plan, server, directory=Path("sweep")))
     for cell in outcome.record.cells:
         print(cell.temperature, cell.acceptance_ratio, cell.acceptance_interval)
 """
@@ -16,7 +17,6 @@ import sys
 import time
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from ...config.options import ConfigError, add_flags
 from ...config.values import duration, file, format_duration, number
@@ -50,30 +50,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `sweep` to `parser`."""
     parser.epilog = (
         f"Exit codes: {FINE} finished; {PROBLEM} cells failed or were disturbed, or "
-        "the sweep ended early; "
-        f"{USAGE} bad usage; {UNREACHABLE} the server cannot be reached, is no "
-        "OpenAI endpoint, or has no "
-        "vLLM metrics."
+        f"the sweep ended early; {USAGE} bad usage; {UNREACHABLE} the server cannot be "
+        "reached, is no OpenAI endpoint, or has no vLLM metrics."
     )
     cli.add_url(parser, "The server, with or without /v1.")
     group = parser.add_argument_group("what to measure")
-    temperatures = cli.values_of(
-        number(0.0, 2.0, "temperatures from 0 to 2, such as 0,0.4,0.8,1.0")
-    )
-    several: dict[str, Any] = {"type": temperatures, "dest": "temperatures"}
+    temperature = number(0.0, 2.0, "temperatures from 0 to 2, such as 0,0.4,0.8,1.0")
     cli.add_flag(
         group,
         "--temperature LIST",
         "Sampling temperatures.",
-        "0,0.4,0.8,1.0",
-        **several,
+        default="0,0.4,0.8,1.0",
+        type=cli.values_of(temperature),
+        dest="temperatures",
     )
-    several = {
-        "type": cli.values_of(cli.whole_between(1, 4096)),
-        "dest": "concurrencies",
-    }
     cli.add_flag(
-        group, "--concurrency LIST", "Requests at the same time.", "1", **several
+        group,
+        "--concurrency LIST",
+        "Requests at the same time.",
+        default="1",
+        type=cli.values_of(cli.whole_between(1, 4096)),
+        dest="concurrencies",
     )
     sets = f"{', '.join(BUILTIN)}, all, or files with one prompt a line or JSON lines"
     prompts = f"Sets, each with cells of its own: {sets}."
@@ -82,16 +79,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         group,
         "--requests N",
         "Requests per cell.",
-        f"{_PLAN.requests}",
-        cli.whole_between(1, 100_000),
+        default=f"{_PLAN.requests}",
+        parse=cli.whole_between(1, 100_000),
     )
-    tokens = cli.whole_between(1, 1_000_000)
     cli.add_flag(
         group,
         "--max-tokens N",
         "Most tokens of an answer.",
-        f"{_PLAN.max_tokens}",
-        tokens,
+        default=f"{_PLAN.max_tokens}",
+        parse=cli.whole_between(1, 1_000_000),
     )
     cli.add_flag(group, "--model NAME", "Default: the only one that is served.", "")
     cli.add_flag(
@@ -107,13 +103,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_flag(
         group, "--allow-other-traffic", "Measure even if others use the server."
     )
-    timeout = format_duration(_PLAN.request_timeout)
     cli.add_flag(
         group,
         "--request-timeout DURATION",
         "Time that one answer may take.",
-        timeout,
-        duration(0.1),
+        default=format_duration(_PLAN.request_timeout),
+        parse=duration(0.1),
     )
     cli.add_flag(
         group, "--api-key-file FILE", "File with the server's API key.", parse=file
@@ -132,12 +127,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def read_plan(args: argparse.Namespace) -> SweepPlan:
     """Return the plan of the command line; ConfigError if a flag is invalid."""
-    given = {
-        each.name: getattr(args, each.name)
-        for each in fields(_PLAN)
-        if hasattr(args, each.name)
-    }
-    return SweepPlan(**given | {"prompts": load_prompts(args.prompts.split(","))})
+    settings = {field.name for field in fields(_PLAN)}
+    values = {name: value for name, value in vars(args).items() if name in settings}
+    values["prompts"] = load_prompts(args.prompts.split(","))
+    return SweepPlan(**values)
 
 
 def read_endpoint(args: argparse.Namespace) -> Endpoint:
@@ -161,34 +154,32 @@ def run(args: argparse.Namespace) -> int:
             raise ConfigError(f"{error} (or give --no-html)") from error
     directory: Path = args.out or Path(time.strftime("sweep-%Y%m%d-%H%M%S"))
     records: list[SweepRecord] = []
+    sweep = run_sweep(
+        plan,
+        server,
+        directory=directory,
+        progress=SweepProgress(None if args.quiet else sys.stderr),
+        recorded=records.append,
+    )
     try:
-        progress = SweepProgress(None if args.quiet else sys.stderr)
-        sweep = run_sweep(
-            plan,
-            server,
-            directory=directory,
-            progress=progress,
-            recorded=records.append,
-        )
         outcome = asyncio.run(sweep)
         stopped = outcome.stopped
         code = FINE if outcome.clean else PROBLEM
-    except (Unreachable, OtherTraffic) as error:
-        return cli.fail(
-            "sweep", error, UNREACHABLE if isinstance(error, Unreachable) else PROBLEM
-        )
+    except Unreachable as error:
+        return cli.fail("sweep", error, UNREACHABLE)
+    except OtherTraffic as error:
+        return cli.fail("sweep", error, PROBLEM)
     except KeyboardInterrupt:
         if not records:
             return INTERRUPTED
         stopped = "interrupted"
         code = INTERRUPTED
     record = records[-1]
+    files = recordfile.FILE
     if not args.no_html:
-        cli.write_file(
-            "--out",
-            directory / _PAGE,
-            report.render_page(record).encode("utf-8", "replace"),
-        )
+        page = report.render_page(record).encode("utf-8", "replace")
+        cli.write_file("--out", directory / _PAGE, page)
+        files += f", {_PAGE}"
     if args.json:
         cli.print_json(report.document(record))
     else:
@@ -198,9 +189,5 @@ def run(args: argparse.Namespace) -> int:
         kept = f"{len(record.cells)} of {len(plan.cells())} cells are in {directory}"
         print(f"stopped: {stopped}; {kept}", file=sys.stderr)
     elif not args.quiet:
-        if args.no_html:
-            files = recordfile.FILE
-        else:
-            files = f"{recordfile.FILE}, {_PAGE}"
         print(f"written to {directory}: {files}", file=sys.stderr)
     return code

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import zip_longest
 
 from ...economics.statistics import (
@@ -17,7 +18,7 @@ from ...economics.statistics import (
 from ...measures.history import Delta
 from ...measures.measures import derive
 from ...per_request.observation import DraftRecord
-from .client import Client, CounterSample, between
+from .client import Client
 from .grid import Cell, Request
 from .record import CellAcceptance, CellResult, Status
 from .stream import StreamedAnswer
@@ -44,90 +45,96 @@ async def send(
     with `waves` all do so together, so that no prompt is computed while another
     worker's response is generated.
     """
+    # A slot for each worker: its next request starts when its last response ends.
     slots = asyncio.Semaphore(concurrency)
 
-    async def ask(number: int, request: Request) -> StreamedAnswer:
+    async def ask(number: int) -> StreamedAnswer:
         async with slots:
-            return await client.ask(request, number)
+            return await client.ask(requests[number], number)
 
     started = time.monotonic()
-    numbered = list(enumerate(requests))
-    size = concurrency if waves else len(numbered)
+    # Without waves, all requests wait for their slot together.
+    size = concurrency if waves else max(1, len(requests))
     answers: list[StreamedAnswer] = []
-    for at in range(0, len(numbered), size):
-        answers += await asyncio.gather(
-            *(ask(*each) for each in numbered[at : at + size])
-        )
+    for first in range(0, len(requests), size):
+        numbers = range(len(requests))[first : first + size]
+        answers += await asyncio.gather(*map(ask, numbers))
     return tuple(answers), time.monotonic() - started
 
 
-def judge(
+def cell_result(
     cell: Cell,
     answers: Sequence[StreamedAnswer],
-    seconds: float,
-    before: CounterSample,
-    after: CounterSample,
+    step: Delta,
     *,
+    seconds: float,
     rested: bool,
     max_tokens: int,
     started: float = 0.0,
 ) -> CellResult:
     """Return the result of a cell that began at the Unix time `started`. Pure.
 
-    It took `seconds`, from the first request to the end of the last response. Between
-    `before` and `after` the server did not restart; `rested` says whether its counters
-    then stopped increasing. A failed request may have generated as many as
-    `max_tokens`.
+    It took `seconds`, from the first request to the end of the last response. Meanwhile
+    the counters increased by `step`; `rested` says whether they then stopped. A failed
+    request may have generated as many as `max_tokens`.
     """
-    whole = [answer for answer in answers if not answer.error]
-    failed = len(answers) - len(whole)
-    tokens = sum(answer.completion_tokens for answer in whole)
-    step = between(before, after)
+    complete = [answer for answer in answers if not answer.error]
+    failed = len(answers) - len(complete)
+    tokens = sum(answer.completion_tokens for answer in complete)
     counters = acceptance(step)
-    drafts = [answer.drafts for answer in whole if answer.drafts is not None]
+    drafts = [answer.drafts for answer in complete if answer.drafts is not None]
+    recorded: Delta | None = None
     records: CellAcceptance | None = None
-    own: Delta | None = None
-    if drafts and len(drafts) == len(whole):
-        own = pooled(drafts, tokens, step.span)
-        records = acceptance(own)
+    interval = draft_interval(counters)
+    # Records of some requests only would be another sample than the counters'.
+    if drafts and len(drafts) == len(complete):
+        recorded = pooled(drafts, tokens, step.span)
+        records = acceptance(recorded)
+        interval = acceptance_interval(complete)
+    doubts = []
+    if not rested:
+        doubts.append("the counters did not come to rest after the last answer")
+    doubts += _doubts(step, recorded, tokens, failed * max_tokens)
+    status = Status.DISTURBED if doubts else Status.OK
     source = records or counters
-    doubts = _doubts(step, own, tokens, failed * max_tokens, rested=rested)
-    kinds = Counter(answer.error for answer in answers if answer.error)
-    errors = [
-        f"{number} of {len(answers)} requests: {words}"
-        for words, number in kinds.most_common(_MAX_ERRORS)
-    ]
-    if not whole:
+    tokens_per_second: float | None = None
+    if not complete:
         status = Status.FAILED
-    elif doubts:
-        status = Status.DISTURBED
-    else:
-        status = Status.OK
+        source = CellAcceptance()
+    elif seconds > 0:
+        tokens_per_second = tokens / seconds
     return CellResult(
         prompts=cell.prompts,
         concurrency=cell.concurrency,
         temperature=cell.temperature,
         status=status,
-        reasons=(*doubts, *errors),
+        reasons=(*doubts, *_errors(answers)),
         started=started,
         seconds=seconds,
         requests=len(answers),
         errors=failed,
         completion_tokens=tokens,
         generated_tokens=step.generation_tokens,
-        tokens_per_second=tokens / seconds if seconds > 0 and whole else None,
-        ttft=distribution(answer.ttft_seconds for answer in whole),
-        tpot=distribution(answer.tpot_seconds for answer in whole),
-        latency=distribution(answer.seconds for answer in whole),
-        acceptance_ratio=source.acceptance_ratio if whole else None,
-        acceptance_interval=acceptance_interval(whole)
-        if records
-        else draft_interval(counters),
-        mean_acceptance_length=source.mean_acceptance_length if whole else None,
+        tokens_per_second=tokens_per_second,
+        ttft=distribution(answer.ttft_seconds for answer in complete),
+        tpot=distribution(answer.tpot_seconds for answer in complete),
+        latency=distribution(answer.seconds for answer in complete),
+        acceptance_ratio=source.acceptance_ratio,
+        acceptance_interval=interval,
+        mean_acceptance_length=source.mean_acceptance_length,
         counters=counters,
         records=records,
         answers=tuple(answers),
     )
+
+
+def _errors(answers: Sequence[StreamedAnswer]) -> list[str]:
+    """Return the most frequent errors, each with its number."""
+    kinds = Counter(answer.error for answer in answers if answer.error)
+    return [
+        f"{number} of {len(answers)} requests: {error}"
+        for error, number in kinds.most_common(_MAX_ERRORS)
+    ]
 
 
 def acceptance(step: Delta) -> CellAcceptance:
@@ -145,49 +152,48 @@ def acceptance(step: Delta) -> CellAcceptance:
 
 
 def _doubts(
-    step: Delta, own: Delta | None, tokens: int, unknown: int, *, rested: bool
-) -> tuple[str, ...]:
-    """Return why the counters include more than the requests of this cell."""
+    step: Delta, recorded: Delta | None, tokens: int, unknown: int
+) -> list[str]:
+    """Return why the counters include more than the requests of this cell.
+
+    Failed requests may have generated `unknown` tokens beside the `tokens` of answers.
+    """
     doubts = []
-    if not rested:
-        doubts.append("the counters did not come to rest after the last answer")
     generated = step.generation_tokens
+    lowest = (1 - MAX_DIFFERENCE) * tokens
+    highest = (1 + MAX_DIFFERENCE) * tokens + unknown
     if generated is None:
         doubts.append("the counters do not say how many tokens were generated")
-    elif (
-        not (1 - MAX_DIFFERENCE) * tokens
-        <= generated
-        <= (1 + MAX_DIFFERENCE) * tokens + unknown
-    ):
+    elif not lowest <= generated <= highest:
         doubts.append(
             f"the counters say {generated:g} generated tokens, the answers have "
             f"{tokens}"
         )
-    if own is not None and not unknown and step.drafts is not None:
-        recorded = own.drafts or 0.0
-        if abs(step.drafts - recorded) > MAX_DIFFERENCE * recorded:
+    # Failed requests have drafts without a record.
+    if recorded is not None and not unknown and step.drafts is not None:
+        drafts = recorded.drafts or 0.0
+        if abs(step.drafts - drafts) > MAX_DIFFERENCE * drafts:
             doubts.append(
                 f"the counters say {step.drafts:g} drafts, the requests' records "
-                f"{recorded:g}"
+                f"{drafts:g}"
             )
-    return tuple(doubts)
+    return doubts
 
 
 def pooled(
     records: Sequence[DraftRecord], generation_tokens: float, span: float
 ) -> Delta:
     """Return the sum of the requests' records, in the form of an increase."""
-    histogram = list(
-        map(sum, zip_longest(*(record.histogram for record in records), fillvalue=0))
-    )
+    histograms = [record.histogram for record in records]
+    histogram = [sum(counts) for counts in zip_longest(*histograms, fillvalue=0)]
+    # A draft with j accepted tokens was accepted at all positions before j.
+    reaching = [float(sum(histogram[j:])) for j in range(1, len(histogram))]
     return Delta(
         span=span,
         drafts=sum(record.drafts for record in records),
         draft_tokens=sum(record.draft_tokens for record in records),
         accepted_tokens=sum(record.accepted_tokens for record in records),
-        accepted_tokens_per_position=tuple(
-            float(sum(histogram[j:])) for j in range(1, len(histogram))
-        ),
+        accepted_tokens_per_position=tuple(reaching),
         generation_tokens=generation_tokens,
     )
 
@@ -201,26 +207,24 @@ def acceptance_interval(answers: Sequence[StreamedAnswer]) -> ClusterInterval | 
     """
     prompts = {answer.prompt for answer in answers}
     recur = 1 < len(prompts) < len(answers)
-    clusters: dict[int, tuple[int, int]] = {}
+    accepted: Counter[int] = Counter()
+    drafted: Counter[int] = Counter()
+    drafts = 0
     for answer in answers:
-        if answer.drafts is not None and answer.drafts.draft_tokens:
+        record = answer.drafts
+        if record is None:
+            continue
+        drafts += record.drafts
+        if record.draft_tokens:
             unit = answer.prompt if recur else answer.request
-            accepted, drafted = clusters.get(unit, (0, 0))
-            clusters[unit] = (
-                accepted + answer.drafts.accepted_tokens,
-                drafted + answer.drafts.draft_tokens,
-            )
-    interval = cluster_interval(
-        list(clusters.values()), "prompt" if recur else "request"
-    )
-    accepted, drafted = (sum(counts[i] for counts in clusters.values()) for i in (0, 1))
-    if interval is not None and accepted in (0, drafted):
-        drafts = sum(
-            answer.drafts.drafts for answer in answers if answer.drafts is not None
-        )
-        low, high = wilson(accepted / drafted, drafts)
-        return ClusterInterval(low, high, interval.unit, interval.units)
-    return interval
+            accepted[unit] += record.accepted_tokens
+            drafted[unit] += record.draft_tokens
+    clusters = [(accepted[unit], drafted[unit]) for unit in drafted]
+    interval = cluster_interval(clusters, "prompt" if recur else "request")
+    if interval is None or 0 < accepted.total() < drafted.total():
+        return interval
+    low, high = wilson(accepted.total() / drafted.total(), drafts)
+    return replace(interval, low=low, high=high)
 
 
 def draft_interval(counters: CellAcceptance) -> ClusterInterval | None:
@@ -234,16 +238,16 @@ def draft_interval(counters: CellAcceptance) -> ClusterInterval | None:
     ratio = counters.acceptance_ratio
     if drafts < 2 or ratio is None or not counters.position_acceptance_ratio:
         return None
+    # Here the position counters have no variance, although the ratio is not certain.
     if ratio in (0.0, 1.0):
-        return ClusterInterval(
-            *wilson(ratio, drafts / CLUSTERING), "draft", round(drafts)
-        )
+        low, high = wilson(ratio, drafts / CLUSTERING)
+        return ClusterInterval(low, high, "draft", round(drafts))
     interval = Acceptance(
-        counters.position_acceptance_ratio,
-        drafts,
-        ratio,
-        None,
-        counters.mean_draft_length,
+        survival=counters.position_acceptance_ratio,
+        drafts=drafts,
+        ratio=ratio,
+        length=None,
+        drafted=counters.mean_draft_length,
     ).ratio_interval
     if interval is None or interval.low is None or interval.high is None:
         return None

@@ -1,13 +1,12 @@
 """The server of a sweep: its address, identity and API, its requests, and its counters
 around a cell.
 
-Failures become an `EndpointError` if the endpoint does not work, and a `StreamedAnswer`
-with an error if one request failed. Counters are summed over all engines of the server,
-because a request may be sent to any of them, and because tokens of another model are
-other traffic, too.
+Counters are summed over all engines of the server, because a request may be sent to any
+of them, and because tokens of another model are other traffic, too.
 """
 
 import asyncio
+import contextlib
 import json
 import ssl
 import time
@@ -27,7 +26,7 @@ from ...upstream.client import AGENT, PollError, Upstream, new_session
 from ...upstream.connection import UpstreamConfig, tls_context
 from .grid import Request, SweepPlan
 from .record import ServerIdentity
-from .stream import Stream, StreamedAnswer, StreamError, error_message
+from .stream import AnswerError, Stream, StreamedAnswer, error_message
 
 #: Interval of reading the counters while waiting, in seconds: longer than a step of
 #: most servers.
@@ -51,26 +50,29 @@ class CounterSample:
     @property
     def total(self) -> Counters:
         """The sum of the counters of all engines."""
-        counters = [engine.counters for engine in self.reading.engines]
-        positions = zip_longest(
-            *(each.accepted_tokens_per_position for each in counters), fillvalue=0.0
-        )
+        engines = [engine.counters for engine in self.reading.engines]
+        by_engine = [counters.accepted_tokens_per_position for counters in engines]
+        positions = zip_longest(*by_engine, fillvalue=0.0)
+
+        def total(name: str) -> float | None:
+            return sum_known(getattr(counters, name) for counters in engines)
+
         return Counters(
-            drafts=sum_known(each.drafts for each in counters),
-            draft_tokens=sum_known(each.draft_tokens for each in counters),
-            accepted_tokens=sum_known(each.accepted_tokens for each in counters),
+            drafts=total("drafts"),
+            draft_tokens=total("draft_tokens"),
+            accepted_tokens=total("accepted_tokens"),
             accepted_tokens_per_position=tuple(map(sum, positions)),
-            generation_tokens=sum_known(each.generation_tokens for each in counters),
+            generation_tokens=total("generation_tokens"),
         )
 
     @property
     def requests(self) -> float:
         """Running and queued requests of all engines; 0 if not known."""
-        loads = [engine.load for engine in self.reading.engines]
-        return sum(
-            (load.requests_running or 0.0) + (load.requests_waiting or 0.0)
-            for load in loads
-        )
+        requests = 0.0
+        for engine in self.reading.engines:
+            requests += engine.load.requests_running or 0.0
+            requests += engine.load.requests_waiting or 0.0
+        return requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,26 +105,30 @@ class CounterReader:
         Raises:
             PollError: they cannot be read.
         """
-        first = before = await self.read()
+        first = previous = await self.read()
         changed = first.time
-        at_least = tokens if since is None else _generated(since) + tokens
+        expected = tokens
+        if since is not None:
+            expected += _generated(since)
         while True:
             await asyncio.sleep(BEAT)
-            now = await self.read()
-            if since is not None and restarted(since, now):
-                return now, ""
-            busy = now.requests > 0 or _generated(now) < at_least
-            changed = now.time if busy or now.total != before.total else changed
-            if now.time - changed >= quiet:
-                return now, ""
-            if now.time - first.time >= limit:
-                generated = _generated(now) - _generated(first)
-                within = (
-                    f"{generated:g} tokens generated within "
-                    f"{now.time - first.time:.1f} s"
+            sample = await self.read()
+            # Its counters begin at 0: they would never rise by `tokens`.
+            if since is not None and restarted(since, sample):
+                return sample, ""
+            busy = sample.requests > 0 or _generated(sample) < expected
+            if busy or sample.total != previous.total:
+                changed = sample.time
+            if sample.time - changed >= quiet:
+                return sample, ""
+            waited = sample.time - first.time
+            if waited >= limit:
+                generated = _generated(sample) - _generated(first)
+                return sample, (
+                    f"{sample.requests:g} requests running or waiting, {generated:g} "
+                    f"tokens generated within {waited:.1f} s"
                 )
-                return now, f"{now.requests:g} requests running or waiting, {within}"
-            before = now
+            previous = sample
 
 
 def _generated(sample: CounterSample) -> float:
@@ -130,12 +136,12 @@ def _generated(sample: CounterSample) -> float:
 
 
 def restarted(first: CounterSample, last: CounterSample) -> bool:
-    """Return whether an engine restarted, appeared or disappeared between two samples."""
-    before = {engine.key: engine.counters for engine in first.reading.engines}
-    after = {engine.key: engine.counters for engine in last.reading.engines}
-    return before.keys() != after.keys() or any(
-        counters_reset(counters, after[key]) for key, counters in before.items()
-    )
+    """Return whether an engine restarted, appeared or disappeared between samples."""
+    old = {engine.key: engine.counters for engine in first.reading.engines}
+    new = {engine.key: engine.counters for engine in last.reading.engines}
+    if old.keys() != new.keys():
+        return True
+    return any(counters_reset(old[key], new[key]) for key in old)
 
 
 def between(first: CounterSample, last: CounterSample) -> Delta:
@@ -149,17 +155,6 @@ _KEPT_SECONDS = 2.0
 _MAX_BODY = 1024 * 1024
 
 _PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
-
-
-class EndpointError(Exception):
-    """The endpoint gave no usable response.
-
-    `status` is its HTTP status, 0 without one.
-    """
-
-    def __init__(self, message: str, status: int = 0) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,26 +175,23 @@ class Client:
         """
         started = time.monotonic()
         try:
-            return await self._ask(request, number)
-        except (EndpointError, StreamError) as error:
-            seconds = time.monotonic() - started
+            return await self.receive(request, number)
+        except AnswerError as error:
             return StreamedAnswer(
-                number, request.prompt, error=str(error), seconds=seconds
+                request=number,
+                prompt=request.prompt,
+                error=str(error),
+                seconds=time.monotonic() - started,
             )
 
-    async def probe(self, request: Request) -> None:
-        """Send one request like `ask`; EndpointError if the endpoint does not accept
-        it.
+    async def receive(self, request: Request, number: int = 0) -> StreamedAnswer:
+        """Send request `number` of a cell and return its response; AnswerError if it
+        is not complete.
         """
-        try:
-            await self._ask(request, 0)
-        except StreamError as error:
-            raise EndpointError(str(error), 200) from error
-
-    async def _ask(self, request: Request, number: int) -> StreamedAnswer:
         try:
             async with asyncio.timeout(self.timeout):
                 stream = Stream(time.monotonic())
+                # A redirect would send the API key to another address.
                 async with self.session.post(
                     self.base + _PATHS[request.api],
                     json=request.body,
@@ -212,22 +204,29 @@ class Client:
                         stream.feed(data, time.monotonic())
                 return stream.answer(number, request.prompt, time.monotonic())
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
-            raise EndpointError(_describe(error, self.timeout)) from error
+            raise AnswerError(_describe(error, self.timeout), 0) from error
 
 
-async def _refusal(response: aiohttp.ClientResponse) -> EndpointError:
+async def _refusal(response: aiohttp.ClientResponse) -> AnswerError:
     """Return the error of a response that is no stream, with the server's message."""
     body = bytearray()
     async for data in response.content.iter_any():
         body += data
         if len(body) > _MAX_BODY:
             break
-    try:
-        words = error_message(json.loads(body))
-    except (ValueError, RecursionError):
-        words = ""
     status = f"HTTP {response.status} {response.reason or ''}".rstrip()
-    return EndpointError(f"{status}: {words}" if words else status, response.status)
+    with contextlib.suppress(ValueError, RecursionError):
+        message = error_message(json.loads(body))
+        if message:
+            status += f": {message}"
+    return AnswerError(status, response.status)
+
+
+_CLOSED = (
+    aiohttp.ClientPayloadError,
+    aiohttp.ServerDisconnectedError,
+    ConnectionError,
+)
 
 
 def _describe(error: BaseException, seconds: float) -> str:
@@ -235,14 +234,10 @@ def _describe(error: BaseException, seconds: float) -> str:
     if isinstance(error, TimeoutError):
         return f"no complete response within {seconds:g} s"
     if isinstance(error, aiohttp.ClientConnectorError):
-        refused = isinstance(error.os_error, ConnectionRefusedError)
-        if refused:
+        if isinstance(error.os_error, ConnectionRefusedError):
             return "nothing listens at the address"
         return f"the address cannot be reached: {error}"
-    if isinstance(
-        error,
-        aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | ConnectionError,
-    ):
+    if isinstance(error, _CLOSED):
         return "the connection was closed before the response was complete"
     return f"not an HTTP answer: {error}"
 
@@ -286,12 +281,14 @@ class Endpoint:
     def open(self) -> aiohttp.ClientSession:
         """Return a session for requests; ConfigError if a file cannot be used."""
         headers = dict(AGENT)
-        if path := self.api_key_file or self.upstream.bearer_token_file:
+        path = self.api_key_file or self.upstream.bearer_token_file
+        if path:
             try:
                 headers["Authorization"] = f"Bearer {read_token(path)}"
             except TokenError as error:
                 shown = json.dumps(path, ensure_ascii=False)
                 raise ConfigError(f"--api-key-file {shown}: {error}") from error
+        # No limit of connections: the number of workers is the load that is measured.
         connector: aiohttp.BaseConnector
         if self.target.socket:
             connector = aiohttp.UnixConnector(
@@ -314,20 +311,21 @@ def without_api(target: Target) -> Target:
     if target.socket:
         return target
     scheme, host, path, _, _ = urlsplit(target.url)
-    base, metrics, slash = path.rpartition("/metrics")
-    path = f"{base if metrics else path.rstrip('/').removesuffix('/v1')}/metrics{slash if metrics else ''}"
+    if "/metrics" not in path:
+        path = f"{path.rstrip('/').removesuffix('/v1')}/metrics"
     return replace(target, url=urlunsplit((scheme, host, path, "", "")))
 
 
 def endpoint(url: str, *, api_key_file: str = "") -> Endpoint:
-    """Return the endpoint at an address, with or without ``/v1``, or raise ValueError."""
-    return Endpoint(
-        UpstreamConfig(targets=(without_api(parse_target(url)),)), api_key_file
-    )
+    """Return the endpoint at an address, with or without ``/v1``; ValueError if it is
+    none.
+    """
+    target = without_api(parse_target(url))
+    return Endpoint(UpstreamConfig(targets=(target,)), api_key_file)
 
 
-async def identify(
-    name: str, counters: CounterReader, upstream: Upstream, model: str
+async def identify_server(
+    name: str, counters: CounterReader, model: str
 ) -> ServerIdentity:
     """Return the identity of the server called `name`; an empty `model` means its only
     one.
@@ -342,13 +340,14 @@ async def identify(
         raise Unreachable(
             f"{name} cannot be measured: its metrics show no engine of vLLM"
         )
+    # A server may have several engines of one model.
     models = sorted({engine.key.model_name for engine in reading.engines})
     if not model and len(models) > 1:
         raise ConfigError(f"--model is needed: the server has {', '.join(models)}")
     return ServerIdentity(
         target=name,
         model=model or models[0],
-        version=await upstream.version(),
+        version=await counters.upstream.version(),
         dialect=reading.dialect,
         num_speculative_tokens=max(
             len(engine.counters.accepted_tokens_per_position)
@@ -361,20 +360,16 @@ async def check_requests(client: Client, plan: SweepPlan) -> None:
     """Send one short request; ConfigError if the server refuses it, Unreachable if it
     does not answer.
     """
+    short = replace(plan, max_tokens=1)
     try:
-        await client.probe(
-            replace(plan, max_tokens=1).request(0, plan.prompts[0].prompts[0])
-        )
-    except EndpointError as error:
+        await client.receive(short.request(0, plan.prompts[0].prompts[0]))
+    except AnswerError as error:
+        why = str(error)
         if error.status in (400, 413, 422):
-            if "chat template" in str(error).lower():
-                hint = "; --api completions needs none"
-            else:
-                hint = ""
-            raise ConfigError(
-                f"the server refuses such requests: {error}{hint}"
-            ) from error
-        hint = "; see --api-key-file" if error.status in (401, 403) else ""
-        raise Unreachable(
-            f"the server does not answer requests: {error}{hint}"
-        ) from error
+            # vLLM says so of base models, whose tokenizer has none.
+            if "chat template" in why.lower():
+                why += "; --api completions needs none"
+            raise ConfigError(f"the server refuses such requests: {why}") from error
+        if error.status in (401, 403):
+            why += "; see --api-key-file"
+        raise Unreachable(f"the server does not answer requests: {why}") from error

@@ -4,8 +4,9 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from importlib.resources import files
+from itertools import cycle, islice, starmap
 from pathlib import Path
 from typing import Literal
 
@@ -52,23 +53,18 @@ class PromptSet:
 
     @property
     def digest(self) -> str:
-        """A fingerprint of the prompts, which shows in the record whether two sweeps
-        sent the same.
-        """
-        texts = [
-            [(m.role, m.content) for m in prompt.messages] for prompt in self.prompts
-        ]
+        """A fingerprint, which shows whether two sweeps sent the same prompts."""
+        texts = [list(map(astuple, prompt.messages)) for prompt in self.prompts]
+        # Sixteen digits tell the sets of some sweeps apart, and fit into a line.
         return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
 
 
 def _builtin(name: str) -> PromptSet:
-    text = (
-        files(__package__).joinpath("data", f"{name}.txt").read_text(encoding="utf-8")
-    )
-    return PromptSet(name, _read(text, name))
+    file = files(__package__) / "data" / f"{name}.txt"
+    return PromptSet(name, _read(file.read_text("utf-8"), name))
 
 
-def load(words: Iterable[str]) -> tuple[PromptSet, ...]:
+def load(names: Iterable[str]) -> tuple[PromptSet, ...]:
     """Return the sets with these names: built-in ones, ``all`` of them, or files; or
     raise ConfigError.
 
@@ -76,12 +72,14 @@ def load(words: Iterable[str]) -> tuple[PromptSet, ...]:
     ``{"messages": [{"role": "user", "content": "..."}]}``.
     """
     sets: list[PromptSet] = []
-    for word in words:
-        if word == "all":
+    for name in names:
+        if name == "all":
             sets += map(_builtin, BUILTIN)
+        elif name in BUILTIN:
+            sets.append(_builtin(name))
         else:
-            sets.append(_builtin(word) if word in BUILTIN else _file(word))
-    for name, times in Counter(one.name for one in sets).items():
+            sets.append(_file(name))
+    for name, times in Counter(prompt_set.name for prompt_set in sets).items():
         if times > 1:
             raise ConfigError(f'--prompts: "{name}" is there twice')
     return tuple(sets)
@@ -92,35 +90,31 @@ def _file(path: str) -> PromptSet:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
-        known = f"built in: {', '.join(BUILTIN)}, all"
         raise ConfigError(
-            f"--prompts {shown}: cannot be read: {error.strerror}; {known}"
+            f"--prompts {shown}: cannot be read: {error.strerror}; built in: "
+            f"{', '.join(BUILTIN)}, all"
         ) from error
     except ValueError as error:
         raise ConfigError(f"--prompts {shown}: not UTF-8 text") from error
-    name = "".join(
-        letter if letter.isprintable() else "?" for letter in Path(path).stem
-    )
+    name = "".join(c if c.isprintable() else "?" for c in Path(path).stem)
     return PromptSet(name, _read(text, f"--prompts {shown}"))
 
 
 def _read(text: str, source: str) -> tuple[Prompt, ...]:
-    numbered = [
-        (number, line.strip())
-        for number, line in enumerate(text.splitlines(), 1)
-        if line.strip()
-    ]
-    if not numbered:
+    prompts = []
+    is_json = text.lstrip().startswith("{")
+    for number, line in enumerate(map(str.strip, text.splitlines()), 1):
+        if is_json and line:
+            prompts.append(_parse(line, f"{source} line {number}"))
+        elif line:
+            prompts.append(Prompt((Message("user", line),)))
+    if not prompts:
         raise ConfigError(f"{source}: no prompt in it")
-    if len(numbered) > _MAX_PROMPTS:
+    if len(prompts) > _MAX_PROMPTS:
         raise ConfigError(
-            f"{source}: {len(numbered)} prompts; allowed: at most {_MAX_PROMPTS}"
+            f"{source}: {len(prompts)} prompts; allowed: at most {_MAX_PROMPTS}"
         )
-    if numbered[0][1].startswith("{"):
-        return tuple(
-            _parse(line, f"{source} line {number}") for number, line in numbered
-        )
-    return tuple(Prompt((Message("user", line),)) for _, line in numbered)
+    return tuple(prompts)
 
 
 def _parse(line: str, source: str) -> Prompt:
@@ -204,10 +198,10 @@ class SweepPlan:
 
     def requests_of(self, cell: Cell) -> tuple[Request, ...]:
         """Return the requests of a cell in order."""
-        prompts = next(one for one in self.prompts if one.name == cell.prompts).prompts
-        places = (i % len(prompts) for i in range(self.requests))
+        prompts = {each.name: each.prompts for each in self.prompts}[cell.prompts]
+        numbered = islice(cycle(enumerate(prompts)), self.requests)
         return tuple(
-            self.request(place, prompts[place], cell.temperature) for place in places
+            self.request(index, prompt, cell.temperature) for index, prompt in numbered
         )
 
     def warm_up(self) -> tuple[Request, ...]:
@@ -215,17 +209,17 @@ class SweepPlan:
         cache.
         """
         short = replace(self, max_tokens=_WARM_UP_TOKENS)
-        prompts = [
-            prompt for one in self.prompts for prompt in one.prompts[: self.requests]
-        ]
-        return tuple(
-            short.request(place, prompt) for place, prompt in enumerate(prompts)
-        )
+        prompts: list[Prompt] = []
+        # Cells with fewer requests than prompts do not send the last ones.
+        for each in self.prompts:
+            prompts += each.prompts[: self.requests]
+        return tuple(starmap(short.request, enumerate(prompts)))
 
-    def request(self, place: int, prompt: Prompt, temperature: float = 0.0) -> Request:
-        """Return the request with one prompt, which has the index `place` in its set."""
-        body: dict[str, object] = {"model": self.model, "temperature": temperature}
-        body |= {
+    def request(self, index: int, prompt: Prompt, temperature: float = 0.0) -> Request:
+        """Return the request with one prompt, which has this index in its set."""
+        body: dict[str, object] = {
+            "model": self.model,
+            "temperature": temperature,
             "max_tokens": self.max_tokens,
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -235,9 +229,7 @@ class SweepPlan:
         if self.ignore_eos:
             body["ignore_eos"] = True
         if self.api == "chat":
-            body["messages"] = [
-                {"role": m.role, "content": m.content} for m in prompt.messages
-            ]
+            body["messages"] = list(map(asdict, prompt.messages))
         else:
             body["prompt"] = "\n".join(message.content for message in prompt.messages)
-        return Request(self.api, body, place)
+        return Request(self.api, body, index)

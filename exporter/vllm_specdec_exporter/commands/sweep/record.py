@@ -38,7 +38,7 @@ class ServerIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class SweepSettings:
     """The settings, as in `grid.SweepPlan`; `prompts` has a fingerprint of each set by
     its name.
     """
@@ -126,17 +126,18 @@ class SweepRecord:
     """A sweep: the document in `sweep.json`."""
 
     server: ServerIdentity
-    setup: Setup
+    setup: SweepSettings
     cells: tuple[CellResult, ...] = ()
     format: str = FORMAT
     format_version: int = FORMAT_VERSION
     exporter_version: str = field(default=__version__)
 
 
-def setup_of(plan: SweepPlan) -> Setup:
+def settings_of(plan: SweepPlan) -> SweepSettings:
     """Return the settings of `plan`."""
-    values = {each.name: getattr(plan, each.name) for each in fields(Setup)}
-    return Setup(**values | {"prompts": {one.name: one.digest for one in plan.prompts}})
+    values = {each.name: getattr(plan, each.name) for each in fields(SweepSettings)}
+    values["prompts"] = {prompts.name: prompts.digest for prompts in plan.prompts}
+    return SweepSettings(**values)
 
 
 def encode(record: SweepRecord) -> bytes:
@@ -148,14 +149,10 @@ def prepare(directory: Path) -> None:
     """Create `directory`; ConfigError if that fails, or if it has a record already,
     which would be lost.
     """
-    quoted = json.dumps(str(directory), ensure_ascii=False)
+    flag = f"--out {json.dumps(str(directory), ensure_ascii=False)}"
     if (directory / FILE).exists():
-        raise ConfigError(
-            f"--out {quoted}: has a {FILE} already; choose another directory"
-        )
+        raise ConfigError(f"{flag}: has a {FILE} already; choose another directory")
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(
-            f"--out {quoted}: cannot be created: {error.strerror}"
-        ) from error
+        raise ConfigError(f"{flag}: cannot be created: {error.strerror}") from error

@@ -11,17 +11,9 @@ from typing import Any
 import msgspec
 
 from ...economics.statistics import ClusterInterval
-from ...publish import markup, plots
-from ...publish.markup import (
-    Html,
-    Section,
-    bullets,
-    data_table,
-    figure,
-    note,
-    page,
-    side_by_side,
-)
+from ...engines import ENGINE_OF
+from ...publish import pages, plots
+from ...publish.plots import Plot
 from ...publish.wording import DASH, LENGTH, digits, printable, shown, table, wrap
 from .record import CellResult, Status, SweepRecord
 
@@ -29,75 +21,52 @@ from .record import CellResult, Status, SweepRecord
 def render_page(record: SweepRecord) -> str:
     """Return the report as one HTML document; ConfigError without matplotlib."""
     started = min((result.started for result in record.cells), default=0.0)
-    if started:
-        when = f", {datetime.fromtimestamp(started, UTC):%Y-%m-%d %H:%M} UTC"
-    else:
-        when = ""
     prompts = ", ".join(
         f"{name} ({digest})" for name, digest in record.setup.prompts.items()
     )
-    sections = [
-        Section(
-            "What was measured",
-            (markup.facts({**facts(record), "prompts": prompts}.items()),),
-        )
-    ]
-    if record.cells:
-        sections = [
-            Section("Acceptance", tuple(_acceptance(record))),
-            Section("Latency", tuple(_latency(record))),
-            Section("All cells", tuple(_tables(record))),
-            *sections,
-        ]
-    failures = trouble(record.cells)
-    if failures:
-        sections.append(Section("What went wrong", (bullets(failures),)))
-    return page(
-        f"Speculative decoding sweep: {record.server.model}",
-        sections,
-        subtitle=(
-            f"{record.server.target}{when}, vllm-specdec-exporter "
-            f"{record.exporter_version}"
-        ),
-        lead=[_sentence(words) for words in conclusions(record)]
-        or ["No cell was measured."],
+    return pages.report(
+        "sweep_report.html",
+        record=record,
+        started=datetime.fromtimestamp(started, UTC) if started else None,
+        conclusions=list(map(_sentence, conclusions(record))),
+        acceptance_plots=tuple(_acceptance(record)) if record.cells else (),
+        interval_notes=list(map(_sentence, interval_notes(record))),
+        latency_plots=tuple(_latency(record)) if record.cells else (),
+        columns=tuple(COLUMNS),
+        rows=tuple(_rows(record)),
+        positions=_positions(record),
+        facts={**facts(record), "prompts": prompts},
+        trouble=trouble(record.cells),
     )
 
 
-def _sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}."
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
-def _acceptance(record: SweepRecord) -> Iterator[str]:
-    title = "Acceptance ratio"
-    unit = "acceptance ratio"
-    ratio = _plot(
-        record, title, lambda r: r.acceptance_ratio, unit, (0.0, 1.0), intervals=True
+def _acceptance(record: SweepRecord) -> Iterator[Plot]:
+    yield _plot(
+        record,
+        "Acceptance ratio",
+        lambda result: result.acceptance_ratio,
+        "acceptance ratio",
+        y_range=(0.0, 1.0),
+        intervals=True,
     )
-    title = "Mean acceptance length"
-    unit = "tokens per draft"
-    yield side_by_side(
-        ratio,
-        _plot(record, title, lambda r: r.mean_acceptance_length, unit, (1.0, None)),
+    yield _plot(
+        record,
+        "Mean acceptance length",
+        lambda result: result.mean_acceptance_length,
+        "tokens per draft",
+        y_range=(1.0, None),
     )
-    for words in interval_notes(record):
-        yield note(_sentence(words))
 
 
-def _latency(record: SweepRecord) -> Iterator[str]:
-    yield side_by_side(
-        _plot(record, "TPOT, P50", lambda r: _ms(r.tpot.p50), "ms per token"),
-        _plot(record, "TPOT, P99", lambda r: _ms(r.tpot.p99), "ms per token"),
-        _plot(record, "TTFT, P50", lambda r: _ms(r.ttft.p50), "ms"),
-        _plot(record, "Throughput", lambda r: r.tokens_per_second, "tokens/s"),
-    )
-    yield note(
-        "Measured by the client from streamed answers; the server's prefix cache "
-        "holds every prompt. TPOT is "
-        "(last token - first token) / (completion tokens - 1). With few requests in "
-        "a cell, P99 lies near "
-        "the slowest one."
-    )
+def _latency(record: SweepRecord) -> Iterator[Plot]:
+    yield _plot(record, "TPOT, P50", lambda r: _ms(r.tpot.p50), "ms per token")
+    yield _plot(record, "TPOT, P99", lambda r: _ms(r.tpot.p99), "ms per token")
+    yield _plot(record, "TTFT, P50", lambda r: _ms(r.ttft.p50), "ms")
+    yield _plot(record, "Throughput", lambda r: r.tokens_per_second, "tokens/s")
 
 
 def _plot(
@@ -108,57 +77,53 @@ def _plot(
     y_range: tuple[float | None, float | None] = (0.0, None),
     *,
     intervals: bool = False,
-) -> Html:
+) -> Plot:
     """Return a plot over temperature, or over concurrency if only that varies."""
     by_load = (
         len(record.setup.temperatures) == 1 and len(record.setup.concurrencies) > 1
     )
     axis = "concurrency" if by_load else "temperature"
     series = []
+    descriptions = []  # for readers without the picture
     for name, cells in lines(record, axis).items():
         points = []
+        values = []
         for cell in cells:
             y = value(cell)
-            if y is not None:
-                interval = cell.acceptance_interval if intervals else None
-                ends: tuple[float | None, float | None] = (None, None)
-                if interval is not None:
-                    ends = (interval.low, interval.high)
-                points.append(plots.Point(float(getattr(cell, axis)), y, *ends))
+            if y is None:
+                continue
+            x = float(getattr(cell, axis))
+            interval = cell.acceptance_interval
+            if intervals and interval is not None:
+                points.append(plots.Point(x, y, interval.low, interval.high))
+            else:
+                points.append(plots.Point(x, y))
+            values.append(f"{y:.3g} at {axis} {x:g}")
         series.append(plots.Series(name, tuple(points)))
+        if values:
+            descriptions.append(f"{name}: {', '.join(values)}")
     svg = plots.lines(
         f"{title} against {axis}",
         series,
         x_label=axis,
         y_label=unit,
-        description="; ".join(
-            f"{one.name}: "
-            + ", ".join(f"{point.y:.3g} at {axis} {point.x:g}" for point in one.points)
-            for one in series
-            if one.points
-        ),
+        description="; ".join(descriptions),
         y_range=y_range,
     )
-    return figure(svg, title)
+    return Plot(title, svg)
 
 
-def _tables(record: SweepRecord) -> Iterator[str]:
-    yield data_table(tuple(COLUMNS), _rows(record), label="Results of all cells")
+def _positions(record: SweepRecord) -> list[tuple[str, ...]]:
+    """Return the share of drafts in which each position was accepted, a row a cell."""
     depth = max(
         (len(result.position_acceptance_ratio) for result in record.cells), default=0
     )
-    if depth:
-        heads = ("cell", *(f"position {i}" for i in range(depth)))
-        rows = (_positions_row(result, depth) for result in record.cells)
-        yield data_table(
-            heads, rows, label="Share of drafts in which each position was accepted"
-        )
-
-
-def _positions_row(result: CellResult, depth: int) -> tuple[str, ...]:
-    ratios = result.position_acceptance_ratio
-    padded = ratios + (0.0,) * (depth - len(ratios))
-    return result.cell.name, *(f"{ratio:.3f}" for ratio in padded)
+    rows = []
+    for result in record.cells if depth else ():
+        ratios = result.position_acceptance_ratio
+        padded = ratios + (0.0,) * (depth - len(ratios))
+        rows.append((result.cell.name, *(f"{ratio:.3f}" for ratio in padded)))
+    return rows
 
 
 def _ms(seconds: float | None) -> float | None:
@@ -177,10 +142,14 @@ def lines(
     several_sets = len(record.setup.prompts) > 1
     groups: dict[str, list[CellResult]] = {}
     for cell in sorted(record.cells, key=attrgetter(axis)):
-        if cell.status is not Status.FAILED:
-            parts = [cell.prompts] if several_sets or not several_loads else []
-            parts += [f"concurrency {cell.concurrency}"] if several_loads else []
-            groups.setdefault(", ".join(parts), []).append(cell)
+        if cell.status is Status.FAILED:
+            continue
+        parts = []
+        if several_sets or not several_loads:
+            parts.append(cell.prompts)
+        if several_loads:
+            parts.append(f"concurrency {cell.concurrency}")
+        groups.setdefault(", ".join(parts), []).append(cell)
     return groups
 
 
@@ -188,33 +157,31 @@ def conclusions(record: SweepRecord) -> tuple[str, ...]:
     """Return one sentence for each line over temperature, with its name if there are
     several.
     """
-    sentences = {name: _conclude(cells) for name, cells in lines(record).items()}
-    if len(sentences) == 1:
-        return tuple(sentences.values())
-    return tuple(f"{name}: {words}" for name, words in sentences.items())
+    groups = lines(record)
+    if len(groups) == 1:
+        return tuple(map(_conclude, groups.values()))
+    return tuple(f"{name}: {_conclude(cells)}" for name, cells in groups.items())
 
 
 def _conclude(cells: Sequence[CellResult]) -> str:
-    known = [cell for cell in cells if cell.acceptance_ratio is not None]
-    if not known:
+    drafting = [cell for cell in cells if cell.acceptance_ratio is not None]
+    if not drafting:
         return "nothing was drafted, so there is no acceptance"
-    first = known[0]
-    last = known[-1]
+    first = drafting[0]
+    last = drafting[-1]
     if first is last:
         return f"acceptance is {_at(first)}"
     if not _differ(first, last):
-        return (
-            f"acceptance does not differ beyond chance: it is {_at(first)} and "
-            f"{_at(last)}"
-        )
+        both = f"{_at(first)} and {_at(last)}"
+        return f"acceptance does not differ beyond chance: it is {both}"
     verb = "falls" if _ratio(last) < _ratio(first) else "rises"
     return f"acceptance {verb} from {_at(first)} to {_at(last)}"
 
 
-def _differ(one: CellResult, other: CellResult) -> bool:
-    a = one.acceptance_interval
-    b = other.acceptance_interval
-    gap = abs(_ratio(one) - _ratio(other))
+def _differ(first: CellResult, last: CellResult) -> bool:
+    a = first.acceptance_interval
+    b = last.acceptance_interval
+    gap = abs(_ratio(first) - _ratio(last))
     if a is None or b is None:
         return gap > 0
     # Half-widths of independent estimates add in quadrature.
@@ -264,16 +231,18 @@ def _interval(interval: ClusterInterval | None) -> str:
 
 
 def _rows(record: SweepRecord) -> Iterator[list[str]]:
-    return ([cell(result) for cell in COLUMNS.values()] for result in record.cells)
+    for result in record.cells:
+        yield [cell(result) for cell in COLUMNS.values()]
 
 
 def facts(record: SweepRecord) -> dict[str, str]:
     """Return the server and the settings in words, without what is not known."""
     server = record.server
     setup = record.setup
+    engine = ENGINE_OF.get(server.dialect)
     named = {
         "model": server.model,
-        "vLLM" if server.dialect.startswith("vllm") else "server": server.version,
+        engine.name if engine else "server": server.version,
         "K": str(server.num_speculative_tokens or ""),
         "api": setup.api,
         "requests per cell": str(setup.requests),
@@ -288,23 +257,18 @@ def render(record: SweepRecord) -> str:
     """Return the report as text: a table with a row for each cell, notes, and the
     conclusions.
     """
-    head = (
-        f"{record.server.target} "
-        f"({', '.join(f'{k} {v}' for k, v in facts(record).items())})"
-    )
+    settings = ", ".join(f"{name} {value}" for name, value in facts(record).items())
+    report = [f"{record.server.target} ({settings})", ""]
     if not record.cells:
-        return "\n".join(map(printable, [head, "", "no cell was measured"]))
-    lines = [
-        head,
-        "",
-        *table(tuple(COLUMNS), _rows(record), ("prompts", "status"), indent=""),
-    ]
-    for texts in (
-        (*interval_notes(record), *trouble(record.cells)),
-        conclusions(record),
-    ):
-        lines += ["", *(line for text in texts for line in wrap(text, "", 2))]
-    return "\n".join(printable(line.rstrip()) for line in lines)
+        report.append("no cell was measured")
+        return "\n".join(map(printable, report))
+    report += table(tuple(COLUMNS), _rows(record), ("prompts", "status"), indent="")
+    notes = (*interval_notes(record), *trouble(record.cells))
+    for texts in (notes, conclusions(record)):
+        report.append("")
+        for text in texts:
+            report += wrap(text, "", 2)
+    return "\n".join(printable(line.rstrip()) for line in report)
 
 
 #: Descriptions of intervals by their unit.
@@ -328,7 +292,7 @@ def interval_notes(record: SweepRecord) -> tuple[str, ...]:
         for cell in record.cells
         if cell.acceptance_interval is not None
     }
-    return tuple(words for unit, words in _UNITS.items() if unit in units)
+    return tuple(note for unit, note in _UNITS.items() if unit in units)
 
 
 def milliseconds(seconds: float | None) -> str:

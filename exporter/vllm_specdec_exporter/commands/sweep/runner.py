@@ -16,18 +16,19 @@ from ...upstream.client import PollError, Upstream
 from ..arguments import write_file
 from . import client as timing
 from . import record as recordfile
-from .cell import judge, send
+from .cell import cell_result, send
 from .client import (
     Client,
     CounterReader,
     Endpoint,
     Unreachable,
+    between,
     check_requests,
-    identify,
+    identify_server,
     restarted,
 )
 from .grid import Cell, SweepPlan
-from .record import CellResult, ServerIdentity, Status, SweepRecord, setup_of
+from .record import CellResult, ServerIdentity, Status, SweepRecord, settings_of
 
 
 class OtherTraffic(Exception):  # noqa: N818 - it names the fault
@@ -82,13 +83,21 @@ async def run_sweep(
         upstream = Upstream(endpoint.target, endpoint.metrics)
         stack.push_async_callback(upstream.close)
         session = await stack.enter_async_context(endpoint.open())
-        client = Client(
-            session, endpoint.base, endpoint.upstream.server_name, plan.request_timeout
-        )
         counters = CounterReader(upstream)
-        server = await identify(endpoint.target.name, counters, upstream, plan.model)
-        plan = replace(plan, model=server.model)
-        sweep = _Sweep(plan, server, client, counters, progress or SweepProgress())
+        server = await identify_server(endpoint.target.name, counters, plan.model)
+        sweep = _Sweep(
+            # The API needs the name in each request, also of an only model.
+            plan=replace(plan, model=server.model),
+            server=server,
+            client=Client(
+                session,
+                endpoint.base,
+                server_name=endpoint.upstream.server_name,
+                timeout=plan.request_timeout,
+            ),
+            counters=counters,
+            progress=progress or SweepProgress(),
+        )
         await sweep.check()
         if directory is not None:
             recordfile.prepare(directory)
@@ -132,12 +141,13 @@ class _Sweep:
         """Measure all cells; `keep` gets each record."""
         cells = self.plan.cells()
         requests = self.plan.warm_up()
-        record = SweepRecord(self.server, setup_of(self.plan))
+        record = SweepRecord(self.server, settings_of(self.plan))
         # before the first cell, so that a directory without write access ends it early
         keep(record)
         self.progress.begin(len(cells))
         self.progress.say(f"warming up with {len(requests)} short requests")
         await send(self.client, requests, max(self.plan.concurrencies))
+        # Each cell is kept at once: an interruption loses no more than one.
         for cell in cells:
             try:
                 result = await self._measure(cell)
@@ -147,46 +157,41 @@ class _Sweep:
             keep(record)
             self.progress.finished(result)
             if result.status is Status.DISTURBED and not self.plan.allow_other_traffic:
-                disturbed = (
-                    f"other traffic disturbed {cell.name}: {'; '.join(result.reasons)}"
-                )
-                return SweepOutcome(record, disturbed)
+                reasons = "; ".join(result.reasons)
+                why = f"other traffic disturbed {cell.name}: {reasons}"
+                return SweepOutcome(record, why)
         return SweepOutcome(record)
 
     async def _measure(self, cell: Cell) -> CellResult:
         plan = self.plan
         started = time.time()
+        limit = timing.MAX_REST
         if plan.allow_other_traffic:
             limit = timing.MAX_BUSY_REST
-        else:
-            limit = timing.MAX_REST
         try:
-            before, traffic = await self.counters.rest(quiet=timing.QUIET, limit=limit)
+            first, traffic = await self.counters.rest(quiet=timing.QUIET, limit=limit)
             if traffic and not plan.allow_other_traffic:
                 raise _Stopped(f"others use the server: {traffic} before {cell.name}")
             requests = plan.requests_of(cell)
             answers, seconds = await send(
                 self.client, requests, cell.concurrency, waves=plan.waves
             )
-            own = sum(answer.completion_tokens for answer in answers)
-            after, traffic = await self.counters.rest(
-                before, own, quiet=timing.QUIET, limit=limit
+            tokens = sum(answer.completion_tokens for answer in answers)
+            last, traffic = await self.counters.rest(
+                first, tokens, quiet=timing.QUIET, limit=limit
             )
         except PollError as error:
-            raise _Stopped(
-                f"the server's counters cannot be read any more: {error}"
-            ) from error
-        if restarted(before, after):
+            why = f"the server's counters cannot be read any more: {error}"
+            raise _Stopped(why) from error
+        if restarted(first, last):
             raise _Stopped(f"the server restarted within {cell.name}")
-        most = plan.max_tokens
-        return judge(
+        return cell_result(
             cell,
             answers,
-            seconds,
-            before,
-            after,
+            between(first, last),
+            seconds=seconds,
             rested=not traffic,
-            max_tokens=most,
+            max_tokens=plan.max_tokens,
             started=started,
         )
 
@@ -202,10 +207,10 @@ class SweepProgress:
         self._total = self._done = 0
         self._started = 0.0
 
-    def say(self, words: str) -> None:
+    def say(self, message: str) -> None:
         """Print a message."""
         if self._stream is not None:
-            print(words, file=self._stream, flush=True)
+            print(message, file=self._stream, flush=True)
 
     def begin(self, total: int) -> None:
         """Print that the sweep has `total` cells."""
@@ -215,32 +220,28 @@ class SweepProgress:
         self.say(f"{total} cells")
 
     def finished(self, result: CellResult) -> None:
-        """Print the result of a cell, and the estimate for the rest."""
+        """Print the result of a cell, and about how long the others will take."""
         self._done += 1
-        rest = (self._clock() - self._started) / self._done * (self._total - self._done)
-        if self._done < self._total:
-            left = f"; about {format_duration(float(round(rest)))} left"
-        else:
-            left = ""
-        self.say(
-            f"[{self._done}/{self._total}] {result.cell.name}: {outcome(result)}{left}"
-        )
+        message = f"[{self._done}/{self._total}] {result.cell.name}: {in_short(result)}"
+        missing = self._total - self._done
+        if missing > 0:
+            seconds = (self._clock() - self._started) / self._done * missing
+            message += f"; about {format_duration(float(round(seconds)))} left"
+        self.say(message)
 
 
-def outcome(result: CellResult) -> str:
+def in_short(result: CellResult) -> str:
     """Return a short result of a cell."""
     reasons = "; ".join(result.reasons)
     if result.status is Status.FAILED:
         return f"failed: {reasons}"
-    acceptance = result.acceptance_ratio
-    if acceptance is None:
-        words = "no drafts"
-    else:
-        words = f"acceptance {acceptance:.2f}"
+    text = "no drafts"
+    if result.acceptance_ratio is not None:
+        text = f"acceptance {result.acceptance_ratio:.2f}"
     if result.tokens_per_second is not None:
-        words += f", {result.tokens_per_second:.1f} tokens/s"
+        text += f", {result.tokens_per_second:.1f} tokens/s"
     if result.status is Status.DISTURBED:
-        return f"{words}; disturbed: {reasons}"
+        return f"{text}; disturbed: {reasons}"
     if reasons:
-        return f"{words}; {reasons}"
-    return words
+        return f"{text}; {reasons}"
+    return text

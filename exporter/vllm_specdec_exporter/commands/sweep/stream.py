@@ -18,8 +18,15 @@ from ...per_request.openai_api import UnreadableError, read_response
 _MAX_MESSAGE = 300
 
 
-class StreamError(Exception):
-    """The stream is not from an OpenAI endpoint, or reports a failed request."""
+class AnswerError(Exception):
+    """A request got no complete answer.
+
+    `status` is its HTTP status, 0 without one.
+    """
+
+    def __init__(self, message: str, status: int = 200) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,28 +63,25 @@ class Stream:
         self._drafts: DraftRecord | None = None
 
     def feed(self, data: bytes, time: float) -> None:
-        """Handle bytes received at `time`; StreamError if they are no events, or report
+        """Handle bytes received at `time`; AnswerError if they are no events, or report
         a failed request.
         """
         try:
             for event in self._events.feed(data):
                 self._event(data_of(event), time)
         except EventSizeError as error:
-            raise StreamError(str(error)) from error
+            raise AnswerError(str(error)) from error
         except UnreadableError as error:
-            raise StreamError(
-                "an event of the stream is not the JSON of a response"
-            ) from error
+            why = "an event of the stream is not the JSON of a response"
+            raise AnswerError(why) from error
 
     def _event(self, data: bytes, time: float) -> None:
         if not data:
             return
         response = read_response(data)
         if response.failed:
-            raise StreamError(
-                error_message(json.loads(data))
-                or "the stream says that the request failed"
-            )
+            why = error_message(json.loads(data))
+            raise AnswerError(why or "the stream says that the request failed")
         # An event without text may still have a token, whose text follows when its
         # bytes are complete.
         if response.tokens and (self._times or not response.only_role):
@@ -88,38 +92,38 @@ class Stream:
         self._drafts = _of_vllm(response.record) or self._drafts
 
     def answer(self, request: int, prompt: int, time: float) -> StreamedAnswer:
-        """Return the response that ended at `time`; StreamError if it ended early."""
+        """Return the response that ended at `time`; AnswerError if it ended early."""
         tokens = self._completion_tokens
-        times = self._times
         if tokens is None:
-            raise StreamError("the stream ended without usage")
-        first = times[0] if times else None
-        gaps = [later - earlier for earlier, later in pairwise(times)]
-        return StreamedAnswer(
+            raise AnswerError("the stream ended without usage")
+        times = self._times
+        answer = StreamedAnswer(
             request=request,
             prompt=prompt,
             prompt_tokens=self._prompt_tokens,
             completion_tokens=tokens,
-            ttft_seconds=None if first is None else first - self._started,
-            tpot_seconds=None
-            if first is None or tokens < 2
-            else (times[-1] - first) / (tokens - 1),
             events=len(times),
-            event_seconds=median(gaps) if gaps else None,
             seconds=time - self._started,
             drafts=self._drafts,
         )
+        if times:
+            answer = replace(answer, ttft_seconds=times[0] - self._started)
+        if times and tokens > 1:
+            tpot = (times[-1] - times[0]) / (tokens - 1)
+            answer = replace(answer, tpot_seconds=tpot)
+        if len(times) > 1:
+            gap = median(end - start for start, end in pairwise(times))
+            answer = replace(answer, event_seconds=gap)
+        return answer
 
 
 def _of_vllm(record: DraftRecord | None) -> DraftRecord | None:
     """Return vLLM's record, without its steps; those of other engines lack counts, or
     compute them from K.
     """
-    if (
-        record is None
-        or record.configured_k
-        or (record.draft_tokens and not record.drafts)
-    ):
+    if record is None or record.configured_k:
+        return None
+    if record.draft_tokens and not record.drafts:
         return None
     return replace(record, steps={})
 
@@ -128,15 +132,12 @@ def error_message(document: object) -> str:
     """Return the message of an OpenAI error document in one line; empty if it is not
     one.
     """
-    if isinstance(document, dict):
-        error = document.get("error") or document
-    else:
-        error = None
-    if isinstance(error, dict):
-        words = error.get("message") or error.get("detail")
-    else:
-        words = error
-    text = words if isinstance(words, str) else ""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[
-        :_MAX_MESSAGE
-    ]
+    if not isinstance(document, dict):
+        return ""
+    message = document.get("error") or document
+    if isinstance(message, dict):
+        message = message.get("message") or message.get("detail")
+    if not isinstance(message, str):
+        return ""
+    shown = "".join(c if c.isprintable() else " " for c in message)
+    return " ".join(shown.split())[:_MAX_MESSAGE]

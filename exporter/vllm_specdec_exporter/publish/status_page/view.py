@@ -1,153 +1,75 @@
-"""What all parts of the status page share: its address, the view of an engine, pills,
-notices, findings.
+"""An engine as the status page shows it: values that the result does not have itself.
 
-The page has no scripts, and browsers forget what was opened when it reloads. So
-reloads, the engine in detail and the opened parts are in the address.
+The words are in the templates.
 """
 
-import math
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from urllib.parse import urlencode
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import pairwise
 
+from msgspec.structs import replace
+
+from ...economics.cost import Basis
 from ...judgement.activity import ActivityState
-from ...judgement.findings import Finding, Severity
+from ...judgement.payoff import PayoffVerdict, correction
+from ...judgement.quality import QualityLevel
 from ...measures.measures import LIFETIME, Measures
-from ...observe.result import EngineResult
-from .. import markup as h
+from ...observe.result import EngineResult, TargetResult
 from ..last_hour import Point
-from ..markup import Html, element
-from ..wording import (
-    CHECK,
-    NO_ADVICE,
-    OFF,
-    OFF_OR_MEASURE,
-    reason_words,
-    to_do,
-    verdict_words,
-)
+from .sparkline import Sparkline, sparkline
 
-#: The parts that are folded: the word in the query and the title.
-FOLDS = {
-    "rules": "Rules of thumb",
-    "rubric": "Rubric, applied",
-}
-DEFAULT_REFRESH = 5.0
-_MAX_REFRESH = 3600.0  # seconds: an hour; 0 pauses the page
-_ENGINE = re.compile(r"engine-\d{1,6}-\d{1,6}")
+#: A relative change of the shortest window against the judged one that is called a
+#: trend. Smaller ones are mostly noise.
+_TREND = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class PageQuery:
-    """How the page is shown."""
+class Trend:
+    """How a value of the shortest window differs from that of the judged one."""
 
-    #: Whole seconds between reloads, 0 for never.
-    refresh: int = math.ceil(DEFAULT_REFRESH)
-    chosen: bool = False  # whether the address says so
-    #: Anchor of the engine that is shown in detail, empty for the worst one.
-    engine: str = ""
-    opened: frozenset[str] = frozenset()  # keys of `FOLDS`
-
-    def link(self, anchor: str = "") -> str:
-        """Return the address of the page, relative to itself."""
-        parts = {
-            "refresh": str(self.refresh) if self.chosen else "",
-            "engine": self.engine,
-            "open": ",".join(key for key in FOLDS if key in self.opened),
-        }
-        query = urlencode(
-            {key: value for key, value in parts.items() if value}, safe=","
-        )
-        return (f"?{query}" if query else ".") + (f"#{anchor}" if anchor else "")
-
-    def fold(self, key: str, *content: str) -> Html:
-        """Return a part with a link that opens or closes it."""
-        is_open = key in self.opened
-        anchor = f"open-{key}"
-        link = element(
-            "a",
-            FOLDS[key],
-            href=replace(self, opened=self.opened ^ {key}).link(anchor),
-            aria_expanded="true" if is_open else "false",
-        )
-        return element(
-            "div",
-            element("p", link, id=anchor),
-            *(content if is_open else ()),
-            class_="fold",
-        )
-
-
-def parse_query(
-    query: Mapping[str, str], default_refresh: float = DEFAULT_REFRESH
-) -> PageQuery:
-    """Return what the parameters `refresh`, `engine` and `open` say; what is invalid is
-    ignored.
-    """
-    try:
-        seconds = float(query["refresh"])
-        chosen = math.isfinite(seconds)
-    except (KeyError, ValueError):
-        chosen = False
-    if not chosen:
-        seconds = default_refresh
-    # Browsers truncate to whole seconds: a fraction would become 0 and reload without a
-    # pause.
-    refresh = math.ceil(min(max(seconds, 0.0), _MAX_REFRESH))
-    engine = query.get("engine", "")
-    return PageQuery(
-        refresh=refresh,
-        chosen=chosen,
-        engine=engine if _ENGINE.fullmatch(engine) else "",
-        opened=frozenset(
-            key for key in query.get("open", "").split(",") if key in FOLDS
-        ),
-    )
-
-
-ONLY_LIFETIME = "vLLM V0 shows only means over its whole life"
-NOT_SHOWN = "the server does not show this"
+    direction: str  # falling or rising
+    value: float  # of the shortest window
+    window: str  # the name of the shortest window
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An engine as the sections show it."""
+    """An engine with its place on the page."""
 
     engine: EngineResult
+    target: TargetResult
+    target_index: int
     anchor: str  # prefix of the identifiers of its elements
     #: Drafts that a window must hold to be judged, if known.
     minimum_drafts: float | None = None
-    query: PageQuery = PageQuery()  # how the page is shown
     hour: tuple[Point, ...] = ()  # the last hour, oldest first
 
     @property
-    def judged(self) -> Measures | None:
-        """The window that activity and quality are judged by."""
-        return self.engine.window(self.engine.judged_window)
+    def severity(self) -> tuple[int, float]:
+        """A key that sorts the worst engine first."""
+        payoff = self.engine.payoff
+        active = self.engine.activity.state is ActivityState.ACTIVE
+        beneficial = payoff.verdict is PayoffVerdict.BENEFICIAL
+        # What loses throughput for sure first; what pays last but idle engines, which
+        # need nobody's attention.
+        conditions = (
+            payoff.verdict is PayoffVerdict.HARMFUL,
+            payoff.likely is PayoffVerdict.HARMFUL,
+            self.engine.activity.unexplained,
+            self.engine.quality.level is QualityLevel.POOR,
+            payoff.verdict is PayoffVerdict.MARGINAL,
+            active and not beneficial,
+            beneficial,
+            True,
+        )
+        return conditions.index(True), payoff.speedup or 0.0
 
     @property
-    def headline(self) -> Measures | None:
-        """The measures shown first: the judged window's, or the lifetime's of vLLM V0,
-        which has no other.
-        """
-        return self.engine.window(LIFETIME) or self.judged
-
-    @property
-    def newest(self) -> Measures | None:
-        """The shortest window, if it is shorter than the judged one and has enough
-        drafts for a trend.
-        """
-        shortest = self.engine.windows[0] if self.engine.windows else None
-        if (
-            shortest is None
-            or is_lifetime(shortest)
-            or shortest.window == self.engine.judged_window
-        ):
-            return None
-        if (shortest.drafts or 0.0) >= (self.minimum_drafts or 0.0):
-            return shortest
-        return None
+    def state(self) -> str:
+        """The state that colours its border."""
+        engine = self.engine
+        verdict = engine.payoff.verdict or engine.quality.level
+        return verdict or engine.activity.state or "unknown"
 
     @property
     def off(self) -> bool:
@@ -155,160 +77,148 @@ class View:
         return self.engine.activity.state is ActivityState.OFF
 
     @property
+    def warming_up(self) -> bool:
+        """Whether it has too few drafts to be judged."""
+        return self.engine.activity.state is ActivityState.WARMING_UP
+
+    @property
+    def judged(self) -> Measures | None:
+        """The window that activity and quality are judged by."""
+        return self.engine.window(self.engine.judged_window)
+
+    @property
     def window_words(self) -> str:
         """The judged window in words."""
         return f"last {self.engine.judged_window}"
 
     @property
-    def why_none(self) -> str:
-        """Why the judged window has no ratios of drafts."""
-        if self.headline is None:
-            return f"no samples yet to look back on the {self.window_words}"
-        if is_lifetime(self.headline):
-            return ONLY_LIFETIME
-        if self.off:
-            return "speculation is off"
-        return f"no drafts in the {self.window_words}"
+    def headline(self) -> Measures | None:
+        """The measures shown first.
+
+        The judged window's, or the lifetime's of vLLM V0, which has no other.
+        """
+        return self.engine.window(LIFETIME) or self.judged
 
     @property
-    def acceptance_length(self) -> tuple[float | None, str]:
-        """The mean acceptance length shown first, and the reason if there is none."""
-        shown = self.headline
-        no_k = "K is not known; give the exporter --spec.config"
-        why = no_k if is_lifetime(shown) else self.why_none
-        return shown.mean_acceptance_length if shown else None, why
+    def lifetime(self) -> bool:
+        """Whether the measures shown first are means over the server's whole life."""
+        return self.headline is not None and self.headline.window == LIFETIME
 
     @property
-    def acceptance_ratio(self) -> tuple[float | None, str]:
-        """The acceptance ratio shown first, and the reason if there is none."""
-        shown = self.headline
-        why = NOT_SHOWN if is_lifetime(shown) else self.why_none
-        return shown.acceptance_ratio if shown else None, why
+    def acceptance_length(self) -> float | None:
+        """The mean acceptance length shown first."""
+        return self.headline.mean_acceptance_length if self.headline else None
 
+    @property
+    def acceptance_ratio(self) -> float | None:
+        """The acceptance ratio shown first."""
+        return self.headline.acceptance_ratio if self.headline else None
 
-def is_lifetime(measures: Measures | None) -> bool:
-    """Return whether these are a server's own means over its whole life, not a
-    window's.
-    """
-    return measures is not None and measures.window == LIFETIME
+    @property
+    def payoff_trend(self) -> Trend | None:
+        """The trend of the speedup, on the basis of the verdict."""
+        newest = self._newest
+        if newest is None:
+            return None
+        # Two bases differ by more than a trend.
+        if self.engine.payoff.basis is Basis.MEASURED:
+            speedup = newest.measured.speedup
+        elif newest.estimate.speedup is None:
+            speedup = None
+        else:
+            speedup = newest.estimate.of_all(newest.coverage_ratio)[0]
+        return _trend(newest, speedup, self.engine.payoff.speedup)
 
+    @property
+    def length_trend(self) -> Trend | None:
+        """The trend of the mean acceptance length."""
+        newest = self._newest
+        if newest is None:
+            return None
+        return _trend(newest, newest.mean_acceptance_length, self.acceptance_length)
 
-def engine_name(engine: EngineResult) -> Html:
-    """Return the labels of an engine as its name."""
-    if engine.model_name:
-        model = h.name(engine.model_name)
-    else:
-        model = Html("unnamed model")
-    if not engine.engine:
-        return model
-    return h.join(
-        model, element("span", " engine ", h.name(engine.engine), class_="dim")
-    )
+    @property
+    def _newest(self) -> Measures | None:
+        """The shortest window, if it is not the judged one and has enough drafts."""
+        if not self.engine.windows:
+            return None
+        shortest = self.engine.windows[0]
+        if shortest.window in (LIFETIME, self.engine.judged_window):
+            return None
+        # With fewer drafts, a difference is likely to be noise.
+        if (shortest.drafts or 0.0) < (self.minimum_drafts or 0.0):
+            return None
+        return shortest
 
+    @property
+    def payoff_hour(self) -> Sparkline | None:
+        """The speedup over the last hour, with a line at break-even."""
+        latest = self.engine.payoff.speedup
+        return sparkline(self.hour, lambda point: point.speedup, latest, mark=1.0)
 
-def activity_pill(engine: EngineResult) -> Html:
-    """Return an engine's activity as a pill."""
-    return h.pill(engine.activity.state or "unknown", activity_words(engine))
+    @property
+    def length_hour(self) -> Sparkline | None:
+        """The mean acceptance length over the last hour."""
+        latest = self.acceptance_length
+        return sparkline(self.hour, lambda point: point.mean_acceptance_length, latest)
 
+    @property
+    def within_noise(self) -> Collection[int]:
+        """The K whose speedups differ from the best one by noise alone."""
+        options = self.engine.advice.options
+        if not options:
+            return ()
+        best = max(options, key=lambda option: option.speedup)
+        return {
+            option.num_speculative_tokens
+            for option in options
+            if option.num_speculative_tokens
+            and option is not best
+            and option.speedup_high >= best.speedup_low
+        }
 
-def activity_words(engine: EngineResult) -> str:
-    """Return an engine's activity in words."""
-    return (engine.activity.state or "unknown").replace("_", " ")
+    @property
+    def corrected(self) -> bool:
+        """Whether the speedups of other K are corrected by what was measured."""
+        return self.judged is not None and correction(self.judged) is not None
 
-
-def quality_pill(engine: EngineResult) -> Html:
-    """Return an engine's acceptance quality as a pill, or a dash with the reason."""
-    level = engine.quality.level
-    if level:
-        return h.pill(level.value, level.value)
-    return h.none(_why_not_judged(engine))
-
-
-def payoff_pill(engine: EngineResult) -> Html:
-    """Return an engine's verdict as a pill with the speedup, or a dash with the reason."""
-    payoff = engine.payoff
-    if payoff.verdict is None:
-        return h.none(why_no_payoff(engine))
-    shown = h.pill(payoff.likely or payoff.verdict, verdict_words(payoff))
-    if payoff.speedup is None:
-        return shown
-    return h.join(shown, " ", h.times(payoff.speedup))
-
-
-def why_no_payoff(engine: EngineResult) -> str:
-    """Return the reason why there is no verdict."""
-    if engine.payoff.reasons:
-        return engine.payoff.reasons[0]
-    return _why_not_judged(engine)
-
-
-def _why_not_judged(engine: EngineResult) -> str:
-    active = engine.activity.state is ActivityState.ACTIVE
-    if active:
-        return "not judged"
-    return "only an active engine is judged"
-
-
-def advice_pill(engine: EngineResult) -> Html:
-    """Return what to do as a pill, or a dash with the reason where there is neither
-    advice nor a problem.
-    """
-    words = to_do(engine)
-    if words == NO_ADVICE:
-        if engine.findings and engine.findings[0].severity is Severity.PROBLEM:
-            return h.pill("problem", "see the findings")
-        return h.none(advice_reason(engine))
-    bad = words in (OFF, OFF_OR_MEASURE, CHECK)
-    return h.pill("problem" if bad else engine.advice.action.value, words)
-
-
-def advice_reason(engine: EngineResult) -> str:
-    """Return the reason of the advice, or why there is none."""
-    return reason_words(engine.advice) or "nothing is known yet"
-
-
-def missing(view: View) -> Html:
-    """Return the reason why a section of the judged window is empty."""
-    why = view.why_none
-    if view.judged is not None and view.judged.drafts:
-        why = "the server has no usable counters by position"
-    return element("p", f"None: {why}.", class_="empty")
-
-
-def varying(measures: Measures) -> Html:
-    """Return a warning if drafts vary in length, which understates deep positions."""
-    if not measures.drafts_vary or measures.mean_draft_length is None:
-        return Html()
-    drafted = h.length(measures.mean_draft_length)
-    return h.note(
-        f"Drafts hold {drafted} tokens on average, fewer than K: the deep "
-        "positions are understated."
-    )
-
-
-def notice(title: str, *content: Html, kind: str = "problem") -> Html:
-    """Return a message about a whole page or section."""
-    return element(
-        "div", element("p", element("strong", title)), *content, class_=f"notice {kind}"
-    )
-
-
-def finding_list(findings: Iterable[Finding], anchor: str) -> Html:
-    """Return findings with their remedies, empty if there are none."""
-    items = [_finding(finding) for finding in findings]
-    if items:
-        return h.section(
-            "Findings", element("ul", *items), anchor=anchor, class_="findings"
+    @property
+    def has_baseline(self) -> bool:
+        """Whether any window is compared with a baseline."""
+        return any(
+            window.measured.speedup is not None or window.measured.latency_ratios
+            for window in self.engine.windows
         )
-    return Html()
+
+    @property
+    def drafts_by_accepted(self) -> list[float]:
+        """The drafts with 0, 1, ... accepted tokens since the engine started."""
+        distribution = self.engine.accepted_tokens_per_draft
+        if distribution is None:
+            return []
+        cumulative = (0.0, *distribution.buckets)
+        return [upper - lower for lower, upper in pairwise(cumulative)]
+
+    @property
+    def counts_drafts(self) -> bool:
+        """Whether the server counts drafts."""
+        return self.engine.counters.drafts is not None
+
+    @property
+    def windows(self) -> tuple[Measures, ...]:
+        """The windows, without numbers that a missing counter makes 0."""
+        if self.counts_drafts:
+            return self.engine.windows
+        # A missing counter is unknown, not 0.
+        return tuple(
+            replace(window, drafts=None, coverage_ratio=None)
+            for window in self.engine.windows
+        )
 
 
-def _finding(finding: Finding) -> Html:
-    severity = finding.severity.value
-    head = element(
-        "p",
-        h.pill(f"severity {severity}", severity),
-        " ",
-        element("strong", finding.text),
-    )
-    return element("li", head, element("p", finding.action), class_=severity)
+def _trend(newest: Measures, value: float | None, judged: float | None) -> Trend | None:
+    if value is None or not judged:
+        return None
+    if abs(value / judged - 1) < _TREND:
+        return None
+    return Trend("falling" if value < judged else "rising", value, newest.window)

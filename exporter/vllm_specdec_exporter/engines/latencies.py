@@ -1,0 +1,96 @@
+"""The latency histograms of one response, which are read on demand."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from ..exposition.histogram import Histogram
+from ..exposition.text import MalformedExposition, SampleLine
+from .dialect import Dialect, identify
+from .limits import MAX_VALUE
+from .reading import EngineKey, Latencies, Reading
+
+#: Counts by upper bound; count and sum of the histogram have the keys below.
+Parts = dict[float, float]
+COUNT = -1.0
+SUM = -2.0
+_PLACES = {"count": COUNT, "sum": SUM}
+
+
+def read_latencies(
+    dialect: Dialect, lines: tuple[SampleLine, ...], reading: Reading
+) -> Reading:
+    """Return `reading` with the latencies in `lines`; MalformedExposition for
+    impossible values.
+    """
+    by_engine = _collect(dialect, lines)
+    engines = tuple(
+        replace(engine, latencies=latencies_of(by_engine.get(engine.key, {})))
+        for engine in reading.engines
+    )
+    return replace(reading, engines=engines)
+
+
+def _collect(
+    dialect: Dialect, lines: tuple[SampleLine, ...]
+) -> Mapping[EngineKey, Mapping[str, Parts]]:
+    by_engine: defaultdict[EngineKey, defaultdict[str, Parts]]
+    by_engine = defaultdict(lambda: defaultdict(lambda: defaultdict(float)))
+    parts = dialect.parts_in(
+        line for line in lines if line.name not in dialect.histogram_fields
+    )
+    for line in lines:
+        entry = dialect.histogram_fields.get(line.name)
+        if entry is None:
+            continue
+        attribute, part = entry
+        if not 0 <= line.value <= MAX_VALUE:
+            raise MalformedExposition(
+                f"{line.name} is {line.value}: it must be from 0 to {MAX_VALUE:g}"
+            )
+        if part == "bucket":
+            key, text = identify(line.labels, parts, "le")
+            place = _bound(line, text)
+        else:
+            key, _ = identify(line.labels, parts)
+            place = _PLACES[part]
+        # Series that differ only in parts of an engine, such as pid, are added.
+        by_engine[key][attribute][place] += line.value
+    return by_engine
+
+
+def _bound(line: SampleLine, text: str) -> float:
+    try:
+        bound = float(text)
+    except ValueError:
+        bound = math.nan
+    if not bound >= 0:
+        raise MalformedExposition(f"{line.name} has no valid le label")
+    return bound
+
+
+def latencies_of(histograms: Mapping[str, Parts]) -> Latencies:
+    """Return the latencies with these histograms, by their fields.
+
+    One without its sum has no mean: none.
+    """
+    complete = {name: parts for name, parts in histograms.items() if SUM in parts}
+    return Latencies(**{name: _histogram(parts) for name, parts in complete.items()})
+
+
+def _histogram(parts: Parts) -> Histogram:
+    bounds = tuple(sorted(bound for bound in parts if 0 <= bound < math.inf))
+    counts = []
+    count = 0.0
+    for bound in bounds:
+        # Buckets may have been read at slightly different times.
+        count = max(count, parts[bound])
+        counts.append(count)
+    return Histogram(
+        bounds=bounds,
+        counts=tuple(counts),
+        count=max(count, parts.get(COUNT, 0.0), parts.get(math.inf, 0.0)),
+        sum=parts[SUM],
+    )

@@ -1,0 +1,50 @@
+"""Series that every process of an engine prints alike: one of them is read."""
+
+from collections.abc import Iterable
+
+from ..exposition.text import Labels, SampleLine
+from .dialect import LOAD, Dialect
+
+_Series = tuple[str, Labels]  # the name, and the labels without those of ranks
+
+
+def of_first_rank(dialect: Dialect, lines: Iterable[SampleLine]) -> list[SampleLine]:
+    """Return `lines` with one of each set of series that differ only in their ranks:
+    the lowest.
+
+    Of a gauge by priority, the series without one is the total, so the others are left
+    out. Of a counter it is one more class of requests.
+    """
+    lowest: dict[_Series, tuple[tuple[int, ...], SampleLine]] = {}
+    totals: set[_Series] = set()
+    duplicates: list[SampleLine] = []
+    for line in lines:
+        by_name = dict(line.labels)
+        rank = tuple(_number(by_name.pop(name, "")) for name in dialect.ranks)
+        series = (line.name, tuple(by_name.items()))
+        if series not in lowest or rank < lowest[series][0]:
+            lowest[series] = rank, line
+        elif rank == lowest[series][0]:
+            duplicates.append(line)  # refused where all series of a response are read
+        if by_name.get("priority") == "" and _is_gauge(dialect, line):
+            totals.add(_without_priority(series))
+    return [
+        line
+        for series, (_, line) in lowest.items()
+        if ("priority", "") in series[1] or _without_priority(series) not in totals
+    ] + duplicates
+
+
+def _number(rank: str) -> int:
+    if rank.isascii() and rank.isdecimal():
+        return int(rank)
+    return 0
+
+
+def _is_gauge(dialect: Dialect, line: SampleLine) -> bool:
+    return line.name in dialect.fields and dialect.fields[line.name][0] in LOAD
+
+
+def _without_priority(series: _Series) -> _Series:
+    name, labels = series
+    return name, tuple(pair for pair in labels if pair[0] != "priority")

@@ -1,0 +1,121 @@
+"""One response of a server, of any engine: which one it is, and what it holds."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+from ..exposition.text import MalformedExposition, SampleLine, Selection
+from .dialect import Dialect, Unrecognized, identify
+from .latencies import read_latencies
+from .normal_form import normalise
+from .reading import EngineKey, Reading
+from .tables import DIALECTS, ENGINES
+
+
+class ReadingEmptiesError(Unrecognized):
+    """The response is a queue that each request empties, so that no further one may be
+    sent.
+    """
+
+
+_NAMES = {name for dialect in DIALECTS for name in dialect.names()}
+_HISTOGRAMS = {name for dialect in DIALECTS for name in dialect.histogram_fields}
+_SELECTION = Selection(_NAMES)
+#: Histograms quadruple the lines to parse, so they are read only on demand.
+_WITH_LATENCIES = Selection(_NAMES | _HISTOGRAMS)
+#: Why responses without a known series are refused, by a pattern of what they have.
+_REFUSED = {
+    b"(?m)^vllm_specdec_build_info": (
+        "the metrics of an exporter, not of a server: give the server's address"
+    )
+}
+for _engine in ENGINES:
+    _REFUSED |= {pattern.encode(): why for pattern, why in _engine.refused.items()}
+_EMPTIED = " ".join(filter(None, (engine.emptied_by_reading for engine in ENGINES)))
+
+
+def read(
+    body: bytes, content_type: str = "", *, latencies: bool = False, process: str = ""
+) -> Reading:
+    """Parse one response of a server in any dialect.
+
+    Args:
+        body: the body of the response.
+        content_type: its Content-Type; OpenMetrics must end with ``# EOF``, otherwise
+            it was truncated.
+        latencies: whether to read the latency histograms as well.
+        process: what tells this process of the server from others, if the response has
+            it.
+
+    Raises MalformedExposition for anything but an exposition, and Unrecognized for one
+    without a series of a supported server or with series of several kinds, its subclass
+    ReadingEmptiesError for a queue that reading empties.
+    """
+    _check_format(body, content_type.lower())
+    selection = _WITH_LATENCIES if latencies else _SELECTION
+    lines = tuple(selection.lines(body))
+    if not lines:
+        _refuse(body)
+    dialect = _only_dialect(lines)
+    reading = normalise(dialect, lines, process)
+    if latencies:
+        return read_latencies(dialect, lines, reading)
+    return reading
+
+
+def _check_format(body: bytes, content_type: str) -> None:
+    start = body[:256].lstrip().lower()
+    if start.startswith((b"<!doctype", b"<html")):
+        raise MalformedExposition("an HTML page instead of metrics")
+    if "json" in content_type and start.startswith(b"["):
+        raise ReadingEmptiesError(_EMPTIED)
+    if "openmetrics" in content_type and not body.rstrip().endswith(b"# EOF"):
+        raise MalformedExposition(
+            "an OpenMetrics text without # EOF at the end: it was truncated"
+        )
+
+
+def _refuse(body: bytes) -> None:
+    """Raise Unrecognized if it is known what a response without known series is."""
+    for pattern, why in _REFUSED.items():
+        if re.search(pattern, body):
+            raise Unrecognized(why)
+
+
+def _only_dialect(lines: tuple[SampleLine, ...]) -> Dialect:
+    """Return the dialect of a response; Unrecognized without one, or if servers of
+    several are in it.
+    """
+    names = {line.name for line in lines}
+    possible = [dialect for dialect in DIALECTS if dialect.may_be(names)]
+    recognised = [dialect for dialect in possible if dialect.recognises(names)]
+    if not recognised:
+        raise Unrecognized(
+            "no series of a known server; is this the /metrics of a supported server, "
+            "and does the server run without --disable-log-stats?"
+        )
+    dialect = recognised[0]
+    # Dialects with the same prefixes are versions of one engine, and the first counts.
+    found = {dialect.name}
+    found.update(d.name for d in recognised if d.prefixes != dialect.prefixes)
+    if len(found) == 1 and len(possible) > 1:
+        # Versions of one engine may also be beside each other, behind a gateway.
+        for own in _names_by_engine(dialect, lines).values():
+            versions = (d.name for d in possible if d.recognises(own))
+            found.update(list(versions)[:1])
+    if len(found) > 1:
+        raise Unrecognized(
+            f"several servers in one response ({', '.join(sorted(found))}): poll "
+            "each of them itself"
+        )
+    return dialect
+
+
+def _names_by_engine(
+    dialect: Dialect, lines: Iterable[SampleLine]
+) -> dict[EngineKey, set[str]]:
+    parts = dialect.parts_in(lines)
+    names: defaultdict[EngineKey, set[str]] = defaultdict(set)
+    for line in lines:
+        names[identify(line.labels, parts)[0]].add(line.name)
+    return names
