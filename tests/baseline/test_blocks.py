@@ -26,8 +26,8 @@ from vllm_specdec_exporter.economics.statistics import Uncertainty
 from vllm_specdec_exporter.engines.reading import Counters, Latencies
 from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.measures.history import (
-    History,
     Sample,
+    SampleHistory,
     Window,
     running_between,
     window_delta,
@@ -97,7 +97,7 @@ def recorded(samples: Iterator[Sample]) -> tuple[LoadBucket, ...]:
 def measures(samples: Iterator[Sample], buckets: tuple[LoadBucket, ...]) -> Measures:
     """The measures of the last minutes, against a baseline of these buckets."""
     known = baseline(*buckets)
-    history = History()
+    history = SampleHistory()
     previous: Sample | None = None
     for found in samples:
         match = (previous and previous.match) or BaselineComparison(baseline=known)
@@ -149,7 +149,7 @@ def test_one_wave_of_requests_decides_nothing() -> None:
     sides = []
     for name, tokens in (("plain", (0.22, 0.3)), ("drafting", (0.16, 0.23))):
         found = histogram(*tokens * 16)
-        history = History()
+        history = SampleHistory()
         for time, weight in ((0.0, 0.0), (5.0, 0.0), (10.0, 1.0)):
             counters = Counters(generation_tokens=100 * time)
             latencies = Latencies(None, Histogram().plus(found, weight))

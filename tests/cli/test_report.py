@@ -15,7 +15,7 @@ from golden.cases import CASES, run
 from statuspage.examples import HOSTILE_TEXT, PAGES, engine, page_of, target
 from support.copies import replace
 from support.golden import golden_text
-from vllm_specdec_exporter.judgement.payoff import Rule
+from vllm_specdec_exporter.judgement.published_rules import Rule
 from vllm_specdec_exporter.observe.result import ExporterResult
 from vllm_specdec_exporter.publish import terminal_report as report
 

@@ -3,7 +3,6 @@ pasted.
 """
 
 import json
-import re
 from itertools import pairwise, product
 from random import Random
 
@@ -11,6 +10,7 @@ import pytest
 
 from economics.servers import Server, drawn, expected, judged, settings_for, survival_of
 from support.copies import replace
+from support.messages import name_of, values_of
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.baseline_match import Measured
 from vllm_specdec_exporter.economics.cost import (
@@ -25,8 +25,10 @@ from vllm_specdec_exporter.economics.speedup import Estimate, of_all
 from vllm_specdec_exporter.engines import ENGINE_OF
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
-from vllm_specdec_exporter.judgement.advice import Action, Advice, CurrentAdvice
+from vllm_specdec_exporter.judgement.advice import Action, Advice
+from vllm_specdec_exporter.judgement.advising import CurrentAdvice
 from vllm_specdec_exporter.judgement.case import Case
+from vllm_specdec_exporter.judgement.explanation import explain_payoff
 from vllm_specdec_exporter.judgement.hysteresis import (
     AdvisedK,
     Evidence,
@@ -34,7 +36,7 @@ from vllm_specdec_exporter.judgement.hysteresis import (
     PendingChange,
     apply_hysteresis,
 )
-from vllm_specdec_exporter.judgement.judge import judge
+from vllm_specdec_exporter.judgement.judge import judge_engine
 from vllm_specdec_exporter.judgement.payoff import (
     Payoff,
     PayoffVerdict,
@@ -75,6 +77,30 @@ def measures(
     )
 
 
+def case_of(found: Measures, profile: CostProfile = EAGLE) -> Case:
+    """An active engine with this window."""
+    active = Activity(ActivityState.ACTIVE)
+    return Case(
+        activity=active,
+        measures=found,
+        counters=Counters(),
+        k=None,
+        method="eagle",
+        profile=profile,
+        thresholds=Thresholds(),
+        engine=ENGINE_OF["vllm-v1"],
+    )
+
+
+def explained(
+    found: Measures, profile: CostProfile = EAGLE
+) -> dict[str, dict[str, object]]:
+    """The values of each message that explains the verdict of this window, by name."""
+    payoff = judge_payoff(found, Thresholds())
+    reasons = explain_payoff(payoff, case_of(found, profile), found)
+    return {name_of(reason): values_of(reason) for reason in reasons}
+
+
 class TestPayoff:
     def test_where_harm_ends_and_benefit_begins(self) -> None:
         """Harmful below 1.0, beneficial above 1.2, marginal between; a loss that is
@@ -93,7 +119,7 @@ class TestPayoff:
         for speedup, verdict in edges.items():
             measured = Measured(speedup, speedup * 0.999, speedup * 1.001, 100.0)
             payoff = judge_payoff(
-                replace(measures(3.0), measured=measured), EAGLE, Thresholds()
+                replace(measures(3.0), measured=measured), Thresholds()
             )
             assert (payoff.verdict, payoff.speedup, payoff.basis) == (
                 verdict,
@@ -120,7 +146,7 @@ class TestPayoff:
                     seen,
                     measured=Measured(speedup, speedup * 0.8, speedup * 1.25, 100.0),
                 )
-            payoff = judge_payoff(seen, EAGLE, Thresholds())
+            payoff = judge_payoff(seen, Thresholds())
             known = verdict is not PayoffVerdict.UNKNOWN
             assert (payoff.verdict, payoff.speedup) == (
                 verdict,
@@ -131,7 +157,7 @@ class TestPayoff:
                 speedup * 1.25,
             )
             assert payoff.basis is basis
-            assert known or "the interval includes 1" in payoff.reasons[-1]
+            assert ("payoff.includes_1" in explained(seen)) is not known
 
     def test_which_way_an_unknown_verdict_leans(self) -> None:
         """By the probability of a loss: of the normal distribution of the logarithm
@@ -142,10 +168,10 @@ class TestPayoff:
             (1.0, 0.5, None),
             (1.1, 0.201, PayoffVerdict.BENEFICIAL),
         ):
-            payoff = judge_payoff(measures(speedup), EAGLE, Thresholds())
+            payoff = judge_payoff(measures(speedup), Thresholds())
             assert payoff.loss_probability == pytest.approx(loss, abs=0.001)
             assert (payoff.verdict, payoff.likely) == (PayoffVerdict.UNKNOWN, likely)
-        decided = judge_payoff(measures(1.5), EAGLE, Thresholds())
+        decided = judge_payoff(measures(1.5), Thresholds())
         assert decided.loss_probability == pytest.approx(0.0002, abs=0.0001)
         assert decided.likely is None
 
@@ -159,7 +185,7 @@ class TestPayoff:
         """
         seen = measures(speedup, Basis.MODELLED, coverage_ratio=covered)
         seen = replace(seen, estimate=replace(seen.estimate, speedup_low=0.0))
-        payoff = judge_payoff(seen, EAGLE, Thresholds())
+        payoff = judge_payoff(seen, Thresholds())
         assert (payoff.verdict, payoff.likely, payoff.speedup_low) == (
             PayoffVerdict.UNKNOWN,
             None,
@@ -187,19 +213,16 @@ class TestPayoff:
         observed.
         """
         profile = replace(EAGLE, basis=of_profile, batches=(1.0, 8.0))
-        reasons = judge_payoff(measures(1.5, of_step), profile, Thresholds()).reasons
-        is_said = any(
-            "1 to 8 requests a batch" in reason and "extrapolated" in reason
-            for reason in reasons
-        )
-        assert is_said is (of_profile is Basis.CALIBRATED and of_step is Basis.MODELLED)
+        said = explained(measures(1.5, of_step), profile).get("payoff.calibrated")
+        calibrated = of_profile is Basis.CALIBRATED and of_step is Basis.MODELLED
+        assert (said is not None) is calibrated
+        assert said is None or said["batches"] == (1.0, 8.0)
 
     def test_an_end_at_exactly_1_decides_nothing(self) -> None:
         """A drafter that accepts nothing is never faster, and perhaps no slower."""
         seen = measures(0.9)
         payoff = judge_payoff(
             replace(seen, estimate=replace(seen.estimate, speedup_high=1.0)),
-            EAGLE,
             Thresholds(),
         )
         assert (payoff.verdict, payoff.likely) == (
@@ -213,8 +236,7 @@ class TestPayoff:
             {"harmful_speedup": 0.9, "beneficial_speedup": 1.5}
         )
         verdicts = [
-            judge_payoff(measures(s), EAGLE, thresholds).verdict
-            for s in (0.75, 1.45, 1.6)
+            judge_payoff(measures(s), thresholds).verdict for s in (0.75, 1.45, 1.6)
         ]
 
         assert verdicts == [
@@ -225,20 +247,15 @@ class TestPayoff:
 
     def test_what_cannot_be_known(self) -> None:
         """Without a speedup there is no verdict, and a reason."""
-        reasons = {
-            "the mean acceptance length is not known": {},
-            "the mean draft length is not known": {"mean_acceptance_length": 2.0},
-            (
-                "the number of running requests is missing, so the cost of a step is "
-                "not known"
-            ): {
-                "mean_acceptance_length": 2.0,
-                "mean_draft_length": 3.0,
-            },
-        }
-        for reason, known in reasons.items():
+        length = {"mean_acceptance_length": 2.0}
+        for reason, known in (
+            ("length_unknown", {}),
+            ("draft_length_unknown", length),
+            ("running_unknown", {**length, "mean_draft_length": 3.0}),
+        ):
             found = Measures(window="5m", **known)
-            assert judge_payoff(found, EAGLE, Thresholds()) == Payoff(reasons=(reason,))
+            assert judge_payoff(found, Thresholds()) == Payoff()
+            assert explained(found) == {f"payoff.{reason}": {}}
 
     @pytest.mark.parametrize(
         ("measured", "disagrees"),
@@ -251,14 +268,9 @@ class TestPayoff:
         found = replace(
             measures(2.0), measured=Measured(measured, measured, measured, 100.0)
         )
-        reasons = judge_payoff(found, EAGLE, Thresholds()).reasons
+        assert ("payoff.misfit" in explained(found)) is disagrees
 
-        assert (
-            any("eagle does not fit this deployment" in reason for reason in reasons)
-            is disagrees
-        )
-
-    def test_a_profile_fits_unless_the_measurement_is_on_the_other_side_of_1_for_certain(
+    def test_a_profile_fits_unless_what_is_measured_is_surely_on_the_other_side_of_1(
         self,
     ) -> None:
         for estimated, measured, low, high, disagrees in (
@@ -273,13 +285,7 @@ class TestPayoff:
             found = replace(
                 measures(estimated), measured=Measured(measured, low, high, 100.0)
             )
-            reasons = judge_payoff(found, EAGLE, Thresholds()).reasons
-            assert (
-                any(
-                    "eagle does not fit this deployment" in reason for reason in reasons
-                )
-                is disagrees
-            )
+            assert ("payoff.misfit" in explained(found)) is disagrees
 
     @pytest.mark.parametrize(("speedup", "covered"), [(1.6, 0.4), (2.0, 0.9)])
     def test_a_measured_loss_that_shows_no_cost_of_a_draft(
@@ -302,11 +308,13 @@ class TestPayoff:
             Thresholds(),
             ENGINE_OF["vllm-v1"],
         )
-        found, current = judge(case, CurrentAdvice(), 0.0, 300.0)
+        found, current = judge_engine(case, CurrentAdvice(), 0.0, 300.0)
         assert found.payoff.verdict is PayoffVerdict.HARMFUL
         assert found.advice.action is Action.INSUFFICIENT_DATA
-        assert "does not show the cost of a draft" in found.advice.reason
-        assert found.findings[0].action.startswith("Switch speculation off")
+        unadvisable = values_of(found.advice.reason)["reason"]
+        assert name_of(unadvisable) == "unadvisable.contradicted"
+        remedy = values_of(found.findings[0].action)["action"]
+        assert name_of(remedy) == "remedy.insufficient_measured"
         assert current.schedule == ()
 
     @pytest.mark.parametrize("basis", [Basis.OBSERVED, Basis.MEASURED])
@@ -353,7 +361,9 @@ class TestPayoff:
                     Thresholds(),
                     ENGINE_OF["vllm-v1"],
                 )
-                judgement, self.current = judge(case, self.current, drafts / 150, 300.0)
+                judgement, self.current = judge_engine(
+                    case, self.current, drafts / 150, 300.0
+                )
             return judgement.advice.action
 
         good = (0.95, 0.93, 0.92)
@@ -366,9 +376,9 @@ class TestPayoff:
         assert advised(0.9, good) == Action.KEEP
         assert advised(1.0, poor) == Action.KEEP
         assert {advised(speedup, poor) for speedup in (0.9, 1.1)} == {Action.DISABLE}
-        assert re.search(
-            "no K is sure to pay.*; lately a gain is likely", self.current.advice.reason
-        )
+        reason = self.current.advice.reason
+        assert name_of(reason) == "advice.disable_unsure"
+        assert name_of(values_of(reason)["doubt"]) == "advice.gain_likely"
         assert advised(1.3, poor, 1.05) == Action.KEEP
 
     def test_a_measurement_that_says_less_than_the_estimate_corrects_no_cost(
@@ -405,24 +415,20 @@ class TestPayoff:
 
     def test_the_whole_server_gains_less(self) -> None:
         """Half of the tokens at twice the speed: the whole runs 1.33 times as fast."""
-        reasons = judge_payoff(
-            measures(2.0, coverage_ratio=0.5), EAGLE, Thresholds()
-        ).reasons
-
-        assert reasons[0].endswith(
-            "; 50% of the tokens came out of drafts, so over all tokens 1.33 times"
-        )
-        (reason,) = judge_payoff(
-            measures(2.0, coverage_ratio=0.999), EAGLE, Thresholds()
-        ).reasons
-        assert "of the tokens" not in reason
+        estimated = explained(measures(2.0, coverage_ratio=0.5))["payoff.estimated"]
+        of_all_tokens = estimated["of_all_tokens"]
+        assert name_of(of_all_tokens) == "payoff.of_all_tokens"
+        assert values_of(of_all_tokens)["speedup"] == "1.33"
+        alike = explained(measures(2.0, coverage_ratio=0.999))["payoff.estimated"]
+        assert alike["of_all_tokens"] == ""
 
     def test_the_interval_of_a_verdict_is_not_shown_as_including_1(self) -> None:
         """An end near 1 has three decimals."""
         seen = replace(measures(0.8), measured=Measured(0.94, 0.88, 0.996, 100.0))
-        payoff = judge_payoff(seen, EAGLE, Thresholds())
+        payoff = judge_payoff(seen, Thresholds())
         assert payoff.verdict is PayoffVerdict.HARMFUL
-        assert "(0.88 to 0.996, 100 requests)" in payoff.reasons[0]
+        measured = explained(seen)["payoff.measured"]
+        assert (measured["low"], measured["high"]) == ("0.88", "0.996")
 
     @pytest.mark.parametrize("covered", [1.0, 0.8, 0.7, 0.6])
     def test_drafts_of_which_none_is_accepted_are_likely_harmful(
@@ -436,7 +442,7 @@ class TestPayoff:
             estimated,
             estimate=replace(estimated.estimate, speedup_low=0.39, speedup_high=1.0),
         )
-        found = judge_payoff(free, EAGLE, Thresholds())
+        found = judge_payoff(free, Thresholds())
         assert (found.verdict, found.likely) == (
             PayoffVerdict.UNKNOWN,
             PayoffVerdict.HARMFUL,
@@ -453,7 +459,7 @@ class TestPayoff:
             (0.3, "marginal"),
         ):
             estimated = measures(2.0, length=3.0, coverage_ratio=covered)
-            found = judge_payoff(estimated, EAGLE, Thresholds())
+            found = judge_payoff(estimated, Thresholds())
             whole = 1 / (covered / 2 + 1 - covered)
             measured = replace(estimated, measured=Measured(whole, whole, whole, 100.0))
             assert found.verdict == verdict
@@ -461,10 +467,7 @@ class TestPayoff:
             assert correction(measured) == (
                 pytest.approx(1.0) if covered >= 0.5 else None
             )
-            assert not any(
-                "does not fit" in r
-                for r in judge_payoff(measured, EAGLE, Thresholds()).reasons
-            )
+            assert "payoff.misfit" not in explained(measured)
 
 
 def advice(
@@ -481,6 +484,11 @@ def advice(
     return judged(
         settings, expected(survival_of(conditional), drafts), drafts, batch
     ).advice
+
+
+def doubt_of(found: Advice) -> str:
+    """The name of the message of which other advice seems better."""
+    return name_of(values_of(found.reason)["doubt"])
 
 
 #: A drafter whose third token just pays and whose fourth would not.
@@ -531,7 +539,7 @@ class TestStanding:
                     )
                 if result.payoff.verdict is PayoffVerdict.BENEFICIAL:
                     assert action is not Action.DISABLE, result.advice.reason
-                if action is Action.DISABLE and "no K pays" in result.advice.reason:
+                if name_of(result.advice.reason) == "advice.disable":
                     assert all(
                         option.speedup < 1 for option in result.advice.options[1:]
                     )
@@ -636,15 +644,15 @@ class TestStanding:
         server = self.server(STEEP)
         kept = polled(server, KEPT, 900).advice
         assert kept.action is Action.KEEP
-        assert kept.reason.endswith("and no other K is sure to gain more")
+        assert name_of(kept.reason) == "advice.keep"
+        assert doubt_of(kept) == "advice.none_surely_better"
         course = [polled(server, SHORT, 30).advice for _ in range(30)]
         held = [advice for advice in course if advice.action is Action.KEEP]
         assert held == course[: len(held)]
         assert 10 <= len(held) < 30
         for advice in (advice for advice in held if advice.doubted):
-            assert advice.reason.endswith(
-                "lately K=2 seems better, and advice follows once that is certain"
-            )
+            assert doubt_of(advice) == "advice.k_seems_better"
+            assert values_of(values_of(advice.reason)["doubt"]) == {"k": 2}
             assert (advice.schedule, advice.schedule_config) == ((), "")
         assert held[-1].doubted
         assert course[-1].action is Action.DECREASE_K
@@ -674,7 +682,8 @@ class TestStanding:
         resting = polled(server, GOOD, 600, drafts=0)
         assert resting.activity.state is ActivityState.IDLE
         assert resting.advice.action is Action.INSUFFICIENT_DATA
-        assert resting.advice.reason == f"no advice: {resting.activity.reason}"
+        assert name_of(resting.advice.reason) == "no_advice.inactive"
+        assert values_of(resting.advice.reason) == {"reason": resting.activity.reason}
         assert resting.advice.num_speculative_tokens is None
 
         assert polled(server, GOOD, 60).advice.action is before.action
@@ -740,9 +749,10 @@ class TestMethod:
         )
 
         assert (found.action is Action.SWITCH_METHOD) is switched
-        assert (
-            "the method usually reaches 1.9 tokens a draft and more" in found.reason
-        ) is switched
+        if switched:
+            values = values_of(found.reason)
+            assert name_of(values["method"]) == "advice.unnamed_method"
+            assert values["usual"] == usual
 
     def test_k_1_is_not_held_against_the_method(self) -> None:
         """A draft of one token emits two at most: that it emits fewer says nothing of
@@ -758,9 +768,8 @@ class TestMethod:
 
 
 def test_the_positions_that_cost_more_than_they_give_are_named() -> None:
-    assert advice(0.8, 0.8, 0.05, 0.05).reason.endswith(
-        ": positions from 2 on cost more than they give"
-    )
+    because = values_of(advice(0.8, 0.8, 0.05, 0.05).reason)["because"]
+    assert (name_of(because), values_of(because)) == ("advice.too_deep", {"k": 2})
 
 
 def test_a_schedule_where_only_the_load_is_too_high() -> None:
@@ -776,10 +785,7 @@ def test_a_schedule_where_only_the_load_is_too_high() -> None:
     )
 
     assert found.action is Action.DISABLE
-    assert (
-        "it would pay for fewer requests at a time, so a K schedule may serve better"
-        in found.reason
-    )
+    assert name_of(values_of(found.reason)["because"]) == "advice.pays_when_few"
     ks = [row.num_speculative_tokens for row in found.schedule]
     assert (ks[-1], json.loads(found.schedule_config)["num_speculative_tokens"]) == (
         0,
@@ -798,11 +804,8 @@ def test_a_schedule_where_only_the_load_is_too_high() -> None:
         (),
         "",
     )
-    assert "K schedule" not in model.reason
-    assert model.schedule_note == (
-        "with a draft model, K=0 in a schedule still costs its first pass: switch "
-        "speculation off"
-    )
+    assert values_of(model.reason)["because"] == ""
+    assert name_of(model.schedule_note) == "no_schedule.first_pass"
 
 
 class TestPaste:

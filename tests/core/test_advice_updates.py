@@ -4,6 +4,7 @@ import pytest
 
 from economics.servers import expected, judged, settings_for, survival_of
 from support.copies import replace
+from support.messages import name_of, values_of
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.cost import (
     Basis,
@@ -16,12 +17,8 @@ from vllm_specdec_exporter.economics.speculative_config import Speculation
 from vllm_specdec_exporter.engines import ENGINE_OF, ENGINES, Engine
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
-from vllm_specdec_exporter.judgement.advice import (
-    Action,
-    CurrentAdvice,
-    how_to_start,
-    update_advice,
-)
+from vllm_specdec_exporter.judgement.advice import Action, how_to_start
+from vllm_specdec_exporter.judgement.advising import CurrentAdvice, update_advice
 from vllm_specdec_exporter.judgement.case import Case
 from vllm_specdec_exporter.judgement.findings import find, of_payoff
 from vllm_specdec_exporter.judgement.hysteresis import AdvisedK, HysteresisState
@@ -82,9 +79,7 @@ def test_a_schedule_is_given_with_the_advised_k_at_the_present_load() -> None:
 
     few = counsel(case(0.9, 0.8, 0.6, 0.6, drafts=500.0)).advice
     assert (few.action, few.schedule, few.schedule_config) == (Action.KEEP, (), "")
-    assert few.schedule_note.startswith(
-        "at the present load its K would be another one"
-    )
+    assert name_of(few.schedule_note) == "no_schedule.another_here"
 
 
 def test_engines_of_one_model_get_no_schedule() -> None:
@@ -94,7 +89,7 @@ def test_engines_of_one_model_get_no_schedule() -> None:
     advice = counsel(replace(case(*SHALLOW), engines=2)).advice
 
     assert (advice.schedule, advice.schedule_config) == ((), "")
-    assert advice.schedule_note == "vLLM ignores a K schedule with data parallelism"
+    assert name_of(advice.schedule_note) == "no_schedule.data_parallel"
     assert (
         advice.speculative_config == '{"method": "eagle3", "num_speculative_tokens": 2}'
     )
@@ -108,7 +103,7 @@ def test_a_larger_k_comes_before_a_schedule() -> None:
 
     assert advice.action is Action.INCREASE_K
     assert (advice.schedule, advice.schedule_config) == ((), "")
-    assert "vLLM allows none beyond the present one" in advice.schedule_note
+    assert name_of(advice.schedule_note) == "no_schedule.larger_k_first"
     assert "--speculative-adaptive" not in how_to_start(
         replace(case(*RISING), profile=LOADED, engine=SGLANG), advice
     )
@@ -141,8 +136,10 @@ def test_a_smaller_k_that_is_held_is_not_said_to_gain() -> None:
         update_advice(before, case(0.9, 0.8, 0.7, x), 300.0, 300.0).advice
         for x in (0.7, 0.3)
     )
-    assert held.reason.endswith("K=4 1.93 times, and no other K is sure to gain more")
-    assert gains.reason.endswith(": positions from 3 on cost more than they give")
+    assert values_of(held.reason)["because"] == ""
+    assert name_of(values_of(held.reason)["doubt"]) == "advice.none_surely_better"
+    assert name_of(values_of(gains.reason)["because"]) == "advice.too_deep"
+    assert values_of(gains.reason)["k"] == 3
 
 
 def test_advice_begins_anew_with_another_k() -> None:
@@ -204,17 +201,17 @@ def test_a_fork_of_vllm_gets_the_json_to_start_it_with_and_no_schedule() -> None
     assert (
         advice.speculative_config == '{"method": "eagle3", "num_speculative_tokens": 2}'
     )
-    assert (advice.schedule_config, advice.schedule_note) == (
-        "",
-        "a K schedule is known of vLLM only",
-    )
+    assert advice.schedule_config == ""
+    assert name_of(advice.schedule_note) == "no_schedule.not_vllm"
     pays = Payoff(PayoffVerdict.BENEFICIAL, 1.5)
     assert advice.action is Action.DECREASE_K
-    (hint,) = of_payoff(found, pays, Quality(), advice, found.measures)  # type: ignore[arg-type]
-    assert (
-        hint.action
-        == f"Start Aphrodite with --speculative-config '{advice.speculative_config}'."
-    )
+    (hint,) = of_payoff(found, pays, Quality(), advice)
+    start = values_of(hint.action)["action"]
+    assert values_of(start)["engine"] == APHRODITE
+    assert values_of(values_of(start)["flag"]) == {
+        "option": "--speculative-config",
+        "config": f"'{advice.speculative_config}'",
+    }
 
 
 @pytest.mark.parametrize(
@@ -296,9 +293,9 @@ def test_each_engine_is_told_its_own_option(engine: Engine) -> None:
     assert advice.action is Action.DECREASE_K
 
     (switched_off,) = find(replace(found, activity=off, measures=None))
-    (another_k,) = of_payoff(found, pays, Quality(), advice, found.measures)  # type: ignore[arg-type]
+    (another_k,) = of_payoff(found, pays, Quality(), advice)
     disable = replace(advice, action=Action.DISABLE, num_speculative_tokens=0)
-    (harmful,) = of_payoff(found, loses, Quality(), disable, found.measures)  # type: ignore[arg-type]
+    (harmful,) = of_payoff(found, loses, Quality(), disable)
     option = engine.speculation_option
     assert f"Start {engine.name} with {option} to use it" in switched_off.action
     assert f"({engine.name}: without {option})" in harmful.action

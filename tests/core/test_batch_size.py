@@ -10,17 +10,17 @@ from economics.servers import Server, settings_for
 from support.builders import counters
 from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.measures.history import (
-    History,
     Sample,
+    SampleHistory,
     Window,
     running_between,
     window_delta,
 )
 
 
-def history_of(polls: Sequence[tuple[float, float | None]]) -> History:
+def history_of(polls: Sequence[tuple[float, float | None]]) -> SampleHistory:
     """One poll every 10 s: the drafts so far, and the requests that run."""
-    history = History()
+    history = SampleHistory()
     for index, (drafts, running) in enumerate(polls):
         sample = Sample(10.0 * index, counters(drafts, [drafts]), running)
         history = history.add(sample, keep=1000)
@@ -95,7 +95,7 @@ class TestRange:
             assert (
                 history_of([(0, running), (10, running)]).batch_sizes(since=0) is None
             )
-        assert History().batch_sizes(since=0) is None
+        assert SampleHistory().batch_sizes(since=0) is None
 
     def test_it_goes_with_the_advice(self) -> None:
         """Advice says at which batch sizes it was drawn, of the judged window alone."""

@@ -16,7 +16,7 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.baseline import encode
 from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN, deployed, fit
-from vllm_specdec_exporter.judgement.payoff import how_to_know
+from vllm_specdec_exporter.judgement.explanation import how_to_know
 from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.settings.configuration import load
 

@@ -6,55 +6,77 @@ import pytest
 
 from support.builders import counters, sample
 from support.copies import replace
+from support.messages import name_of, values_of
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.measures.history import Sample
-from vllm_specdec_exporter.observe.state import defects
+from vllm_specdec_exporter.observe.contradictions import contradictions
 
 START = sample(0, 0, [0, 0])
+
+
+def found(previous: Sample, current: Sample) -> dict[str, dict[str, object]]:
+    """The numbers of each contradiction, by its name."""
+    told = contradictions(previous, current)
+    return {name_of(each).removeprefix("defect."): values_of(each) for each in told}
 
 
 @pytest.mark.parametrize(
     ("after", "expected"),
     [
-        (counters(10, [10, 10]), ()),
-        (counters(10, [11, 0]), ("11 accepted at position 0, but only 10 drafts",)),
+        (counters(10, [10, 10]), {}),
+        (
+            counters(10, [11, 0]),
+            {"more_than_drafts": {"accepted": 11, "drafts": 10}},
+        ),
         (
             counters(10, [5, 6]),
-            ("6 accepted at position 1, but only 5 accepted at position 0",),
+            {
+                "more_than_before": {
+                    "accepted": 6,
+                    "position": 1,
+                    "accepted_before": 5,
+                    "position_before": 0,
+                }
+            },
         ),
         (
             counters(10, [12, 13], accepted=25, draft_tokens=25),
-            (
-                "12 accepted at position 0, but only 10 drafts",
-                "13 accepted at position 1, but only 12 accepted at position 0",
-                "25 draft tokens, but at most 20 in 10 drafts",
-            ),
+            {
+                "more_than_drafts": {"accepted": 12, "drafts": 10},
+                "more_than_before": {
+                    "accepted": 13,
+                    "position": 1,
+                    "accepted_before": 12,
+                    "position_before": 0,
+                },
+                "more_than_fit": {"drafted": 25, "most": 20, "drafts": 10},
+            },
         ),
         (
             counters(10, [9, 3], accepted=12, draft_tokens=11),
-            ("12 accepted tokens, but only 11 draft tokens",),
+            {"more_than_drafted": {"accepted": 12, "drafted": 11}},
         ),
-        (counters(10, [9, 3], accepted=11), ()),
-        (counters(10, [9, 3], accepted=13), ()),
+        (counters(10, [9, 3], accepted=11), {}),
+        (counters(10, [9, 3], accepted=13), {}),
         (
             counters(0, [1, 0], draft_tokens=4),
-            (
-                "1 accepted at position 0, but only 0 drafts",
-                "4 draft tokens, but at most 0 in 0 drafts",
-            ),
+            {
+                "more_than_drafts": {"accepted": 1, "drafts": 0},
+                "more_than_fit": {"drafted": 4, "most": 0, "drafts": 0},
+            },
         ),
         (
             counters(10, [9, 3], draft_tokens=21),
-            ("21 draft tokens, but at most 20 in 10 drafts",),
+            {"more_than_fit": {"drafted": 21, "most": 20, "drafts": 10}},
         ),
-        (Counters(), ()),
+        (Counters(), {}),
     ],
 )
-def test_one_step(after: Counters, expected: tuple[str, ...]) -> None:
-    """Each thing that cannot be is said in words; an answer torn in its sum alone is
-    harmless.
+def test_one_step(after: Counters, expected: dict[str, dict[str, float]]) -> None:
+    """Each thing that cannot be is named with its numbers; an answer torn in its sum
+    alone is harmless.
     """
-    assert expected == defects(START, Sample(5, after))
+    assert found(START, Sample(5, after)) == expected
 
 
 def test_what_is_not_known_contradicts_nothing() -> None:
@@ -64,7 +86,7 @@ def test_what_is_not_known_contradicts_nothing() -> None:
     before = sample(0, 1000, [800, 600])
     for field in ("drafts", "draft_tokens"):
         gap = replace(before, counters=replace(before.counters, **{field: None}))
-        assert defects(gap, sample(5, 1100, [880, 660])) == ()
+        assert found(gap, sample(5, 1100, [880, 660])) == {}
 
 
 def test_only_the_step_counts() -> None:
@@ -72,30 +94,28 @@ def test_only_the_step_counts() -> None:
     once was torn.
     """
     torn = sample(0, 10, [12, 5], draft_tokens=40)
-    assert defects(torn, sample(5, 20, [15, 8], draft_tokens=60)) == ()
+    assert found(torn, sample(5, 20, [15, 8], draft_tokens=60)) == {}
 
     torn = sample(5, 10, [5, 3], accepted=9)
-    assert (defects(START, torn), defects(torn, sample(10, 20, [10, 6]))) == ((), ())
+    assert found(START, torn) == {}
+    assert found(torn, sample(10, 20, [10, 6])) == {}
 
 
 def test_the_sum_is_off_for_good() -> None:
     """A sum that is off twice in a row, the same way, is no torn answer; one way and
     the other is two.
     """
-    for first, second, shown in (
-        (9, 18, "+2"),
-        (12, 21, "+5"),
-        (7, 13, "-3"),
-        (9, 15, ""),
-        (7, 18, ""),
+    for first, second, surplus in (
+        (9, 18, 2),
+        (12, 21, 5),
+        (7, 13, -3),
+        (9, 15, None),
+        (7, 18, None),
     ):
         before = sample(0, 10, [5, 3], accepted=first)
         after = sample(5, 20, [10, 6], accepted=second)
-        told = (
-            f"accepted tokens differ from the sum over positions by {shown}, twice in "
-            "a row"
-        )
-        assert defects(before, after) == ((told,) if shown else ()), (first, second)
+        told = {"sum_differs": {"surplus": surplus}} if surplus else {}
+        assert found(before, after) == told, (first, second)
 
 
 class TestRounded:
@@ -125,22 +145,22 @@ class TestRounded:
             for position in (2707759, 2717756)
         )
 
-        assert defects(before, little) == ()
-        assert defects(before, much) == (
-            "10000 accepted at position 0, but only 0 drafts",
-        )
+        assert found(before, little) == {}
+        assert found(before, much) == {
+            "more_than_drafts": {"accepted": 10000, "drafts": 0}
+        }
 
     def test_the_sum_is_off(self) -> None:
         """The total may be off by its rounding for good, here 71, and by no more, but
         for a torn answer.
         """
-        for first, second, shown in (
-            (20, 20, ""),
-            (-70, -70, ""),
-            (80, 80, "+80"),
-            (-80, -80, "-80"),
-            (500, 20, ""),
-            (20, 500, ""),
+        for first, second, surplus in (
+            (20, 20, None),
+            (-70, -70, None),
+            (80, 80, 80),
+            (-80, -80, -80),
+            (500, 20, None),
+            (20, 500, None),
         ):
             before, after = (
                 self.at(
@@ -149,16 +169,13 @@ class TestRounded:
                     2707756,
                     1987272,
                     draft_tokens=7154620,
-                    accepted=4695028 + surplus,
+                    accepted=4695028 + beyond,
                 )
-                for i, surplus in enumerate((first, second))
+                for i, beyond in enumerate((first, second))
             )
             later = replace(
                 after,
                 counters=replace(after.counters, drafts=3577810, draft_tokens=7155620),
             )
-            told = (
-                f"accepted tokens differ from the sum over positions by {shown}, twice "
-                "in a row"
-            )
-            assert defects(before, later) == ((told,) if shown else ()), (first, second)
+            told = {"sum_differs": {"surplus": surplus}} if surplus else {}
+            assert found(before, later) == told, (first, second)

@@ -1,6 +1,5 @@
-"""Engines whose drafts follow from other counters:
-
-SGLang, from answers of its own collector classes.
+"""Engines whose drafts follow from other counters, as SGLang's do, from answers of its
+own collector classes.
 """
 
 import re
@@ -9,6 +8,7 @@ import pytest
 
 from support.builders import lines, processed, tensorrt, upstream
 from support.copies import replace
+from support.messages import name_of, values_of
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.cost import Basis, DraftCost
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
@@ -24,9 +24,9 @@ from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import DraftShape
+from vllm_specdec_exporter.observe.derived_totals import Derivation, why_unadvisable
 from vllm_specdec_exporter.observe.pipeline import Settings, interrupt, process_reading
 from vllm_specdec_exporter.observe.result import EngineResult
-from vllm_specdec_exporter.observe.state import Derivation, why_no_advice
 
 SETTINGS = Settings(
     windows=(Window(30), Window(300)),
@@ -149,38 +149,34 @@ class TestStates:
     @pytest.mark.parametrize(
         ("answers", "state", "reason"),
         [
-            ((STARTED, STARTED), None, "no batch has run so far"),
-            (
-                (OFF, OFF),
-                ActivityState.OFF,
-                "the server says that it does not speculate",
-            ),
-            ((ONE, TWO), ActivityState.ACTIVE, "320 drafts"),
-            ((ONE, ONE), ActivityState.WARMING_UP, "requests are running"),
+            ((STARTED, STARTED), None, "not_shown_yet"),
+            ((OFF, OFF), ActivityState.OFF, "says_off"),
+            ((ONE, TWO), ActivityState.ACTIVE, "active"),
+            ((ONE, ONE), ActivityState.WARMING_UP, "counted_at_end"),
             (
                 (ONE, answer(8, 320, 600, num_running_reqs=0)),
                 ActivityState.IDLE,
-                "nothing was generated",
+                "idle",
             ),
             (
                 (ONE, answer(12, 320, 600, num_running_reqs=0)),
                 ActivityState.IDLE,
-                "all requests ended with their first token",
+                "first_tokens_only",
             ),
             (
                 (ONE, answer(9, 320, 700)),
                 ActivityState.BYPASSED,
-                "101 tokens were generated",
+                "bypassed",
             ),
             (
                 (ONE, answer(9, 360, 600, k=0)),
                 ActivityState.BYPASSED,
-                "the server chose to draft nothing in the last 30s",
+                "paused",
             ),
             (
                 (answer(8, 320, 600, k=0), answer(12, 480, 900), TWO),
                 ActivityState.BYPASSED,
-                "the server chose to draft nothing in the last 30s",
+                "paused",
             ),
         ],
     )
@@ -188,10 +184,8 @@ class TestStates:
         self, answers: tuple[bytes, ...], state: ActivityState | None, reason: str
     ) -> None:
         result = polled(*answers)
-        assert (result.activity.state, result.activity.reason[: len(reason)]) == (
-            state,
-            reason,
-        )
+        assert result.activity.state is state
+        assert name_of(result.activity.reason) == f"activity.{reason}"
         assert (result.quality.level is None) is (state is not ActivityState.ACTIVE)
 
     def test_drafts_of_no_printed_steps_are_drafts(self) -> None:
@@ -210,7 +204,8 @@ class TestStates:
             1.9375,
             None,
         )
-        assert "they are trees or blocks" in result.advice.reason
+        reason = values_of(result.advice.reason)["reason"]
+        assert name_of(reason) == "unadvisable.trees_or_blocks"
 
     def test_tokens_without_a_draft_are_accepted_nowhere(self) -> None:
         """A bypassed engine generates tokens; when it drafts again, they do not count
@@ -276,11 +271,10 @@ class TestGauges:
     ) -> None:
         """64 ranks: 2 of data, 8 of tensors each, 4 of pipelines."""
         labels = {
-            (
-                dp,
-                tp,
-                pp,
-            ): f'dp_rank="{dp}",tp_rank="{8 * dp + tp}",pp_rank="{pp}",moe_ep_rank="{tp}"'
+            (dp, tp, pp): (
+                f'dp_rank="{dp}",tp_rank="{8 * dp + tp}",'
+                f'pp_rank="{pp}",moe_ep_rank="{tp}"'
+            )
             for dp in range(2)
             for tp in range(8)
             for pp in range(4)
@@ -337,26 +331,17 @@ class TestAdvice:
     @pytest.mark.parametrize(
         ("answers", "reason"),
         [
-            (
-                (ONE, TWO),
-                (
-                    "no advice: the server has no usable counters by position; "
-                    "detailed records of the requests"
-                ),
-            ),
+            ((ONE, TWO), "no_advice.positions_in_records"),
             (
                 tuple(
                     answer(8 * n, 320 * n, 600 * n, spec_num_draft_tokens=9)
                     for n in (1, 2)
                 ),
-                (
-                    "no advice on K: drafts have more tokens than steps: they are "
-                    "trees or blocks"
-                ),
+                "unadvisable.trees_or_blocks",
             ),
             (
                 (ONE, answer(12, 480, 900, k=5), TWO, answer(20, 800, 1500)),
-                "no advice on K: the server changes K itself (--speculative-adaptive)",
+                "unadvisable.k_changes",
             ),
         ],
     )
@@ -365,22 +350,22 @@ class TestAdvice:
     ) -> None:
         result = polled(*answers, settings=self.SETTINGS)
         assert result.activity.state is ActivityState.ACTIVE
-        assert result.advice.reason[: len(reason)] == reason
+        told = result.advice.reason
+        assert name_of(values_of(told).get("reason", told)) == reason
 
     def test_it_says_what_is_missing(self) -> None:
         for series, reason in (
-            (b"spec_num_", "the mean draft length is not known"),
-            (b"num_requests_total", "the mean acceptance length is not known"),
-            (
-                b"num_running_reqs",
-                "the number of running requests is missing, so the cost of a step is",
-            ),
+            (b"spec_num_", "draft_length_unknown"),
+            (b"num_requests_total", "length_unknown"),
+            (b"num_running_reqs", "running_unknown"),
         ):
             without = (
                 re.sub(rb"(?m)^sglang:" + series + rb".*\n", b"", body)
                 for body in (ONE, TWO)
             )
-            assert polled(*without).advice.reason.startswith(f"no advice: {reason}")
+            told = polled(*without).advice.reason
+            assert name_of(told) == "no_advice.no_speedup"
+            assert name_of(values_of(told)["reason"]) == f"payoff.{reason}"
 
     #: Of 1,000 drafts of 3 tokens: 0.9, 0.08 and 0.02 of them accepted these positions.
     SHALLOW = DraftShape(1000, (1.0, 2.0, 3.0), (0.9, 0.08, 0.02))
@@ -593,7 +578,7 @@ class TestBadInput:
         )
 
     def test_accepted_tokens_have_a_bound_whatever_is_known_of_k(self) -> None:
-        """After a change of K the largest, without K the most positions that are read."""
+        """The largest K after a change of it; without K the most positions."""
         changed = (ONE, answer(12, 480, 900, k=5), TWO)
         result = polled(*changed, answer(20, 800, 20000))
         assert result.counters.accepted_tokens == 1200 + 5 * 160
@@ -689,16 +674,16 @@ def test_a_tree_that_the_gauges_do_not_show_is_known_from_its_top_k() -> None:
         add_server_info(read(RECORDED.encode()), ServerInfo("eagle3", topk)).engines[0]
         for topk in (1, 4)
     )
-    assert (row.counters.draft_tokens, why_no_advice(row, Derivation())) == (960, "")
+    assert (row.counters.draft_tokens, why_unadvisable(row, Derivation())) == (960, "")
     assert tree.counters.draft_tokens is None
-    assert "drafts are trees" in why_no_advice(tree, Derivation())
+    assert name_of(why_unadvisable(tree, Derivation())) == "unadvisable.trees"
 
 
 def test_a_block_that_one_step_drafts_is_no_tree_by_its_top_k() -> None:
     """DFLASH and DSPARK: one step, 16 verified tokens, top-k 1."""
     reading = read(answer(8, 320, 1600, k=15, spec_num_steps=1))
     block = add_server_info(reading, ServerInfo("dflash", 1)).engines[0]
-    assert (block.counters.draft_tokens, why_no_advice(block, Derivation())) == (
+    assert (block.counters.draft_tokens, why_unadvisable(block, Derivation())) == (
         4800,
         "",
     )

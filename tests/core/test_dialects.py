@@ -142,7 +142,7 @@ class TestTensorRT:
         )
 
     def test_the_counters_of_iterations_are_divided_by_nothing(self) -> None:
-        """Without those of finished requests nothing is known: they are of other times."""
+        """Without those of finished requests nothing is known: times differ."""
         found = only(
             read(
                 re.sub(
@@ -207,7 +207,7 @@ class TestRecognition:
             ), name
 
     def test_the_names_that_v0_shares_with_v1_are_not_counters_of_v0(self) -> None:
-        """V0's counters add running totals, so even under V1's names they are not read."""
+        """V0's counters add running totals, so under V1's names they are not read."""
         emitted = "vllm:spec_decode_num_emitted_tokens_total"
         text = lines(f"{ACCEPTED} 24730", f"{DRAFT_TOKENS} 39485", f"{emitted} 20084")
 
@@ -245,7 +245,7 @@ class TestRecognition:
         assert [each for each in said if not each.startswith(begins)] == []
 
     def test_prefixes_of_whoever_renames_vllms_series(self) -> None:
-        """KServe on OpenShift and Ray Serve; the rules and dashboards read no others."""
+        """KServe on OpenShift and Ray Serve; rules and dashboards read no others."""
         expected = only(read(vllm_text(counters(10, [5])))).counters
         prefixes = yaml.safe_load(
             (DATA.parents[1] / "alerts/mixin.yml").read_text("utf-8")
@@ -258,7 +258,8 @@ class TestRecognition:
             )
 
     def test_metrics_of_an_earlier_tensorrt_and_of_an_exporter_are_named(self) -> None:
-        series = 'e2e_request_latency_seconds_count{engine_type="undefined",model_name="undefined"} 3'
+        labels = '{engine_type="undefined",model_name="undefined"}'
+        series = f"e2e_request_latency_seconds_count{labels} 3"
 
         assert "an earlier TensorRT-LLM" in refusal(Unrecognized, read, lines(series))
         own = (DATA.parent / "golden" / "metrics.prom").read_bytes()

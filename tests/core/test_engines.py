@@ -58,8 +58,8 @@ def test_a_misspelt_key_is_refused() -> None:
 
 def test_what_an_engine_says_of_a_finding_is_a_finding() -> None:
     """A misspelt name would never be used."""
-    path = ROOT / "exporter/vllm_specdec_exporter/judgement/findings.toml"
-    findings = tomllib.loads(path.read_text("utf-8"))
+    path = ROOT / "exporter/vllm_specdec_exporter/judgement/messages.toml"
+    findings = tomllib.loads(path.read_text("utf-8"))["finding"]
     names = {name for engine in ENGINES for name in engine.actions}
     assert names - findings.keys() == {"method_unknown"}
 

@@ -1,5 +1,6 @@
 from support.builders import increase
 from support.copies import replace
+from support.messages import name_of, values_of
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.economics.speculative_config import parse_speculation
@@ -41,14 +42,19 @@ def case_of(activity: Activity, measures: Measures | None = None) -> Case:
     )
 
 
-def texts(
+def names(
     measures: Measures, *, defects: tuple[str, ...] = (), **limits: float
 ) -> list[tuple[Severity, str]]:
     """The findings on an active engine, without what to do about them."""
     thresholds = Thresholds().with_values(limits)
     quality = judge_quality(measures, [], thresholds)
     case = replace(case_of(ACTIVE, measures), thresholds=thresholds, defects=defects)
-    return [(f.severity, f.text) for f in find(case, quality)]
+    return [(f.severity, short_name(f)) for f in find(case, quality)]
+
+
+def short_name(finding: Finding) -> str:
+    """The name of a finding."""
+    return name_of(finding.text).removeprefix("finding.").removesuffix(".text")
 
 
 def activity(
@@ -64,17 +70,18 @@ def test_every_state_but_active_says_why_nothing_more_is_known() -> None:
     No finding leaves its reader alone.
     """
     states = {
-        ActivityState.OFF: [(HINT, "speculation is off: why")],
-        ActivityState.BYPASSED: [(PROBLEM, "speculation is bypassed: why")],
-        None: [(HINT, "why")],
-        ActivityState.IDLE: [(HINT, "why")],
-        ActivityState.WARMING_UP: [(HINT, "too little to judge by: why")],
+        ActivityState.OFF: [(HINT, "off")],
+        ActivityState.BYPASSED: [(PROBLEM, "bypassed")],
+        None: [(HINT, "unknown")],
+        ActivityState.IDLE: [(HINT, "idle")],
+        ActivityState.WARMING_UP: [(HINT, "warming_up")],
         ActivityState.ACTIVE: [],
     }
     found = {state: activity(state) for state in states}
 
     assert {
-        state: [(f.severity, f.text) for f in each] for state, each in found.items()
+        state: [(f.severity, short_name(f)) for f in each]
+        for state, each in found.items()
     } == states
     assert activity(ActivityState.WARMING_UP, measured(10, 1)) == activity(
         ActivityState.WARMING_UP
@@ -84,9 +91,7 @@ def test_every_state_but_active_says_why_nothing_more_is_known() -> None:
     ] == []
 
 
-def test_a_k_schedule_with_k_0_is_no_problem_and_beside_a_draft_model_it_has_a_price() -> (
-    None
-):
+def test_a_k_schedule_with_k_0_is_no_problem_and_has_a_price_beside_a_model() -> None:
     """The reason names the schedule, by the batch sizes of the window."""
     schedule = parse_speculation(
         '{"num_speculative_tokens_per_batch_size": [[1, 4, 3], [5, 64, 0]]}'
@@ -95,29 +100,28 @@ def test_a_k_schedule_with_k_0_is_no_problem_and_beside_a_draft_model_it_has_a_p
     assert with_schedule(bypassed, schedule, (1, 4)) == bypassed
     assert with_schedule(ACTIVE, schedule, (3, 20)) == ACTIVE
     scheduled = with_schedule(bypassed, schedule, (3, 20))
-    assert (scheduled.reason, scheduled.unexplained) == (
-        "why: the K schedule has K=0 for 20 requests",
-        False,
-    )
+    assert name_of(scheduled.reason) == "activity.scheduled"
+    assert values_of(scheduled.reason) == {"reason": "why", "batch": 20}
+    assert not scheduled.unexplained
     case = replace(case_of(scheduled), speculation=schedule, batch_sizes=(3, 20))
     model, lookup = (
         find(replace(case, method=method))[0] for method in ("eagle3", "ngram")
     )
     assert (model.severity, lookup.severity) == (HINT, HINT)
-    assert f"the time of {case.profile.idle_cost(20):.2f} plain ones" in model.text
-    assert lookup.action.startswith("Nothing is to be done")
+    assert values_of(model.text)["cost"] == case.profile.idle_cost(20)
+    assert name_of(lookup.action) == "finding.scheduled_off.action"
     loses = Payoff(PayoffVerdict.HARMFUL, 0.8, reasons=("why",))
     keep = Advice(Action.KEEP)
     case = replace(
         case_of(ACTIVE, measured(800)), profile=replace(case.profile, idles=True)
     )
     harmful = find(case, judge_quality(measured(800), [], Thresholds()), loses, keep)[0]
-    assert "Remove the rows with K=0 from the K schedule" in harmful.action
+    assert name_of(values_of(harmful.action)["action"]) == "remedy.keep_idle"
 
 
 def test_a_router_whose_models_polls_may_keep_awake_is_told() -> None:
     (found,) = find(replace(case_of(ACTIVE), routed=True))
-    assert (found.severity, "keep the model awake" in found.text) == (HINT, True)
+    assert (found.severity, name_of(found.text)) == (HINT, "finding.routed.text")
 
 
 def test_what_a_newer_vllm_may_have_is_told_and_taken() -> None:
@@ -127,9 +131,9 @@ def test_what_a_newer_vllm_may_have_is_told_and_taken() -> None:
         speculation=parse_speculation('{"method": "eagle4", "tree_width": 2}'),
     )
 
-    assert [each.text for each in find(case)] == [
-        "--spec.config has what is not known here: tree_width, eagle4"
-    ]
+    (found,) = find(case)
+    assert name_of(found.text) == "finding.unknown_settings.text"
+    assert values_of(found.text) == {"unknown": "tree_width, eagle4"}
 
 
 def test_nobody_is_told_to_switch_on_what_a_diffusion_model_does_not_have() -> None:
@@ -137,13 +141,7 @@ def test_nobody_is_told_to_switch_on_what_a_diffusion_model_does_not_have() -> N
     for state in (ActivityState.OFF, None):
         case = case_of(Activity(state, "a diffusion model"), measured())
         found = find(replace(case, speculative=False))
-        assert found == (
-            Finding(
-                HINT,
-                "a diffusion model",
-                "Nothing is to be done: no acceptance can be derived.",
-            ),
-        )
+        assert [name_of(each.text) for each in found] == ["finding.no_speculation.text"]
 
 
 class TestAcceptance:
@@ -151,84 +149,51 @@ class TestAcceptance:
         """One cause is named once: the first position before the decline, and both
         before the totals.
         """
-        rarely = (
-            "of K=4 positions, those from position 3 on are accepted in fewer than 10% "
-            "of the drafts"
-        )
         without_positions = replace(
             measured(), acceptance_ratio=0.3, mean_acceptance_length=2.2
         )
         for measures, expected in (
             (measured(800, 500, 300), []),
-            (
-                measured(400, 40, 4),
-                [(PROBLEM, "the first drafted token is rejected in 60% of the drafts")],
-            ),
-            (
-                measured(900, 300, 90),
-                [(PROBLEM, "acceptance falls off steeply behind the first position")],
-            ),
-            (
-                measured(700, 350, 175, 110),
-                [(PROBLEM, "acceptance is poor: acceptance ratio 0.33 < 0.4")],
-            ),
-            (measured(700, 350, 175, 90), [(PROBLEM, rarely)]),
-            (
-                without_positions,
-                [(PROBLEM, "acceptance is poor: acceptance ratio 0.30 < 0.4")],
-            ),
-            (
-                measured(800, 100, 50, draft_tokens=1200),
-                [(HINT, "drafts hold 1.2 of K=3 tokens on average")],
-            ),
-            (
-                measured(950, 850, 750, generation=8000),
-                [(HINT, "only 44% of the generated tokens came out of drafts")],
-            ),
+            (measured(400, 40, 4), [(PROBLEM, "first_position")]),
+            (measured(900, 300, 90), [(PROBLEM, "decay")]),
+            (measured(700, 350, 175, 110), [(PROBLEM, "poor")]),
+            (measured(700, 350, 175, 90), [(PROBLEM, "last_positions")]),
+            (without_positions, [(PROBLEM, "poor")]),
+            (measured(800, 100, 50, draft_tokens=1200), [(HINT, "drafts_vary")]),
+            (measured(950, 850, 750, generation=8000), [(HINT, "low_coverage")]),
         ):
-            assert texts(measures) == expected
+            assert names(measures) == expected
 
     def test_limits(self) -> None:
         """Low coverage and abnormal acceptance go by the operator's limits, as the
         alerts do.
         """
         for accepted, generation, limits, expected in (
-            ((950, 850, 750), 7101, {}, "only "),
-            ((950, 850, 750), 7100, {}, ""),
-            ((950, 850, 750), 7100, {"low_coverage_ratio": 0.51}, "only "),
-            ((950, 850, 750), 35500, {"low_coverage_ratio": 0.1}, ""),
-            ((980, 980, 980), None, {}, ""),
-            ((981, 981, 981), None, {}, "abnormally many"),
-            ((981, 981, 981), None, {"abnormal_acceptance_ratio": 0.99}, ""),
-            (
-                (901, 901, 901),
-                None,
-                {"abnormal_acceptance_ratio": 0.9},
-                "abnormally many",
-            ),
+            ((950, 850, 750), 7101, {}, ["low_coverage"]),
+            ((950, 850, 750), 7100, {}, []),
+            ((950, 850, 750), 7100, {"low_coverage_ratio": 0.51}, ["low_coverage"]),
+            ((950, 850, 750), 35500, {"low_coverage_ratio": 0.1}, []),
+            ((980, 980, 980), None, {}, []),
+            ((981, 981, 981), None, {}, ["abnormal"]),
+            ((981, 981, 981), None, {"abnormal_acceptance_ratio": 0.99}, []),
+            ((901, 901, 901), None, {"abnormal_acceptance_ratio": 0.9}, ["abnormal"]),
         ):
-            told = [
-                text
-                for _, text in texts(
-                    measured(*accepted, generation=generation), **limits
-                )
-            ]
-            found = [text for text in told if "only " in text or "abnormally" in text]
-            assert [expected in text for text in found] == (
-                [True] if expected else []
-            ), (accepted, limits)
+            told = names(measured(*accepted, generation=generation), **limits)
+            found = [name for _, name in told if name in ("low_coverage", "abnormal")]
+            assert found == expected, (accepted, limits)
 
 
 def test_a_torn_answer_is_one_hint_that_says_all_that_is_torn_in_it() -> None:
     (found,) = find(replace(case_of(ACTIVE), defects=("this", "that")))
 
-    assert (found.severity, found.text) == (HINT, "inconsistent sample: this; that")
+    assert (found.severity, short_name(found)) == (HINT, "inconsistent")
+    assert values_of(found.text) == {"defects": "this; that"}
     assert found.action.endswith(".")
 
 
 def test_problems_come_before_hints() -> None:
     """Whatever they are about."""
-    found = texts(
+    found = names(
         measured(400, 300, 200, draft_tokens=1500, generation=9000), defects=("torn",)
     )
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from vllm_specdec_exporter.engines.reading import Latencies
 from vllm_specdec_exporter.exposition.histogram import Histogram
-from vllm_specdec_exporter.measures.history import Latency, summarise
+from vllm_specdec_exporter.measures.history import Latency, latency_summaries
 
 BOUNDS = (0.1, 0.5, 1.0, 5.0)
 
@@ -171,7 +171,7 @@ class TestSummary:
             error,
             1.0,
         )
-        assert summarise(before, after) == (
+        assert latency_summaries(before, after) == (
             Latency(
                 "time_to_first_token",
                 2.0,
@@ -182,9 +182,9 @@ class TestSummary:
     def test_what_was_not_read(self) -> None:
         """Without histograms at both ends there is nothing."""
         assert (
-            summarise(None, Latencies())
-            == summarise(Latencies(), None)
-            == summarise(None, None)
+            latency_summaries(None, Latencies())
+            == latency_summaries(Latencies(), None)
+            == latency_summaries(None, None)
             == ()
         )
 
@@ -193,4 +193,6 @@ class TestSummary:
         before = Latencies(time_to_first_token=of(0.2, 0.2), end_to_end=of(0.2))
         after = Latencies(time_to_first_token=of(0.2), end_to_end=of(0.2, 0.4))
 
-        assert [found.name for found in summarise(before, after)] == ["end_to_end"]
+        assert [found.name for found in latency_summaries(before, after)] == [
+            "end_to_end"
+        ]

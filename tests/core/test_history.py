@@ -5,15 +5,15 @@ import pytest
 from support.builders import counters, sample
 from support.copies import replace
 from vllm_specdec_exporter.engines.reading import Counters
-from vllm_specdec_exporter.measures.history import History, Sample, counters_reset
+from vllm_specdec_exporter.measures.history import Sample, SampleHistory, counters_reset
 
 KEEP = 300.0
 
 BEFORE = Counters(10, 40, 20, (9, 7, 4), 30, created=5.0)
 
 
-def observe(*samples: Sample, keep: float = KEEP) -> History:
-    history = History()
+def observe(*samples: Sample, keep: float = KEEP) -> SampleHistory:
+    history = SampleHistory()
     for item in samples:
         history = history.add(item, keep)
     return history
@@ -86,7 +86,7 @@ class TestStartedAnew:
         back across it.
         """
         history = (
-            History()
+            SampleHistory()
             .add(Sample(0, BEFORE), 60)
             .add(Sample(5, replace(BEFORE, **lost)), 60)
         )
@@ -96,14 +96,14 @@ class TestStartedAnew:
 
 
 #: Samples of one engine, and the history of them.
-HISTORIES: dict[str, tuple[tuple[Sample, ...], History]] = {
+HISTORIES: dict[str, tuple[tuple[Sample, ...], SampleHistory]] = {
     "samples of one life are kept in order": (
         (sample(0, 10, [5]), sample(5, 20, [9])),
-        History((sample(0, 10, [5]), sample(5, 20, [9]))),
+        SampleHistory((sample(0, 10, [5]), sample(5, 20, [9]))),
     ),
     "a restart leaves the new sample alone, and is counted": (
         (sample(0, 10, [5]), sample(5, 20, [9]), sample(10, 3, [1])),
-        History((sample(10, 3, [1]),), resets=1),
+        SampleHistory((sample(10, 3, [1]),), resets=1),
     ),
     (
         "a restart seen torn over two answers starts twice: no window holds old and "
@@ -114,19 +114,19 @@ HISTORIES: dict[str, tuple[tuple[Sample, ...], History]] = {
             sample(5, 2, [5], generation=100),
             sample(10, 2, [1], generation=4),
         ),
-        History((sample(10, 2, [1], generation=4),), resets=2),
+        SampleHistory((sample(10, 2, [1], generation=4),), resets=2),
     ),
     "resets are counted over all lives": (
         tuple(sample(5 * i, 10 - i, [5 - i]) for i in range(4)),
-        History((sample(15, 7, [2]),), resets=3),
+        SampleHistory((sample(15, 7, [2]),), resets=3),
     ),
     "a sample just old enough is kept": (
         (sample(0, 1, [1]), sample(300, 2, [2])),
-        History((sample(0, 1, [1]), sample(300, 2, [2]))),
+        SampleHistory((sample(0, 1, [1]), sample(300, 2, [2]))),
     ),
     "after a long silence the new one stands alone, but it is no reset": (
         (sample(0, 1, [1]), sample(301, 2, [2])),
-        History((sample(301, 2, [2]),)),
+        SampleHistory((sample(301, 2, [2]),)),
     ),
     **{
         (
@@ -134,13 +134,13 @@ HISTORIES: dict[str, tuple[tuple[Sample, ...], History]] = {
             "counters did not"
         ): (
             (sample(0, 10, [5]), sample(5, 20, [9]), sample(time, 30, [9])),
-            History((sample(time, 30, [9]),)),
+            SampleHistory((sample(time, 30, [9]),)),
         )
         for time in (5.0, 4.9, -100.0)
     },
     "a restart is counted even where the clock stands": (
         (sample(5, 20, [9]), sample(5, 3, [1])),
-        History((sample(5, 3, [1]),), resets=1),
+        SampleHistory((sample(5, 3, [1]),), resets=1),
     ),
 }
 

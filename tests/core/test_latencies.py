@@ -1,4 +1,4 @@
-"""Latencies: the histograms of an answer against what a real vLLM's own requests took."""
+"""Latencies: the histograms of an answer, and what a real vLLM's requests took."""
 
 import math
 import re

@@ -212,9 +212,7 @@ class TestWhatIsNotKnown:
         assert derive("30s", increase(generation=7)) == expected
 
 
-def test_v0s_efficiency_is_the_share_of_the_k_plus_1_tokens_that_a_draft_could_emit() -> (
-    None
-):
+def test_v0s_efficiency_is_the_share_of_the_k_plus_1_tokens_of_a_draft() -> None:
     for told, ratio, length in (
         ((0.6, 0.5, 5), 0.6, 3.0),
         ((0.6, 0.5, None), 0.6, None),

@@ -18,6 +18,7 @@ from support.builders import (
     vllm_lines,
 )
 from support.copies import replace
+from support.messages import name_of
 from vllm_specdec_exporter.economics.speculative_config import Speculation
 from vllm_specdec_exporter.engines import DIALECTS, ENGINE_OF, Unrecognized, read
 from vllm_specdec_exporter.engines.reading import (
@@ -149,7 +150,8 @@ class TestSGLang:
 
         The series of the ranks have none of them.
         """
-        counted = rb"(?m)^(sglang:(?:spec_verify_calls|generation_tokens|num_requests)_total\{)(.*) ([\d.]+)$"
+        names = rb"spec_verify_calls|generation_tokens|num_requests"
+        counted = rb"(?m)^(sglang:(?:" + names + rb")_total\{)(.*) ([\d.]+)$"
         text = re.sub(
             counted, rb'\1tier="a",\2 \3' + b"\n" + rb'\1tier="b",\2 \3', self.TEXT
         )
@@ -200,7 +202,7 @@ def test_without_a_count_of_tokens_nothing_is_said_to_be_off_or_idle() -> None:
         results = processed(((5.0 * n, read(text)) for n in range(3)), Settings())
         for engine in (each for result in results for each in result):
             assert (engine.activity.state, engine.load) == (None, Load(7))
-            assert "does not count generated tokens" in engine.activity.reason
+            assert name_of(engine.activity.reason) == "activity.generation_uncounted"
     text = lines("vllm:generation_tokens_total 5")
     ((result,),) = processed([(5.0, read(text))], Settings())
     assert result.activity.state is ActivityState.OFF

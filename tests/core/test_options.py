@@ -99,7 +99,7 @@ class TestRepeatable:
         assert found["header"] == ("Accept: a, b", "X-Y: z")
 
     def test_in_the_file(self) -> None:
-        """One value, a list, or a mapping where values are pairs; headers have colons."""
+        """One value, a list, or a mapping if values are pairs; headers have colons."""
         for value, expected in (
             ("x", ("X",)),
             (["x", "y"], ("X", "Y")),

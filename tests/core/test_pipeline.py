@@ -6,6 +6,7 @@ import pytest
 
 from support.builders import OPENMETRICS, counters, processed, upstream
 from support.copies import replace
+from support.messages import name_of, values_of
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
 from vllm_specdec_exporter.engines import read
@@ -74,35 +75,27 @@ class TestResult:
             ("1m", 60.0, 240.0),
         ]
         assert result.window("5m") is None
-        assert (
-            Activity(ActivityState.ACTIVE, "240 drafts in the last 1m")
-            == result.activity
-        )
+        assert result.activity.state is ActivityState.ACTIVE
+        assert values_of(result.activity.reason) == {"drafts": 240, "window": "1m"}
         other = run(steady(14), replace(EASY, judged=Window(10)))[-1]
-        assert (other.judged_window, other.activity.reason) == (
-            "10s",
-            "40 drafts in the last 10s",
-        )
+        assert other.judged_window == "10s"
+        assert values_of(other.activity.reason) == {"drafts": 40, "window": "10s"}
         assert result.quality.level is QualityLevel.OPTIMAL
-        assert [finding.text for finding in result.findings] == [
-            (
-                "speculation is likely beneficial, but that is not certain: 0.43 to "
-                "2.67 times as fast, modelled"
-            ),
-            (
-                "the method is not known, and the costs of a draft model of 1:9 are "
-                "assumed"
-            ),
+        assert [name_of(finding.text) for finding in result.findings] == [
+            "finding.likely_beneficial.text",
+            "finding.costs_assumed.text",
         ]
-        assert "mean acceptance length deviation 0.00 <= 0.2" in result.quality.reasons
+        steady_length = values_of(result.quality.reasons[-1])
+        assert steady_length["measure"] == "mean acceptance length deviation"
+        assert steady_length["value"] == "0.00"
 
         soon = run(steady(3))[-1]
         assert [m.span_seconds for m in soon.windows] == [10.0, 10.0]
         for polls, period in ((3, "10s"), (11, "50s"), (12, "1m")):
-            assert run(steady(polls))[-1].activity.reason.endswith(
-                f" in the last {period}"
-            )
-        assert not any("deviation" in reason for reason in soon.quality.reasons)
+            reason = run(steady(polls))[-1].activity.reason
+            assert values_of(reason)["window"] == period
+        measures = [values_of(reason)["measure"] for reason in soon.quality.reasons]
+        assert "mean acceptance length deviation" not in measures
 
     def test_traffic_that_has_ended_is_neither_judged_nor_advised_on(self) -> None:
         """As soon as the shortest window is empty, although the judged one still holds
@@ -130,7 +123,7 @@ class TestResult:
         )
 
     def test_what_the_operator_says(self) -> None:
-        """The speculative config names the deployment, and tells K before positions do."""
+        """The speculative config names the deployment, and gives K before positions."""
         settings = replace(
             EASY,
             speculation=Speculation(True, "eagle3", "some/draft", 3),
@@ -160,7 +153,7 @@ class TestResult:
     def test_a_prefill_node_has_nothing_to_draft(
         self, tokens: int, state: ActivityState
     ) -> None:
-        """Each request of a disaggregated pair's first half ends with its first token."""
+        """Each request of a disaggregated pair's prefill ends with its first token."""
 
         def polled(requests: int) -> Reading:
             values = replace(
@@ -296,7 +289,7 @@ class TestBuckets:
         ]
 
     def test_they_begin_anew_with_the_counters(self) -> None:
-        """What an engine counted before its restart has no part in what it counts now."""
+        """What was counted before a restart has no part in what is counted now."""
         states, _ = process_reading({}, reading(self.BEFORE), 0, EASY)
         for before in (states, interrupt(states)):
             _, (result,) = process_reading(
@@ -354,7 +347,6 @@ class TestServers:
         makes it speculative.
         """
         text = upstream("vllm-diffusion.txt")
-        reason = "a diffusion model: its denoising steps are not speculative decoding"
         for told, answer in (
             (Speculation(), text),
             (Speculation(True, "ngram", "", 4), text),
@@ -362,7 +354,8 @@ class TestServers:
         ):
             item = read(answer)
             result = run([item, item], replace(EASY, speculation=told))[-1]
-            assert result.activity == Activity(ActivityState.OFF, reason)
+            assert result.activity.state is ActivityState.OFF
+            assert name_of(result.activity.reason) == "activity.diffusion"
             assert (
                 result.num_speculative_tokens,
                 result.accepted_tokens_per_draft,

@@ -1,6 +1,5 @@
 """Quality: the published rubric, its boundaries, and the reasons that are given."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from support.builders import increase
 from support.copies import replace
+from support.messages import name_of, values_of
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.judgement.quality import (
     Criterion,
@@ -144,11 +144,10 @@ class TestBoundaries:
         missing = criterion(found, OPTIMAL, "mean_acceptance_length_deviation")
 
         assert (missing.value, missing.met, found.level) == (None, None, OPTIMAL)
-        assert str(missing) == (
-            "mean acceptance length deviation not judged: there is no such value "
-            "in the window"
-        )
-        assert not any("deviation" in reason for reason in found.reasons)
+        assert name_of(missing.reason) == "quality.not_judged"
+        assert name_of(missing.note) == "quality.no_value"
+        measures = [values_of(reason)["measure"] for reason in found.reasons]
+        assert "mean acceptance length deviation" not in measures
 
     def test_a_changed_threshold_moves_the_level_and_stands_in_the_reasons(
         self,
@@ -158,10 +157,16 @@ class TestBoundaries:
             thresholds=Thresholds().with_values({"healthy_acceptance_ratio": 0.66}),
         )
 
-        assert (quality.level, quality.reasons) == (
-            FAIR,
-            ("acceptance ratio 0.65, healthy needs >= 0.66",),
-        )
+        assert quality.level is FAIR
+        (reason,) = quality.reasons
+        assert name_of(reason) == "quality.missed"
+        assert values_of(reason) == {
+            "measure": "acceptance ratio",
+            "value": "0.65",
+            "level": HEALTHY,
+            "comparison": ">=",
+            "threshold": 0.66,
+        }
 
     def test_k_1_has_no_decline_and_its_only_position_is_the_first_and_the_last(
         self,
@@ -172,9 +177,6 @@ class TestBoundaries:
             quality.level,
             criterion(quality, POOR, "position_decay_ratio").met,
         ) == (HEALTHY, None)
-
-
-NOTE = "drafts hold 2.0 of 3 tokens on average, so deep positions are understated"
 
 
 @pytest.mark.parametrize(
@@ -201,7 +203,8 @@ def test_a_bad_deep_position_is_not_judged_and_a_good_one_is_believed(
         for base in (replace(SOUND, **change), BEST)
     )
 
-    assert (bad.met, bad.note) == (None, NOTE)
+    assert (bad.met, name_of(bad.note)) == (None, "quality.drafts_vary")
+    assert values_of(bad.note) == {"drafted": 2.0, "k": 3}
     assert (good.met, good.note) == (met_at_best, "")
 
 
@@ -213,9 +216,7 @@ def test_what_is_shown_bears_out_the_level(factor: float, digits: int) -> None:
     ratio = round(0.6 + factor * 10**-digits, 8)
     quality = judge(replace(SOUND, acceptance_ratio=min(max(ratio, 0.41), 0.99)))
     found = criterion(quality, HEALTHY, "acceptance_ratio")
-    shown = re.match(
-        r"acceptance ratio ([\d.]+)( >= 0\.6|, healthy needs >= 0\.6)$", str(found)
-    )
+    shown = float(str(values_of(found.reason)["value"]))
 
-    assert shown is not None
-    assert found.met is (float(shown[1]) >= 0.6) is shown[2].startswith(" ")
+    assert found.met is (shown >= 0.6)
+    assert found.met is (name_of(found.reason) == "quality.met")

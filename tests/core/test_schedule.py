@@ -6,6 +6,7 @@ import pytest
 
 from support.builders import counters, processed
 from support.calibrated import calibrated_file
+from support.messages import name_of, values_of
 from vllm_specdec_exporter.engines.reading import (
     EngineKey,
     EngineReading,
@@ -74,6 +75,8 @@ def test_a_schedule_in_force_is_judged_at_its_k(schedule: list[list[int]]) -> No
     assert [
         round(window.position_decay_ratio or 0, 2) for window in shown if window
     ] == [0.83, 0.77]
-    assert "drafts hold" not in " ".join(after.quality.reasons)
-    assert "drafts hold 8.0 of K=16 tokens" in after.advice.reason
+    unjudged = [name_of(c.note) for c in after.quality.criteria]
+    assert "quality.drafts_vary" not in unjudged
+    assert name_of(after.advice.reason) == "no_advice.drafts_vary"
+    assert values_of(after.advice.reason) == {"drafted": 8.0, "k": 16}
     assert after.num_speculative_tokens == 16

@@ -7,8 +7,8 @@ from support.copies import replace
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.measures.history import (
     Delta,
-    History,
     Sample,
+    SampleHistory,
     Window,
     delta,
     window_delta,
@@ -37,7 +37,7 @@ def test_how_far(times: tuple[float, ...], span: float | None) -> None:
     samples.
     """
     samples = tuple(sample(time, 2 * time, [time]) for time in times)
-    found = window_delta(History(samples), Window(30), SLACK)
+    found = window_delta(SampleHistory(samples), Window(30), SLACK)
 
     assert span == (found and pytest.approx(found.span))
 

@@ -50,7 +50,7 @@ from vllm_specdec_exporter.economics.sizes import (
 from vllm_specdec_exporter.economics.speculative_config import Speculation
 from vllm_specdec_exporter.economics.speedup import estimate
 from vllm_specdec_exporter.engines import ENGINE_OF
-from vllm_specdec_exporter.judgement.payoff import how_to_know
+from vllm_specdec_exporter.judgement.explanation import how_to_know
 
 ROOT = Path(__file__).parents[2]
 

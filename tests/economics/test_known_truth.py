@@ -26,6 +26,7 @@ from vllm_specdec_exporter.economics.choice import choose
 from vllm_specdec_exporter.economics.cost import CostProfile
 from vllm_specdec_exporter.economics.profiles import BUILTIN, fit
 from vllm_specdec_exporter.judgement.advice import Action
+from vllm_specdec_exporter.judgement.messages import encode_message
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.observe.result import EngineResult
 
@@ -126,7 +127,9 @@ def test_too_few_drafts() -> None:
 
 def assert_sound(result: EngineResult) -> None:
     """No NaN and no infinity anywhere in what is published, in words neither."""
-    published = json.dumps(msgspec.to_builtins(result), allow_nan=False)
+    published = json.dumps(
+        msgspec.to_builtins(result, enc_hook=encode_message), allow_nan=False
+    )
     assert re.search(r"\b(nan|inf)\b", published) is None
 
 

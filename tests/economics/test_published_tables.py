@@ -13,7 +13,7 @@ from vllm_specdec_exporter.economics.cost import CostProfile, DraftCost, TargetC
 from vllm_specdec_exporter.economics.profiles import BUILTIN
 from vllm_specdec_exporter.economics.speedup import estimate, expected_tokens
 from vllm_specdec_exporter.judgement.advice import Action
-from vllm_specdec_exporter.judgement.payoff import Rule, apply_rules
+from vllm_specdec_exporter.judgement.published_rules import Rule, apply_rules
 from vllm_specdec_exporter.measures.measures import Measures
 
 

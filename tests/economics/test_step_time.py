@@ -9,7 +9,6 @@ import pytest
 
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics.step_correction import correct_by_steps
 from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.economics.hardware import parse_machine
 from vllm_specdec_exporter.economics.model import parse_model
@@ -19,6 +18,7 @@ from vllm_specdec_exporter.economics.profiles import (
     hardware_profile,
 )
 from vllm_specdec_exporter.economics.speedup import Estimate
+from vllm_specdec_exporter.economics.step_correction import correct_by_steps
 from vllm_specdec_exporter.economics.step_time import (
     HALF_LIFE,
     EngineSteps,
@@ -29,7 +29,7 @@ from vllm_specdec_exporter.economics.step_time import (
     step_interval,
 )
 from vllm_specdec_exporter.engines.reading import Counters, Steps
-from vllm_specdec_exporter.judgement.payoff import apply_rules
+from vllm_specdec_exporter.judgement.published_rules import apply_rules
 from vllm_specdec_exporter.measures.history import Sample
 from vllm_specdec_exporter.measures.measures import Measures
 from vllm_specdec_exporter.observe.state import EngineState

@@ -56,7 +56,7 @@ ALLOWED = {
             "economics.sizes",
             "economics.speculative_config",
             "engines.tables",
-            "judgement.findings",
+            "judgement.messages",
             "publish.metrics",
         )
         for what in ("pathlib", "read_text")

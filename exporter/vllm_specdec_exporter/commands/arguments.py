@@ -18,6 +18,7 @@ import msgspec
 from ..config import files
 from ..config.options import ConfigError, Option, gather
 from ..config.values import duration, parse_duration
+from ..judgement.messages import encode_message
 from ..publish.wording import escape_controls, printable
 from ..settings.option_table import OPTIONS
 
@@ -195,7 +196,8 @@ def show_progress(text: str, end: str = "\n") -> None:
 
 def print_json(document: object, indent: int = 2) -> None:
     """Print a document as JSON that cannot control a terminal."""
-    body = msgspec.json.format(msgspec.json.encode(document), indent=indent)
+    encoded = msgspec.json.encode(document, enc_hook=encode_message)
+    body = msgspec.json.format(encoded, indent=indent)
     print(escape_controls(body.decode()))
 
 

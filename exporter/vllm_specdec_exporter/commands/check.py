@@ -26,7 +26,7 @@ from ..judgement.activity import ActivityState
 from ..judgement.quality import QualityLevel
 from ..measures.history import Window
 from ..observe.result import EngineResult, ExporterResult
-from ..observe.state import Settings
+from ..observe.settings import Settings
 from ..per_request.summary import is_problem
 from ..publish import snapshot
 from ..publish import terminal_report as report

@@ -92,7 +92,7 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     takes_schedule: bool = False  # whether that JSON may have K by batch size
     schedule: Schedule | None = None  # another form of it
     #: What to do about a finding, where the text for all engines does not fit: format
-    #: strings by the names in `judgement/findings.toml`.
+    #: strings by the names in `judgement/messages.toml`.
     actions: Mapping[str, str] = {}
     has_version: bool = False  # whether it answers /version
     has_server_info: bool = False  # whether it answers /server_info

@@ -6,9 +6,9 @@ formats write a sample as::
 
     name{label="value",...} value [timestamp] [# exemplar]
 
-Samples are selected by *name*. HELP and TYPE lines are ignored, because servers differ in them: one prints a
-counter as ``x_total`` of type counter, another as ``x_total`` in a family ``x``, a third the sample
-``vllm_x`` in a family ``vllm:x``.
+Samples are selected by *name*. HELP and TYPE lines are ignored, because servers differ
+in them: one prints a counter as ``x_total`` of type counter, another as ``x_total`` in
+a family ``x``, a third the sample ``vllm_x`` in a family ``vllm:x``.
 
 A selected line that cannot be parsed raises `MalformedExposition`; none is skipped.
 """
@@ -39,7 +39,8 @@ MAX_LINE = 16 * 1024  # bytes, of a label block mostly
 _MAX_QUOTED = 120
 
 
-class MalformedExposition(ValueError):  # noqa: N818 - named like the metric's reason label
+#: Named like its value of the label `reason`, not with the suffix Error.
+class MalformedExposition(ValueError):  # noqa: N818
     """The text violates the exposition format, or a value is invalid for its type."""
 
 

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from ..config.thresholds import Thresholds
 from ..economics.speculative_config import Speculation
 from ..measures.history import Delta
+from .messages import message
 
 
 class ActivityState(StrEnum):
@@ -54,87 +55,69 @@ def judge_activity(
     samples.
     """
     if not configured:
-        return Activity(
-            ActivityState.OFF,
-            "the server shows no sign of speculation being configured",
-        )
+        return Activity(ActivityState.OFF, message("activity.off"))
     if delta is None:
-        return Activity(
-            ActivityState.WARMING_UP,
-            "fewer than two samples since the start or restart",
-        )
+        return Activity(ActivityState.WARMING_UP, message("activity.started"))
     drafts = delta.drafts or 0.0
     generated = delta.generation_tokens or 0.0
     if drafts <= 0 and generated <= 0:
-        return Activity(
-            ActivityState.IDLE, f"nothing was generated in the last {window}"
-        )
+        return Activity(ActivityState.IDLE, message("activity.idle", window=window))
     if drafts <= 0:
-        return Activity(
-            ActivityState.BYPASSED,
-            (
-                f"{generated:,.0f} tokens were generated in the last {window} without "
-                "a single draft"
-            ),
+        return _bypassed(generated, window)
+    needed = thresholds.minimum_drafts
+    if drafts < needed:
+        reason = message(
+            "activity.few_drafts", drafts=drafts, needed=needed, window=window
         )
-    if drafts < thresholds.minimum_drafts:
-        return Activity(
-            ActivityState.WARMING_UP,
-            (
-                f"{drafts:,.0f} drafts in the last {window}, "
-                f"{thresholds.minimum_drafts:,.15g} are needed"
-            ),
-        )
-    return Activity(ActivityState.ACTIVE, f"{drafts:,.0f} drafts in the last {window}")
+        return Activity(ActivityState.WARMING_UP, reason)
+    return Activity(
+        ActivityState.ACTIVE, message("activity.active", drafts=drafts, window=window)
+    )
 
 
-def of_newest(
-    activity: Activity,
-    newest: Delta | None,
+def _bypassed(generated: float, window: str) -> Activity:
+    reason = message("activity.bypassed", generated=generated, window=window)
+    return Activity(ActivityState.BYPASSED, reason)
+
+
+def of_shortest_window(
+    judged: Activity,
+    delta: Delta | None,
     window: str,
+    *,
     running: float | None,
-    thresholds: Thresholds,
+    minimum_drafts: float,
 ) -> Activity:
-    """Return the activity of an engine with what its shortest window, `newest`, shows.
+    """Return the activity of an engine with what its shortest window shows: `delta`,
+    the increase within it.
 
     It is idle when nothing is generated and no request is `running`. An active one is
     bypassed when tokens are generated without drafts: as many as drafts are needed,
     because a short answer may need none.
     """
-    if newest is None or activity.state not in (
-        ActivityState.ACTIVE,
-        ActivityState.BYPASSED,
-    ):
-        return activity
-    generated = newest.generation_tokens
-    if newest.drafts or generated is None:
-        return activity
+    if delta is None or delta.drafts or delta.generation_tokens is None:
+        return judged
+    active = judged.state is ActivityState.ACTIVE
+    if not active and judged.state is not ActivityState.BYPASSED:
+        return judged
+    generated = delta.generation_tokens
     if not generated and not running:
-        return Activity(
-            ActivityState.IDLE, f"nothing was generated in the last {window}"
-        )
-    if (
-        activity.state is ActivityState.BYPASSED
-        or generated < thresholds.minimum_drafts
-    ):
-        return activity
-    words = (
-        f"{generated:,.0f} tokens were generated in the last {window} without a single "
-        "draft"
-    )
-    return Activity(ActivityState.BYPASSED, words)
+        return Activity(ActivityState.IDLE, message("activity.idle", window=window))
+    if active and generated >= minimum_drafts:
+        return _bypassed(generated, window)
+    return judged
 
 
 def with_schedule(
-    activity: Activity, speculation: Speculation, batches: tuple[float, float] | None
+    judged: Activity, speculation: Speculation, batches: tuple[float, float] | None
 ) -> Activity:
     """Return the activity with the K schedule as its reason, if that has K=0 at an end
     of these batches.
     """
-    batch = next(
-        (batch for batch in batches or () if speculation.scheduled_k(batch) == 0), None
-    )
-    if activity.state is not ActivityState.BYPASSED or batch is None:
-        return activity
-    reason = f"{activity.reason}: the K schedule has K=0 for {batch:,.0f} requests"
-    return replace(activity, reason=reason, scheduled=True)
+    if judged.state is not ActivityState.BYPASSED:
+        return judged
+    for batch in batches or ():
+        if speculation.scheduled_k(batch) == 0:
+            reason = message("activity.scheduled", reason=judged.reason, batch=batch)
+            return replace(judged, reason=reason, scheduled=True)
+    return judged

@@ -1,25 +1,24 @@
 """Findings: problems and hints, each with what to do about it.
 
-Their words: `findings.toml`.
+A finding is a pair of messages, ``finding.NAME.text`` and ``finding.NAME.action``.
 """
 
 import shlex
-import tomllib
 from enum import StrEnum
-from pathlib import Path
 
 from msgspec import Struct
 
-from ..config.thresholds import Thresholds
 from ..economics.cost import Basis
 from ..economics.known_problems import Setup, known_problems
 from ..economics.speculative_config import drafts_without_model, names_drafter
 from ..engines.engine import Engine
 from ..measures.measures import Measures
-from .activity import Activity, ActivityState
+from .activity import ActivityState
 from .advice import Action, Advice, how_to_start
 from .case import Case
-from .payoff import Payoff, PayoffVerdict, how_to_know
+from .explanation import how_to_know
+from .messages import Message, message
+from .payoff import Payoff, PayoffVerdict
 from .quality import Quality, QualityLevel
 
 
@@ -38,10 +37,6 @@ class Finding(Struct, frozen=True):
     action: str
 
 
-#: Format strings of each finding, by its name.
-TEXTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-
-
 def hint(name: str, engine: Engine | None = None, **values: object) -> list[Finding]:
     """Return the hint of this name, with these values.
 
@@ -58,12 +53,15 @@ def problem(name: str, engine: Engine | None = None, **values: object) -> list[F
 def _finding(
     severity: Severity, name: str, engine: Engine | None, values: dict[str, object]
 ) -> Finding:
-    row = TEXTS[name]
-    values |= {"engine": engine}
-    action = row["action"]
+    own = ""
     if engine is not None:
-        action = engine.actions.get(name, action)
-    return Finding(severity, row["text"].format_map(values), action.format_map(values))
+        values["engine"] = engine
+        own = engine.actions.get(name, "")
+    return Finding(
+        severity,
+        message(f"finding.{name}.text", **values),
+        message(f"finding.{name}.action", own, **values),
+    )
 
 
 _NOT_JUDGED = Quality()
@@ -72,115 +70,102 @@ _NONE = Advice()
 
 
 def of_payoff(
-    case: Case, payoff: Payoff, quality: Quality, advice: Advice, measures: Measures
+    case: Case, payoff: Payoff, quality: Quality, advice: Advice
 ) -> list[Finding]:
     """Return the findings on payoff and advice, and those that explain an apparent
     contradiction.
     """
     if payoff.verdict is None:
         return []
-    if payoff.verdict is PayoffVerdict.UNKNOWN:
-        findings = _undecided(case, payoff, advice)
-    else:
-        findings = []
+    findings: list[Finding] = []
+    reason = advice.reason
+    if payoff.undecided:
+        findings += _undecided(case, payoff, advice)
     if payoff.verdict is PayoffVerdict.HARMFUL:
-        findings += problem(
-            "harmful", payoff=payoff, action=_against_harm(case, payoff, advice)
-        )
+        remedy = _against_harm(case, payoff, advice)
+        findings += problem("harmful", reason=payoff.reasons[0], action=remedy)
     elif advice.action in (Action.INCREASE_K, Action.DECREASE_K):
-        findings += hint("another_k", advice=advice, action=_paste(case, advice))
+        findings += hint("another_k", reason=reason, action=_paste(case, advice))
     elif advice.action is Action.SWITCH_METHOD:
-        findings += hint("another_method", advice=advice)
+        findings += hint("another_method", reason=reason)
     elif advice.action is Action.DISABLE:
-        findings += hint(
-            "may_not_pay", advice=advice, action=_against_harm(case, payoff, advice)
-        )
-    return findings + _contradiction(payoff, quality, measures)
+        remedy = _against_harm(case, payoff, advice)
+        findings += hint("may_not_pay", reason=reason, action=remedy)
+    return findings + _contradiction(case, payoff, quality)
 
 
 def _undecided(case: Case, payoff: Payoff, advice: Advice) -> list[Finding]:
-    interval = (
-        f"{payoff.speedup_low:.2f} to {payoff.speedup_high:.2f} times as fast, "
-        f"{payoff.basis}"
-    )
     how = how_to_know(payoff.basis or Basis.MODELLED, case.profile)
     if payoff.likely is PayoffVerdict.HARMFUL:
         off = advice.changes_nothing or advice.action is Action.DISABLE
-        first = "Switch speculation off" if off else "Follow the advice"
-        return problem(
-            "likely_harmful", interval=interval, payoff=payoff, first=first, how=how
-        )
-    how = f"{how[0].upper()}{how[1:]}."
+        first = message("remedy.switch_off" if off else "remedy.follow_advice")
+        return problem("likely_harmful", payoff=payoff, first=first, how=how)
+    name = "undecided"
     if payoff.likely is PayoffVerdict.BENEFICIAL:
         name = "likely_beneficial"
-    else:
-        name = "undecided"
-    return hint(name, interval=interval, action=how)
+    return hint(name, payoff=payoff, how=_capitalised(how))
+
+
+def _capitalised(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _against_harm(case: Case, payoff: Payoff, advice: Advice) -> str:
-    texts = TEXTS["against_harm"]
-    suffix = "_measured" if payoff.basis is Basis.MEASURED else ""
+    """Return what to do where speculation is harmful, or may not pay."""
+    reason = advice.reason
+    measured = "_measured" if payoff.basis is Basis.MEASURED else ""
     if advice.action is Action.DISABLE:
-        words = texts["without"].format(engine=case.engine)
-        if advice.schedule_config:
-            return (
-                f"{words}, or, to keep it for small batches, "
-                f"{_flag(case.engine, advice.schedule_config)}."
-            )
-        return f"{words}."
+        if not advice.schedule_config:
+            return message("remedy.without", engine=case.engine)
+        flag = _flag(case.engine, advice.schedule_config)
+        return message("remedy.without_or_schedule", engine=case.engine, flag=flag)
     if advice.doubted:
-        return str(texts["doubted"].format(advice=advice))
+        return message("remedy.doubted", reason=reason)
+    if advice.action is Action.KEEP and case.profile.idles:
+        return message("remedy.keep_idle")
     if advice.action is Action.KEEP:
-        return str(texts["keep_idle" if case.profile.idles else "keep" + suffix])
+        return message(f"remedy.keep{measured}")
     if advice.action is Action.INSUFFICIENT_DATA:
-        return str(texts["insufficient" + suffix].format(advice=advice))
-    return f"{advice.reason[0].upper()}{advice.reason[1:]}. {_paste(case, advice)}"
+        return message(f"remedy.insufficient{measured}", reason=reason)
+    return message(
+        "remedy.another_k", reason=_capitalised(reason), start=_paste(case, advice)
+    )
 
 
 def _paste(case: Case, advice: Advice) -> str:
-    if not case.engine.takes_config:
+    engine = case.engine
+    if not engine.takes_config:
         return how_to_start(case, advice)
     if not advice.speculative_config:
-        return (
-            f"Start the server with {advice.num_speculative_tokens} as the most tokens "
-            "to draft."
-        )
-    return f"Start {case.engine.name} {_flag(case.engine, advice.speculative_config)}."
+        return message("remedy.start_with_k", k=advice.num_speculative_tokens)
+    flag = _flag(engine, advice.speculative_config)
+    return message("remedy.start", engine=engine, flag=flag)
 
 
-def _flag(engine: Engine, config: str) -> str:
+def _flag(engine: Engine, config: str) -> Message:
     """Return the flag to start the server with; without --spec.config, the keys of its
     JSON to change.
     """
     option = engine.speculation_option
     if names_drafter(config):
-        return f"with {option} {shlex.quote(config)}"
-    return f"with {config} in the JSON of its {option}"
+        return message("remedy.flag", option=option, config=shlex.quote(config))
+    return message("remedy.keys", option=option, config=config)
 
 
-def _contradiction(
-    payoff: Payoff, quality: Quality, measures: Measures
-) -> list[Finding]:
-    estimate = measures.estimate
-    if (
-        quality.level is QualityLevel.POOR
-        and payoff.speedup is not None
-        and payoff.verdict is not PayoffVerdict.HARMFUL
-    ):
-        return hint("poor_but_pays", reasons=", ".join(quality.reasons), payoff=payoff)
+def _contradiction(case: Case, payoff: Payoff, quality: Quality) -> list[Finding]:
+    harmful = payoff.verdict is PayoffVerdict.HARMFUL
+    if quality.level is QualityLevel.POOR and payoff.speedup is not None:
+        # A poor level beside a loss contradicts nothing.
+        reasons = ", ".join(quality.reasons)
+        return [] if harmful else hint("poor_but_pays", reasons=reasons, payoff=payoff)
     good = quality.level in (QualityLevel.HEALTHY, QualityLevel.OPTIMAL)
-    if good and payoff.verdict is PayoffVerdict.HARMFUL:
-        if estimate.step_cost is not None and payoff.basis is not Basis.MEASURED:
-            why = (
-                f"a step with drafts takes the time of {estimate.step_cost:.2f} "
-                "plain ones at "
-                f"{estimate.batch_size:.1f} requests a batch"
-            )
-        else:
-            why = "verifying costs more than the cost profile says"
-        return hint("good_but_loses", quality=quality, why=why)
-    return []
+    if not (good and harmful):
+        return []
+    why = message("finding.good_but_loses.cost_unknown")
+    estimate = case.measures.estimate if case.measures else None
+    if estimate and estimate.step_cost and payoff.basis is not Basis.MEASURED:
+        why = message("finding.good_but_loses.cost", estimate=estimate)
+    return hint("good_but_loses", level=quality.level, why=why)
 
 
 def find(
@@ -190,25 +175,31 @@ def find(
     advice: Advice = _NONE,
 ) -> tuple[Finding, ...]:
     """Return the findings on one engine, problems first."""
-    activity = case.activity
     measures = case.measures
     if case.speculative:
-        findings = _of_activity(case, activity)
+        findings = _of_activity(case)
     else:
-        findings = hint("no_speculation", reason=activity.reason)
+        findings = hint("no_speculation", reason=case.activity.reason)
     if measures is not None and quality.level is not None:
-        findings += of_payoff(case, payoff, quality, advice, measures)
-        findings += _of_acceptance(quality, measures, case.thresholds, payoff, advice)
-        if (
-            case.profile.name == "unknown"
-            and not case.method
-            and payoff.basis is Basis.MODELLED
-        ):
-            findings += hint("costs_assumed", how=_how_to_know_method(case))
-    served = (case.method, case.model_name, case.version)
+        findings += of_payoff(case, payoff, quality, advice)
+        findings += _of_acceptance(case, measures, quality, payoff, advice)
+    findings += _of_configuration(case)
+    if case.defects:
+        findings += hint("inconsistent", defects="; ".join(case.defects))
+    decayed = case.uptime.decayed and case.uptime.lengths
+    if decayed and case.activity.state is ActivityState.ACTIVE:
+        first, present = decayed
+        findings += hint("decays_with_uptime", first=first, present=present)
+    return tuple(sorted(findings, key=lambda f: f.severity is not Severity.PROBLEM))
+
+
+def _of_configuration(case: Case) -> list[Finding]:
+    findings: list[Finding] = []
     given = case.speculation
     setup = Setup(
-        *served,
+        case.method,
+        case.model_name,
+        case.version,
         given.schedule,
         case.batch_sizes,
         case.engines,
@@ -217,50 +208,39 @@ def find(
     )
     for known in known_problems(setup) if case.engine.has_known_problems else ():
         findings += hint("known_problem", known=known)
-    if given.document and (unknown := ", ".join(given.unknown)):
-        findings += hint("unknown_settings", unknown=unknown)
+    if given.document and given.unknown:
+        findings += hint("unknown_settings", unknown=", ".join(given.unknown))
     if case.routed:
         findings += hint("routed")
     if case.mismatch:
-        findings += hint("mismatch", case=case)
+        findings += hint("mismatch", reason=case.mismatch)
     positions = len(case.counters.accepted_tokens_per_position)
     configured_k = given.num_speculative_tokens
     if positions and configured_k is not None and configured_k != positions:
         findings += hint(
             "positions_differ", positions=positions, configured_k=configured_k
         )
-    if case.defects:
-        findings += hint("inconsistent", defects="; ".join(case.defects))
-    if (
-        activity.state is ActivityState.ACTIVE
-        and case.uptime.decayed
-        and case.uptime.lengths is not None
-    ):
-        before, now = case.uptime.lengths
-        findings += hint("decays_with_uptime", before=before, now=now)
-    return tuple(sorted(findings, key=lambda f: f.severity is not Severity.PROBLEM))
+    return findings
 
 
-def _how_to_know_method(case: Case) -> str:
+def _how_to_know_method(case: Case) -> Message:
     if case.speculation.configured:
-        return 'Add the method to --spec.config, as in {"method": "draft_model"}'
-    own = case.engine.actions.get("method_unknown")
-    return own or 'Give the method as --spec.config, as in {"method": "draft_model"}'
+        return message("remedy.add_method")
+    own = case.engine.actions.get("method_unknown", "")
+    return message("remedy.give_method", own)
 
 
-def _of_activity(case: Case, activity: Activity) -> list[Finding]:
-    engine = case.engine
+def _of_activity(case: Case) -> list[Finding]:
+    activity = case.activity
     reason = activity.reason
+    engine = case.engine
     if activity.state is ActivityState.OFF:
         return hint("off", engine, reason=reason)
     if activity.scheduled and case.batch_sizes is not None:
-        plain = drafts_without_model(case.method)
+        if drafts_without_model(case.method):
+            return hint("scheduled_off", reason=reason)
         cost = case.profile.idle_cost(max(1.0, case.batch_sizes[1]))
-        return hint(
-            "scheduled_off" if plain else "scheduled_off_beside_model",
-            reason=reason,
-            cost=cost,
-        )
+        return hint("scheduled_off_beside_model", reason=reason, cost=cost)
     if activity.state is ActivityState.BYPASSED:
         return problem("bypassed", engine, reason=reason)
     if activity.state is None:
@@ -271,12 +251,35 @@ def _of_activity(case: Case, activity: Activity) -> list[Finding]:
 
 
 def _of_acceptance(
-    quality: Quality,
-    measures: Measures,
-    thresholds: Thresholds,
-    payoff: Payoff,
-    advice: Advice,
+    case: Case, measures: Measures, quality: Quality, payoff: Payoff, advice: Advice
 ) -> list[Finding]:
+    findings = _of_poor_acceptance(case, measures, quality, payoff, advice)
+    thresholds = case.thresholds
+    ratio = measures.acceptance_ratio
+    covered = measures.coverage_ratio
+    if ratio is not None and ratio > thresholds.abnormal_acceptance_ratio:
+        findings += hint("abnormal", ratio=ratio)
+    if measures.drafts_vary:
+        findings += hint(
+            "drafts_vary",
+            drafted=measures.mean_draft_length,
+            k=len(measures.position_acceptance_ratio),
+        )
+    # Low coverage limits the gain, whatever the acceptance.
+    if covered is not None and covered < thresholds.low_coverage_ratio:
+        findings += hint("low_coverage", covered=covered)
+    assumed = case.profile.name == "unknown" and not case.method
+    if assumed and payoff.basis is Basis.MODELLED:
+        findings += hint("costs_assumed", how=_how_to_know_method(case))
+    return findings
+
+
+def _of_poor_acceptance(
+    case: Case, measures: Measures, quality: Quality, payoff: Payoff, advice: Advice
+) -> list[Finding]:
+    """Return the findings on criteria of poor acceptance that are met: one cause is
+    named once.
+    """
     findings: list[Finding] = []
     pays = payoff.verdict in (PayoffVerdict.MARGINAL, PayoffVerdict.BENEFICIAL)
     report = hint if pays else problem
@@ -286,34 +289,23 @@ def _of_acceptance(
         c.measure for c in quality.criteria if c.level is QualityLevel.POOR and c.met
     }
     positions = measures.position_acceptance_ratio
+    k = len(positions)
     if "position_0_acceptance_ratio" in met:
         findings += report("first_position", rejected=1 - positions[0])
     elif "position_decay_ratio" in met and not advised:
-        findings += report("decay", k=len(positions))
-    rarely = thresholds.lower_k_last_position_acceptance_ratio
+        findings += report("decay", k=k)
+    rarely = case.thresholds.lower_k_last_position_acceptance_ratio
     worthwhile = sum(ratio >= rarely for ratio in positions)
-    if met == {"acceptance_ratio"} and 0 < worthwhile < len(positions) and not advised:
+    totals = met & {"mean_acceptance_length", "acceptance_ratio"}
+    if met == {"acceptance_ratio"} and 0 < worthwhile < k and not advised:
         findings += report(
             "last_positions",
-            k=len(positions),
+            k=k,
             percent=100 * rarely,
             worthwhile=worthwhile,
             length=measures.mean_acceptance_length_at[worthwhile - 1],
             present=measures.mean_acceptance_length_at[-1],
         )
-    elif (
-        met & {"mean_acceptance_length", "acceptance_ratio"}
-        and not findings
-        and payoff.speedup is None
-    ):
+    elif totals and not findings and payoff.speedup is None:
         findings += problem("poor", reasons=", ".join(quality.reasons))
-    ratio = measures.acceptance_ratio
-    covered = measures.coverage_ratio
-    if ratio is not None and ratio > thresholds.abnormal_acceptance_ratio:
-        findings += hint("abnormal", measures=measures)
-    if measures.drafts_vary:
-        findings += hint("drafts_vary", measures=measures, k=len(positions))
-    # Low coverage limits the gain, whatever the acceptance.
-    if covered is not None and covered < thresholds.low_coverage_ratio:
-        findings += hint("low_coverage", measures=measures)
     return findings

@@ -5,10 +5,12 @@ it at once. After that, only a real change of acceptance or load may change it, 
 noise:
 
 * A window in which another K is better makes a change pending.
-* The drafts from then on are a new sample, independent of the one that raised the question. It grows until it
-  clears the pending change, or confirms it at `CERTAIN` standard deviations.
-* A window that contradicts the advised K replaces it at once: a loss at `BEYOND_DOUBT` standard deviations
-  although it drafts, or the verdict `beneficial` although it does not.
+* The drafts from then on are a new sample, independent of the one that raised the
+  question. It grows until it clears the pending change, or confirms it at `CERTAIN`
+  standard deviations.
+* A window that contradicts the advised K replaces it at once: a loss at `BEYOND_DOUBT`
+  standard deviations although it drafts, or the verdict `beneficial` although it does
+  not.
 
 While it is not known whether speculation pays, no larger K is advised, K=0 only if a
 loss is likely, and both stay: a larger K until a loss is likely, K=0 until a gain is
@@ -17,13 +19,13 @@ certain. So noise at one end changes nothing.
 A large change is confirmed within one window. A small one takes longer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..config.thresholds import Thresholds
-from ..economics.choice import Choice, choose
+from ..economics.choice import CandidateK, Choice, choose
 from ..engines.reading import Counters
 from ..measures.measures import survival
 from .payoff import Payoff, PayoffVerdict
@@ -91,26 +93,19 @@ class Evidence(Struct, frozen=True):
         while they are too few.
         """
         drafts = (self.counters.drafts or 0.0) - pending.drafts
-        now = self.counters.accepted_tokens_per_position
-        if drafts < self.thresholds.advice_minimum_drafts or len(now) != len(
-            pending.accepted
-        ):
+        counted = self.counters.accepted_tokens_per_position
+        few = drafts < self.thresholds.advice_minimum_drafts
+        if few or len(counted) != len(pending.accepted):
             return None
-        accepted = tuple(
-            max(0.0, a - b) for a, b in zip(now, pending.accepted, strict=True)
-        )
+        pairs = zip(counted, pending.accepted, strict=True)
+        accepted = tuple(max(0.0, total - begun) for total, begun in pairs)
         return self._choose(survival(accepted, drafts), drafts, sureness)
 
     def _choose(
         self, survival: tuple[float, ...], drafts: float, sureness: float
     ) -> Choice:
-        return choose(
-            survival,
-            drafts,
-            self.cost,
-            len(survival) if self.varying or self.only_smaller else 0,
-            sureness,
-        )
+        reach = len(survival) if self.varying or self.only_smaller else 0
+        return choose(survival, drafts, self.cost, reach=reach, sureness=sureness)
 
 
 def apply_hysteresis(
@@ -175,59 +170,62 @@ def _wanted(evidence: Evidence, choice: Choice, held: AdvisedK) -> AdvisedK:
 
     The present K comes instead of a `held` one that the payoff contradicts.
     """
-    wanted: tuple[int, ...]
     loses = evidence.payoff.side is PayoffVerdict.HARMFUL
     undecided = evidence.payoff.undecided
     no_gain = held.k > choice.drafted and (evidence.only_smaller or loses)
     no_loss = held.k == 0 and not (loses or undecided)
     if no_gain or no_loss:
         held = AdvisedK(choice.drafted)
+    candidates = [
+        choice.best.num_speculative_tokens,
+        choice.best_drafting.num_speculative_tokens,
+    ]
     if evidence.varying:
         # Other K cannot be compared, but K = 0 needs no data. A K that was advised
         # before drafts varied stays advised.
-        wanted = (0,) if held.k else (0, choice.drafted)
-    else:
-        wanted = (
-            choice.best.num_speculative_tokens,
-            choice.best_drafting.num_speculative_tokens,
-        )
-    k = next((k for k in wanted if _beats(evidence, choice, k, held.k)), held.k)
+        candidates = [0] if held.k else [0, choice.drafted]
+    better = (k for k in candidates if _beats(evidence, choice, k, held.k))
+    k = next(better, held.k)
     return AdvisedK(k, not evidence.varying and _misfit(choice, k, held, evidence))
 
 
 def _beats(evidence: Evidence, choice: Choice, k: int, held: int) -> bool:
-    if k == held or ((k > choice.drafted or held == 0) and evidence.payoff.undecided):
+    """Return whether `k` is sure to be better than the `held` K, by enough."""
+    needs_decision = k > choice.drafted or held == 0
+    if k == held or (needs_decision and evidence.payoff.undecided):
         return False
-    this = choice.option(k)
-    that = choice.option(held)
-    gain = evidence.thresholds.advice_minimum_gain
     smaller = choice.options[1 : choice.drafted]
     if k == 0:
-        # A smaller K is worth a trial if it may gain as much as one that was never
-        # drafted must.
-        harmful = evidence.thresholds.harmful_speedup
-        best = choice.best_drafting
-        loses = best.speedup_high - (best.speedup_most - best.speedup) < harmful
-        return (
-            loses
-            and evidence.payoff.side is PayoffVerdict.HARMFUL
-            and all(
-                option.speedup_most < (1 + _FARTHER * gain) * harmful
-                for option in smaller
-            )
-        )
-    if this.extrapolated and any(
-        option.speedup_most > this.speedup for option in smaller
-    ):
-        return False
-    if this.extrapolated:
+        return _none_pays(evidence, choice, smaller)
+    candidate = choice.option(k)
+    holder = choice.option(held)
+    part = 1.0
+    if candidate.extrapolated:
+        if any(option.speedup_most > candidate.speedup for option in smaller):
+            return False
         part = _FARTHER
     elif held - k > 1:
         part = _SHORTER
-    else:
-        part = 1.0
-    rival = that.speedup if k < held else that.speedup_most
-    return this.speedup >= (1 + gain * part) * rival and choice.surely_better(k, held)
+    rival = holder.speedup if k < held else holder.speedup_most
+    needed = (1 + evidence.thresholds.advice_minimum_gain * part) * rival
+    return candidate.speedup >= needed and choice.surely_better(k, held)
+
+
+def _none_pays(
+    evidence: Evidence, choice: Choice, smaller: Sequence[CandidateK]
+) -> bool:
+    """Return whether a loss is likely, and no `smaller` K is worth a trial: one that
+    may gain as much as one that was never drafted must.
+    """
+    if evidence.payoff.side is not PayoffVerdict.HARMFUL:
+        return False
+    thresholds = evidence.thresholds
+    harmful = thresholds.harmful_speedup
+    worth_a_trial = (1 + _FARTHER * thresholds.advice_minimum_gain) * harmful
+    if any(option.speedup_most >= worth_a_trial for option in smaller):
+        return False
+    best = choice.best_drafting
+    return best.speedup_high - (best.speedup_most - best.speedup) < harmful
 
 
 def _misfit(choice: Choice, k: int, held: AdvisedK, evidence: Evidence) -> bool:

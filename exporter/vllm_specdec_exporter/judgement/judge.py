@@ -8,18 +8,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..economics.cost import Basis
+from ..measures.measures import Measures
 from .activity import Activity, ActivityState
-from .advice import Advice, CurrentAdvice, update_advice
+from .advice import Advice
+from .advising import CurrentAdvice, update_advice
 from .case import Case
+from .explanation import explain_payoff, how_to_know
 from .findings import Finding, find
-from .payoff import (
-    Payoff,
-    apply_rules,
-    contradicted,
-    correction,
-    how_to_know,
-    judge_payoff,
-)
+from .messages import message
+from .payoff import Payoff, correction, estimate_contradicted, judge_payoff
+from .published_rules import apply_rules
 from .quality import Quality, judge_quality
 
 
@@ -36,8 +34,8 @@ class Judgement(Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
 
 
-def judge(
-    case: Case, advice: CurrentAdvice, time: float, window_seconds: float
+def judge_engine(
+    case: Case, current: CurrentAdvice, time: float, window_seconds: float
 ) -> tuple[Judgement, CurrentAdvice]:
     """Return the judgement of a sample at `time`, and the advice in force for the next
     call.
@@ -49,34 +47,46 @@ def judge(
     payoff = Payoff()
     measures = case.measures
     if case.activity.state is ActivityState.ACTIVE and measures is not None:
-        quality = judge_quality(measures, list(case.other_windows), case.thresholds)
-        payoff = judge_payoff(measures, case.profile, case.thresholds, case.unmeasured)
-    corrected = replace(case, payoff=payoff)
-    factor = None if measures is None else correction(measures)
-    if (
-        factor is None
-        and measures is not None
-        and contradicted(measures, case.thresholds)
-    ):
-        why = (
-            "what is measured contradicts the estimate, and does not show the cost of "
-            "a draft"
-        )
-        corrected = replace(corrected, unadvisable=why)
-    elif factor is not None:
+        quality = judge_quality(measures, case.other_windows, case.thresholds)
+        payoff = judge_payoff(measures, case.thresholds)
+        reasons = explain_payoff(payoff, case, measures)
+        payoff = replace(payoff, reasons=reasons)
+    undecided = payoff.undecided and payoff.basis is Basis.MODELLED
+    if measures is not None and undecided:
+        current = replace(current, advice=_undecided(case, measures))
+    else:
+        corrected = _corrected(replace(case, payoff=payoff))
+        current = update_advice(current, corrected, time, window_seconds)
+    advice = current.advice
+    findings = find(case, quality, payoff, advice)
+    return Judgement(case.activity, quality, payoff, advice, findings), current
+
+
+def _undecided(case: Case, measures: Measures) -> Advice:
+    """Return the advice while a modelled cost decides nothing: which K pays best
+    depends on the same cost.
+    """
+    how = how_to_know(Basis.MODELLED, case.profile)
+    return Advice(
+        reason=message("no_advice.same_modelled_cost", how=how),
+        rules=apply_rules(measures, case.profile, case.thresholds),
+    )
+
+
+def _corrected(case: Case) -> Case:
+    """Return the case for advice, with the cost of a step that explains the measured
+    speedup.
+    """
+    measures = case.measures
+    if measures is None:
+        return case
+    factor = correction(measures)
+    if factor is not None:
         # On top of what the engine's own steps have corrected: the estimate is made
         # with that.
-        profile = dataclasses.replace(
-            case.profile, correction=case.profile.correction * factor
-        )
-        corrected = replace(corrected, profile=profile)
-    if payoff.undecided and payoff.basis is Basis.MODELLED and measures is not None:
-        # Which K pays best depends on the same cost that is not known.
-        rules = apply_rules(measures, case.profile, case.thresholds)
-        how = how_to_know(payoff.basis, case.profile)
-        why = f"no advice on K, which rests on the same modelled cost: {how}"
-        advice = replace(advice, advice=Advice(reason=why, rules=rules))
-    else:
-        advice = update_advice(advice, corrected, time, window_seconds)
-    findings = find(case, quality, payoff, advice.advice)
-    return Judgement(case.activity, quality, payoff, advice.advice, findings), advice
+        combined = case.profile.correction * factor
+        profile = dataclasses.replace(case.profile, correction=combined)
+        return replace(case, profile=profile)
+    if estimate_contradicted(measures, case.thresholds):
+        return replace(case, unadvisable=message("unadvisable.contradicted"))
+    return case

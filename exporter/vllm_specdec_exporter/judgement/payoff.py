@@ -5,19 +5,22 @@ beneficial above. A speedup measured against a baseline at the same load takes
 precedence over an estimate by the cost profile, and none decides while its interval
 includes 1. The estimate is of tokens from drafts, so it is weighted with the share of
 tokens that come from drafts (coverage).
+
+Why a verdict is given: `explanation`.
 """
 
 import math
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..config.thresholds import Thresholds
 
 # Imported at run time: annotations are read to decode and document the JSON.
-from ..economics.cost import Basis, CostProfile
+from ..economics.cost import Basis
 from ..economics.speedup import MIN_COVERED
-from ..economics.statistics import Z, times
+from ..economics.statistics import Z
 from ..measures.measures import Measures
 
 #: Least distance of a probability from one half with which a verdict leans to a side.
@@ -69,9 +72,8 @@ class Payoff(Struct, frozen=True):
 
     @property
     def side(self) -> PayoffVerdict | None:
-        """Which way it leans:
-
-        `harmful` or `beneficial`; ``None`` to neither side, or without a verdict.
+        """Which way it leans, `harmful` or `beneficial`; ``None`` to neither side, or
+        without a verdict.
         """
         if self.loss_probability is None:
             return None
@@ -88,66 +90,47 @@ class Payoff(Struct, frozen=True):
         return self.verdict is PayoffVerdict.UNKNOWN
 
 
-def judge_payoff(
-    measures: Measures,
-    profile: CostProfile,
-    thresholds: Thresholds,
-    unmeasured: str = "",
-) -> Payoff:
-    """Judge whether speculation pays in a window; `unmeasured` is why a baseline gives
-    no speedup.
+def judge_payoff(measures: Measures, thresholds: Thresholds) -> Payoff:
+    """Judge whether speculation pays in a window, without the reasons.
 
-    A measured speedup decides, else the estimate.
+    A measured speedup decides, else the estimate; an interval that includes 1 decides
+    nothing.
     """
-    if measures.measured.speedup is not None:
-        return _by_measurement(measures, measures.measured.speedup, profile, thresholds)
-    if measures.estimate.speedup is None:
-        return Payoff(reasons=(why_unknown(measures),))
-    reasons = _of_estimate(measures, profile)
-    if unmeasured:
-        reasons.append(f"not measured: {unmeasured}")
-    if profile.contradiction:
-        reasons.append(profile.contradiction)
-    whole = measures.estimate.of_all(measures.coverage_ratio)
-    return _judged(
-        *whole, measures.estimate.basis or Basis.MODELLED, reasons, thresholds
-    )
-
-
-def _by_measurement(
-    measures: Measures, speedup: float, profile: CostProfile, thresholds: Thresholds
-) -> Payoff:
     measured = measures.measured
-    estimated = measures.estimate.speedup
-    text = (
-        f"measured {speedup:.2f} times as fast per output token as the baseline at "
-        "the same "
-        f"load ({times(measured.speedup_low or 0.0)} to "
-        f"{times(measured.speedup_high or 0.0)}, "
-        f"{measured.requests:,.0f} requests)"
+    estimate = measures.estimate
+    if measured.speedup is not None:
+        speedup = measured.speedup
+        low = measured.speedup_low or speedup
+        high = measured.speedup_high or speedup
+        basis = Basis.MEASURED
+    elif estimate.speedup is not None:
+        speedup, low, high = estimate.of_all(measures.coverage_ratio)
+        basis = estimate.basis or Basis.MODELLED
+    else:
+        return Payoff()
+    loss = loss_probability(speedup, low, high)
+    undecided = Payoff(
+        verdict=PayoffVerdict.UNKNOWN,
+        speedup_low=low,
+        speedup_high=high,
+        basis=basis,
+        loss_probability=loss,
     )
-    reasons = [text]
-    if estimated is not None:
-        reasons += _of_estimate(measures, profile)
-        if contradicted(measures, thresholds):
-            none = correction(measures) is None
-            if none:
-                advice = "there is no advice on K"
-            else:
-                advice = "advice on K is corrected by it"
-            reasons.append(
-                f"the cost profile {profile.name} does not fit this deployment: what "
-                "is measured counts, and "
-                f"{advice}"
-            )
-    low = measured.speedup_low
-    high = measured.speedup_high
-    return _judged(
-        speedup, low or speedup, high or speedup, Basis.MEASURED, reasons, thresholds
-    )
+    if low <= 1 + _ROUNDING and high >= 1 - _ROUNDING:
+        return replace(undecided, likely=leans(loss))
+    return replace(undecided, verdict=_verdict(speedup, thresholds), speedup=speedup)
 
 
-def contradicted(measures: Measures, thresholds: Thresholds) -> bool:
+def _verdict(speedup: float, thresholds: Thresholds) -> PayoffVerdict:
+    # As it is shown: a loss of less than half a percent is none.
+    if round(speedup, 2) < thresholds.harmful_speedup:
+        return PayoffVerdict.HARMFUL
+    if speedup <= thresholds.beneficial_speedup:
+        return PayoffVerdict.MARGINAL
+    return PayoffVerdict.BENEFICIAL
+
+
+def estimate_contradicted(measures: Measures, thresholds: Thresholds) -> bool:
     """Return whether the measured speedup contradicts the estimate: in size, or as a
     loss or gain.
 
@@ -156,9 +139,11 @@ def contradicted(measures: Measures, thresholds: Thresholds) -> bool:
     speedup = measures.measured.speedup
     if speedup is None or measures.estimate.speedup is None:
         return False
-    low, high, whole = _beside_estimate(measures)
-    apart = abs(speedup / whole - 1) > thresholds.disagreement_ratio
-    return not low <= whole <= high and (apart or high < 1 <= whole or whole < 1 < low)
+    low, high, estimated = _beside_estimate(measures)
+    if low <= estimated <= high:
+        return False
+    apart = abs(speedup / estimated - 1) > thresholds.disagreement_ratio
+    return apart or high < 1 <= estimated or estimated < 1 < low
 
 
 def _beside_estimate(measures: Measures) -> tuple[float, float, float]:
@@ -181,62 +166,22 @@ def correction(measures: Measures) -> float | None:
     length = measures.mean_acceptance_length
     cost = estimate.step_cost or 1.0
     covered = measures.coverage_ratio
-    covered = 1.0 if covered is None else covered
+    if covered is None:
+        covered = 1.0
     if not speedup or not length or cost <= 1 or covered < MIN_COVERED:
         return None
-    low, high, whole = _beside_estimate(measures)
+    low, high, estimated = _beside_estimate(measures)
+    uncovered = 1 - covered
     # Time of a token, in plain steps, beyond that of steps without extra cost.
-    extra = 1 / speedup - covered / length - (1 - covered)
-    if extra <= 0 or (low <= 1 <= high and low <= whole <= high):
+    extra = 1 / speedup - covered / length - uncovered
+    if extra <= 0 or (low <= 1 <= high and low <= estimated <= high):
         return None
-    return extra / (
-        covered * (cost - 1) / length + (1 - covered) * (estimate.undrafted_cost - 1)
-    )
+    extra_estimated = covered * (cost - 1) / length
+    extra_estimated += uncovered * (estimate.undrafted_cost - 1)
+    return extra / extra_estimated
 
 
-def _judged(
-    speedup: float,
-    low: float,
-    high: float,
-    basis: Basis,
-    reasons: list[str],
-    thresholds: Thresholds,
-) -> Payoff:
-    """Return the payoff of a speedup of all output; an interval that includes 1 decides
-    nothing.
-    """
-    loss = loss_probability(speedup, low, high)
-    if low <= 1 + _ROUNDING and high >= 1 - _ROUNDING:
-        reasons.append(
-            "the interval includes 1, so it is not known whether speculation pays "
-            "(it loses with a "
-            f"probability of {loss:.0%})"
-        )
-        return Payoff(
-            PayoffVerdict.UNKNOWN,
-            None,
-            low,
-            high,
-            basis,
-            loss,
-            leans(loss),
-            tuple(reasons),
-        )
-    return Payoff(
-        _verdict(speedup, thresholds),
-        speedup,
-        low,
-        high,
-        basis,
-        loss,
-        None,
-        tuple(reasons),
-    )
-
-
-def contradicts(
-    newest: Measures, judged: Measures, profile: CostProfile, thresholds: Thresholds
-) -> bool:
+def shows_opposite(newest: Measures, judged: Measures, thresholds: Thresholds) -> bool:
     """Return whether a shorter window shows another side than the judged one, beyond
     the intervals of both.
 
@@ -244,27 +189,27 @@ def contradicts(
     their lengths are further apart than any sample explains. A burst of load alone is
     left to the judged window.
     """
-    one = newest.mean_acceptance_length
-    other = judged.mean_acceptance_length
+    if not _lengths_differ(newest, judged, thresholds.minimum_drafts):
+        return False
+    shorter = judge_payoff(newest, thresholds)
+    longer = judge_payoff(judged, thresholds)
+    if shorter.side is None or longer.loss_probability is None:
+        return False
+    measured = shorter.basis is Basis.MEASURED
+    same_basis = measured is (longer.basis is Basis.MEASURED)
+    return same_basis and shorter.side is not longer.side
+
+
+def _lengths_differ(newest: Measures, judged: Measures, minimum_drafts: float) -> bool:
+    length = newest.mean_acceptance_length
+    judged_length = judged.mean_acceptance_length
     error = math.hypot(
         newest.mean_acceptance_length_error, judged.mean_acceptance_length_error
     )
-    few = (newest.drafts or 0.0) < thresholds.minimum_drafts
-    if (
-        few
-        or one is None
-        or other is None
-        or not error
-        or abs(one - other) < APART * error
-    ):
+    few = (newest.drafts or 0.0) < minimum_drafts
+    if few or length is None or judged_length is None or not error:
         return False
-    now, before = (
-        judge_payoff(window, profile, thresholds) for window in (newest, judged)
-    )
-    if now.loss_probability is None or before.loss_probability is None:
-        return False
-    same_basis = (now.basis is Basis.MEASURED) is (before.basis is Basis.MEASURED)
-    return same_basis and now.side is not None and now.side is not before.side
+    return abs(length - judged_length) >= APART * error
 
 
 def leans(loss: float) -> PayoffVerdict | None:
@@ -287,184 +232,22 @@ def loss_probability(speedup: float, low: float, high: float) -> float:
     begins at 0 gives one half. Beyond an end is at most half of what the interval
     leaves out.
     """
-    sides = (math.log(speedup / low) if low > 0 else math.inf, math.log(high / speedup))
-    reach = sides[0] if speedup > 1 else sides[1]
-    deviation = (reach if reach > _CUT_OFF * max(sides) else max(sides)) / Z
+    below = math.inf
+    if low > 0:
+        below = math.log(speedup / low)
+    above = math.log(high / speedup)
+    reach = above
+    if speedup > 1:
+        reach = below
+    widest = max(below, above)
+    if reach <= _CUT_OFF * widest:
+        reach = widest
+    deviation = reach / Z
     if deviation <= 0:
         return float(speedup < 1)
     loss = 0.5 * math.erfc(math.log(speedup) / deviation / math.sqrt(2))
-    least = 1 - _BEYOND if high <= 1 + _ROUNDING else 0.0
-    return max(least, loss if low < 1 - _ROUNDING else min(_BEYOND, loss))
-
-
-def _of_estimate(measures: Measures, profile: CostProfile) -> list[str]:
-    estimate = measures.estimate
-    covered = measures.coverage_ratio
-    text = (
-        f"{estimate.basis} {estimate.speedup:.2f} times as fast "
-        f"({times(estimate.speedup_low or 0.0)} to "
-        f"{times(estimate.speedup_high or 0.0)}): "
-        f"{measures.mean_acceptance_length:.2f} tokens a draft for the time of "
-        f"{estimate.step_cost:.2f} plain steps, at {estimate.batch_size:.1f} "
-        "requests a batch and "
-        f"{profile.context_tokens:,.0f} tokens of context, by the cost profile "
-        f"{profile.name}"
-    )
-    if covered is not None and estimate.speedup is not None:
-        from_drafts = f"{estimate.speedup:.2f}"
-        of_all_tokens = f"{estimate.of_all(covered)[0]:.2f}"
-        if from_drafts != of_all_tokens:
-            text += (
-                f"; {covered:.0%} of the tokens came out of drafts, so over all tokens "
-                f"{of_all_tokens} times"
-            )
-            if estimate.undrafted_cost > 1:
-                text += (
-                    ": a step without drafts takes the time of "
-                    f"{estimate.undrafted_cost:.2f} plain ones"
-                )
-    reasons = [text]
-    if (
-        profile.basis is Basis.CALIBRATED
-        and estimate.basis is Basis.MODELLED
-        and profile.batches
-    ):
-        least, most = profile.contexts or (
-            profile.context_tokens,
-            profile.context_tokens,
-        )
-        reasons.append(
-            f"calibrated with {profile.batches[0]:g} to {profile.batches[1]:g} "
-            "requests a batch and "
-            f"{least:,.0f} to {most:,.0f} tokens of context: beyond that it is "
-            "extrapolated"
-        )
-    return reasons
-
-
-def how_to_know(basis: Basis, profile: CostProfile) -> str:
-    """Return what to do about an unknown verdict, in words."""
-    if basis is Basis.MEASURED:
-        return "measure for longer, or record the baseline for longer (--append)"
-    if profile.basis is Basis.CALIBRATED:
-        return "run calibrate at this batch size and context, or record a baseline"
-    option = f"give {profile.lacking}, " if profile.lacking else ""
-    if profile.contradiction and profile.basis is Basis.MODELLED:
-        option = "check --cost.hardware and --cost.model, "
-    return (
-        f"{option}run history on the Prometheus that scrapes vLLM, calibrate, or "
-        "record a baseline"
-    )
-
-
-def _verdict(speedup: float, thresholds: Thresholds) -> PayoffVerdict:
-    # As it is shown: a loss of less than half a percent is none.
-    if round(speedup, 2) < thresholds.harmful_speedup:
-        return PayoffVerdict.HARMFUL
-    if speedup <= thresholds.beneficial_speedup:
-        return PayoffVerdict.MARGINAL
-    return PayoffVerdict.BENEFICIAL
-
-
-def why_unknown(measures: Measures) -> str:
-    """Return what is missing for an estimate of the speedup."""
-    if measures.mean_acceptance_length is None:
-        return "the mean acceptance length is not known"
-    if not measures.mean_draft_length:
-        return "the mean draft length is not known"
-    return (
-        "the number of running requests is missing, so the cost of a step is not known"
-    )
-
-
-RAISE_K = "raise_k"
-LOWER_K = "lower_k"
-DISABLE = "disable"
-MEASURE = "measure"
-NOTHING = ""
-
-
-class Rule(Struct, frozen=True):
-    """One rule, applied.
-
-    Attributes:
-        name: which rule. says: `raise_k`, `lower_k`, `disable`, `measure` (under real
-            load first), or empty
-        if it does not apply. text: with the numbers, in words.
-    """
-
-    name: str
-    says: str
-    text: str
-
-
-def apply_rules(
-    measures: Measures, profile: CostProfile, thresholds: Thresholds
-) -> tuple[Rule, ...]:
-    """Return the published rules applied to a window, without those on deep positions
-    if drafts vary.
-    """
-    rules = []
-    positions = measures.position_acceptance_ratio
-    if positions and not measures.drafts_vary:
-        rules.append(_last_position(positions[-1], len(positions), thresholds))
-        rules.append(_marginal_benefit(measures, profile))
-    if measures.mean_acceptance_length is not None:
-        rules.append(_length(measures.mean_acceptance_length, thresholds))
-    if measures.acceptance_ratio is not None:
-        rules.append(_ratio(measures.acceptance_ratio, thresholds))
-    return tuple(rules)
-
-
-def _last_position(ratio: float, k: int, thresholds: Thresholds) -> Rule:
-    lower = thresholds.lower_k_last_position_acceptance_ratio
-    upper = thresholds.raise_k_last_position_acceptance_ratio
-    if ratio > upper:
-        says = RAISE_K
-    elif ratio < lower:
-        says = LOWER_K
-    else:
-        says = NOTHING
-    text = (
-        f"position {k - 1} is accepted in {ratio:.0%} of drafts "
-        f"(raise K above {upper:.0%}, lower it below {lower:.0%})"
-    )
-    return Rule("last_position", says, text)
-
-
-def _marginal_benefit(measures: Measures, profile: CostProfile) -> Rule:
-    """Apply: raise K while acceptance(k) x cost of a verification / cost of a draft
-    token exceeds 1.
-    """
-    k = len(measures.position_acceptance_ratio)
-    batch = measures.estimate.batch_size or 1.0
-    ratio = measures.position_acceptance_ratio[-1]
-    cost = max(0.0, profile.step_cost(k, batch) - profile.step_cost(k - 1, batch))
-    benefit = ratio / cost if cost > 0 else float("inf")
-    text = (
-        f"position {k - 1} gives {ratio:.2f} tokens for the time of {cost:.2f} plain "
-        "steps"
-    )
-    return Rule("marginal_benefit", RAISE_K if benefit > 1 else NOTHING, text)
-
-
-def _length(length: float, thresholds: Thresholds) -> Rule:
-    least = thresholds.disable_mean_acceptance_length
-    text = f"mean acceptance length {length:.2f} (disable below {least:.3g})"
-    return Rule("mean_acceptance_length", DISABLE if length < least else NOTHING, text)
-
-
-def _ratio(ratio: float, thresholds: Thresholds) -> Rule:
-    least = thresholds.disable_acceptance_ratio
-    near = thresholds.break_even_acceptance_ratio
-    if ratio < least:
-        says = DISABLE
-    elif ratio <= near:
-        says = MEASURE
-    else:
-        says = NOTHING
-    levels = (
-        f"disable below {100 * least:.3g}%, near break-even up to {100 * near:.3g}%"
-    )
-    text = f"acceptance ratio {ratio:.1%} ({levels})"
-    return Rule("acceptance_ratio", says, text)
+    if low >= 1 - _ROUNDING:
+        loss = min(_BEYOND, loss)
+    if high <= 1 + _ROUNDING:
+        loss = max(1 - _BEYOND, loss)
+    return loss

@@ -12,11 +12,13 @@ the ratios divide by all drafts. An understated value that passes still counts.
 import operator
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from ..config.thresholds import Thresholds
 from ..measures.measures import Measures
+from .messages import Message, message
 
 
 class QualityLevel(StrEnum):
@@ -49,27 +51,29 @@ class Criterion(Struct, frozen=True):
     met: bool | None
     note: str = ""
 
-    def __str__(self) -> str:
-        words = self.measure.replace("_", " ")
+    @property
+    def reason(self) -> Message:
+        """The criterion and whether it holds, as a reason for a level."""
+        measure = self.measure.replace("_", " ")
         if self.met is None:
-            return f"{words} not judged: {self.note}"
-        if self.met:
-            return f"{words} {self._shown()} {self.comparison} {self.threshold:g}"
-        return (
-            f"{words} {self._shown()}, {self.level} needs {self.comparison} "
-            f"{self.threshold:g}"
+            return message("quality.not_judged", measure=measure, note=self.note)
+        return message(
+            "quality.met" if self.met else "quality.missed",
+            measure=measure,
+            value=self._shown(),
+            level=self.level,
+            comparison=self.comparison,
+            threshold=self.threshold,
         )
 
     def _shown(self) -> str:
         """Return the value with enough digits to differ from the threshold."""
-        value = self.value or 0.0
         compare = _COMPARE[self.comparison]
-        digits = (
-            n
-            for n in range(2, 9)
-            if compare(float(f"{value:.{n}f}"), self.threshold) is self.met
-        )
-        return f"{value:.{next(digits, 9)}f}"
+        for digits in range(2, 9):
+            shown = f"{self.value or 0.0:.{digits}f}"
+            if compare(float(shown), self.threshold) is self.met:
+                return shown
+        return f"{self.value or 0.0:.9f}"
 
 
 class Quality(Struct, frozen=True):
@@ -97,150 +101,148 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 _NEEDED = frozenset({"mean_acceptance_length", "acceptance_ratio"})
 
 
+class _Line(NamedTuple):
+    """A line of the rubric: how a measure compares with the threshold of a level."""
+
+    level: QualityLevel
+    measure: str
+    comparison: str
+    threshold: str  # its name
+
+
+def _line(level: QualityLevel, measure: str, comparison: str) -> _Line:
+    return _Line(level, measure, comparison, f"{level}_{measure}")
+
+
+_RUBRIC = (
+    _line(QualityLevel.POOR, "mean_acceptance_length", "<"),
+    _line(QualityLevel.POOR, "acceptance_ratio", "<"),
+    _line(QualityLevel.POOR, "position_0_acceptance_ratio", "<"),
+    _line(QualityLevel.POOR, "position_decay_ratio", "<"),
+    _line(QualityLevel.HEALTHY, "mean_acceptance_length", ">="),
+    _line(QualityLevel.HEALTHY, "acceptance_ratio", ">="),
+    _line(QualityLevel.HEALTHY, "position_0_acceptance_ratio", ">"),
+    _line(QualityLevel.HEALTHY, "last_position_acceptance_ratio", ">"),
+    _line(QualityLevel.OPTIMAL, "mean_acceptance_length", ">"),
+    _line(QualityLevel.OPTIMAL, "acceptance_ratio", ">"),
+    _line(QualityLevel.OPTIMAL, "position_decay_ratio", ">="),
+    _line(QualityLevel.OPTIMAL, "mean_acceptance_length_deviation", "<="),
+)
+#: Measures that are understated if drafts are shorter than K.
+_UNDERSTATED = frozenset({"position_decay_ratio", "last_position_acceptance_ratio"})
+
+
 def judge_quality(
-    measures: Measures, others: Sequence[Measures], thresholds: Thresholds
+    measures: Measures, other_windows: Sequence[Measures], thresholds: Thresholds
 ) -> Quality:
-    """Judge the acceptance within a window with enough drafts; the `others` show
+    """Judge the acceptance within a window with enough drafts; `other_windows` show
     whether it is steady.
     """
-    criteria = tuple(_criteria(measures, others, thresholds))
-
+    criteria = _apply_rubric(measures, other_windows, thresholds)
     if measures.mean_acceptance_length is None and measures.acceptance_ratio is None:
-        return Quality(
-            None, ("neither acceptance length nor ratio is known",), criteria
-        )
+        return Quality(None, (message("quality.nothing_known"),), criteria)
+    level = _level(criteria)
+    reasons = tuple(criterion.reason for criterion in _decisive(level, criteria))
+    return Quality(level, reasons, criteria)
 
-    def holds(level: QualityLevel) -> bool:
-        """Return whether all criteria of a level hold; of the measures, length and
-        ratio must be known.
-        """
-        return all(
-            c.met or (c.met is None and c.measure not in _NEEDED)
-            for c in criteria
-            if c.level is level
-        )
 
+def _level(criteria: Sequence[Criterion]) -> QualityLevel:
     if any(c.met for c in criteria if c.level is QualityLevel.POOR):
-        level = QualityLevel.POOR
-    elif holds(QualityLevel.HEALTHY) and holds(QualityLevel.OPTIMAL):
-        level = QualityLevel.OPTIMAL
-    elif holds(QualityLevel.HEALTHY):
-        level = QualityLevel.HEALTHY
-    else:
-        level = QualityLevel.FAIR
-    return Quality(level, _reasons(level, criteria), criteria)
+        return QualityLevel.POOR
+    if not _holds(QualityLevel.HEALTHY, criteria):
+        return QualityLevel.FAIR
+    if _holds(QualityLevel.OPTIMAL, criteria):
+        return QualityLevel.OPTIMAL
+    return QualityLevel.HEALTHY
 
 
-def _reasons(level: QualityLevel, criteria: tuple[Criterion, ...]) -> tuple[str, ...]:
+def _holds(level: QualityLevel, criteria: Sequence[Criterion]) -> bool:
+    """Return whether all criteria of a level hold; of the measures, length and ratio
+    must be known.
+    """
+    return all(
+        c.met or (c.met is None and c.measure not in _NEEDED)
+        for c in criteria
+        if c.level is level
+    )
+
+
+def _decisive(level: QualityLevel, criteria: Sequence[Criterion]) -> list[Criterion]:
     """Return the criteria that decided the level; for `fair`, the criteria of `healthy`
     that fail.
     """
     if level is QualityLevel.FAIR:
-        decisive = [
-            c for c in criteria if c.level is QualityLevel.HEALTHY and c.met is not True
-        ]
-    elif level is QualityLevel.POOR:
-        decisive = [c for c in criteria if c.level is level and c.met]
-    else:
-        decisive = [c for c in criteria if c.level is level and c.value is not None]
-    return tuple(str(c) for c in decisive)
+        healthy = QualityLevel.HEALTHY
+        return [c for c in criteria if c.level is healthy and c.met is not True]
+    if level is QualityLevel.POOR:
+        return [c for c in criteria if c.level is level and c.met]
+    return [c for c in criteria if c.level is level and c.value is not None]
 
 
-def _criteria(
-    measures: Measures, others: Sequence[Measures], thresholds: Thresholds
-) -> list[Criterion]:
-    length = measures.mean_acceptance_length
-    ratio = measures.acceptance_ratio
+def _apply_rubric(
+    measures: Measures, other_windows: Sequence[Measures], thresholds: Thresholds
+) -> tuple[Criterion, ...]:
     positions = measures.position_acceptance_ratio
-    decay = measures.position_decay_ratio
-    first = positions[0] if positions else None
-    last = positions[-1] if positions else None
-    deviation = _deviation(measures, others, thresholds)
-    k = len(positions)
-    if measures.drafts_vary:
-        varying = (
-            f"drafts hold {measures.mean_draft_length:.1f} of {k} tokens on average, "
-            "so deep positions are understated"
-        )
-    else:
-        varying = ""
-    poor = QualityLevel.POOR
-    healthy = QualityLevel.HEALTHY
-    optimal = QualityLevel.OPTIMAL
-    t = thresholds
-    length_name = "mean_acceptance_length"
-    ratio_name = "acceptance_ratio"
-    first_name = "position_0_acceptance_ratio"
-    last_name = "last_position_acceptance_ratio"
-    decay_name = "position_decay_ratio"
-    deviation_name = "mean_acceptance_length_deviation"
-    # level, measure, value, comparison, threshold, why the value might mislead
-    rubric: list[tuple[QualityLevel, str, float | None, str, float, str]] = [
-        (poor, length_name, length, "<", t.poor_mean_acceptance_length, ""),
-        (poor, ratio_name, ratio, "<", t.poor_acceptance_ratio, ""),
-        (poor, first_name, first, "<", t.poor_position_0_acceptance_ratio, ""),
-        (poor, decay_name, decay, "<", t.poor_position_decay_ratio, varying),
-        (healthy, length_name, length, ">=", t.healthy_mean_acceptance_length, ""),
-        (healthy, ratio_name, ratio, ">=", t.healthy_acceptance_ratio, ""),
-        (healthy, first_name, first, ">", t.healthy_position_0_acceptance_ratio, ""),
-        (
-            healthy,
-            last_name,
-            last,
-            ">",
-            t.healthy_last_position_acceptance_ratio,
-            varying,
+    values = {
+        "mean_acceptance_length": measures.mean_acceptance_length,
+        "acceptance_ratio": measures.acceptance_ratio,
+        "position_0_acceptance_ratio": positions[0] if positions else None,
+        "last_position_acceptance_ratio": positions[-1] if positions else None,
+        "position_decay_ratio": measures.position_decay_ratio,
+        "mean_acceptance_length_deviation": _deviation(
+            measures, other_windows, thresholds
         ),
-        (optimal, length_name, length, ">", t.optimal_mean_acceptance_length, ""),
-        (optimal, ratio_name, ratio, ">", t.optimal_acceptance_ratio, ""),
-        (optimal, decay_name, decay, ">=", t.optimal_position_decay_ratio, varying),
-        (
-            optimal,
-            deviation_name,
-            deviation,
-            "<=",
-            t.optimal_mean_acceptance_length_deviation,
-            "",
-        ),
-    ]
-    return [_apply(*row) for row in rubric]
-
-
-def _apply(
-    level: QualityLevel,
-    measure: str,
-    value: float | None,
-    comparison: str,
-    threshold: float,
-    mistrust: str,
-) -> Criterion:
-    met = None
-    note = "there is no such value in the window"
-    if value is not None:
-        met = _COMPARE[comparison](value, threshold)
+    }
+    understated = _UNDERSTATED if measures.drafts_vary else frozenset()
+    criteria = []
+    for line in _RUBRIC:
+        value = values[line.measure]
+        threshold = getattr(thresholds, line.threshold)
+        met = None
         note = ""
-        if mistrust and met is (level is QualityLevel.POOR):  # unfavourable
-            met = None
-            note = mistrust
-    return Criterion(level, measure, value, comparison, threshold, met, note)
+        if value is None:
+            note = message("quality.no_value")
+        else:
+            met = _COMPARE[line.comparison](value, threshold)
+            # An understated value that passes would pass all the more.
+            unfavourable = met is (line.level is QualityLevel.POOR)
+            if unfavourable and line.measure in understated:
+                met = None
+                note = message(
+                    "quality.drafts_vary",
+                    drafted=measures.mean_draft_length,
+                    k=len(positions),
+                )
+        criteria.append(
+            Criterion(
+                level=line.level,
+                measure=line.measure,
+                value=value,
+                comparison=line.comparison,
+                threshold=threshold,
+                met=met,
+                note=note,
+            )
+        )
+    return tuple(criteria)
 
 
 def _deviation(
-    measures: Measures, others: Sequence[Measures], thresholds: Thresholds
+    measures: Measures, other_windows: Sequence[Measures], thresholds: Thresholds
 ) -> float | None:
     """Return the largest difference of the acceptance length between this window and
     another.
 
     Windows with the same samples, as shortly after the start, are left out.
     """
-    here = measures.mean_acceptance_length
-    lengths = [
-        other.mean_acceptance_length
-        for other in others
-        if other.mean_acceptance_length is not None
-        and (other.drafts or 0) >= thresholds.minimum_drafts
-        and other.span_seconds != measures.span_seconds
-    ]
-    if here is None or not lengths:
+    length = measures.mean_acceptance_length
+    if length is None:
         return None
-    return max(abs(length - here) for length in lengths)
+    deviations = [
+        abs(window.mean_acceptance_length - length)
+        for window in other_windows
+        if window.mean_acceptance_length is not None
+        and (window.drafts or 0) >= thresholds.minimum_drafts
+        and window.span_seconds != measures.span_seconds
+    ]
+    return max(deviations, default=None)

@@ -3,11 +3,12 @@ Pure.
 
 Two things end the samples that a window may span:
 
-- a *reset*: the counters started anew, because a counter fell or the creation time that the server prints
-  changed (`counters_reset`). What was learned of the engine starts anew with them;
-- an *interruption*: a failed poll, a clock that was set back, or a response without a series that had counted
-  before, so that its increase is unknown. After it, a bucket that fell shows a reset
-  too: a restarted process may exceed its old totals by then.
+- a *reset*: the counters started anew, because a counter fell or the creation time that
+  the server prints changed (`counters_reset`). What was learned of the engine starts
+  anew with them;
+- an *interruption*: a failed poll, a clock that was set back, or a response without a
+  series that had counted before, so that its increase is unknown. After it, a bucket
+  that fell shows a reset too: a restarted process may exceed its old totals by then.
 
 Times are seconds of a monotonic clock and come with the samples.
 """
@@ -63,7 +64,7 @@ class Sample(Struct, frozen=True):
     kv_cache: float | None = None  # share of the KV cache in use
 
     def after(self, previous: Sample) -> Sample:
-        """Return this sample as the next one after `previous`, with `draft_load` set."""
+        """Return this sample with `draft_load`, as the next one after `previous`."""
         running = running_between(previous, self)
         if running is None:
             return self
@@ -78,15 +79,16 @@ def running_between(first: Sample, last: Sample) -> float | None:
     Samples with no running request do not count: every draft between them belongs to a
     request.
     """
-    ends = [end for end in (first.requests_running, last.requests_running) if end]
-    if not ends:
-        if first.requests_running is None and last.requests_running is None:
-            return None
+    counts = (first.requests_running, last.requests_running)
+    if counts == (None, None):
+        return None
+    busy = [count for count in counts if count]
+    if not busy:
         return 1.0
-    return max(1.0, sum(ends) / len(ends))
+    return max(1.0, sum(busy) / len(busy))
 
 
-class History(Struct, frozen=True):
+class SampleHistory(Struct, frozen=True):
     """The samples since the last counter reset, oldest first."""
 
     #: As far back as the longest window needs; empty after a response that lacked a
@@ -110,12 +112,13 @@ class History(Struct, frozen=True):
         """Return the minimum and maximum of running requests since a time, without
         samples that had none.
         """
-        seen = [s.requests_running for s in self.since(since) if s.requests_running]
-        if seen:
-            return (min(seen), max(seen))
+        counts = [sample.requests_running for sample in self.since(since)]
+        busy = [count for count in counts if count]
+        if busy:
+            return (min(busy), max(busy))
         return None
 
-    def interrupt(self) -> History:
+    def interrupt(self) -> SampleHistory:
         """Return the history with a gap after the newest sample, which no window may
         span.
         """
@@ -123,7 +126,7 @@ class History(Struct, frozen=True):
             return replace(self, interrupted=True)
         return self
 
-    def add(self, sample: Sample, keep: float) -> History:
+    def add(self, sample: Sample, keep: float) -> SampleHistory:
         """Return the history with `sample` added and samples older than `keep` seconds
         dropped.
 
@@ -137,14 +140,16 @@ class History(Struct, frozen=True):
         if counters_reset(
             previous.counters, sample.counters, interrupted=self.interrupted
         ):
-            return History(samples=(sample,), resets=self.resets + 1)
+            return SampleHistory(samples=(sample,), resets=self.resets + 1)
         if _lost_series(previous.counters, sample.counters):
             # Otherwise the next response would show the whole counter as an increase.
-            return History(resets=self.resets)
+            return SampleHistory(resets=self.resets)
         if self.interrupted or sample.time <= previous.time:
-            return History(samples=(sample,), resets=self.resets)
+            return SampleHistory(samples=(sample,), resets=self.resets)
         kept = self.since(sample.time - keep)
-        return History(samples=(*kept, sample.after(previous)), resets=self.resets)
+        return SampleHistory(
+            samples=(*kept, sample.after(previous)), resets=self.resets
+        )
 
 
 def counters_reset(
@@ -159,7 +164,7 @@ def counters_reset(
         and previous.created != current.created
     ):
         return True
-    if any(after < before for before, after in _counter_pairs(previous, current)):
+    if any(last < first for first, last in _counter_pairs(previous, current)):
         return True
     return interrupted and _buckets_fell(previous, current)
 
@@ -168,14 +173,13 @@ def _counter_pairs(
     previous: Counters, current: Counters
 ) -> Iterator[tuple[float, float]]:
     """Yield old and new value of the counters that both samples have."""
-    for before, after in zip(_totals(previous), _totals(current), strict=True):
-        if before is not None and after is not None:
-            yield before, after
-    now = current.accepted_tokens_per_position
-    if now:
-        for position, count in enumerate(previous.accepted_tokens_per_position):
-            # A removed deep position counts as 0: a restart with a smaller K.
-            yield count, now[position] if position < len(now) else 0.0
+    for first, last in zip(_totals(previous), _totals(current), strict=True):
+        if first is not None and last is not None:
+            yield first, last
+    if current.accepted_tokens_per_position:
+        # A removed deep position counts as 0: a restart with a smaller K.
+        positions = chain(current.accepted_tokens_per_position, repeat(0.0))
+        yield from zip(previous.accepted_tokens_per_position, positions, strict=False)
 
 
 def _lost_series(previous: Counters, current: Counters) -> bool:
@@ -184,10 +188,8 @@ def _lost_series(previous: Counters, current: Counters) -> bool:
         and not current.accepted_tokens_per_position
     ):
         return True
-    return any(
-        before and not after
-        for before, after in zip(_totals(previous), _totals(current), strict=True)
-    )
+    pairs = zip(_totals(previous), _totals(current), strict=True)
+    return any(first and not last for first, last in pairs)
 
 
 def _buckets_fell(previous: Counters, current: Counters) -> bool:
@@ -206,7 +208,7 @@ def _buckets_fell(previous: Counters, current: Counters) -> bool:
         strict=False,
     )
     return any(
-        current.drafts - now < (previous.drafts - before) / 2 for before, now in pairs
+        current.drafts - last < (previous.drafts - first) / 2 for first, last in pairs
     )
 
 
@@ -238,7 +240,7 @@ class Latency(Struct, frozen=True):
     error_freedom: float | None = None
 
 
-def summarise(
+def latency_summaries(
     before: Latencies | None, after: Latencies | None, between: Sequence[Sample] = ()
 ) -> tuple[Latency, ...]:
     """Return the latencies of requests that finished between two samples; empty if
@@ -249,20 +251,19 @@ def summarise(
     if before is None or after is None:
         return ()
     latencies = []
-    running = [one.requests_running for one in between if one.requests_running]
-    load = max(1.0, mean(running)) if running else 1.0
+    running = [sample.requests_running for sample in between]
+    busy = [count for count in running if count]
+    load = max(1.0, mean(busy or [1.0]))
     for name in Latencies.__struct_fields__:
         earlier: Histogram | None = getattr(before, name)
         later: Histogram | None = getattr(after, name)
-        if later is not None and earlier is not None:
-            increase = later.since(earlier)
-        else:
-            increase = None
+        if later is None or earlier is None:
+            continue
+        increase = later.since(earlier)
         if increase is None or increase.mean is None:
             continue
-        known = _uncertainty(
-            increase, [getattr(one.latencies, name, None) for one in between], load
-        )
+        totals = [getattr(sample.latencies, name, None) for sample in between]
+        uncertainty = _uncertainty(increase, totals, load)
         latencies.append(
             Latency(
                 name=name,
@@ -272,8 +273,8 @@ def summarise(
                 p50_seconds=increase.quantile(0.5),
                 p95_seconds=increase.quantile(0.95),
                 p99_seconds=increase.quantile(0.99),
-                error_seconds=increase.mean * math.sqrt(known.variance),
-                error_freedom=known.freedom,
+                error_seconds=increase.mean * math.sqrt(uncertainty.variance),
+                error_freedom=uncertainty.freedom,
             )
         )
     return tuple(latencies)
@@ -285,10 +286,10 @@ def _uncertainty(
     """Return how well the mean of an increase is known, from the totals between which
     blocks of time lie.
     """
-    known = [one for one in totals if one is not None]
+    read = [total for total in totals if total is not None]
     blocks = [
         (last.sum - first.sum, last.count - first.count)
-        for first, last in pairwise(known)
+        for first, last in pairwise(read)
     ]
     requests = FinishedRequests(increase.count, load, increase.spread)
     return uncertainty_of_mean(blocks, requests)
@@ -334,7 +335,7 @@ class Delta(Struct, frozen=True):
     drafted_tokens_per_position: tuple[float, ...] = ()
 
 
-def window_delta(history: History, window: Window, slack: float) -> Delta | None:
+def window_delta(history: SampleHistory, window: Window, slack: float) -> Delta | None:
     """Return the increase within `window`, or ``None`` if it contains fewer than two
     samples.
 
@@ -346,15 +347,12 @@ def window_delta(history: History, window: Window, slack: float) -> Delta | None
     samples = history.since(newest.time - window.seconds - slack)
     if len(samples) < 2:
         return None
-    blocks = min(MAX_BLOCKS, len(samples) - 1)
-    # all else has no blocks
-    compared = bool(newest.latencies) or newest.match is not None
-    if compared:
-        ends = [
-            samples[round(i * (len(samples) - 1) / blocks)] for i in range(blocks + 1)
-        ]
-    else:
-        ends = []
+    if not newest.latencies and newest.match is None:
+        return delta(samples[0], newest)
+    # Of latencies alone it matters how they varied within the window.
+    last = len(samples) - 1
+    blocks = min(MAX_BLOCKS, last)
+    ends = [samples[round(i * last / blocks)] for i in range(blocks + 1)]
     return delta(samples[0], newest, ends)
 
 
@@ -363,40 +361,53 @@ def delta(first: Sample, last: Sample, ends: Sequence[Sample] = ()) -> Delta:
     them.
 
     `ends` are samples from the first to the last, between which blocks of time lie.
+    """
+    earlier = (first.counters, first.steps)
+    later = (last.counters, last.steps)
+    return replace(
+        counter_increase(first.counters, last.counters),
+        span=last.time - first.time,
+        batch_size=_batch_size(first, last),
+        step_seconds=mean_step_seconds(earlier, later),
+        context_tokens=mean_context(earlier, later),
+        prompts_per_token=prompts_per_token(earlier, later),
+        draft_share=draft_share(first.steps, last.steps),
+        latencies=latency_summaries(first.latencies, last.latencies, ends),
+        matches=tuple(sample.match for sample in ends),
+    )
+
+
+def counter_increase(first: Counters, last: Counters) -> Delta:
+    """Return the increase of counters alone, without a time.
 
     A series that `first` lacks counts from 0 if the engine was still unused, because
     some servers create a series at its first increase. Otherwise `first` was
     incomplete, and the increase is unknown.
     """
-    before = first.counters
-    after = last.counters
     # Present and 0: a sibling series that is missing as well proves nothing.
-    nothing_drafted = before.drafts == 0
-    nothing_generated = before.generation_tokens == 0
+    nothing_drafted = first.drafts == 0
+    nothing_generated = first.generation_tokens == 0
     return Delta(
-        span=last.time - first.time,
-        drafts=_increase(before.drafts, after.drafts, from_zero=nothing_generated),
+        span=0.0,
+        drafts=_increase(first.drafts, last.drafts, from_zero=nothing_generated),
         draft_tokens=_increase(
-            before.draft_tokens, after.draft_tokens, from_zero=nothing_drafted
+            first.draft_tokens, last.draft_tokens, from_zero=nothing_drafted
         ),
         accepted_tokens=_increase(
-            before.accepted_tokens, after.accepted_tokens, from_zero=nothing_drafted
+            first.accepted_tokens, last.accepted_tokens, from_zero=nothing_drafted
         ),
         accepted_tokens_per_position=_position_increases(
-            before, after, "accepted_tokens_per_position"
+            first.accepted_tokens_per_position,
+            last.accepted_tokens_per_position,
+            from_zero=nothing_drafted,
         ),
         generation_tokens=_increase(
-            before.generation_tokens, after.generation_tokens, from_zero=nothing_drafted
+            first.generation_tokens, last.generation_tokens, from_zero=nothing_drafted
         ),
-        batch_size=_batch_size(first, last),
-        step_seconds=mean_step_seconds((before, first.steps), (after, last.steps)),
-        context_tokens=mean_context((before, first.steps), (after, last.steps)),
-        prompts_per_token=prompts_per_token((before, first.steps), (after, last.steps)),
-        draft_share=draft_share(first.steps, last.steps),
-        latencies=summarise(first.latencies, last.latencies, ends),
-        matches=tuple(sample.match for sample in ends),
         drafted_tokens_per_position=_position_increases(
-            before, after, "drafted_tokens_per_position"
+            first.drafted_tokens_per_position,
+            last.drafted_tokens_per_position,
+            from_zero=nothing_drafted,
         ),
     )
 
@@ -417,13 +428,11 @@ def _increase(
 
 
 def _position_increases(
-    before: Counters, after: Counters, name: str
+    first: tuple[float, ...], last: tuple[float, ...], *, from_zero: bool
 ) -> tuple[float, ...]:
     """Return the increase per position; a deeper position that appears later starts at
     0.
     """
-    earlier = getattr(before, name)
-    later = getattr(after, name)
-    if not earlier and before.drafts != 0:
+    if not first and not from_zero:
         return ()
-    return tuple(map(sub, later, chain(earlier, repeat(0.0))))
+    return tuple(map(sub, last, chain(first, repeat(0.0))))

@@ -5,7 +5,8 @@ The distribution follows exactly from the position counters: a draft has at most
 accepted tokens if and only if position j was not accepted::
 
     bucket(le=j) = drafts - accepted at position j      for j = 0 .. K-1
-    bucket(le=K) = drafts                               count = drafts, sum = accepted tokens
+    bucket(le=K) = drafts
+    count = drafts, sum = accepted tokens
 
 These are the cumulative buckets of a Prometheus histogram.
 
@@ -18,7 +19,7 @@ exceeds the true value by one engine step at most.
 from __future__ import annotations
 
 import math
-from itertools import accumulate
+from itertools import accumulate, chain, repeat
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -62,10 +63,10 @@ def recover(
     if not positions or counters.drafts is None or counters.accepted_tokens is None:
         return None
     drafts = counters.drafts
-    floor = earlier.buckets if earlier else ()
+    floors = chain(earlier.buckets if earlier else (), repeat(0.0))
     raw = (
-        max(drafts - accepted, floor[j] if j < len(floor) else 0.0)
-        for j, accepted in enumerate(positions)
+        max(drafts - accepted, floor)
+        for accepted, floor in zip(positions, floors, strict=False)
     )
     # Counters that were read at slightly different times may give buckets that fall
     # with j.
@@ -108,16 +109,15 @@ class DraftShape(Struct, frozen=True):
         """
         if k <= 0 or not self.mean_lengths:
             return 0.0
-        if k <= len(self.mean_lengths):
+        present = len(self.mean_lengths)
+        if k <= present:
             return self.mean_lengths[k - 1]
-        before = self.mean_lengths[-2] if len(self.mean_lengths) > 1 else 0.0
-        return self.mean_length + (k - len(self.mean_lengths)) * (
-            self.mean_length - before
-        )
+        shorter = self.mean_lengths[-2] if present > 1 else 0.0
+        return self.mean_length + (k - present) * (self.mean_length - shorter)
 
 
 def counted_shape(delta: Delta | None) -> DraftShape | None:
-    """Return the draft lengths by K of a server that counts drafted tokens by position."""
+    """Return the draft lengths by K, if drafted tokens are counted by position."""
     drafted = delta.drafted_tokens_per_position if delta else ()
     if not drafted or not drafted[0]:
         return None
@@ -227,64 +227,54 @@ def derive(
     `minimum_requests` requests. The return is that of a draft model with this share of
     the memory of the GPUs.
     """
-    drafts = delta.drafts
-    draft_tokens = delta.draft_tokens
+    drafts = delta.drafts or 0.0
     accepted = delta.accepted_tokens
-    k = len(delta.accepted_tokens_per_position)
-    positions = survival(delta.accepted_tokens_per_position, drafts or 0.0)
-    here = positions
-    before = (1.0, *positions)
-    if positions and delta.drafted_tokens_per_position:
-        here = delta.accepted_tokens_per_position
-        before = reaching(delta)
-    conditional = tuple(map(_ratio, here, before))
+    positions = survival(delta.accepted_tokens_per_position, drafts)
+    conditional = _conditional(delta, positions)
     lengths = acceptance_lengths(positions)
-    per_draft = _mean(accepted, drafts, k)
-    length = None if per_draft is None else 1 + per_draft
-    drafted = _mean(draft_tokens, drafts, k)
-    costed = drafted
-    if positions and not _vary(drafted, len(positions)):
-        costed = len(positions)
-    # Without positions: as if all of a draft were accepted, or none, which varies most
-    # (Bhatia, Davis 2000).
-    most = math.ceil(drafted or 0.0)
-    survived = positions or (min(1.0, (per_draft or 0.0) / max(1, most)),) * most
-    if drafts:
-        error = AcceptanceSample(survived, drafts).error_of_length(len(survived))
-    else:
-        error = 0.0
-    if drafts is None or accepted is None:
-        emitted = None
-    else:
+    k = len(delta.accepted_tokens_per_position)
+    draft_length = _mean(delta.draft_tokens, drafts, k)
+    accepted_per_draft = _mean(accepted, drafts, k)
+    length = None
+    if accepted_per_draft is not None:
+        length = 1 + accepted_per_draft
+    error = _error_of_length(positions, draft_length, accepted_per_draft, drafts)
+    emitted = None
+    if delta.drafts is not None and accepted is not None:
         emitted = drafts + accepted
+    costed: float | None = draft_length
+    if positions and not _vary(draft_length, len(positions)):
+        costed = len(positions)
+    estimated = Estimate()
+    if profile is not None:
+        estimated = estimate(length, costed, delta.batch_size, profile, error)
+    measured = Measured()
+    if delta.matches:
+        matches = delta.matches
+        measured = measured_speedup(matches[0], matches[-1], minimum_requests, matches)
+    span = delta.span
     measures = Measures(
         window=window,
-        span_seconds=delta.span,
-        drafts=drafts or 0.0,
-        acceptance_ratio=_ratio(accepted, draft_tokens),
+        span_seconds=span,
+        drafts=drafts,
+        acceptance_ratio=_ratio(accepted, delta.draft_tokens),
         mean_acceptance_length=length,
         mean_acceptance_length_error=error,
         position_acceptance_ratio=positions,
         position_conditional_acceptance_ratio=conditional,
         expected_tokens_per_step=lengths[-1] if lengths else None,
         mean_acceptance_length_at=lengths,
-        mean_draft_length=drafted,
+        mean_draft_length=draft_length,
         position_decay_ratio=_decay(conditional),
         coverage_ratio=_ratio(emitted, delta.generation_tokens),
-        drafts_per_second=_rate(delta.drafts, delta.span),
-        draft_tokens_per_second=_rate(delta.draft_tokens, delta.span),
-        accepted_tokens_per_second=_rate(delta.accepted_tokens, delta.span),
-        generation_tokens_per_second=_rate(delta.generation_tokens, delta.span),
+        drafts_per_second=_rate(delta.drafts, span),
+        draft_tokens_per_second=_rate(delta.draft_tokens, span),
+        accepted_tokens_per_second=_rate(accepted, span),
+        generation_tokens_per_second=_rate(delta.generation_tokens, span),
         batch_size=delta.batch_size,
         step_seconds=delta.step_seconds,
-        estimate=estimate(length, costed, delta.batch_size, profile, error)
-        if profile
-        else Estimate(),
-        measured=measured_speedup(
-            delta.matches[0], delta.matches[-1], minimum_requests, delta.matches
-        )
-        if delta.matches
-        else Measured(),
+        estimate=estimated,
+        measured=measured,
         latencies=delta.latencies,
     )
     if memory_ratio is None:
@@ -292,21 +282,49 @@ def derive(
     return replace(measures, returns=returns_of(measures, memory_ratio))
 
 
+def _conditional(
+    delta: Delta, positions: tuple[float, ...]
+) -> tuple[float | None, ...]:
+    """Return the share of the drafts that got to each position which were accepted."""
+    if positions and delta.drafted_tokens_per_position:
+        return tuple(map(_ratio, delta.accepted_tokens_per_position, reaching(delta)))
+    return tuple(map(_ratio, positions, (1.0, *positions)))
+
+
+def _error_of_length(
+    positions: tuple[float, ...],
+    draft_length: float | None,
+    accepted_per_draft: float | None,
+    drafts: float,
+) -> float:
+    """Return the standard error of the mean acceptance length, by the sample.
+
+    Without positions: as if all of a draft were accepted, or none, which varies most
+    (Bhatia, Davis 2000).
+    """
+    if not drafts:
+        return 0.0
+    if not positions:
+        k = math.ceil(draft_length or 0.0)
+        positions = (min(1.0, (accepted_per_draft or 0.0) / max(1, k)),) * k
+    return AcceptanceSample(positions, drafts).error_of_length(len(positions))
+
+
 def returns_of(measures: Measures, memory_ratio: float) -> Return:
     """Return the return on speculation; a measured speedup takes precedence over the
     estimate.
     """
-    whole = measures.measured.speedup
-    covered = measures.coverage_ratio
-    undrafted = measures.estimate.undrafted_cost
-    speedup = (
-        of_drafts(whole, covered, undrafted) if whole else None
-    ) or measures.estimate.speedup
+    speedup = measures.estimate.speedup
+    measured = measures.measured
+    if measured.speedup:
+        undrafted = measures.estimate.undrafted_cost
+        from_drafts = of_drafts(measured.speedup, measures.coverage_ratio, undrafted)
+        speedup = from_drafts or speedup
     length = measures.mean_acceptance_length
     generated = measures.generation_tokens_per_second
     if not speedup or length is None or generated is None:
         return Return()
-    rate = measures.measured.baseline_tokens_per_second or generated / speedup
+    rate = measured.baseline_tokens_per_second or generated / speedup
     return return_on_speculation(length, length / speedup, memory_ratio, rate)
 
 
@@ -322,22 +340,20 @@ def observed_step(delta: Delta | None) -> ObservedStep | None:
     show it.
     """
     drafted, batch = draft_and_batch(delta)
-    if (
-        delta is None
-        or not delta.step_seconds
-        or not delta.drafts
-        or not drafted
-        or batch is None
-    ):
+    if delta is None or not delta.step_seconds or not delta.drafts:
+        return None
+    if not drafted or batch is None:
         return None
     # A request gets a token from each of its steps without a draft.
     accepted = delta.accepted_tokens or 0.0
     steps = max(delta.drafts, (delta.generation_tokens or 0.0) - accepted)
-    share = delta.drafts / steps
-    emitted = 1 + accepted / steps
-    prompts = delta.prompts_per_token or 0.0
     return ObservedStep(
-        delta.step_seconds, max(1.0, batch), drafted, share, emitted, prompts
+        seconds=delta.step_seconds,
+        batch=max(1.0, batch),
+        drafted=drafted,
+        share=delta.drafts / steps,
+        emitted=1 + accepted / steps,
+        prompts_per_token=delta.prompts_per_token or 0.0,
     )
 
 
@@ -349,14 +365,15 @@ def derive_lifetime(
     `efficiency` is emitted tokens over the maximum, K + 1 per draft. Without `k` there
     is no mean acceptance length.
     """
+    if acceptance_ratio is not None:
+        acceptance_ratio = min(acceptance_ratio, 1.0)
+    length = None
+    if efficiency is not None and k is not None:
+        length = min(max(1.0, efficiency * (k + 1)), k + 1.0)
     return Measures(
         window=LIFETIME,
-        acceptance_ratio=None
-        if acceptance_ratio is None
-        else min(acceptance_ratio, 1.0),
-        mean_acceptance_length=None
-        if efficiency is None or k is None
-        else min(max(1.0, efficiency * (k + 1)), k + 1.0),
+        acceptance_ratio=acceptance_ratio,
+        mean_acceptance_length=length,
     )
 
 
@@ -387,9 +404,8 @@ def survival(accepted: tuple[float, ...], drafts: float) -> tuple[float, ...]:
     """
     if drafts <= 0:
         return ()
-    return tuple(accumulate((count / drafts for count in accepted), min, initial=1.0))[
-        1:
-    ]
+    ratios = (count / drafts for count in accepted)
+    return tuple(accumulate(ratios, min, initial=1.0))[1:]
 
 
 def reaching(delta: Delta) -> tuple[float, ...]:
@@ -401,17 +417,20 @@ def reaching(delta: Delta) -> tuple[float, ...]:
     taken, within what the counts allow.
     """
     accepted = delta.accepted_tokens_per_position
-    drafted = delta.drafted_tokens_per_position
-    before = (delta.drafts or 0.0, *accepted)
-    longer = (*drafted, *(0.0 for _ in accepted[len(drafted) :]))
+    accepted_before = (delta.drafts or 0.0, *accepted)
+    undrafted = len(accepted) - len(delta.drafted_tokens_per_position)
+    drafted = (*delta.drafted_tokens_per_position, *(0.0,) * undrafted)
     drafts = []
-    for kept, had_before, had, here in zip(
-        before, (before[0], *longer), longer, accepted, strict=False
+    for kept, had_before, had, accepted_here in zip(
+        accepted_before,
+        (accepted_before[0], *drafted),
+        drafted,
+        accepted,
+        strict=False,
     ):
         likely = kept * had / had_before if had_before > 0 else 0.0
-        drafts.append(
-            max(0.0, min(max(likely, here, kept + had - had_before), kept, had))
-        )
+        fewest = max(likely, accepted_here, kept + had - had_before)
+        drafts.append(max(0.0, min(fewest, kept, had)))
     return tuple(drafts)
 
 

@@ -9,7 +9,8 @@ restart a decayed length, against which only further decay shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Sequence
 from itertools import pairwise
 
 from msgspec import Struct
@@ -32,9 +33,11 @@ _KEPT = 24
 #: may have.
 _FALL = 0.05
 _STEP = 0.5
-#: Relative differences of draft length, batch size and context at which two times are
-#: alike.
-_ALIKE = (0.02, 0.5, 0.2)
+#: Relative differences up to which two hours are alike. Another K moves the draft
+#: length by more; batch and context vary by so much from hour to hour.
+_SAME_DRAFTS = 0.02
+_SAME_LOAD = 0.5
+_SAME_CONTEXT = 0.2
 
 
 class Hour(Struct, frozen=True):
@@ -53,16 +56,15 @@ class Hour(Struct, frozen=True):
         """The mean acceptance length."""
         return 1 + self.accepted / self.drafts
 
-    def alike(self, other: Hour) -> bool:
+    def alike(self, hour: Hour) -> bool:
         """Return whether K, load and mix of traffic are about the same."""
-        pairs = (
-            (self.draft_length, other.draft_length),
-            (self.batch_size, other.batch_size),
-            (self.context_tokens, other.context_tokens),
-        )
         return all(
-            abs(one - another) <= share * max(one, another)
-            for (one, another), share in zip(pairs, _ALIKE, strict=True)
+            math.isclose(mine, theirs, rel_tol=difference, abs_tol=0.0)
+            for mine, theirs, difference in (
+                (self.draft_length, hour.draft_length, _SAME_DRAFTS),
+                (self.batch_size, hour.batch_size, _SAME_LOAD),
+                (self.context_tokens, hour.context_tokens, _SAME_CONTEXT),
+            )
         )
 
 
@@ -91,23 +93,24 @@ class Uptime(Struct, frozen=True):
             return self
         hour = _hour(begun, sample)
         if hour is None:
-            late = sample.time - begun.time >= _MAX_JOINED
-            if late:
-                return replace(self, begun=_bare(sample))
-            return self
+            if sample.time - begun.time < _MAX_JOINED:
+                return self
+            return replace(self, begun=_bare(sample))
         if len(self.first) < _COMPARED:
             return replace(self, begun=_bare(sample), first=(*self.first, hour))
-        after = replace(
-            self, begun=_bare(sample), latest=(*self.latest[1 - _KEPT :], hour)
-        )
-        before = _pooled(after.first)
-        present = after.latest[-_COMPARED:]
-        if len(present) < _COMPARED or not all(map(before.alike, present)):
-            return after  # hours of another load, as at night, say nothing
-        now = _pooled(present)
-        fell = now.length <= (1 - _FALL) * before.length
-        decayed = fell and (self.decayed or after._gradual())
-        return replace(after, lengths=(before.length, now.length), decayed=decayed)
+        latest = (*self.latest[1 - _KEPT :], hour)
+        return replace(self, begun=_bare(sample), latest=latest)._compared()
+
+    def _compared(self) -> Uptime:
+        """Return the uptime with the first hours compared with the latest ones."""
+        reference = _pooled(self.first)
+        compared = self.latest[-_COMPARED:]
+        if len(compared) < _COMPARED or not all(map(reference.alike, compared)):
+            return self  # hours of another load, as at night, say nothing
+        length = _pooled(compared).length
+        fell = length <= (1 - _FALL) * reference.length
+        decayed = fell and (self.decayed or self._gradual())
+        return replace(self, lengths=(reference.length, length), decayed=decayed)
 
     @property
     def decay_ratio(self) -> float | None:
@@ -121,11 +124,11 @@ class Uptime(Struct, frozen=True):
         return 0.0
 
     def _gradual(self) -> bool:
-        """Return whether no hour has most of the fall, as it has when traffic changes."""
+        """Return whether no hour has most of the fall, as when traffic changes."""
         lengths = [hour.length for hour in (_pooled(self.first), *self.latest)]
         total = lengths[0] - lengths[-1]
         return all(
-            before - after <= _STEP * total for before, after in pairwise(lengths)
+            earlier - later <= _STEP * total for earlier, later in pairwise(lengths)
         )
 
 
@@ -138,28 +141,32 @@ def _bare(sample: Sample | None) -> Sample | None:
 
 def _hour(first: Sample, last: Sample) -> Hour | None:
     within = delta(first, last)
-    if (
-        (within.drafts or 0.0) < _MIN_DRAFTS
-        or within.accepted_tokens is None
-        or not within.draft_tokens
-    ):
+    drafts = within.drafts or 0.0
+    accepted = within.accepted_tokens
+    if drafts < _MIN_DRAFTS or accepted is None or not within.draft_tokens:
         return None
     if within.batch_size is None or within.context_tokens is None:
         return None
-    drafts = within.drafts or 0.0
-    length = within.draft_tokens / drafts
     return Hour(
-        drafts, within.accepted_tokens, length, within.batch_size, within.context_tokens
+        drafts=drafts,
+        accepted=accepted,
+        draft_length=within.draft_tokens / drafts,
+        batch_size=within.batch_size,
+        context_tokens=within.context_tokens,
     )
 
 
-def _pooled(hours: Iterable[Hour]) -> Hour:
-    hours = tuple(hours)
-    drafts = sum(hour.drafts for hour in hours)
+def _pooled(hours: Sequence[Hour]) -> Hour:
+    weights = [hour.drafts for hour in hours]
     return Hour(
-        drafts,
-        sum(hour.accepted for hour in hours),
-        sum(hour.draft_length * hour.drafts for hour in hours) / drafts,
-        sum(hour.batch_size * hour.drafts for hour in hours) / drafts,
-        sum(hour.context_tokens * hour.drafts for hour in hours) / drafts,
+        drafts=sum(weights),
+        accepted=sum(hour.accepted for hour in hours),
+        draft_length=_mean([hour.draft_length for hour in hours], weights),
+        batch_size=_mean([hour.batch_size for hour in hours], weights),
+        context_tokens=_mean([hour.context_tokens for hour in hours], weights),
     )
+
+
+def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    pairs = zip(values, weights, strict=True)
+    return sum(value * weight for value, weight in pairs) / sum(weights)

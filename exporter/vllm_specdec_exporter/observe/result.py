@@ -33,10 +33,11 @@ REASONS = {
     "malformed": (
         "the response is cut off or is no metrics text, or has impossible values"
     ),
-    "unrecognized": "the response is metrics, but of no supported server, or of several of "
-    "different kinds; "
-    "also of each poll that is left out because reading empties the server's "
-    "/metrics (TensorRT-LLM)",
+    "unrecognized": (
+        "the response is metrics, but of no supported server, or of several of "
+        "different kinds; also of each poll that is left out because reading empties "
+        "the server's /metrics (TensorRT-LLM)"
+    ),
     "credentials": "the bearer token file cannot be read",
     "stale": "the exporter itself was blocked, and its last result is too old to serve",
     "internal": "a defect of the exporter; its log has the traceback",
@@ -81,14 +82,14 @@ def learned(steps: EngineSteps, time: float) -> LearnedSteps:
     """Return the line that is in use at `time`: of steps with drafts, else of steps
     without.
     """
+    kind = steps.drafting
     if steps.plain.bins and not steps.drafting.bins:
-        times = steps.plain
-    else:
-        times = steps.drafting
-    fit = times.fit(time)
-    if isinstance(fit, str):
-        return LearnedSteps(times.k, refused=fit if times.bins or times.refused else "")
-    return LearnedSteps(times.k, fit)
+        kind = steps.plain
+    fit = kind.fit(time)
+    if not isinstance(fit, str):
+        return LearnedSteps(kind.k, fit)
+    refused = fit if kind.bins or kind.refused else ""
+    return LearnedSteps(kind.k, refused=refused)
 
 
 class EngineResult(Struct, frozen=True):

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..config.thresholds import Thresholds
-from ..judgement.findings import TEXTS, Finding, hint, problem
+from ..judgement.findings import Finding, hint, problem
+from ..judgement.messages import message
 from .grouping import OTHER, UNSET, GroupKey
 from .recent_window import GroupStats
 from .summary import GroupWindow, ModelRequests, Outcome, Routing
@@ -100,7 +101,9 @@ def with_findings(
             requests=requests,
             within=_within(requests),
             minimum=thresholds.minimum_requests,
-            how=TEXTS["few_requests"]["window" if requests.window else "recorded"],
+            how=message(
+                f"finding.few_requests.{'window' if requests.window else 'recorded'}"
+            ),
         )
         # If most responses have no record, waiting does not help.
         mostly = requests.window_unrecorded_requests > requests.window_requests
@@ -171,9 +174,8 @@ def _routing(routing: Routing | None) -> list[Finding]:
         which = f"requests at temperature {' and '.join(named)}"
     speedup = ""
     if routing.speedup is not None:
-        speedup = TEXTS["route"]["faster" if routing.speedup >= 1 else "slower"].format(
-            routing=routing
-        )
+        name = "faster" if routing.speedup >= 1 else "slower"
+        speedup = message(f"finding.route.{name}", routing=routing)
     return hint(
         "route",
         which=which,

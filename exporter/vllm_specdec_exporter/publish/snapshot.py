@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from ..judgement.messages import encode_message
 from ..measures.measures import LIFETIME
 from ..observe.result import EngineResult, ExporterResult
 from ..per_request.summary import (
@@ -107,7 +108,8 @@ def encode(result: ExporterResult, wanted: Filter | None = None) -> bytes:
     """Return the snapshot as JSON."""
     wanted = wanted or Filter()
     # Selected before it is converted, so that what is left out costs nothing.
-    document = msgspec.to_builtins(_select(result, wanted))
+    selected = _select(result, wanted)
+    document = msgspec.to_builtins(selected, enc_hook=encode_message)
     if wanted.metrics:
         chosen = [row for row in METRICS if row.name in wanted.metrics]
         document = _keep_metrics(document, chosen)

@@ -11,15 +11,8 @@ from ..economics.speculative_config import names_drafter
 from ..economics.statistics import Interval, times
 from ..judgement.advice import Action, Advice
 from ..judgement.findings import Finding, Severity
-from ..judgement.payoff import (
-    DISABLE,
-    LOWER_K,
-    MEASURE,
-    NOTHING,
-    RAISE_K,
-    Payoff,
-    PayoffVerdict,
-)
+from ..judgement.payoff import Payoff, PayoffVerdict
+from ..judgement.published_rules import DISABLE, LOWER_K, MEASURE, NOTHING, RAISE_K
 from ..observe.result import EngineResult
 
 #: Returns a text, emphasised in a style.

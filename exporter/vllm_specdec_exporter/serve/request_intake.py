@@ -20,7 +20,7 @@ from ..economics.profiles import deployed
 from ..engines import DIALECT_NAMED
 from ..measures.measures import DraftShape
 from ..observe.result import TargetResult
-from ..observe.state import Settings
+from ..observe.settings import Settings
 from ..per_request.grouping import GroupOverflow
 from ..per_request.observation import PUSH_PATH, Observation, Source
 from ..per_request.summary import RequestsResult

@@ -28,7 +28,7 @@ from ..economics.sizes import BF16
 from ..economics.speculative_config import Speculation
 from ..listener.web_config import load_web_config
 from ..measures.history import Window
-from ..observe.state import Settings
+from ..observe.settings import Settings
 from ..per_request.grouping import RequestSettings
 from ..upstream.connection import UpstreamConfig, UpstreamTLS, client_tls
 from .option_table import OPTIONS

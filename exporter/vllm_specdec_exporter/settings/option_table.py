@@ -15,7 +15,7 @@ from ..config.options import Option
 from ..config.thresholds import parse_threshold
 from ..economics.hardware import parse_machine
 from ..economics.speculative_config import parse_speculation
-from ..observe.state import DEFAULT_WINDOWS
+from ..observe.settings import DEFAULT_WINDOWS
 from ..per_request.grouping import TEMPERATURE_BOUNDS, parse_rule
 from .web_options import WEB_OPTIONS
 

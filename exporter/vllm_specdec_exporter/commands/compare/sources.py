@@ -10,7 +10,7 @@ from ...config.files import read_regular
 from ...config.options import ConfigError
 from ...config.values import Target, mask_url, parse_target
 from ...observe.result import ExporterResult
-from ...observe.state import Settings
+from ...observe.settings import Settings
 from ...publish import snapshot
 from ...upstream.connection import UpstreamConfig
 from ..check import observe

@@ -19,7 +19,7 @@ from ...economics.profiles import deployed
 from ...judgement.findings import hint
 from ...measures.history import Window
 from ...observe.result import ExporterResult
-from ...observe.state import Settings
+from ...observe.settings import Settings
 from ...per_request.acceptance import BatchCost, ends_early
 from ...per_request.aggregation import RequestAggregator
 from ...per_request.grouping import RequestSettings

@@ -1,0 +1,201 @@
+"""Explanation: why a verdict or advice is given, as messages with numbers.
+
+Decisions come first, in `payoff` and `advising`, and know nothing of words. This module
+picks the messages for a decision that was made; it decides nothing itself.
+"""
+
+from ..economics.choice import CandidateK, Choice
+from ..economics.cost import Basis, CostProfile
+from ..economics.speculative_config import drafts_without_model
+from ..economics.speedup import Estimate
+from ..economics.statistics import times
+from ..measures.measures import Measures
+from .advice import Action
+from .case import Case
+from .hysteresis import HysteresisState
+from .messages import Message, message
+from .payoff import Payoff, PayoffVerdict, correction, estimate_contradicted
+
+#: A part of a sentence that does not apply.
+_NOTHING = ""
+
+
+def explain_payoff(payoff: Payoff, case: Case, measures: Measures) -> tuple[str, ...]:
+    """Return how the speedup of a window was found, and why it decides nothing if it
+    does not.
+    """
+    if payoff.verdict is None:
+        return (why_no_estimate(measures),)
+    profile = case.profile
+    reasons: list[str] = []
+    if payoff.basis is Basis.MEASURED:
+        reasons.append(_measured(measures))
+    if measures.estimate.speedup is not None:
+        reasons += _estimated(measures, profile)
+    if estimate_contradicted(measures, case.thresholds):
+        reasons.append(_misfit(measures, profile))
+    if case.unmeasured:
+        reasons.append(message("payoff.not_measured", reason=case.unmeasured))
+    if payoff.basis is not Basis.MEASURED and profile.contradiction:
+        reasons.append(profile.contradiction)
+    if payoff.undecided:
+        reasons.append(message("payoff.includes_1", loss=payoff.loss_probability))
+    return tuple(reasons)
+
+
+def why_no_estimate(measures: Measures) -> Message:
+    """Return what is missing for an estimate of the speedup."""
+    if measures.mean_acceptance_length is None:
+        return message("payoff.length_unknown")
+    if not measures.mean_draft_length:
+        return message("payoff.draft_length_unknown")
+    return message("payoff.running_unknown")
+
+
+def _measured(measures: Measures) -> Message:
+    measured = measures.measured
+    return message(
+        "payoff.measured",
+        measured=measured,
+        low=times(measured.speedup_low or 0.0),
+        high=times(measured.speedup_high or 0.0),
+    )
+
+
+def _estimated(measures: Measures, profile: CostProfile) -> list[Message]:
+    estimate = measures.estimate
+    estimated = message(
+        "payoff.estimated",
+        estimate=estimate,
+        low=times(estimate.speedup_low or 0.0),
+        high=times(estimate.speedup_high or 0.0),
+        length=measures.mean_acceptance_length,
+        profile=profile,
+        of_all_tokens=_of_all_tokens(estimate, measures.coverage_ratio),
+    )
+    calibrated = profile.basis is Basis.CALIBRATED and profile.batches
+    if not calibrated or estimate.basis is not Basis.MODELLED:
+        return [estimated]
+    contexts = profile.contexts or (profile.context_tokens, profile.context_tokens)
+    outside = message("payoff.calibrated", batches=calibrated, contexts=contexts)
+    return [estimated, outside]
+
+
+def _of_all_tokens(estimate: Estimate, covered: float | None) -> str:
+    """Return the speedup over all tokens, unless it looks like that of drafts."""
+    if covered is None:
+        return _NOTHING
+    shown = f"{estimate.of_all(covered)[0]:.2f}"
+    if shown == f"{estimate.speedup:.2f}":
+        return _NOTHING
+    cost = estimate.undrafted_cost
+    undrafted = message("payoff.undrafted", cost=cost) if cost > 1 else _NOTHING
+    return message(
+        "payoff.of_all_tokens", covered=covered, speedup=shown, undrafted=undrafted
+    )
+
+
+def _misfit(measures: Measures, profile: CostProfile) -> Message:
+    corrected = correction(measures) is not None
+    advice = "misfit_corrected" if corrected else "misfit_unexplained"
+    return message(
+        "payoff.misfit", profile=profile.name, advice=message(f"payoff.{advice}")
+    )
+
+
+def how_to_know(basis: Basis, profile: CostProfile) -> Message:
+    """Return what to do about an unknown verdict."""
+    if basis is Basis.MEASURED:
+        return message("how_to_know.measured")
+    if profile.basis is Basis.CALIBRATED:
+        return message("how_to_know.calibrated")
+    if profile.contradiction and profile.basis is Basis.MODELLED:
+        return message("how_to_know.modelled_contradicted")
+    if profile.lacking:
+        return message("how_to_know.modelled_lacking", lacking=profile.lacking)
+    return message("how_to_know.modelled")
+
+
+def gain_is_likely(state: HysteresisState, case: Case) -> bool:
+    """Return whether K=0 is advised although the window leans to a gain."""
+    return state.advised.k == 0 and case.payoff.side is PayoffVerdict.BENEFICIAL
+
+
+def explain_advice(
+    action: Action, choice: Choice, state: HysteresisState, case: Case
+) -> Message:
+    """Return why this K is advised, and which other advice seems better."""
+    name: str = action
+    k = state.advised.k
+    advised = choice.option(k)
+    present = choice.option(choice.drafted)
+    best = choice.best_drafting
+    batch = (case.measures and case.measures.estimate.batch_size) or 1.0
+    because: str = _NOTHING
+    if action is Action.DISABLE:
+        because = _why_none_pays(best, batch, case)
+        if best.speedup_most >= 1 or case.payoff.undecided:
+            name = "disable_unsure"
+    elif action is Action.INCREASE_K:
+        because = message("advice.extrapolated", present=choice.drafted)
+    elif action is Action.DECREASE_K:
+        if advised.speedup >= present.speedup:
+            because = message("advice.too_deep", k=k)
+        if advised.underestimate:
+            name = "decrease_k_at_least"
+    return message(
+        f"advice.{name}",
+        k=k,
+        advised=advised,
+        present=present,
+        best=best,
+        batch=batch,
+        method=case.method or message("advice.unnamed_method"),
+        usual=case.thresholds.usual_mean_acceptance_length,
+        because=because,
+        doubt=_doubt(choice, state, case),
+    )
+
+
+def _why_none_pays(best: CandidateK, batch: float, case: Case) -> str:
+    """Return what may be wrong or done about it if not even the best K pays."""
+    because: str = _NOTHING
+    if case.profile.name == "unknown" and not case.method:
+        because = message("advice.method_assumed")
+    # At break-even, a step of 1.6 plain ones emits 1.6 tokens.
+    break_even_alone = case.profile.step_cost(best.num_speculative_tokens, 1)
+    pays_alone = batch > 1 and best.mean_acceptance_length > break_even_alone
+    if pays_alone and drafts_without_model(case.method):
+        because = message("advice.pays_when_few", method=because)
+    return because
+
+
+def _doubt(choice: Choice, state: HysteresisState, case: Case) -> str:
+    """Return which other advice seems better, or that none does."""
+    if gain_is_likely(state, case):
+        return message("advice.gain_likely")
+    k = state.advised.k
+    if state.pending is None:
+        present = choice.option(choice.drafted)
+        held = 0 < k <= choice.drafted and choice.option(k).speedup <= present.speedup
+        if held and not state.advised.switch:
+            return message("advice.none_surely_better")
+        return _NOTHING
+    best = choice.best
+    if best.extrapolated and k > choice.drafted:
+        return _NOTHING  # the larger K must be tried first
+    if best.num_speculative_tokens == k:
+        return message("advice.another_seems_better")
+    if best.num_speculative_tokens:
+        return message("advice.k_seems_better", k=best.num_speculative_tokens)
+    return message("advice.none_seems_better")
+
+
+def why_varying(case: Case, measures: Measures) -> Message:
+    """Return why no K can be advised while drafts vary in length."""
+    few = case.shape is not None and case.shape.drafts
+    return message(
+        "no_advice.few_records" if few else "no_advice.drafts_vary",
+        drafted=measures.mean_draft_length,
+        k=len(case.counters.accepted_tokens_per_position),
+    )

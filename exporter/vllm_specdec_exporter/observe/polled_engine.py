@@ -1,0 +1,276 @@
+"""One engine at one poll: what follows from its windows, up to the case to judge."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from msgspec.structs import replace
+
+from ..economics.cost import CostProfile
+from ..economics.profiles import deployed, guess_method
+from ..economics.step_correction import correct_by_steps
+from ..engines import ENGINE_OF
+from ..engines.reading import Drafting, EngineReading, Reading
+from ..judgement.activity import Activity, with_schedule
+from ..judgement.case import Case
+from ..judgement.messages import message
+from ..judgement.payoff import shows_opposite
+from ..measures.history import Delta, Window
+from ..measures.measures import (
+    DraftShape,
+    Measures,
+    counted_shape,
+    derive,
+    derive_lifetime,
+    draft_and_batch,
+    observed_step,
+)
+from .derived_totals import why_unadvisable
+from .engine_activity import FULL, activity_by_counters, activity_by_gauges
+from .settings import Settings
+from .state import EngineState
+from .windows import window_deltas
+
+#: Seconds without an opposite after which the shortest window is judged again: of
+#: traffic that changes every few minutes, it would show now a gain and now a loss.
+_STEADY = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class PolledServer:
+    """A server at one poll."""
+
+    reading: Reading  # its metrics
+    version: str = ""  # from ``/version``, empty if not known
+    #: Draft lengths by model, from records of single requests.
+    shapes: Mapping[str, DraftShape] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PolledEngine:
+    """One engine at one poll, and what follows from its windows, each computed once."""
+
+    engine: EngineReading
+    state: EngineState  # with the sample of this reading
+    time: float  # of the poll, in seconds
+    settings: Settings
+    server: PolledServer
+    mismatch: str  # why the baseline does not fit its model, empty if it does
+
+    @property
+    def model_name(self) -> str:
+        """The served name."""
+        return self.engine.key.model_name
+
+    @property
+    def drafting(self) -> Drafting:
+        """How it drafts now, as far as its gauges say."""
+        return self.engine.drafting or Drafting()
+
+    @cached_property
+    def deltas(self) -> dict[Window, Delta]:
+        """The increase within each window that holds two samples."""
+        return window_deltas(self.state.history, self.settings, self.time)
+
+    @property
+    def judged_delta(self) -> Delta | None:
+        """The increase within the judged window; ``None`` before two samples."""
+        return self.deltas.get(self.settings.judged)
+
+    @property
+    def method(self) -> str:
+        """How it drafts: as given, or as the drafter's name or a gauge says; empty if
+        not known.
+        """
+        speculation = self.settings.speculation
+        given = guess_method(speculation.method, speculation.draft_model)
+        return given or self.drafting.method
+
+    @cached_property
+    def k(self) -> int | None:
+        """The present K: by a gauge, else the number of positions, or as configured."""
+        k = self.drafting.num_speculative_tokens
+        if k is not None:
+            return int(k)
+        positions = len(self.engine.counters.accepted_tokens_per_position)
+        return positions or self.settings.speculation.num_speculative_tokens
+
+    @cached_property
+    def profile(self) -> CostProfile:
+        """The cost of steps: of the method, at the measured context, corrected by what
+        the engine shows.
+        """
+        settings = self.settings
+        delta = self.judged_delta
+        profile = deployed(
+            settings.costs,
+            settings.speculation,
+            self.model_name,
+            dialect=self.server.reading.dialect,
+            version=self.server.version,
+            printed=self.drafting.method,
+        )
+        if delta is not None:
+            profile = profile.at_context(delta.context_tokens)
+            profile = profile.with_measured_draft(
+                delta.draft_share, self.drafting.num_speculative_tokens
+            )
+        drafted, batch = draft_and_batch(delta)
+        profile = correct_by_steps(
+            profile,
+            self.state.steps,
+            drafted=drafted,
+            batch=batch,
+            time=self.time,
+            method=self.method,
+        )
+        step = observed_step(delta)
+        if step is None:
+            return profile
+        return profile.with_observed_step(step)
+
+    @cached_property
+    def windows(self) -> tuple[Measures, ...]:
+        """The measures of each window, and of the whole life of a vLLM V0."""
+        windows = tuple(
+            derive(
+                window.name,
+                delta,
+                self.profile,
+                minimum_requests=self.settings.thresholds.measurement_minimum_requests,
+                memory_ratio=self.settings.memory_ratio,
+            )
+            for window, delta in self.deltas.items()
+        )
+        lifetime = self.engine.lifetime
+        if lifetime is None:
+            return windows
+        whole_life = derive_lifetime(
+            lifetime.lifetime_acceptance_ratio, lifetime.lifetime_efficiency, self.k
+        )
+        # V0 has no usable counter of drafts.
+        return (*(replace(measures, drafts=None) for measures in windows), whole_life)
+
+    @cached_property
+    def opposite(self) -> bool:
+        """Whether the shortest window shows the opposite of the judged one."""
+        newest = self._measures_of(self.settings.shortest)
+        judged = self._measures_of(self.settings.judged)
+        if newest is None or judged is None:
+            return False
+        return shows_opposite(newest, judged, self.settings.thresholds)
+
+    @cached_property
+    def overruled(self) -> bool:
+        """Whether the shortest window is judged: it shows the opposite, for the first
+        time in an hour.
+        """
+        shown_at = self.state.opposite_at
+        first_in_an_hour = shown_at is None or self.time - shown_at >= _STEADY
+        return self.opposite and (self.state.overruled or first_in_an_hour)
+
+    @cached_property
+    def judged(self) -> Measures | None:
+        """The measures of the judged window, or of the shortest one while it overrules
+        that.
+        """
+        if self.overruled:
+            return self._measures_of(self.settings.shortest)
+        return self._measures_of(self.settings.judged)
+
+    def _measures_of(self, window: Window) -> Measures | None:
+        for measures in self.windows:
+            if measures.window == window.name:
+                return measures
+        return None
+
+    @property
+    def since(self) -> float:
+        """When the judged window began, in seconds."""
+        return self.time - self.settings.judged.seconds - self.settings.slack
+
+    @cached_property
+    def batch_sizes(self) -> tuple[float, float] | None:
+        """The least and the most requests running in the judged window."""
+        return self.state.history.batch_sizes(self.since)
+
+    @cached_property
+    def activity(self) -> Activity:
+        """Whether it speculates, by its gauges, or else by its counters."""
+        paused_at = self.state.derivation.paused_at
+        paused = (
+            paused_at is not None
+            and self.time - paused_at <= self.settings.judged.seconds
+        )
+        activity = activity_by_gauges(self.engine, self.settings, paused=paused)
+        if activity is None:
+            activity = activity_by_counters(
+                self.engine,
+                self.server.reading,
+                self.settings,
+                self.deltas,
+                first_tokens=self._first_tokens,
+            )
+        return with_schedule(activity, self.settings.speculation, self.batch_sizes)
+
+    @property
+    def _first_tokens(self) -> float:
+        """The first tokens of the requests in the judged window.
+
+        They come from prefill, so they need no draft. The prefill node of a
+        disaggregated pair has no others.
+        """
+        history = self.state.history
+        if history.newest is None:
+            return 0.0
+        oldest = history.since(self.since)[0]
+        return (history.newest.steps.requests or 0.0) - (oldest.steps.requests or 0.0)
+
+    @property
+    def _unmeasured(self) -> str:
+        """Why the judged window has no measured speedup, if there is a baseline."""
+        baseline = self.settings.baseline
+        judged = self.judged
+        if baseline is None or self.mismatch or judged is None:
+            return ""
+        if judged.measured.speedup is not None:
+            return ""
+        missing = baseline.why_nothing(judged.batch_size) if judged.batch_size else ""
+        needed = self.settings.thresholds.measurement_minimum_requests
+        return missing or message("payoff.baseline_requests", needed=needed)
+
+    @cached_property
+    def case(self) -> Case:
+        """All that the judgement looks at."""
+        settings = self.settings
+        state = self.state
+        reading = self.server.reading
+        judged = self.judged
+        delta = self.judged_delta
+        settled = delta is not None and delta.span >= FULL * settings.judged.seconds
+        return Case(
+            activity=self.activity,
+            measures=judged,
+            counters=self.engine.counters,
+            k=self.k,
+            method=self.method,
+            profile=self.profile,
+            thresholds=settings.thresholds,
+            other_windows=tuple(m for m in self.windows if m is not judged),
+            speculation=settings.speculation,
+            batch_sizes=self.batch_sizes,
+            settled=settled,
+            model_name=self.model_name,
+            version=self.server.version,
+            engine=ENGINE_OF[reading.dialect],
+            unadvisable=why_unadvisable(self.engine, state.derivation),
+            engines=reading.engines_beside(self.engine.key),
+            shape=self.server.shapes.get(self.model_name) or counted_shape(delta),
+            speculative=reading.speculative,
+            defects=state.latest_defects,
+            mismatch=self.mismatch,
+            unmeasured=self._unmeasured,
+            uptime=state.uptime,
+            routed=reading.routed,
+            overruled=self.overruled,
+        )

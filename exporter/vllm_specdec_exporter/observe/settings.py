@@ -1,0 +1,49 @@
+"""Settings of the pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..config.thresholds import Thresholds
+from ..economics.profiles import CostSettings
+from ..economics.speculative_config import Speculation
+from ..measures.history import Window
+
+if TYPE_CHECKING:
+    from ..economics.baseline import Baseline
+
+#: The shortest shows a change after some polls; the other holds enough drafts for a
+#: verdict at low traffic.
+DEFAULT_WINDOWS = (Window(30.0), Window(300.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of the pipeline."""
+
+    #: The windows to publish, from the shortest to the longest.
+    windows: tuple[Window, ...] = DEFAULT_WINDOWS
+    judged: Window = DEFAULT_WINDOWS[-1]  # the window that is judged
+    #: Seconds by which the oldest sample may lie before the window: half a poll
+    #: interval.
+    slack: float = 2.5
+    thresholds: Thresholds = Thresholds()
+    #: The server's ``--speculative-config``, if given.
+    speculation: Speculation = Speculation()
+    costs: CostSettings = CostSettings()
+    #: Memory of the draft model over that of the GPUs, if given.
+    memory_ratio: float | None = None
+    baseline: Baseline | None = None  # the recorded speed without speculation, if given
+    latencies: bool = False  # whether to read latency histograms; a baseline needs them
+    server_info: bool = False  # whether to read SGLang's /server_info
+
+    @property
+    def shortest(self) -> Window:
+        """The shortest window, which shows first what changed."""
+        return self.windows[0]
+
+    @property
+    def kept_seconds(self) -> float:
+        """How long samples are kept: as far back as the longest window needs."""
+        return self.windows[-1].seconds + self.slack

@@ -1,0 +1,102 @@
+"""Thresholds in prose: a number that a document or a runbook names is the default."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+from vllm_specdec_exporter.config.thresholds import Thresholds
+
+ROOT = Path(__file__).parents[2]
+SENTENCES: dict[str, list[str]] = yaml.safe_load(
+    Path(__file__).with_name("thresholds.yml").read_text("utf-8")
+)
+DEFAULTS = dict(Thresholds().items())
+NAMED = [
+    (path, sentence, name)
+    for path, sentences in SENTENCES.items()
+    for sentence in sentences
+    for name in sorted(set(re.findall(r"{(\w+):", sentence)))
+]
+#: Tables of these are generated from the defaults.
+GENERATED = {"docs/reference/metrics.md", "docs/reference/cost-profiles.md"}
+#: How far from its name a number may stand and still be read as its value.
+NEAR = 40
+WORDS = {0.1: "a tenth", 0.2: "a fifth", 0.25: "a quarter", 0.5: "half"}
+
+
+class Number(float):
+    """A number that is written as the documents do."""
+
+    def __format__(self, form: str) -> str:
+        if form == "word":
+            return WORDS.get(float(self), f"{float(self):g}")
+        if form == "%":
+            return f"{100 * self:g} %"
+        return format(float(self), form)
+
+
+def written(sentence: str, values: Mapping[str, float]) -> str:
+    return sentence.format_map({name: Number(value) for name, value in values.items()})
+
+
+def text(path: str) -> str:
+    return (ROOT / path).read_text("utf-8")
+
+
+def documents() -> list[str]:
+    found = (*ROOT.glob("docs/**/*.md"), *ROOT.glob("alerts/**/*.md"))
+    paths = {str(path.relative_to(ROOT)) for path in found}
+    return sorted((paths | {"README.md"}) - GENERATED)
+
+
+@pytest.mark.parametrize("path", SENTENCES)
+def test_the_numbers_are_the_defaults(path: str) -> None:
+    missing = [
+        sentence
+        for sentence in SENTENCES[path]
+        if written(sentence, DEFAULTS) not in text(path)
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize(("path", "sentence", "name"), NAMED)
+def test_a_changed_default_leaves_no_sentence_as_it_is(
+    path: str, sentence: str, name: str
+) -> None:
+    """So whoever changes a default is told of each sentence about it."""
+    changed = {**DEFAULTS, name: DEFAULTS[name] + 0.1}
+    assert written(sentence, changed) not in text(path)
+
+
+def test_every_threshold_that_is_named_with_its_number_is_in_the_table() -> None:
+    forgotten = []
+    for path in documents():
+        sentences = SENTENCES.get(path, [])
+        for line in text(path).splitlines():
+            covered = {
+                name
+                for sentence in sentences
+                if written(sentence, DEFAULTS) in line
+                for name in re.findall(r"{(\w+):", sentence)
+            }
+            forgotten += [
+                (path, name)
+                for name in DEFAULTS.keys() - covered
+                if names_default(line, name)
+            ]
+    assert forgotten == []
+
+
+def names_default(line: str, name: str) -> bool:
+    """Whether a line has the name of a threshold, and its default beside it."""
+    value = Number(DEFAULTS[name])
+    forms = {f"{value:{form}}" for form in ("g", ".1f", ".2f", "%", "word")}
+    number = "|".join(map(re.escape, forms - {"1", "1.00"}))
+    for match in re.finditer(rf"`{name}`", line):
+        beside = line[max(0, match.start() - NEAR) : match.end() + NEAR]
+        if re.search(rf"(?<![\w.,=])(?:{number})(?![\w.]*\d)", beside):
+            return True
+    return False
