@@ -15,7 +15,6 @@ from pathlib import Path
 from ...config.options import ConfigError, add_flags, gather
 from ...config.values import format_duration, number
 from ...observe.result import ExporterResult
-from ...observe.settings import Settings
 from ...publish import plots
 from ...settings.option_table import OPTIONS as ALL_OPTIONS
 from .. import arguments as cli
