@@ -56,7 +56,7 @@ def test_the_lock_does_not_empty_what_a_link_points_to(tmp_path: Path) -> None:
 
 def test_clients_that_leave_do_not_fill_the_log() -> None:
     with act("--script", "/bin/true") as running:
-        before = running.log()
+        log = running.log()
         expect = "Expect: 100-continue"
         leave(
             running.url,
@@ -65,7 +65,7 @@ def test_clients_that_leave_do_not_fill_the_log() -> None:
             post(b"{}", expect, path="/"),
         )
         assert request(f"{running.url}/-/healthy", source="127.0.0.9").status == 200
-        assert running.log() == before
+        assert running.log() == log
 
 
 @pytest.mark.parametrize("hours", [1, -1, 30 * 24])
@@ -94,9 +94,9 @@ def test_a_clock_that_jumps(tmp_path: Path, hours: int) -> None:
                 alert_document("disable"), alert_document("disable", model_name="other")
             )
         )
-        _, again, other = running.events(3)
+        _, again, limited = running.events(3)
     assert again["why"].startswith("already acted upon")
-    reason, _, moment = other["why"].partition(": allowed again at ")
+    reason, _, moment = limited["why"].partition(": allowed again at ")
     assert reason == "--limit.per-hour 1 is reached"
     allowed = datetime.fromisoformat(moment).timestamp() - hours * HOUR
     assert begin + HOUR <= allowed <= time.time() + HOUR + 2

@@ -111,9 +111,9 @@ class Attacked:
         self.memory = peak(self.exporter)
         self.cpu = cpu_seconds(self.exporter)
 
-    def assert_small(self, *, cpu: float, most: int = MOST) -> None:
+    def assert_small(self, *, cpu: float, memory: int = MOST) -> None:
         """It took no more memory than allowed, and so many seconds of processor."""
-        assert peak(self.exporter) - self.memory < most, "memory"
+        assert peak(self.exporter) - self.memory < memory, "memory"
         assert cpu_seconds(self.exporter) - self.cpu < cpu, "processor time"
 
 
@@ -139,10 +139,10 @@ def attacked(tmp_path: Path) -> Iterator[Attacked]:
             exporter.wait_until_up()
             bystander.sendall(post(STREAMED))
             assert bystander.recv(MIB).startswith(b"HTTP/1.1 200")
-            before = descriptors(exporter)
+            open_files = descriptors(exporter)
             with probed(exporter):
                 yield Attacked(exporter, server, f"http://{tap}")
-            eventually(lambda: descriptors(exporter) <= before)
+            eventually(lambda: descriptors(exporter) <= open_files)
             assert peak(exporter) < LIMIT_WITH_TAP
             server.goes_on.set()
             assert bystander.recv(MIB) == b"4\r\nlast\r\n0\r\n\r\n", (
@@ -214,24 +214,24 @@ def test_endless_head(attacked: Attacked) -> None:
             client.sendall(begin)
             for _ in range(48):
                 client.sendall(b"a" * MIB)
-            attacked.assert_small(cpu=10.0, most=20 * MIB)
+            attacked.assert_small(cpu=10.0, memory=20 * MIB)
 
 
 def exchange(attacked: Attacked, body: bytes, *answer: bytes) -> None:
     """Send a request through the tap, and read the answer of these pieces."""
-    whole = b"".join(answer)
+    response = b"".join(answer)
     head = (
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
-        f"{len(whole)}\r\n\r\n"
+        f"{len(response)}\r\n\r\n"
     ).encode()
     attacked.server.pieces = (head, *answer)
-    before = attacked.exporter.metrics().values("request_observations_total")
+    observations = attacked.exporter.metrics().values("request_observations_total")
     with connect(attacked.tap) as client:
         client.settimeout(120)
         client.sendall(post(body))
-        assert read_answer(client).endswith(whole)
+        assert read_answer(client).endswith(response)
     attacked.exporter.wait_for(
-        lambda m: m.values("request_observations_total") != before
+        lambda m: m.values("request_observations_total") != observations
     )
 
 
@@ -338,7 +338,7 @@ def test_heads_of_many_names(attacked: Attacked) -> None:
         for _ in range(150):
             stack.enter_context(connect(attacked.tap)).sendall(head)
         attacked.exporter.wait_for(lambda m: (m.value("tap_requests_total") or 0) > 150)
-        attacked.assert_small(cpu=4.0, most=20 * MIB)
+        attacked.assert_small(cpu=4.0, memory=20 * MIB)
 
 
 def test_connections_that_take_all_descriptors(attacked: Attacked) -> None:
@@ -486,7 +486,7 @@ def test_requests_that_would_fill_the_log(attacked: Attacked) -> None:
     """Not a line for each: none of clients that leave, and one of reloads that all have
     the same result.
     """
-    before = len(attacked.exporter.log_lines())
+    logged = len(attacked.exporter.log_lines())
     expect = "Expect: 100-continue"
     for path in ("/-/healthy", "/metrics", "/nothing"):
         leave(
@@ -505,7 +505,7 @@ def test_requests_that_would_fill_the_log(attacked: Attacked) -> None:
         )
     lines = [
         line["msg"]
-        for line in attacked.exporter.log_lines()[before:]
+        for line in attacked.exporter.log_lines()[logged:]
         if "target" not in line
     ]
     assert lines == ["configuration reloaded"]
@@ -562,7 +562,7 @@ def test_silent_connections_over_tls(tmp_path: Path) -> None:
         contextlib.ExitStack() as stack,
     ):
         context = client_context(pki)
-        before = peak(exporter)
+        memory = peak(exporter)
         [host, port] = address_of(exporter)
         for number in range(MAX_CONNECTIONS):
             client = stack.enter_context(
@@ -571,7 +571,7 @@ def test_silent_connections_over_tls(tmp_path: Path) -> None:
             stack.enter_context(
                 context.wrap_socket(client, server_hostname="localhost")
             )
-        assert peak(exporter) - before < 30 * MIB
+        assert peak(exporter) - memory < 30 * MIB
         assert peak(exporter) < LIMIT
 
 
@@ -638,11 +638,11 @@ def test_scrapes_of_a_thousand_servers() -> None:
             running_exporter(*urls, "--poll.interval", "25s", "--poll.timeout", "9s")
         )
         exporter.wait_for(lambda m: sum(m.values("up").values()) == 1000, "up")
-        before = peak(exporter)
+        memory = peak(exporter)
         with probed(exporter):
             scrapes = [request(f"{exporter.url}/metrics", timeout=60) for _ in range(3)]
         assert min(len(scrape.body) for scrape in scrapes) > 5 * MIB
-        assert peak(exporter) - before < 2.5 * len(scrapes[0].body), "memory"
+        assert peak(exporter) - memory < 2.5 * len(scrapes[0].body), "memory"
 
 
 def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
@@ -685,11 +685,11 @@ def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
                 ]
                 assert any("secret" in text for text in texts), "nothing is quoted"
                 out = str(tmp_path / "baseline.json")
-                said = (
+                outcomes = (
                     run_here("check", url, *flags),
                     run_here("baseline", url, *flags, "--out", out),
                 )
-                texts += [outcome.out + outcome.err for outcome in said]
+                texts += [outcome.out + outcome.err for outcome in outcomes]
                 for text in (*texts, exporter.log()):
                     for secret in (
                         token[:20],
@@ -702,7 +702,7 @@ def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "block"),
+    ("begin", "block"),
     [
         (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
         (head(Transfer_Encoding="chunked"), b"1\r\na\r\n" * 10_000),
@@ -712,14 +712,14 @@ def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("unix", [False, True], ids=["TCP", "Unix socket"])
 def test_server_that_sends_no_body(
-    tmp_path: Path, before: bytes, block: bytes, unix: bool
+    tmp_path: Path, begin: bytes, block: bytes, unix: bool
 ) -> None:
     """What it sends beside a body has a limit, so that a poll does not take all the
     time it has.
     """
     with (
         FaultyServer(
-            flood(before, block), unix=tmp_path / "vllm.sock" if unix else None
+            flood(begin, block), unix=tmp_path / "vllm.sock" if unix else None
         ) as server,
         running_exporter("--vllm.url", server.url, *SLOW) as exporter,
     ):

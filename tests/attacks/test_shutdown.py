@@ -109,12 +109,12 @@ def test_a_configuration_that_hangs_at_the_start(
     file = tmp_path / "config.yml"
     file.write_text("vllm: {url: http://127.0.0.1:1}\n")
     surroundings.hang(file)
-    words = ("--config.file", str(file), f"--startup.on-error={on_error}")
-    with started(*words, **surroundings.env) as process:
+    flags = ("--config.file", str(file), f"--startup.on-error={on_error}")
+    with started(*flags, **surroundings.env) as process:
         eventually(lambda: surroundings.hangs)
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=20)
-    assert (process.returncode, said) == (0, "")
+        _, stderr = process.communicate(timeout=20)
+    assert (process.returncode, stderr) == (0, "")
 
 
 def test_clients_that_have_gone_do_not_delay_the_end() -> None:

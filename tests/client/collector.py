@@ -32,7 +32,7 @@ Reply = tuple[int, object] | bytes | None
 def accepted(push: Push) -> Reply:
     """Answer as the exporter does."""
     pushed = read_push(push.body, time.time())
-    errors = [f"requests[{place}]: {why}" for place, why in pushed.errors]
+    errors = [f"requests[{index}]: {why}" for index, why in pushed.errors]
     document = {
         "accepted": len(pushed.observations),
         "rejected": len(pushed.errors),

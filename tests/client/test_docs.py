@@ -177,11 +177,18 @@ class TestLiteLLM:
                 start_time=None,
                 end_time=None,
             )
-        found = pushed(collector, 2)
+        observations = pushed(collector, 2)
         assert [
-            (one.request_type, one.temperature, one.completion_tokens) for one in found
+            (
+                observation.request_type,
+                observation.temperature,
+                observation.completion_tokens,
+            )
+            for observation in observations
         ] == [("code", 0.3, 10)] * 2
-        assert all(one.record == parse_record(RECORD) for one in found)
+        assert all(
+            observation.record == parse_record(RECORD) for observation in observations
+        )
         collector.reply = lambda _: (503, {"error": "not now"})
         await hook.async_log_success_event(
             kwargs={}, response_obj=SimpleNamespace(), start_time=None, end_time=None

@@ -85,8 +85,8 @@ def envoy(config: tuple[Path, int]) -> Iterator[str]:
 
         def listens() -> bool:
             assert process.poll() is None, (path.parent / "log").read_text()
-            with socket.socket() as one:
-                return one.connect_ex(("127.0.0.1", port)) == 0
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
 
         eventually(listens, 60)
         yield f"http://127.0.0.1:{port}"
@@ -103,18 +103,18 @@ def client(envoy: str, vllm: FakeVLLM, collector: Collector) -> Iterator[httpx2.
         yield client
 
 
-def one(collector: Collector) -> Observation:
+def pushed(collector: Collector) -> Observation:
     """The one request that was pushed."""
-    [found] = eventually(lambda: collector.observations)
+    [observation] = eventually(lambda: collector.observations)
     assert not any(canary in collector.text for canary in CANARIES)
     assert collector.pushes[0].request.headers["authorization"] == "Bearer a-token"
-    return found
+    return observation
 
 
 def nothing_but(client: httpx2.Client, collector: Collector) -> None:
     """See to it that nothing was pushed before what is pushed now."""
     client.post(CHAT, json=BODY, headers={"X-Request-Type": "last"}).raise_for_status()
-    assert one(collector).request_type == "last"
+    assert pushed(collector).request_type == "last"
 
 
 @pytest.mark.parametrize(
@@ -138,13 +138,17 @@ def test_a_record(
     answer = client.post(path, json=BODY, headers={**headers, "X-User": "CANARY-USER"})
 
     assert answer.json() == whole(chat="chat" in path)
-    found = one(collector)
-    assert (found.model_name, found.temperature, found.request_type) == (
+    observation = pushed(collector)
+    assert (
+        observation.model_name,
+        observation.temperature,
+        observation.request_type,
+    ) == (
         MODEL,
         0.3,
         kind,
     )
-    assert (found.completion_tokens, found.record) == (
+    assert (observation.completion_tokens, observation.record) == (
         COMPLETION_TOKENS,
         parse_record(RECORD),
     )
@@ -157,8 +161,8 @@ def test_without_a_record(
     vllm.script.record = None
     client.post(CHAT, json={"model": MODEL}).raise_for_status()
 
-    found = one(collector)
-    assert (found.temperature, found.record) == (None, None)
+    observation = pushed(collector)
+    assert (observation.temperature, observation.record) == (None, None)
 
 
 def test_a_stream(client: httpx2.Client, collector: Collector) -> None:

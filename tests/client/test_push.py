@@ -40,13 +40,17 @@ def test_one_push(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None
         ), path
     assert push.request.headers["authorization"] == "Bearer a-token"
     assert push.request.headers["content-type"] == "application/json"
-    [found] = push.observations
-    assert (found.model_name, found.temperature, found.request_type) == (
+    [observation] = push.observations
+    assert (
+        observation.model_name,
+        observation.temperature,
+        observation.request_type,
+    ) == (
         "llama",
         0.7,
         "code",
     )
-    assert found.record == parse_record(RECORD)
+    assert observation.record == parse_record(RECORD)
 
 
 def test_warnings(collector: Collector) -> None:

@@ -72,15 +72,15 @@ def cpu_seconds(exporter: RunningExporter) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def new_errors(before: Metrics | None, after: Metrics) -> set[str]:
+def new_errors(earlier: Metrics | None, later: Metrics) -> set[str]:
     """The reasons under which polls failed in between, or ever; without those of a busy
     machine.
     """
-    known = before.errors() if before else {}
+    counts = earlier.errors() if earlier else {}
     return {
         reason
-        for reason, count in after.errors().items()
-        if count > known.get(reason, 0)
+        for reason, count in later.errors().items()
+        if count > counts.get(reason, 0)
     } - LATE
 
 
@@ -89,16 +89,16 @@ def assert_fails(exporter: RunningExporter, reason: str, more: int = 1) -> Metri
     return the metrics.
     """
     first = exporter.metrics().errors().get(reason, 0)
-    before = exporter.wait_for(
+    failing = exporter.wait_for(
         lambda m: m if m.errors().get(reason, 0) > first else None
     )
-    least = before.errors()[reason] + more
+    enough = failing.errors()[reason] + more
     during = exporter.wait_for(
-        lambda m: m if m.errors().get(reason, 0) >= least else None
+        lambda m: m if m.errors().get(reason, 0) >= enough else None
     )
     assert during.value("up") == 0
     assert during.of_engines() == set()
-    assert new_errors(before, during) <= {reason}, during.errors()
+    assert new_errors(failing, during) <= {reason}, during.errors()
     assert_alive(exporter)
     return during
 
@@ -113,7 +113,7 @@ class Rig:
     def mend(self) -> Metrics:
         """Let the server be well, and see that the exporter is."""
         self.server.behaviour = replay(start=40)
-        after = self.exporter.wait_for(
+        mended = self.exporter.wait_for(
             lambda m: (
                 m
                 if m.value("up") == 1
@@ -122,7 +122,7 @@ class Rig:
             )
         )
         assert_alive(self.exporter)
-        return after
+        return mended
 
     def breaks(self, behaviour: Behaviour, reason: str) -> None:
         """Inject a fault of the server, for which polls may fail under this reason
@@ -240,13 +240,13 @@ class Surroundings:
 @contextlib.contextmanager
 def limited(pid: int, limit: int, value: int) -> Iterator[None]:
     """Lower a limit of a running process."""
-    before = resource.prlimit(pid, limit)
-    resource.prlimit(pid, limit, (value, before[1]))
+    soft_and_hard = resource.prlimit(pid, limit)
+    resource.prlimit(pid, limit, (value, soft_and_hard[1]))
     try:
         yield
     finally:
         with contextlib.suppress(ProcessLookupError):
-            resource.prlimit(pid, limit, before)
+            resource.prlimit(pid, limit, soft_and_hard)
 
 
 # --- clients

@@ -60,18 +60,18 @@ def test_unusable(pki: Pki) -> None:
     so does a reload.
     """
     pki.extras()
-    certificate, key, other = (
+    certificate, key, other_key = (
         pki.folder / name for name in ("server.pem", "server.key", "other.key")
     )
     web = pki.folder / "web.yml"
     with guarded(pki, {"tls_server_config": TLS}) as exporter:
-        for number, (spoil, told) in enumerate(
+        for number, (spoil, reason) in enumerate(
             (
                 (
                     lambda: certificate.write_bytes(certificate.read_bytes()[:100]),
                     "cert_file",
                 ),
-                (lambda: other.replace(key), "key_file"),
+                (lambda: other_key.replace(key), "key_file"),
                 (certificate.unlink, "cannot be read: No such file or directory"),
                 (
                     lambda: web.write_text("tls_server_config: {cert_file: a}"),
@@ -86,10 +86,10 @@ def test_unusable(pki: Pki) -> None:
             time.sleep(2.2)  # two more looks, which log nothing
             lines = exporter.log_lines("web configuration not reloaded")
             assert len(lines) == number + 1
-            assert told in lines[-1]["error"]
+            assert reason in lines[-1]["error"]
             assert shown(exporter, _ANYBODY) == serial
             assert ask(exporter, "/-/healthy", client_context(pki)).text == "healthy\n"
             reload = ask(exporter, "/-/reload", client_context(pki), method="POST")
-            assert (reload.status, told in reload.text) == (500, True)
+            assert (reload.status, reason in reload.text) == (500, True)
             write(web, {"tls_server_config": TLS})
             _assert_mended(exporter, pki)

@@ -30,27 +30,27 @@ def test_wall_clock_jumps(surroundings: Surroundings) -> None:
     """Windows go on by the time that really passes."""
     with rigged("--window", "30s", env=surroundings.env) as rig:
         for seconds in (6 * 3600.0, -6 * 3600.0, 0.0):
-            before = rig.exporter.wait_for(lambda m: m if _span(m) > 0.4 else None)
+            steady = rig.exporter.wait_for(lambda m: m if _span(m) > 0.4 else None)
             begin = time.monotonic()
             polled = len(rig.server.polls())
             surroundings.shift_clock(seconds)
             eventually(lambda polled=polled: len(rig.server.polls()) >= polled + 4)
-            after = rig.exporter.wait_for(lambda m: m if m.value("up") == 1 else None)
+            shifted = rig.exporter.wait_for(lambda m: m if m.value("up") == 1 else None)
             passed = time.monotonic() - begin
-            assert new_errors(before, after) == set()
-            assert after.value("engine_resets_total") == before.value(
+            assert new_errors(steady, shifted) == set()
+            assert shifted.value("engine_resets_total") == steady.value(
                 "engine_resets_total"
             )
-            assert _span(before) < _span(after) < _span(before) + passed + 2.0
-            stamp = after.value("last_success_timestamp_seconds")
+            assert _span(steady) < _span(shifted) < _span(steady) + passed + 2.0
+            stamp = shifted.value("last_success_timestamp_seconds")
             assert abs(stamp - (time.time() + seconds)) < 30
-            assert min(after.values("drafts_per_second").values(), default=0.0) >= 0
+            assert min(shifted.values("drafts_per_second").values(), default=0.0) >= 0
             assert_alive(rig.exporter)
 
 
 def test_stopped_for_long(rig: Rig) -> None:
     exporter = rig.exporter
-    before = exporter.wait_for(lambda m: m if _span(m) > 0.4 else None)
+    steady = exporter.wait_for(lambda m: m if _span(m) > 0.4 else None)
     with connect(exporter.url) as scraper:
         rig.server.behaviour = hang()
         exporter.send(signal.SIGSTOP)
@@ -60,12 +60,12 @@ def test_stopped_for_long(rig: Rig) -> None:
         polled = len(rig.server.polls())
         begin = time.monotonic()
         exporter.send(signal.SIGCONT)
-        after = Metrics(read_answer(scraper).partition(b"\r\n\r\n")[2].decode())
-    assert after.value("up") == 0
-    assert after.of_engines() == set()
+        stopped = Metrics(read_answer(scraper).partition(b"\r\n\r\n")[2].decode())
+    assert stopped.value("up") == 0
+    assert stopped.of_engines() == set()
     rig.server.behaviour = replay(start=40)
     again = exporter.wait_for(lambda m: m if m.value("up") == 1 else None)
-    assert again.errors()["stale"] >= before.errors().get("stale", 0)
+    assert again.errors()["stale"] >= steady.errors().get("stale", 0)
     exporter.wait_for(lambda m: m.values("window_span_seconds"))
     # The polls that were missed are not made up for: one each 500 ms.
     assert len(rig.server.polls()) - polled <= 2 * (time.monotonic() - begin) + 2

@@ -26,12 +26,12 @@ def _settings(*servers: FaultyServer, **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def one() -> Iterator[FaultyServer]:
+def server() -> Iterator[FaultyServer]:
     with FaultyServer(replay()) as server:
         yield server
 
 
-other = one
+second = server
 
 
 def _configured(
@@ -53,40 +53,40 @@ def _span(metrics: Metrics, **labels: str) -> float:
     return max(metrics.values("window_span_seconds", **labels).values(), default=0.0)
 
 
-def test_reload_while_polls_hang(one: FaultyServer, other: FaultyServer) -> None:
-    one.behaviour = other.behaviour = hang()
+def test_reload_while_polls_hang(server: FaultyServer, second: FaultyServer) -> None:
+    server.behaviour = second.behaviour = hang()
     slow = {"interval": "30s", "timeout": "20s"}
-    with _configured(one, other, poll=slow) as exporter:
-        eventually(lambda: one.connections)
-        one.behaviour = other.behaviour = replay()
-        _reload(exporter, _settings(one, other))
+    with _configured(server, second, poll=slow) as exporter:
+        eventually(lambda: server.connections)
+        server.behaviour = second.behaviour = replay()
+        _reload(exporter, _settings(server, second))
         exporter.wait_until_up()
 
 
-def test_target_removed(one: FaultyServer, other: FaultyServer) -> None:
-    with _configured(one, other) as exporter:
+def test_target_removed(server: FaultyServer, second: FaultyServer) -> None:
+    with _configured(server, second) as exporter:
         exporter.wait_until_up()
-        exporter.wait_for(lambda m: _span(m, target=one.url) > 0.4)
-        span = _span(exporter.metrics(), target=one.url)
-        _reload(exporter, _settings(one))
-        after = exporter.metrics()
-        assert after.labels("up") == [{}]
-        assert other.url not in exporter.get("/metrics").text
-        assert _span(after) >= span  # what stays goes on
-        asked = len(other.polls())
-        polled = len(one.polls())
-        eventually(lambda: len(one.polls()) >= polled + 3)
-        assert len(other.polls()) <= asked + 1
+        exporter.wait_for(lambda m: _span(m, target=server.url) > 0.4)
+        span = _span(exporter.metrics(), target=server.url)
+        _reload(exporter, _settings(server))
+        metrics = exporter.metrics()
+        assert metrics.labels("up") == [{}]
+        assert second.url not in exporter.get("/metrics").text
+        assert _span(metrics) >= span  # what stays goes on
+        asked = len(second.polls())
+        polled = len(server.polls())
+        eventually(lambda: len(server.polls()) >= polled + 3)
+        assert len(second.polls()) <= asked + 1
 
 
-def test_threshold_changed(one: FaultyServer) -> None:
-    with _configured(one, threshold={"minimum_drafts": 50}) as exporter:
+def test_threshold_changed(server: FaultyServer) -> None:
+    with _configured(server, threshold={"minimum_drafts": 50}) as exporter:
         span = exporter.wait_for(lambda m: _span(m) if _span(m) > 0.4 else None)
         assert exporter.metrics().value("threshold", threshold="minimum_drafts") == 50
-        _reload(exporter, _settings(one, threshold={"minimum_drafts": 10_000_000}))
+        _reload(exporter, _settings(server, threshold={"minimum_drafts": 10_000_000}))
         assert _span(exporter.metrics()) >= span
-        after = exporter.wait_for(
+        metrics = exporter.wait_for(
             lambda m: m if m.one_hot("activity") == ["warming_up"] else None
         )
-        assert after.value("threshold", threshold="minimum_drafts") == 10_000_000
-        assert _span(after) >= span
+        assert metrics.value("threshold", threshold="minimum_drafts") == 10_000_000
+        assert _span(metrics) >= span

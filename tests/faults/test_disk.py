@@ -44,20 +44,20 @@ def _drafts(exporter: RunningExporter) -> float | None:
     return exporter.metrics().value("threshold", threshold="minimum_drafts")
 
 
-def _assert_refused(exporter: RunningExporter, before: float) -> None:
+def _assert_refused(exporter: RunningExporter, drafts: float) -> None:
     """A reload is refused, in words, and everything goes on as before."""
     refused = exporter.post("/-/reload")
     assert refused.status == 500
     assert refused.text.startswith("not reloaded: ")
     assert refused.text.count("\n") == 1
-    told = len(exporter.log_lines("configuration not reloaded"))
+    refusals = len(exporter.log_lines("configuration not reloaded"))
     exporter.send(signal.SIGHUP)
     eventually(
-        lambda: len(exporter.log_lines("configuration not reloaded")) == told + 1
+        lambda: len(exporter.log_lines("configuration not reloaded")) == refusals + 1
     )
     metrics = exporter.metrics()
     assert metrics.value("config_last_reload_successful") == 0
-    assert _drafts(exporter) == before
+    assert _drafts(exporter) == drafts
     exporter.wait_until_up()
     assert_alive(exporter)
 
@@ -68,8 +68,8 @@ def test_configuration_unusable() -> None:
         running_exporter(*STEADY, config=_settings(server, 50)) as exporter,
     ):
         exporter.wait_until_up()
-        whole = exporter.config_file.read_text()
-        half = whole[: whole.index("minimum") + 3]
+        settings = exporter.config_file.read_text()
+        half = settings[: settings.index("minimum") + 3]
         nonsense = "log: {level: loud}\n"
         for drafts, left in ((50, None), (70, half), (90, nonsense)):
             exporter.config_file.unlink()
@@ -146,7 +146,7 @@ def _logging_to(
 ) -> Iterator[tuple[Any, str]]:
     """Run an exporter that logs much to a descriptor, or with standard error closed."""
     url = f"http://127.0.0.1:{free_port()}"
-    words = [
+    command = [
         COMMAND,
         "--vllm.url",
         server.url,
@@ -155,9 +155,9 @@ def _logging_to(
         url.removeprefix("http://"),
     ]
     if stream is None:
-        words = ["/bin/sh", "-c", 'exec "$@" 2>&-', "sh", *words]
+        command = ["/bin/sh", "-c", 'exec "$@" 2>&-', "sh", *command]
     process = subprocess.Popen(
-        [*words, *flags],
+        [*command, *flags],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=stream if stream is not None else subprocess.DEVNULL,
@@ -216,11 +216,11 @@ def test_log_reader_stops() -> None:
             )
         )
         _assert_goes_on(server, process, url)
-        said = b""
-        while b"lines dropped" not in said:
-            assert select.select([reader], [], [], 10.0)[0], said[-500:]
-            said += os.read(reader, 1 << 16)
-        for line in said.decode().split("\n")[:-1]:
+        log = b""
+        while b"lines dropped" not in log:
+            assert select.select([reader], [], [], 10.0)[0], log[-500:]
+            log += os.read(reader, 1 << 16)
+        for line in log.decode().split("\n")[:-1]:
             parse_logfmt(line)
         _assert_ends(process)
     os.close(reader)

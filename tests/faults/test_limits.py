@@ -43,8 +43,8 @@ def test_memory_exhausted() -> None:
 def test_descriptors_exhausted() -> None:
     with rigged() as rig:
         exporter = rig.exporter
-        with connect(exporter.url) as kept, connect(exporter.url) as other:
-            for connection in (kept, other):
+        with connect(exporter.url) as kept, connect(exporter.url) as spare:
+            for connection in (kept, spare):
                 connection.sendall(get("/-/ready"))
                 assert b"200 OK" in read_answer(connection)
             used = len(list(Path(f"/proc/{exporter.pid}/fd").iterdir()))
@@ -58,8 +58,8 @@ def test_descriptors_exhausted() -> None:
                 during = scraped()
                 assert during.value("up") == 0
                 assert during.of_engines() == set()
-                other.sendall(get("/-/healthy"))
-                assert read_answer(other).endswith(b"healthy\n")
+                spare.sendall(get("/-/healthy"))
+                assert read_answer(spare).endswith(b"healthy\n")
                 # Whoever comes now waits, and is answered when there are descriptors
                 # again.
                 waiting = connect(exporter.url)

@@ -68,10 +68,10 @@ def test_ipv6_only(named: Named) -> None:
     with named.server("::1") as server:
         named.surroundings.resolve("127.0.0.1", "::1")
         named.exporter.wait_until_up()
-        before = named.exporter.metrics()
+        metrics = named.exporter.metrics()
         polled = len(server.polls())
         eventually(lambda: len(server.polls()) >= polled + 3)
-        assert new_errors(before, named.exporter.metrics()) == set()
+        assert new_errors(metrics, named.exporter.metrics()) == set()
     assert_fails(named.exporter, "refused")
 
 

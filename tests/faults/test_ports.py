@@ -23,8 +23,8 @@ PATIENCE = 20.0
 
 @contextlib.contextmanager
 def _taken() -> Iterator[tuple[socket.socket, str]]:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        yield other, f"127.0.0.1:{other.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        yield holder, f"127.0.0.1:{holder.getsockname()[1]}"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_host_that_does_not_exist() -> None:
 
 def test_taken_for_a_sidecar() -> None:
     with FaultyServer(replay()) as server, contextlib.ExitStack() as stack:
-        other, address = stack.enter_context(_taken())
+        holder, address = stack.enter_context(_taken())
         listening = ("--startup.on-error=wait", "--web.listen-address", address)
         exporter = stack.enter_context(
             running_exporter(*listening, *STEADY, "--vllm.url", server.url)
@@ -68,7 +68,7 @@ def test_taken_for_a_sidecar() -> None:
         exporter.send(signal.SIGHUP)  # does not end it
         time.sleep(0.3)
         assert exporter.process.poll() is None
-        other.close()
+        holder.close()
         eventually(lambda: answers(f"{exporter.url}/config"), PATIENCE)
         exporter.wait_until_up()
         assert_alive(exporter)

@@ -58,15 +58,15 @@ def test_tap_exporter_told_to_end() -> None:
 # --- pushes
 
 
-def _assert_takes(exporter: RunningExporter, before: float) -> None:
-    assert _observed(exporter.metrics()) == before
+def _assert_takes(exporter: RunningExporter, observed: float) -> None:
+    assert _observed(exporter.metrics()) == observed
     assert post(exporter, {"requests": [ONE]}).status == 200
-    assert _observed(exporter.metrics()) == before + 1
+    assert _observed(exporter.metrics()) == observed + 1
     assert_alive(exporter)
 
 
 def test_push_token_file_empty(shared: RunningExporter, token_file: Path) -> None:
-    before = _observed(shared.metrics())
+    observed = _observed(shared.metrics())
     for content in (None, b"", b" \n", b"\xff\xfe"):
         token_file.unlink(missing_ok=True)
         if content is not None:
@@ -76,11 +76,11 @@ def test_push_token_file_empty(shared: RunningExporter, token_file: Path) -> Non
             assert refused.status == 503, content
             assert str(token_file) not in refused.text
     token_file.write_text(TOKEN)
-    _assert_takes(shared, before)
+    _assert_takes(shared, observed)
 
 
 def test_push_nonsense(shared: RunningExporter) -> None:
-    before = shared.metrics()
+    metrics = shared.metrics()
     bodies = (
         b"",
         b"{",
@@ -96,18 +96,18 @@ def test_push_nonsense(shared: RunningExporter) -> None:
         assert '{"requests": [...]}' in json.loads(refused.body)["error"]
     mixed = post(shared, {"requests": [{**ONE, "completion_tokens": -1}, ONE]})
     assert mixed.status == 200
-    rejected = shared.metrics().value("push_rejected_total") - before.value(
+    rejected = shared.metrics().value("push_rejected_total") - metrics.value(
         "push_rejected_total"
     )
     assert rejected == len(bodies) + 1
-    _assert_takes(shared, _observed(before) + 1)
+    _assert_takes(shared, _observed(metrics) + 1)
 
 
 def test_push_too_large(shared: RunningExporter) -> None:
-    before = _observed(shared.metrics())
+    observed = _observed(shared.metrics())
     large = b" " * (2 << 20)
     assert post(shared, large).status == 413
     assert post(shared, gzip.compress(large), Content_Encoding="gzip").status == 415
     assert post(shared, {"requests": [{}] * (MAX_REQUESTS + 1)}).status == 400
     assert post(shared, {"requests": [{}] * MAX_REQUESTS}).status == 200
-    _assert_takes(shared, before + MAX_REQUESTS)
+    _assert_takes(shared, observed + MAX_REQUESTS)

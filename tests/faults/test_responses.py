@@ -231,32 +231,35 @@ def test_faults_are_counted_told_once_and_end() -> None:
                 server.listen()
             server.behaviour = replay(start=40)
         exporter.wait_until_up()
-        after = exporter.metrics()
+        mended = exporter.metrics()
         lines = exporter.log_lines()
         log = exporter.log()
 
     wrong = []
     for name, server in servers.items():
-        own = {"target": server.url}
+        target = {"target": server.url}
         reason = FAULTS[name][0]
-        told = [x for x in lines if x.get("target") == server.url]
-        changes = [x for x in told if "server" in x["msg"]]
-        found = (
-            during.value("up", **own),
-            list(during.errors(**own)),
-            {dict(key)["reason"] for key in during.values("poll_errors_total", **own)},
-            during.of_engines(**own),
-            after.value("up", **own),
-            (after.value("drafts_total", **own) or 0) > 0,
-            len(after.values("accepted_tokens_per_position_total", **own)),
+        logged = [x for x in lines if x.get("target") == server.url]
+        changes = [x for x in logged if "server" in x["msg"]]
+        reported = (
+            during.value("up", **target),
+            list(during.errors(**target)),
+            {
+                dict(key)["reason"]
+                for key in during.values("poll_errors_total", **target)
+            },
+            during.of_engines(**target),
+            mended.value("up", **target),
+            (mended.value("drafts_total", **target) or 0) > 0,
+            len(mended.values("accepted_tokens_per_position_total", **target)),
             [(x["msg"], x.get("reason", "")) for x in changes],
             all(len(x.get("error", "")) < 500 for x in changes),
         )
         up = ("server is up", "")
         down = ("server is down", reason)
         expected = (0, [reason], set(REASONS), set(), 1, True, 4, [up, down, up], True)
-        if found != expected:
-            wrong.append(f"{name}: {found} instead of {expected}")
+        if reported != expected:
+            wrong.append(f"{name}: {reported} instead of {expected}")
     assert wrong == []
     # A scrape waits for no server, however many of them hang.
     assert sorted(answer.seconds for answer in answers)[5] < 2.0
@@ -347,25 +350,25 @@ def test_odd_values_are_left_out_and_the_rest_is_used() -> None:
 
     wrong = []
     for name, _, missing, drafts in ODD:
-        own = {"target": servers[name].url}
-        found = (
-            metrics.value("drafts_total", **own),
-            metrics.value("accepted_tokens_total", **own) in (1600, 3200),
-            [series for series in missing if metrics.values(series, **own)],
-            bool(metrics.values(POSITIONS[0], **own)),
-            (metrics.value("inconsistent_samples_total", **own) or 0) > 0,
-            len(engines[own["target"]][0]["defects"]),
-            metrics.errors(**own),
-            {x["msg"] for x in lines if x.get("target") == own["target"]}
+        labels = {"target": servers[name].url}
+        reported = (
+            metrics.value("drafts_total", **labels),
+            metrics.value("accepted_tokens_total", **labels) in (1600, 3200),
+            [series for series in missing if metrics.values(series, **labels)],
+            bool(metrics.values(POSITIONS[0], **labels)),
+            (metrics.value("inconsistent_samples_total", **labels) or 0) > 0,
+            len(engines[labels["target"]][0]["defects"]),
+            metrics.errors(**labels),
+            {x["msg"] for x in lines if x.get("target") == labels["target"]}
             - {"server is up", "activity"},
         )
         odd = bool(missing)
         expected = (drafts, True, [], missing != POSITIONS, odd, int(odd), {}, set())
         if odd:  # what is told of a defect is told elsewhere
-            found = found[:-1]
+            reported = reported[:-1]
             expected = expected[:-1]
-        if found != expected:
-            wrong.append(f"{name}: {found} instead of {expected}")
+        if reported != expected:
+            wrong.append(f"{name}: {reported} instead of {expected}")
     assert wrong == []
     assert [line["msg"] for line in lines if "target" not in line] == ["listening"]
 
@@ -402,25 +405,25 @@ def test_names_of_models() -> None:
         engines = exporter.snapshot()["targets"][0]["engines"]
         log = exporter.log()
         json_text = exporter.get("/api/v1/snapshot").text
-        told = {line["model_name"] for line in exporter.log_lines("aggregate")}
+        logged = {line["model_name"] for line in exporter.log_lines("aggregate")}
 
     drafts = Metrics(exposition).values("drafts_total")
     assert {
         dict(key)["model_name"]: value for key, value in drafts.items()
     } == dict.fromkeys(NASTY, 1000)
-    own = [
+    samples = [
         line
         for line in exposition.split("\n")
         if line.startswith("vllm_specdec_drafts_total{")
     ]
-    assert len(own) == len(NASTY)
+    assert len(samples) == len(NASTY)
     for escaped in (r"a\nb", r"a\\nb", r"a\\", r"a\"b"):
         assert (
             rf'vllm_specdec_drafts_total{{engine="0",model_name="{escaped}"}} 1000.0'
-            in own
+            in samples
         )
     assert sorted(NASTY) == [engine["model_name"] for engine in engines]
-    assert set(NASTY) == told
+    assert set(NASTY) == logged
     assert not re.search(
         "[\0-\t\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]", log + json_text
     )

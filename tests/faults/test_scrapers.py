@@ -52,23 +52,23 @@ def _stands_still(exporter: RunningExporter) -> bool:
     return cpu_seconds(exporter) - begin < 0.25
 
 
-def _status_of(rig: Rig, words: bytes) -> int:
+def _status_of(rig: Rig, sent: bytes) -> int:
     """Send this; return the status of the answer, 0 for none."""
     with connect(rig.exporter.url) as client:
         with contextlib.suppress(ConnectionError):
-            client.sendall(words)
+            client.sendall(sent)
         with contextlib.suppress(ConnectionError):
             return int(read_answer(client).split(b" ")[1])
     return 0
 
 
 def test_refused(rig: Rig) -> None:
-    for words, statuses in (
+    for sent, statuses in (
         (get("/metrics", "X-Padding: " + "x" * 200_000), (0, 400, 431)),
         (get("/metrics", *(f"X-{number}: a" for number in range(200))), (0, 400, 431)),
         (get("/metrics?name[]=" + "x" * 200_000), (0, 400, 414)),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(300), (0, 400)),
         (b"nonsense\r\n\r\n", (0, 400)),
     ):
-        assert _status_of(rig, words) in statuses
+        assert _status_of(rig, sent) in statuses
     assert_alive(rig.exporter)

@@ -20,40 +20,40 @@ AT_ONCE = 10.0
 
 
 @pytest.fixture
-def own() -> Iterator[Rig]:
+def rig() -> Iterator[Rig]:
     """An exporter that may be ended."""
     with rigged() as rig:
         yield rig
 
 
-def test_sigterm_during_scrape(own: Rig) -> None:
-    with connect(own.exporter.url, receive_buffer=4096) as scraper:
+def test_sigterm_during_scrape(rig: Rig) -> None:
+    with connect(rig.exporter.url, receive_buffer=4096) as scraper:
         scraper.sendall(get("/metrics") * 200)  # and reads nothing
-        own.exporter.wait_until_up()
-        own.exporter.assert_ends(AT_ONCE)
+        rig.exporter.wait_until_up()
+        rig.exporter.assert_ends(AT_ONCE)
 
 
-def test_sigterm_twice(own: Rig) -> None:
-    process = own.exporter.process
+def test_sigterm_twice(rig: Rig) -> None:
+    process = rig.exporter.process
     begin = time.monotonic()
-    own.exporter.send(signal.SIGTERM)
+    rig.exporter.send(signal.SIGTERM)
     # Until its last moment, when the loop has given its handlers back.
     while process.poll() is None and time.monotonic() - begin < 20:
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGINT)
         time.sleep(0.0005)
-    assert (process.wait(1), own.exporter.log_lines()[-1]["msg"]) == (0, "stopping")
+    assert (process.wait(1), rig.exporter.log_lines()[-1]["msg"]) == (0, "stopping")
     assert time.monotonic() - begin < AT_ONCE
-    assert "Traceback" not in own.exporter.log()
+    assert "Traceback" not in rig.exporter.log()
 
 
-def test_sigint(own: Rig) -> None:
-    own.server.behaviour = hang()
-    own.exporter.assert_ends(AT_ONCE, signal.SIGINT)
+def test_sigint(rig: Rig) -> None:
+    rig.server.behaviour = hang()
+    rig.exporter.assert_ends(AT_ONCE, signal.SIGINT)
 
 
-def test_sigpipe(own: Rig) -> None:
-    exporter = own.exporter
+def test_sigpipe(rig: Rig) -> None:
+    exporter = rig.exporter
     for _ in range(5):
         exporter.send(signal.SIGPIPE)
     for _ in range(20):
@@ -75,15 +75,15 @@ def test_sigkill() -> None:
         server.behaviour = answer(vllm(counted(2)))
         with running_exporter(*flags) as again:
             again.wait_until_up()
-            after = again.metrics()
+            metrics = again.metrics()
             # Counters are the server's own, so that nothing is lost and nothing is
             # counted twice.
-            assert after.value("drafts_total") == 2000
+            assert metrics.value("drafts_total") == 2000
             # Windows, advice and the counts of this process's own begin anew.
-            assert (after.value("window_drafts", window="5m") or 0) == 0
-            assert after.one_hot("recommendation") == ["insufficient_data"]
-            assert after.one_hot("activity") in (["warming_up"], ["idle"])
-            assert after.value("engine_resets_total") == 0
+            assert (metrics.value("window_drafts", window="5m") or 0) == 0
+            assert metrics.one_hot("recommendation") == ["insufficient_data"]
+            assert metrics.one_hot("activity") in (["warming_up"], ["idle"])
+            assert metrics.value("engine_resets_total") == 0
             assert_alive(again)
 
 
@@ -95,7 +95,7 @@ def test_sigterm_before_it_serves() -> None:
             ) as process:
                 time.sleep(pause)
                 process.send_signal(signal.SIGTERM)
-                _, said = process.communicate(timeout=10)
+                _, stderr = process.communicate(timeout=10)
             # Before Python has come to the program, the signal ends it as any other.
-            assert process.returncode in (0, -signal.SIGTERM), said
-            assert "Traceback" not in said
+            assert process.returncode in (0, -signal.SIGTERM), stderr
+            assert "Traceback" not in stderr

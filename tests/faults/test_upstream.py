@@ -47,11 +47,11 @@ def test_many_series(rig: Rig) -> None:
     foreign = b"".join(
         b'other_total{code="%d",path="/v1"} 1\n' % number for number in range(100_000)
     )
-    before = rig.mend()
+    mended = rig.mend()
     rig.server.behaviour = answer(foreign + vllm())
     during = rig.exporter.wait_for(
         lambda m: m if m.value("drafts_total") == 1000 else None
     )
     assert_alive(rig.exporter)
     assert len(rig.exporter.get("/metrics").body) < MIB
-    assert new_errors(before, during) == set()
+    assert new_errors(mended, during) == set()

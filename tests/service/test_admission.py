@@ -147,7 +147,7 @@ async def test_an_answer_that_is_taken(served: tuple[ConnectionLimiter, int]) ->
 
 
 @pytest.mark.parametrize(
-    ("said", "further"),
+    ("begun", "further"),
     [
         (b"", b""),
         (b"GET /answer HT", b""),
@@ -156,14 +156,14 @@ async def test_an_answer_that_is_taken(served: tuple[ConnectionLimiter, int]) ->
     ],
 )
 async def test_an_incomplete_request(
-    served: tuple[ConnectionLimiter, int], said: bytes, further: bytes
+    served: tuple[ConnectionLimiter, int], begun: bytes, further: bytes
 ) -> None:
     """A client that does not finish the head of a request is cut off, however slowly it
     goes on.
     """
     _, port = served
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(said)
+    writer.write(begun)
     ended = asyncio.ensure_future(_ended(reader))
     while not ended.done():
         writer.write(further)
@@ -193,8 +193,8 @@ async def test_all_are_busy(served: tuple[ConnectionLimiter, int]) -> None:
     refused = await asyncio.open_connection("127.0.0.1", port)
     assert await _ended(refused[0])
     assert len(limiter.connections) == 3
-    for _, one in (idle, refused, *busy):
-        one.close()
+    for _, writer in (idle, refused, *busy):
+        writer.close()
 
 
 async def test_handshakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,8 +216,9 @@ async def test_handshakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert (await reader.read()).startswith(b"HTTP/1.0 404 ")
         assert all([await _ended(waiting) for waiting, _ in silent])
         await asyncio.to_thread(eventually, lambda: not limiter.connections)
-        for _, one in (*silent, (reader, writer)):
-            one.close()
+        writer.close()
+        for _, silent_writer in silent:
+            silent_writer.close()
 
 
 async def test_reading_ahead_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:

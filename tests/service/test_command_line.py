@@ -36,7 +36,7 @@ def test_refusals_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.yml").write_text("log: {level: loud}\n")
     level = '"loud": allowed: debug, info, warning, error'
-    for words, environment, message in (
+    for arguments, environment, message in (
         (("--poll.int", "5s"), {}, "unrecognized arguments: --poll.int 5s"),
         (("--poll.interval",), {}, "argument --poll.interval: expected one argument"),
         (("--log.level", "loud"), {}, f"--log.level {level}"),
@@ -44,10 +44,12 @@ def test_refusals_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (("--config.file", "c.yml"), {}, f"log.level in c.yml {level}"),
         ((), {f"{PREFIX}CONFIG_FILE": "c.yml"}, f"log.level in c.yml {level}"),
     ):
-        outcome = run_here(*words, "--config.check", **environment)
-        assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1), words
-        assert outcome.err.startswith("vllm-specdec-exporter: error: "), words
-        assert message in outcome.err, words
+        outcome = run_here(*arguments, "--config.check", **environment)
+        assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1), (
+            arguments
+        )
+        assert outcome.err.startswith("vllm-specdec-exporter: error: "), arguments
+        assert message in outcome.err, arguments
 
 
 @pytest.mark.parametrize("command", USAGE)
@@ -57,20 +59,21 @@ def test_bad_usage_of_a_command_is_one_line(
     """It ends with 2, before anything is sent or written, and repeats no password."""
     for name, text in UNUSABLE.items():
         (tmp_path / name).write_text(text)
-    words = {
+    arguments = {
         "folder": str(tmp_path),
         "sizes": "--target-params 70B --draft-params 8B",
         "h200": "--gpus 2 --gpu h200",
         "long": "9" * 400,
     }
-    words |= written(tmp_path) if command == "compare" else {}
+    arguments |= written(tmp_path) if command == "compare" else {}
     monkeypatch.chdir(tmp_path)
-    before = {path.name for path in tmp_path.iterdir()}
+    files = {path.name for path in tmp_path.iterdir()}
     table = [
-        (shlex.split(typed.format(**words)), told) for typed, told in USAGE[command]
+        (shlex.split(typed.format(**arguments)), message)
+        for typed, message in USAGE[command]
     ]
     assert wrong_refusals(command, table) == []
-    assert {path.name for path in tmp_path.iterdir()} - before <= {"state.lock"}
+    assert {path.name for path in tmp_path.iterdir()} - files <= {"state.lock"}
     assert "geheim" not in "".join(run_here(command, *typed).err for typed, _ in table)
 
 
@@ -102,11 +105,11 @@ def test_unknown_variables_are_warned_about() -> None:
         "PORT_9850_TCP",
         "PORT_9850_TCP_ADDR",
     )
-    given = {f"{PREFIX}{name}": "info" for name in names} | {
+    variables = {f"{PREFIX}{name}": "info" for name in names} | {
         "VLLM_SPECDEC_POLL_INTERVAL": "5s"
     }
     with running_exporter(
-        "--vllm.url", CLOSED, env=given | {"VLLM_SPECDEC_URL": "http://x"}
+        "--vllm.url", CLOSED, env=variables | {"VLLM_SPECDEC_URL": "http://x"}
     ) as exporter:
         lines = exporter.log_lines("unknown environment variable")
 

@@ -36,7 +36,7 @@ sys.addaudithook(witness)
 
 
 @pytest.fixture
-def seen(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+def witness(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     """The file with what was witnessed, and the environment that has it written."""
     (tmp_path / "sitecustomize.py").write_text(WITNESS)
     file = tmp_path / "witnessed"
@@ -49,11 +49,11 @@ def seen(tmp_path: Path) -> tuple[Path, dict[str, str]]:
 
 
 @pytest.mark.parametrize("how", ["fine", "redirect"])
-def test_the_server_alone(seen: tuple[Path, dict[str, str]], how: str) -> None:
+def test_the_server_alone(witness: tuple[Path, dict[str, str]], how: str) -> None:
     """Its answers, a redirect, proxies of the environment and every endpoint make it
     contact nobody else.
     """
-    file, environment = seen
+    file, environment = witness
     redirect = status("302 Found", Location="http://127.0.0.1:4/metrics")
     with (
         FaultyServer(answered(capture()) if how == "fine" else redirect) as server,
@@ -74,8 +74,10 @@ def test_the_server_alone(seen: tuple[Path, dict[str, str]], how: str) -> None:
         eventually(lambda: len(server.requests) >= 6)
         port = urlsplit(server.url).port
         events = [json.loads(line) for line in file.read_text().splitlines()]
-    connections = {words for event, words in events if event == "socket.connect"}
+    connections = {
+        arguments for event, arguments in events if event == "socket.connect"
+    }
     assert connections == {f"(('127.0.0.1', {port}),)"}
-    names = {words for event, words in events if event == "socket.getaddrinfo"}
-    assert all("127.0.0.1" in words for words in names), names
+    names = {arguments for event, arguments in events if event == "socket.getaddrinfo"}
+    assert all("127.0.0.1" in arguments for arguments in names), names
     assert {event for event, _ in events} <= {"socket.connect", "socket.getaddrinfo"}

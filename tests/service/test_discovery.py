@@ -36,13 +36,14 @@ class Zone:
         self, name: str, port: int, family: int, **_: object
     ) -> list[tuple[object, ...]]:
         assert name == NAME
-        found = self.answers.get(family, [])
-        if isinstance(found, Exception):
-            raise found
-        if not found:
+        addresses = self.answers.get(family, [])
+        if isinstance(addresses, Exception):
+            raise addresses
+        if not addresses:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return [
-            (family, socket.SOCK_STREAM, 6, "", (address, port)) for address in found
+            (family, socket.SOCK_STREAM, 6, "", (address, port))
+            for address in addresses
         ]
 
     async def found(self) -> tuple[list[str], bool]:

@@ -83,9 +83,11 @@ class TestMetrics:
         wrong = []
         for path in ("/metrics", "/api/v1/snapshot"):
             for accepts in (*takes, *refuses, "br, deflate", "gzip;q=often"):
-                found = exporter.get(path, Accept_Encoding=accepts)
-                told = found.headers.get("content-encoding") == "gzip"
-                if {told, found.body.startswith(b"\x1f\x8b")} != {accepts in takes}:
+                answer = exporter.get(path, Accept_Encoding=accepts)
+                is_packed = answer.headers.get("content-encoding") == "gzip"
+                if {is_packed, answer.body.startswith(b"\x1f\x8b")} != {
+                    accepts in takes
+                }:
                     wrong.append(f"{path} {accepts}")
         assert wrong == []
 
@@ -93,10 +95,10 @@ class TestMetrics:
         self, exporter: RunningExporter, server: FaultyServer
     ) -> None:
         """Only polls reach the server, of which three at most come in meanwhile."""
-        before = len(server.polls())
+        polls = len(server.polls())
         for _ in range(20):
             exporter.get("/metrics")
-        assert len(server.polls()) <= before + 3
+        assert len(server.polls()) <= polls + 3
 
     def test_own_metrics(self, exporter: RunningExporter, server: FaultyServer) -> None:
         """The process's own metrics are there, unless they were switched off."""
@@ -152,12 +154,12 @@ class TestSnapshot:
             ("?metric=drafts_total", {"0": [], "1": []}),
         ):
             [target] = exporter.snapshot(query)["targets"]
-            found = {
+            windows = {
                 e["engine"]: [window["window"] for window in e["windows"]]
                 for e in target["engines"]
             }
-            if found != expected:
-                wrong.append(f"{query}: {found} instead of {expected}")
+            if windows != expected:
+                wrong.append(f"{query}: {windows} instead of {expected}")
         assert wrong == []
 
     def test_every_metric(self, exporter: RunningExporter) -> None:
@@ -193,20 +195,23 @@ class TestSnapshot:
             body = snapshot.encode(
                 page, snapshot.parse_filter(query.items(), ["30s", "5m"])
             )
-            [found] = json.loads(body)["targets"][0]["engines"]
-            return found
+            [document] = json.loads(body)["targets"][0]["engines"]
+            return document
 
-        whole = engine_with()
+        full_answer = engine_with()
         for metric, name in (
             ("payoff", "payoff"),
             ("recommendation", "advice"),
             ("recommended_num_speculative_tokens", "advice"),
         ):
-            identity = {"model_name": whole["model_name"], "engine": whole["engine"]}
+            identity = {
+                "model_name": full_answer["model_name"],
+                "engine": full_answer["engine"],
+            }
             assert engine_with(metric=metric) == {
                 **identity,
                 "windows": [],
-                name: whole[name],
+                name: full_answer[name],
             }, metric
         [full] = engine_with(window="5m")["windows"]
         for metric in ("break_even_acceptance_length", "break_even_acceptance_ratio"):
@@ -278,8 +283,8 @@ class TestGetMetrics:
         """Whatever else listens there, the error is a `SnapshotError` that names the
         address.
         """
-        with FaultyServer(hang()) as other:
-            for other.behaviour in (
+        with FaultyServer(hang()) as server:
+            for server.behaviour in (
                 answer(b"[]"),
                 answer(b"{}"),
                 answer(b'{"version": 1, "timestamp_seconds": "now"}'),
@@ -292,8 +297,8 @@ class TestGetMetrics:
                 raw(head(Transfer_Encoding="chunked") + b"xyz\r\n"),
                 hang(head(Content_Length=100)),
             ):
-                with pytest.raises(SnapshotError, match=re.escape(other.url)):
-                    get_metrics(other.url, timeout=0.5)
+                with pytest.raises(SnapshotError, match=re.escape(server.url)):
+                    get_metrics(server.url, timeout=0.5)
 
 
 SETTINGS: dict[str, Any] = {
@@ -408,21 +413,21 @@ async def test_the_pieces_of_a_scrape_are_the_whole_text(accept: str) -> None:
     names = ["vllm_specdec_up", "vllm_specdec_accepted_tokens_per_draft_count"]
     end = b"# EOF\n" if open_metrics else b""
 
-    headers, whole = await scraped(RESULT, accept)
-    assert whole.startswith(
+    headers, text = await scraped(RESULT, accept)
+    assert text.startswith(
         "".join(metrics_text(RESULT, open_metrics=open_metrics)).encode()
     )
-    assert b"\nprocess_cpu_seconds_total " in whole
-    assert whole.endswith(end)
+    assert b"\nprocess_cpu_seconds_total " in text
+    assert text.endswith(end)
     assert headers["Content-Type"] == content_type
     _, packed = await scraped(RESULT, accept, encoding="gzip, deflate")
-    assert gzip.decompress(packed).startswith(whole.partition(b"# HELP process_")[0])
+    assert gzip.decompress(packed).startswith(text.partition(b"# HELP process_")[0])
     _, some = await scraped(
         RESULT, accept, "?" + "&".join(f"name[]={name}" for name in names)
     )
     lines = [
         line
-        for line in whole.splitlines(True)
+        for line in text.splitlines(True)
         if re.split(rb"[{ ]", line)[0].decode() in names
     ]
     assert len(lines) == 2

@@ -34,21 +34,21 @@ BAD = engine(POOR, running=40)
 BETTER = engine(SHALLOW)
 
 
-def told(
-    before: EngineResult | None, after: EngineResult, *messages: str
+def fields_of(
+    previous: EngineResult | None, current: EngineResult, *messages: str
 ) -> list[dict[str, object]]:
     """Return the fields of the lines with these messages that a change leads to."""
-    first = target() if before is None else target(before)
+    first = target() if previous is None else target(previous)
     return [
         event.fields
-        for event in changes(first, target(after))
+        for event in changes(first, target(current))
         if event.message in messages
     ]
 
 
 def test_an_engine_that_is_new_has_its_verdict_and_its_recommendation_told() -> None:
     """With the speedup, where it comes from, and why."""
-    payoff, recommendation = told(None, BAD, "payoff", "recommendation")
+    payoff, recommendation = fields_of(None, BAD, "payoff", "recommendation")
 
     assert (payoff["payoff"], payoff["speedup"], payoff["speedup_basis"]) == (
         "harmful",
@@ -59,7 +59,7 @@ def test_an_engine_that_is_new_has_its_verdict_and_its_recommendation_told() -> 
     unsure = replace(
         BAD, payoff=Payoff(PayoffVerdict.UNKNOWN, likely=PayoffVerdict.HARMFUL)
     )
-    (payoff,) = told(None, unsure, "payoff")
+    (payoff,) = fields_of(None, unsure, "payoff")
     assert (payoff["payoff"], payoff["payoff_likely"]) == ("unknown", "harmful")
     assert recommendation["recommendation"] == "switch_method"
     assert recommendation["recommended_num_speculative_tokens"] == 1
@@ -68,8 +68,8 @@ def test_an_engine_that_is_new_has_its_verdict_and_its_recommendation_told() -> 
 
 def test_counters_that_restart() -> None:
     """The number of resets rises."""
-    assert told(GOOD, replace(GOOD, engine_resets_total=1), "counters reset")
-    assert told(GOOD, GOOD, "counters reset") == []
+    assert fields_of(GOOD, replace(GOOD, engine_resets_total=1), "counters reset")
+    assert fields_of(GOOD, GOOD, "counters reset") == []
 
 
 def test_many_changes_are_one_line() -> None:
@@ -97,12 +97,12 @@ def test_a_change_is_told_once() -> None:
     measured = replace(
         GOOD, payoff=replace(GOOD.payoff, basis=Basis.MEASURED, speedup=1.3)
     )
-    other = replace(BETTER, advice=replace(BETTER.advice, num_speculative_tokens=1))
+    new_k = replace(BETTER, advice=replace(BETTER.advice, num_speculative_tokens=1))
 
-    assert len(told(GOOD, BAD, "payoff", "recommendation")) == 2
-    for before, after in ((BAD, BAD), (BAD, moved), (GOOD, measured)):
-        assert told(before, after, "payoff", "recommendation") == []
-    [line] = told(BETTER, other, "payoff", "recommendation")
+    assert len(fields_of(GOOD, BAD, "payoff", "recommendation")) == 2
+    for previous, current in ((BAD, BAD), (BAD, moved), (GOOD, measured)):
+        assert fields_of(previous, current, "payoff", "recommendation") == []
+    [line] = fields_of(BETTER, new_k, "payoff", "recommendation")
     assert line["recommended_num_speculative_tokens"] == 1
 
 
@@ -113,26 +113,26 @@ def test_what_is_not_known_is_left_out() -> None:
     unknown = replace(GOOD, payoff=Payoff(PayoffVerdict.UNKNOWN, basis=Basis.MODELLED))
     first_k = replace(GOOD, num_speculative_tokens=None)
 
-    [payoff] = told(GOOD, unknown, "payoff")
-    [k] = told(first_k, GOOD, "num_speculative_tokens changed")
+    [payoff] = fields_of(GOOD, unknown, "payoff")
+    [k] = fields_of(first_k, GOOD, "num_speculative_tokens changed")
     assert (payoff["payoff"], "speedup" in payoff) == ("unknown", False)
     assert (k["now"], "before" in k) == (4, False)
 
 
 @pytest.mark.parametrize(
-    "after", [IDLE, old_engine(), replace(GOOD, payoff=Payoff(), advice=Advice())]
+    "result", [IDLE, old_engine(), replace(GOOD, payoff=Payoff(), advice=Advice())]
 )
-def test_that_nothing_can_be_said_any_more_is_not_told(after: EngineResult) -> None:
+def test_that_nothing_can_be_said_any_more_is_not_told(result: EngineResult) -> None:
     """The change of activity has a line of its own."""
     assert (
-        told(
-            replace(GOOD, model_name=after.model_name, engine=after.engine),
-            after,
+        fields_of(
+            replace(GOOD, model_name=result.model_name, engine=result.engine),
+            result,
             "payoff",
         )
         == []
     )
-    assert told(None, after, "payoff", "recommendation") == []
+    assert fields_of(None, result, "payoff", "recommendation") == []
 
 
 def aggregated(only: EngineResult) -> dict[str, object]:
@@ -279,8 +279,8 @@ def test_a_line_that_clients_cause_is_written_once_a_minute(
     memory.
     """
     limited = logs._ClientFilter()
-    now = 1000.0
-    monkeypatch.setattr(logs, "time", SimpleNamespace(monotonic=lambda: now))
+    clock = 1000.0
+    monkeypatch.setattr(logs, "time", SimpleNamespace(monotonic=lambda: clock))
 
     def is_written(text: str, wall: float) -> bool:
         record = logging.makeLogRecord(
@@ -294,10 +294,10 @@ def test_a_line_that_clients_cause_is_written_once_a_minute(
         False,
         False,
     ]
-    now += 60.0
+    clock += 60.0
     assert is_written("a", 10_000.0)
     for number in range(1000):
-        now += 1.0
+        clock += 1.0
         assert is_written(f"{number}", 10_000.0)
     assert len(limited._logged) == 60
 

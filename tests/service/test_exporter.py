@@ -44,20 +44,20 @@ async def test_a_file_that_was_emptied(
         ("poll: {interval: 9s}\n", "any setting") if flags else (SERVERS, "vllm.url")
     )
     running = Running(tmp_path, text, **flags)
-    before = running.servers
+    servers = running.servers
     for emptied in ("", "# nothing\n", "---\n", "null\n", "{}\n", "vllm:\n"):
         with pytest.raises(ConfigError, match=f"config.file: it no longer has {lost}"):
             await running.reload(emptied)
-        assert running.servers == before
+        assert running.servers == servers
         assert not running.exporter.latest().reload.successful
     if not flags:
         with pytest.raises(ConfigError):
             await running.reload("poll: {interval: 1s}\n")
-        before = ["http://127.0.0.1:1", "http://127.0.0.1:3"]
+        servers = ["http://127.0.0.1:1", "http://127.0.0.1:3"]
         text = SERVERS.replace(":2]", ":3]")
     await running.reload(text)
     assert running.exporter.latest().reload.successful
-    assert running.servers == before
+    assert running.servers == servers
     await running.exporter.stop()
 
 

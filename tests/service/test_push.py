@@ -82,12 +82,12 @@ def of(*items: object) -> dict[str, Any]:
 
 
 def grown(
-    exporter: RunningExporter, before: Metrics, name: str, **labels: str
+    exporter: RunningExporter, earlier: Metrics, name: str, **labels: str
 ) -> float:
     """By how much a counter has grown."""
-    after = exporter.metrics()
-    return sum(after.values(name, **labels).values()) - sum(
-        before.values(name, **labels).values()
+    current = exporter.metrics()
+    return sum(current.values(name, **labels).values()) - sum(
+        earlier.values(name, **labels).values()
     )
 
 
@@ -98,9 +98,9 @@ class TestTaken:
 
         assert answer.status == 200
         assert answer.headers["content-type"].startswith("application/json")
-        told = {"rejected": 0, "errors": [], "warnings": []}
-        assert json.loads(answer.body) == {"accepted": 2, **told}
-        assert json.loads(post(exporter, of()).body) == {"accepted": 0, **told}
+        nothing_wrong = {"rejected": 0, "errors": [], "warnings": []}
+        assert json.loads(answer.body) == {"accepted": 2, **nothing_wrong}
+        assert json.loads(post(exporter, of()).body) == {"accepted": 0, **nothing_wrong}
 
     def test_nothing_of_what_is_not_known_is_kept(
         self, exporter: RunningExporter
@@ -135,7 +135,7 @@ class TestRefused:
         self, exporter: RunningExporter
     ) -> None:
         """What can be used of a push is; of the rest, place and reason are told."""
-        before = exporter.metrics()
+        earlier = exporter.metrics()
         bad: list[object] = [
             {**ONE, "temperature": -1},
             {**ONE, "completion_tokens": -1},
@@ -159,15 +159,19 @@ class TestRefused:
         assert [text.partition(":")[0] for text in document["errors"]] == [
             f"requests[{n + 1}]" for n in range(len(bad))
         ]
-        assert grown(exporter, before, "push_rejected_total") == len(bad)
-        assert grown(exporter, before, "request_observations_total") == 2
+        assert grown(exporter, earlier, "push_rejected_total") == len(bad)
+        assert grown(exporter, earlier, "request_observations_total") == 2
 
         # A push of which nothing can be used is refused; the first errors stand for
         # all.
         refused = post(exporter, of(*[{"temperature": -1}] * 50))
-        told = json.loads(refused.body)
+        document = json.loads(refused.body)
         assert refused.status == 400
-        assert (told["accepted"], told["rejected"], len(told["errors"])) == (0, 50, 10)
+        assert (
+            document["accepted"],
+            document["rejected"],
+            len(document["errors"]),
+        ) == (0, 50, 10)
 
     def test_compressed_and_truncated_bodies_are_refused(
         self, exporter: RunningExporter
@@ -175,7 +179,7 @@ class TestRefused:
         """A body that is compressed, or ends in its middle, is refused, and fills no
         log.
         """
-        before = exporter.metrics()
+        earlier = exporter.metrics()
         body = b'{"requests": []}'
 
         assert post(exporter, body, Content_Encoding="gzip").status == 415
@@ -186,8 +190,8 @@ class TestRefused:
         )
         with connect(exporter.url) as connection:
             connection.sendall(f'{head}\r\n\r\n{{"requests": ['.encode())
-        eventually(lambda: grown(exporter, before, "push_rejected_total") == 2)
-        assert grown(exporter, before, "request_observations_total") == 0
+        eventually(lambda: grown(exporter, earlier, "push_rejected_total") == 2)
+        assert grown(exporter, earlier, "request_observations_total") == 0
         assert "traceback" not in exporter.log()
 
     def test_without_the_option(self) -> None:

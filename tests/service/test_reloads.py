@@ -38,7 +38,9 @@ class Timed:
 def serving(*servers: Timed) -> Iterator[list[str]]:
     """Run the servers; yield their addresses, each behind its flag."""
     with contextlib.ExitStack() as stack:
-        started = [stack.enter_context(FaultyServer(Does(one.run))) for one in servers]
+        started = [
+            stack.enter_context(FaultyServer(Does(timed.run))) for timed in servers
+        ]
         yield [word for server in started for word in ("--vllm.url", server.url)]
 
 
@@ -73,7 +75,7 @@ def test_every_server_is_polled_on_its_beat() -> None:
         polls = [list(server.times) for server in servers]
     for times in polls:
         assert all(
-            after - before > 1.5 for before, after in itertools.pairwise(times)
+            later - earlier > 1.5 for earlier, later in itertools.pairwise(times)
         ), times
 
 
@@ -97,12 +99,12 @@ def test_lines_in_the_log_go_on() -> None:
         serving(Timed()) as urls,
         running_exporter(*urls, "--log.interval", "2500ms") as exporter,
     ):
-        said = {line["msg"] for line in exporter.log_lines()}
+        messages = {line["msg"] for line in exporter.log_lines()}
         with reloading(exporter):
             time.sleep(5)  # reloads come every second
         assert (
             {line["msg"] for line in exporter.log_lines()}
-            - said
+            - messages
             - {"configuration reloaded", "server is up"}
         )
 
@@ -129,6 +131,6 @@ def test_beats_do_not_run_together() -> None:
             min(when for when in server.times if when > begun) for server in servers
         ]
     apart = sorted(first)
-    assert all(after - before > 0.2 for before, after in itertools.pairwise(apart)), (
+    assert all(later - earlier > 0.2 for earlier, later in itertools.pairwise(apart)), (
         apart
     )

@@ -69,9 +69,9 @@ class Running:
 
     @property
     def known(self) -> RequestsResult:
-        found = self.exporter.latest().requests
-        assert found is not None
-        return found
+        requests = self.exporter.latest().requests
+        assert requests is not None
+        return requests
 
     @property
     def model(self) -> ModelRequests:
@@ -116,13 +116,15 @@ class TestWhoTells:
             (push, ["push"]),
             ({**TAP, **push}, ["push", "tap"]),
         ):
-            known = Running(flags).known
-            assert [(o.source, o.record, o.requests) for o in known.observations] == [
+            requests = Running(flags).known
+            assert [
+                (o.source, o.record, o.requests) for o in requests.observations
+            ] == [
                 (source, state, 0)
                 for source in sources
                 for state in sorted(RecordState)
             ]
-            assert (known.groups, known.models, known.tap) == ((), (), None)
+            assert (requests.groups, requests.models, requests.tap) == ((), (), None)
 
     def test_the_tap(self) -> None:
         """Its own numbers are published once it is there, and what passes it is counted
@@ -182,9 +184,9 @@ def test_load_of_each_model() -> None:
         == batch_costs([TargetResult("down")], settings)
         == {}
     )
-    found = batch_costs(targets, settings)
-    assert {model: load.batch_size for model, load in found.items()} == {"m": 8.0}
-    assert found["m"].profile == settings.costs.profile
+    costs = batch_costs(targets, settings)
+    assert {model: load.batch_size for model, load in costs.items()} == {"m": 8.0}
+    assert costs["m"].profile == settings.costs.profile
 
 
 #: SGLang's records have the configured number of drafted tokens, whatever was drafted;
@@ -247,9 +249,9 @@ async def test_drafted_tokens_of_sglang_are_believed_if_the_poll_agrees(
         running.observe(0, record=read_record(COUNTS))
         await poller.close()
     counted = {
-        found.record: found.requests
-        for found in running.known.observations
-        if found.requests
+        observation.record: observation.requests
+        for observation in running.known.observations
+        if observation.requests
     }
     assert counted == ({"detailed": 4} if believed else {"none": 3, "detailed": 1})
 
@@ -354,16 +356,16 @@ def test_options_reach_the_configuration(token: str, tmp_path: Path) -> None:
         "",
         RequestSettings(),
     )
-    for name, given, where, expected in FORMS:
-        assert attrgetter(where)(load({**WITH, name: given})) == expected, name
+    for name, value, where, expected in FORMS:
+        assert attrgetter(where)(load({**WITH, name: value})) == expected, name
     certificate, key = Authority(tmp_path, "authority").issue("127.0.0.1")
     files = {
         "tap.cert-file": certificate,
         "tap.key-file": key,
         "push.bearer-token-file": token,
     }
-    found = load({**TAP, **files})
-    assert attrgetter("tap.cert_file", "tap.key_file", "push_token_file")(found) == (
+    loaded = load({**TAP, **files})
+    assert attrgetter("tap.cert_file", "tap.key_file", "push_token_file")(loaded) == (
         *files.values(),
     )
     assert {option.name for option in OURS} == {*(name for name, *_ in FORMS), *files}
@@ -393,10 +395,10 @@ class TestErrors:
         for name, text, why in (
             (name, text, why) for name, texts, why in TABLES["wrong"] for text in texts
         ):
-            told = refusal(
+            message = refusal(
                 ConfigError, load, {name: [text] if name in repeatable else text}
             )
-            assert told.startswith(f"--{name} {json.dumps(text)}: {why}"), told
+            assert message.startswith(f"--{name} {json.dumps(text)}: {why}"), message
 
     def test_of_values_that_do_not_go_together(self) -> None:
         """Each names the options to change; a password is not repeated, and no list is
@@ -415,7 +417,7 @@ class TestErrors:
         """
         for flags in TABLES["apart"]:
             assert load(flags).tap is not None, flags
-        found = load(
+        loaded = load(
             {
                 **TAP,
                 "vllm.url": ["http://a:1", "http://b:1"],
@@ -425,8 +427,8 @@ class TestErrors:
                 "requests.temperature-bound": BOUNDS[:40],
             }
         )
-        assert found.requests.classification.tenants == frozenset(TENANTS)
-        assert found.requests.temperatures.bounds == tuple(map(float, BOUNDS[:40]))
+        assert loaded.requests.classification.tenants == frozenset(TENANTS)
+        assert loaded.requests.temperatures.bounds == tuple(map(float, BOUNDS[:40]))
 
 
 # --- options that follow others, and empty ones
@@ -458,8 +460,8 @@ def test_no_type_header(tmp_path: Path) -> None:
     look into that header.
     """
 
-    def kind(found: ServeConfig) -> str:
-        return found.requests.classification.type_of(
+    def kind(config: ServeConfig) -> str:
+        return config.requests.classification.type_of(
             CHATS, {"x-request-type": "ada"}, RequestFields()
         )
 
@@ -479,10 +481,10 @@ def test_no_type_header(tmp_path: Path) -> None:
             ).requests.window_seconds
             == 1800
         )
-    found = load(
+    loaded = load(
         {"requests.type-header": "", "requests.type": ["mine=header.x-request-type:a*"]}
     )
-    assert (kind(found), found.shown["requests.type_header"]) == ("mine", "")
+    assert (kind(loaded), loaded.shown["requests.type_header"]) == ("mine", "")
 
 
 class TestWithoutEffect:
@@ -496,22 +498,24 @@ class TestWithoutEffect:
             "cert-file": __file__,
             "key-file": __file__,
         }.items():
-            told = (
+            message = (
                 f"--tap.{name} needs --tap.listen-address, such as :9852: without it "
                 "there is no tap"
             )
             file = written(tmp_path, {"tap": {name.replace("-", "_"): value}})
-            assert refusal(ConfigError, load, {f"tap.{name}": value}) == told
-            assert refusal(ConfigError, load, {}, {}, file) == told
+            assert refusal(ConfigError, load, {f"tap.{name}": value}) == message
+            assert refusal(ConfigError, load, {}, {}, file) == message
         assert load({"tap.drain-timeout": "25s"}).tap is None, "the default"
 
     def test_a_header_for_no_tenant(self) -> None:
         """All tenants would be one."""
-        told = (
+        message = (
             "--requests.tenant-header needs --requests.tenant: the tenants with their "
             "own label value"
         )
-        assert refusal(ConfigError, load, {"requests.tenant-header": "X-Team"}) == told
+        assert (
+            refusal(ConfigError, load, {"requests.tenant-header": "X-Team"}) == message
+        )
         assert (
             load(
                 {"requests.tenant-header": "X-Team", "requests.tenant": ["a"]}
@@ -526,13 +530,13 @@ def test_the_log_tells_once_of_each_kind_of_name(
     """However many requests come with names for which there is no room, also after a
     reload.
     """
-    found = RequestIntake(load({"push.bearer-token-file": __file__}), lambda: 0.0)
+    intake = RequestIntake(load({"push.bearer-token-file": __file__}), lambda: 0.0)
     with caplog.at_level(logging.WARNING):
         for number in range(50):
-            found.observe(Source.PUSH, request(82, request_type=f"t{number}"))
-        found.use(load({"push.bearer-token-file": __file__}))
+            intake.observe(Source.PUSH, request(82, request_type=f"t{number}"))
+        intake.use(load({"push.bearer-token-file": __file__}))
         for number in range(50):
-            found.observe(
+            intake.observe(
                 Source.PUSH,
                 request(82, request_type=f"t{number}", model_name=f"m{number}"),
             )
@@ -564,11 +568,11 @@ class TestZones:
         assert self.limit() == 0.5
         assert self.limit(below) == 0.3
         assert self.limit(("break_even_acceptance_ratio", 0.8)) == 0.5
-        for own in (
+        for limit in (
             ("poor_request_acceptance_ratio", 0.2),
             ("poor_request_acceptance_ratio", 0.5),
         ):
-            assert self.limit(below, own) == self.limit(own, below) == own[1]
+            assert self.limit(below, limit) == self.limit(limit, below) == limit[1]
 
     def test_of_a_cheap_drafter(self) -> None:
         """There it comes from the break-even point, as the zone does, and follows that

@@ -36,7 +36,7 @@ def sidecar(*flags: str, port: int = 0) -> Iterator[RunningExporter]:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         (["--config.file=/nowhere.yml"], "/nowhere.yml"),
         (
@@ -52,7 +52,7 @@ def sidecar(*flags: str, port: int = 0) -> Iterator[RunningExporter]:
     ids=["file", "certificates", "web-config", "flag", "deep", "wait"],
 )
 def test_wrong_settings_do_not_end_it(
-    tmp_path: Path, wrong: list[str], told: str
+    tmp_path: Path, wrong: list[str], message: str
 ) -> None:
     """It lives, answers the probes, tells the metrics that its configuration is none,
     and the log why.
@@ -69,7 +69,7 @@ def test_wrong_settings_do_not_end_it(
             "/metrics", Accept="application/openmetrics-text;version=1.0.0"
         )
         assert openmetrics.text.endswith("# EOF\n")
-        assert told in running.log()
+        assert message in running.log()
         assert running.log().count("standing by") == 1
 
 
@@ -92,9 +92,9 @@ def test_files_that_break_while_it_starts(tmp_path: Path, part: str) -> None:
         file.write_text("{}")
 
     def load() -> config.ServeConfig:
-        found = config.load(flags, {}, "")
+        loaded = config.load(flags, {}, "")
         file.write_text("[")
-        return found
+        return loaded
 
     with pytest.raises(ConfigError, match=re.escape(f'"{file}"')):
         serve._prepare(load)

@@ -86,12 +86,12 @@ async def polled(
     """
     async with upstream(server.url, 1.0) as client:
         poller = Poller("t", client, Settings(**settings), 15.0, **CLOCKS)
-        found = []
+        results = []
         for server.behaviour in behaviours:
             await poller.poll()
-            found.append(poller.latest)
+            results.append(poller.latest)
         assert KEY not in repr(vars(poller)) + repr(vars(client))
-    return found
+    return results
 
 
 def _is_established(port: int) -> bool:
@@ -131,11 +131,11 @@ async def test_a_changed_start_header_is_a_restart_though_no_counter_fell(
     """As llama.cpp sends it: its process may exceed all old values by the next poll."""
     body = recorded_answer("llamacpp-ngram.txt")
     behaviours = (answer(body, Process_Start_Time_Unix=start) for start in (17, 17, 18))
-    _, (before,), (after,) = [
+    _, (earlier,), (restarted,) = [
         result.engines for result in await polled(server, *behaviours)
     ]
-    assert (before.engine_resets_total, len(before.windows)) == (0, 2)
-    assert (after.engine_resets_total, after.windows) == (1, ())
+    assert (earlier.engine_resets_total, len(earlier.windows)) == (0, 2)
+    assert (restarted.engine_resets_total, restarted.windows) == (1, ())
 
 
 class TestRequest:
@@ -215,11 +215,11 @@ class TestRequest:
         assert "at /v1: the metrics of most servers are at /metrics" in str(
             await failure(f"{server.url}/v1")
         )
-        told = await failure(server.url.replace("http:", "https:"), 1.0)
-        assert told.reason in ("tls", "timeout")
+        error = await failure(server.url.replace("http:", "https:"), 1.0)
+        assert error.reason in ("tls", "timeout")
         server.behaviour = raw(b"HTTP/1.1 400 Bad Request\r\n\r\n", reads_request=False)
-        told = await failure(server.url.replace("http:", "https:"))
-        assert str(told).endswith(
+        error = await failure(server.url.replace("http:", "https:"))
+        assert str(error).endswith(
             "the server does not speak TLS at this port: give http:// in place of "
             "https://"
         )
@@ -234,10 +234,15 @@ class TestRequest:
         """Headers of the configuration are sent, all of a name in order, and replace
         the client's own.
         """
-        own = (("X-Tenant", "blue"), ("User-Agent", "curl"), ("Host", "vllm"))
+        replaced = (("X-Tenant", "blue"), ("User-Agent", "curl"), ("Host", "vllm"))
         await fetch(
             server.url,
-            headers=(*own, ("accept", "a"), ("x-tenant", "green"), ("Accept", "b")),
+            headers=(
+                *replaced,
+                ("accept", "a"),
+                ("x-tenant", "green"),
+                ("Accept", "b"),
+            ),
         )
 
         sent = server.requests[0].headers
@@ -299,11 +304,11 @@ class TestRequest:
 
 async def test_a_body_over_16_mib_is_refused(server: FaultyServer) -> None:
     """16 MiB pass, plain and in chunks; one byte more does not."""
-    whole = BODY + b"#" * (MAX_BODY - len(BODY) - 1) + b"\n"
-    parts = [whole[i : i + 1_000_000] for i in range(0, MAX_BODY, 1_000_000)]
-    for server.behaviour in (answer(whole), chunked(*parts)):
-        assert await fetch(server.url) == whole
-    for server.behaviour in (answer(b"#" + whole), chunked(b"#", *parts)):
+    body = BODY + b"#" * (MAX_BODY - len(BODY) - 1) + b"\n"
+    parts = [body[i : i + 1_000_000] for i in range(0, MAX_BODY, 1_000_000)]
+    for server.behaviour in (answer(body), chunked(*parts)):
+        assert await fetch(server.url) == body
+    for server.behaviour in (answer(b"#" + body), chunked(b"#", *parts)):
         assert (await failure(server.url)).reason == "too_large"
 
 
@@ -353,9 +358,9 @@ class TestVersion:
         ):
             server.version = behaviour
             result = await poll_once(server.url)
-            found = [engine.deployment.upstream_version for engine in result.engines]
-            if (result.up, result.failure, found) != (True, None, [expected]):
-                wrong.append(f"{found} instead of {expected}: {result.failure}")
+            versions = [engine.deployment.upstream_version for engine in result.engines]
+            if (result.up, result.failure, versions) != (True, None, [expected]):
+                wrong.append(f"{versions} instead of {expected}: {result.failure}")
         assert wrong == []
 
     async def test_is_asked_once(self, server: FaultyServer) -> None:
@@ -458,11 +463,11 @@ class TestAddresses:
             port = server.port
             # A name is reached at whichever of its addresses listens.
             assert await fetch(f"http://localhost:{port}") == BODY
-        known = [
+        addresses = [
             (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", port, 0, 0)),
             (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)),
         ]
-        monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_more: known)
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_more: addresses)
         error = await failure(f"http://vllm.internal:{port}")
 
         assert (error.reason, str(error)) == (
@@ -504,7 +509,7 @@ class TestTls:
         with FaultyServer(
             HEALTHY, tls=server_side(ca.issue("vllm.internal"))
         ) as server:
-            for wrong, told in (
+            for wrong, reason in (
                 ({"ca_file": ""}, "certificate verify failed"),
                 ({"ca_file": str(other_ca.file)}, "certificate verify failed"),
                 ({"server_name": ""}, "127.0.0.1"),
@@ -512,7 +517,7 @@ class TestTls:
             ):
                 error = await failure(server.url, **{**right, **wrong})
                 assert error.reason == "tls"
-                assert told in str(error)
+                assert reason in str(error)
             assert server.requests == []
 
             assert await fetch(server.url, **right) == BODY
@@ -550,8 +555,8 @@ class TestTls:
         with FaultyServer(
             HEALTHY, tls=server_side(ca.issue("127.0.0.1"), clients=other_ca)
         ) as server:
-            given = {"ca_file": str(ca.file), "cert_file": certificate, "key_file": key}
-            assert await fetch(server.url, **given) == BODY
+            files = {"ca_file": str(ca.file), "cert_file": certificate, "key_file": key}
+            assert await fetch(server.url, **files) == BODY
 
             # Behind a handshake of TLS 1.3, a server may hang up without saying why.
             assert (await failure(server.url, ca_file=str(ca.file))).reason in (
@@ -559,8 +564,8 @@ class TestTls:
                 "tls",
             )
             certificate, key = ca.issue("stranger")
-            given |= {"cert_file": certificate, "key_file": key}
-            assert (await failure(server.url, **given)).reason in ("reset", "tls")
+            files |= {"cert_file": certificate, "key_file": key}
+            assert (await failure(server.url, **files)).reason in ("reset", "tls")
             assert len(server.requests) == 1
 
     async def test_replaced_client_certificate(
@@ -690,10 +695,10 @@ class TestServerInfo:
         (engine,) = results[-1].engines
         assert engine.deployment.method == ""
         assert [each.path for each in server.requests].count("/server_info") == 3
-        told = [
+        logged = [
             vars(line)["fields"]
             for line in caplog.records
             if "server_info" in line.message
         ]
-        assert told == [{"target": "t", "reason": reason}]
+        assert logged == [{"target": "t", "reason": reason}]
         assert KEY not in caplog.text

@@ -70,12 +70,12 @@ class AlertmanagerServer(Program):
     def failures(self) -> float:
         """Return how many notifications could not be delivered."""
         lines = self._ask("/metrics").splitlines()
-        found = [
+        failed = [
             line
             for line in lines
             if line.startswith("alertmanager_notifications_failed_total{")
         ]
-        return sum(float(line.rpartition(" ")[2]) for line in found)
+        return sum(float(line.rpartition(" ")[2]) for line in failed)
 
     def _ask(self, path: str, body: bytes | None = None) -> str:
         request = urllib.request.Request(

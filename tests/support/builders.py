@@ -77,14 +77,14 @@ def increase(
     **more: Any,
 ) -> Delta:
     """The increases over `span` seconds from nothing to `counters`."""
-    after = counters(drafts, positions, **more)
+    end = counters(drafts, positions, **more)
     return Delta(
         span=span,
-        drafts=after.drafts,
-        draft_tokens=after.draft_tokens,
-        accepted_tokens=after.accepted_tokens,
-        accepted_tokens_per_position=after.accepted_tokens_per_position,
-        generation_tokens=after.generation_tokens,
+        drafts=end.drafts,
+        draft_tokens=end.draft_tokens,
+        accepted_tokens=end.accepted_tokens,
+        accepted_tokens_per_position=end.accepted_tokens_per_position,
+        generation_tokens=end.generation_tokens,
     )
 
 
@@ -117,13 +117,13 @@ def processed(
 ) -> list[tuple[EngineResult, ...]]:
     """The results after each reading of one server, with its time."""
     states: dict[EngineKey, EngineState] = {}
-    found = []
+    history = []
     for time, reading in readings:
         states, results = process_reading(
             states, reading, time, settings, *version, **more
         )
-        found.append(results)
-    return found
+        history.append(results)
+    return history
 
 
 # --- strategies
@@ -240,15 +240,17 @@ def tensorrt(drafted: Sequence[float], accepted: Sequence[float], k: int = 3) ->
     text = re.sub(
         r"(?m)^.*token_position=.*\n", "", upstream("trtllm-k3.composed.txt").decode()
     )
-    own = 'engine_type="trtllm",model_name="llama"'
+    engine = 'engine_type="trtllm",model_name="llama"'
     rows = [
         f"trtllm_spec_decode_{kind}_tokens_total"
-        f'{{{own},token_position="{position}"}} {value}'
+        f'{{{engine},token_position="{position}"}} {value}'
         for kind, values in (("drafted", drafted), ("accepted", accepted))
         for position, value in enumerate(values)
         if value
     ]
-    rows.append(f"trtllm_generation_tokens_total{{{own}}} {drafted[0] + sum(accepted)}")
+    rows.append(
+        f"trtllm_generation_tokens_total{{{engine}}} {drafted[0] + sum(accepted)}"
+    )
     text = re.sub(r"(?m)^trtllm_generation_tokens_total.*\n", "", text)
     return text.replace(
         'spec_num_tokens="3"', f'spec_num_tokens="{k}"'

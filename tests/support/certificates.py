@@ -109,15 +109,15 @@ def _builder(
     *,
     expired: bool = False,
 ) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
-    end = now - timedelta(days=1) if expired else now + timedelta(days=1)
+    moment = datetime.now(UTC)
+    end = moment - timedelta(days=1) if expired else moment + timedelta(days=1)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=2))
+        .not_valid_before(moment - timedelta(days=2))
         .not_valid_after(end)
     )
 

@@ -43,8 +43,8 @@ async def stop_accepting(listening: Iterable[socket.socket]) -> None:
     a TLS handshake is nobody's yet.
     """
     loop = asyncio.get_running_loop()
-    for one in listening:
-        loop.remove_reader(one.fileno())
+    for listener in listening:
+        loop.remove_reader(listener.fileno())
     await turns(10)
 
 
@@ -53,7 +53,10 @@ async def clean_up(runner: web.AppRunner) -> None:
     # aiohttp has no other way to them
     servers = [getattr(site, "_server", None) for site in runner.sites]
     await stop_accepting(
-        one for server in servers if server is not None for one in server.sockets
+        listener
+        for server in servers
+        if server is not None
+        for listener in server.sockets
     )
     await runner.cleanup()
     await turns(10)

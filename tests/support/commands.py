@@ -120,14 +120,14 @@ def run_here(*words: str, **environment: str) -> Outcome:
 @contextlib.contextmanager
 def without_waiting(module: ModuleType) -> Iterator[None]:
     """Let no time pass for a command's module but what it sleeps, and that at once."""
-    now = 1000.0
+    clock = 1000.0
 
     async def sleep(seconds: float) -> None:
-        nonlocal now
-        now += seconds
+        nonlocal clock
+        clock += seconds
         await asyncio.tasks.sleep(0)
 
-    its_time = SimpleNamespace(time=time.time, monotonic=lambda: now)
+    its_time = SimpleNamespace(time=time.time, monotonic=lambda: clock)
     its_asyncio = SimpleNamespace(**{**vars(asyncio), "sleep": sleep})
     with mock.patch.multiple(module, time=its_time, asyncio=its_asyncio):
         yield
@@ -143,8 +143,8 @@ def wrong_refusals(
     line that says why.
     """
     wrong = []
-    for words, why in table:
-        outcome = run_here(command, *words, **environment)
+    for arguments, why in table:
+        outcome = run_here(command, *arguments, **environment)
         one_line = outcome.err.startswith(f"vllm-specdec-exporter {command}: error: ")
         one_line &= outcome.err.count("\n") == 1 and outcome.err.endswith("\n")
         if (
@@ -152,5 +152,5 @@ def wrong_refusals(
             or not one_line
             or why not in outcome.err
         ):
-            wrong.append(f"{' '.join(words)[:200]}: wanted {why!r}, got {outcome}")
+            wrong.append(f"{' '.join(arguments)[:200]}: wanted {why!r}, got {outcome}")
     return wrong

@@ -70,11 +70,14 @@ def request(
     parts = urlsplit(url)
     assert parts.hostname is not None
     address = (parts.hostname, parts.port)
-    given: Any = {"timeout": timeout, "source_address": (source, 0) if source else None}
+    options: Any = {
+        "timeout": timeout,
+        "source_address": (source, 0) if source else None,
+    }
     if tls:
-        connection = http.client.HTTPSConnection(*address, context=tls, **given)
+        connection = http.client.HTTPSConnection(*address, context=tls, **options)
     else:
-        connection = http.client.HTTPConnection(*address, **given)
+        connection = http.client.HTTPConnection(*address, **options)
     begin = time.monotonic()
     try:
         path = parts.path + (f"?{parts.query}" if parts.query else "")
@@ -84,8 +87,8 @@ def request(
         content = answer.read()
     finally:
         connection.close()
-    known = {name.lower(): value for name, value in answer.getheaders()}
-    return Answer(answer.status, known, content, time.monotonic() - begin)
+    lowered = {name.lower(): value for name, value in answer.getheaders()}
+    return Answer(answer.status, lowered, content, time.monotonic() - begin)
 
 
 Labels = tuple[tuple[str, str], ...]
@@ -99,18 +102,18 @@ class Metrics:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 name = sample.name.removeprefix("vllm_specdec_")
-                found = self.samples.setdefault(name, {})
+                series = self.samples.setdefault(name, {})
                 key = tuple(sorted(sample.labels.items()))
-                assert key not in found, f"{sample.name}{key} occurs twice"
-                found[key] = sample.value
+                assert key not in series, f"{sample.name}{key} occurs twice"
+                series[key] = sample.value
 
     def value(self, name: str, /, **labels: str) -> float | None:
         """The value of the one series of this name that has these labels, `None` where
         there is none.
         """
-        found = self.values(name, **labels)
-        assert len(found) < 2, f"several series: {found}"
-        return next(iter(found.values()), None)
+        series = self.values(name, **labels)
+        assert len(series) < 2, f"several series: {series}"
+        return next(iter(series.values()), None)
 
     def values(self, name: str, /, **labels: str) -> dict[Labels, float]:
         """Every series of this name that has these labels."""
@@ -127,17 +130,17 @@ class Metrics:
 
     def one_hot(self, name: str, /, **labels: str) -> list[str]:
         """Which states of this one-hot metric are 1."""
-        own = next(row.labels[0] for row in METRICS if row.name == name)
+        state_label = next(row.labels[0] for row in METRICS if row.name == name)
         return [
-            dict(key)[own]
+            dict(key)[state_label]
             for key, value in self.values(name, **labels).items()
             if value == 1
         ]
 
     def errors(self, **labels: str) -> dict[str, float]:
         """The poll errors that occurred, by reason."""
-        found = self.values("poll_errors_total", **labels)
-        return {dict(key)["reason"]: value for key, value in found.items() if value}
+        series = self.values("poll_errors_total", **labels)
+        return {dict(key)["reason"]: value for key, value in series.items() if value}
 
     def of_engines(self, **labels: str) -> set[str]:
         """The names of samples with these labels that say something of an engine."""
@@ -284,12 +287,12 @@ def running_exporter(
     with tempfile.TemporaryDirectory() as directory:
         log_file = Path(directory, "log")
         config_file = Path(directory, "config.yml")
-        words = [*command, *args]
+        arguments = [*command, *args]
         for flag, value in FAST.items() if fast else [LISTEN] if config is None else ():
             if flag not in args:
-                words += [flag, value]
+                arguments += [flag, value]
         if config is not None:
-            words += ["--config.file", str(config_file)]
+            arguments += ["--config.file", str(config_file)]
         with log_file.open("wb") as log:
             config_file.write_text(
                 ""
@@ -299,7 +302,7 @@ def running_exporter(
                 else yaml.safe_dump(config)
             )
             process = subprocess.Popen(
-                words,
+                arguments,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -320,21 +323,23 @@ def _listens(exporter: RunningExporter) -> str:
     """Return where the exporter listens once it does: as its log says, or else as its
     flag does.
     """
-    log, words = exporter.log(), list(map(str, exporter.process.args))  # type: ignore[arg-type]
+    log, command = exporter.log(), list(map(str, exporter.process.args))  # type: ignore[arg-type]
     assert exporter.process.poll() is None, f"it ended: {log}"
-    if "--web.listen-address" in words:
-        given = words[words.index("--web.listen-address") + 1]
+    if "--web.listen-address" in command:
+        address = command[command.index("--web.listen-address") + 1]
     else:
-        given = ":0"
-    if not given.endswith(":0"):
-        host, port = given.split(":")
+        address = ":0"
+    if not address.endswith(":0"):
+        host, port = address.split(":")
         with (
             contextlib.suppress(OSError),
             socket.create_connection((host, int(port)), timeout=1),
         ):
-            return f"http://{given}"
+            return f"http://{address}"
         return ""
-    found = re.search(r'msg(?:=|": ?")listening.*address(?:=|": ?")([^\s"]+).*\n', log)
-    if found:
-        return f"http://{found[1]}"
+    listening = re.search(
+        r'msg(?:=|": ?")listening.*address(?:=|": ?")([^\s"]+).*\n', log
+    )
+    if listening:
+        return f"http://{listening[1]}"
     return ""

@@ -103,12 +103,12 @@ def whole(
 ) -> dict[str, Any]:
     """An answer that does not stream."""
     message = {"role": "assistant", "content": "CANARY-ANSWER"}
-    words = {"message": message} if chat else {"text": message["content"]}
+    text = {"message": message} if chat else {"text": message["content"]}
     return {
         **streams.chat_answer(record),
         "model": MODEL,
         "object": "chat.completion" if chat else "text_completion",
-        "choices": [{"index": 0, "finish_reason": "stop", **words}],
+        "choices": [{"index": 0, "finish_reason": "stop", **text}],
         "usage": streams.usage_chunk(COMPLETION_TOKENS)["usage"],
     }
 

@@ -60,9 +60,9 @@ class Peer:
         method, path, _ = first.split(" ", 2)
         headers: dict[str, str] = {}
         for name, _, value in (line.partition(":") for line in lines if line):
-            before = headers.get(name.lower())
+            earlier = headers.get(name.lower())
             headers[name.lower()] = (
-                value.strip() if before is None else f"{before}, {value.strip()}"
+                value.strip() if earlier is None else f"{earlier}, {value.strip()}"
             )
         return Request(method, path, headers)
 

@@ -70,9 +70,9 @@ def eventually(condition: Callable[[], T], within: float = 180.0) -> T:
     """
     deadline = time.monotonic() + within
     while True:
-        found = condition()
-        if found:
-            return found
+        result = condition()
+        if result:
+            return result
         assert time.monotonic() < deadline, (
             f"did not happen within {within:g} s: {condition}"
         )

@@ -77,40 +77,41 @@ class PrometheusServer(Program):
 
     def query(self, expression: str, at: float | None = None) -> dict[Series, float]:
         """Return the value of every series of an expression, at a Unix time or now."""
-        found = self._query(expression, at)
-        if found["resultType"] == "scalar":
-            return {(): float(found["result"][1])}
+        answer = self._query(expression, at)
+        if answer["resultType"] == "scalar":
+            return {(): float(answer["result"][1])}
         return {
-            _series(item["metric"]): float(item["value"][1]) for item in found["result"]
+            _series(item["metric"]): float(item["value"][1])
+            for item in answer["result"]
         }
 
     def value(self, expression: str, at: float | None = None) -> float | None:
         """Return the value of an expression that yields one series, or none at all."""
-        found = self.query(expression, at)
-        assert len(found) <= 1, f"{expression} yields {len(found)} series"
-        return next(iter(found.values()), None)
+        series = self.query(expression, at)
+        assert len(series) <= 1, f"{expression} yields {len(series)} series"
+        return next(iter(series.values()), None)
 
     def samples(
         self, selector: str, over: str, at: float | None = None
     ) -> dict[Series, dict[float, float]]:
         """Return the raw samples of a selector as stored, by series and Unix time."""
-        found = self._query(f"{selector}[{over}]", at)
+        answer = self._query(f"{selector}[{over}]", at)
         return {
             _series(item["metric"]): {
                 time: float(value) for time, value in item["values"]
             }
-            for item in found["result"]
+            for item in answer["result"]
         }
 
     def wait_for(self, expression: str, seconds: float = 20.0) -> dict[Series, float]:
         """Wait until an expression yields something, and return it."""
         end = time.monotonic() + seconds
-        while not (found := self.query(expression)):
+        while not (series := self.query(expression)):
             if time.monotonic() > end:
                 msg = f"{expression} yields nothing after {seconds:g} s"
                 raise PrometheusError(msg)
             time.sleep(0.05)
-        return found
+        return series
 
     def _query(self, expression: str, at: float | None) -> Any:
         parameters = {} if at is None else {"time": f"{at:.3f}"}

@@ -57,16 +57,17 @@ def test_every_variable_is_a_setting_that_the_exporter_takes() -> None:
     where they name one.
     """
     for text in (ENVIRONMENT.read_text("utf-8"), offered()):
-        found = environment(text)
+        variables = environment(text)
         assert (
-            json.loads(found["VLLM_SPECDEC_EXPORTER_SPEC_CONFIG"])["method"] == "eagle3"
+            json.loads(variables["VLLM_SPECDEC_EXPORTER_SPEC_CONFIG"])["method"]
+            == "eagle3"
         )
-        assert set(found) <= {option.variable for option in OPTIONS}
-        assert "$" not in "".join(found.values())
-        del found[LISTEN]
-        if name := found.pop("VLLM_SPECDEC_EXPORTER_BASELINE_FILE", ""):
+        assert set(variables) <= {option.variable for option in OPTIONS}
+        assert "$" not in "".join(variables.values())
+        del variables[LISTEN]
+        if name := variables.pop("VLLM_SPECDEC_EXPORTER_BASELINE_FILE", ""):
             assert name.startswith("/etc/")
-        outcome = run_here("--config.check", **found)
+        outcome = run_here("--config.check", **variables)
         assert outcome.code == 0, outcome.err
 
 
@@ -74,20 +75,20 @@ def test_it_serves_reloads_and_ends() -> None:
     """The unit's program, settings and signals, beside a simulated vLLM."""
     argv = shlex.split(only("ExecStart"))
     assert Path(argv[0]).name == Path(COMMAND).name
-    found = environment(ENVIRONMENT.read_text("utf-8"))
-    assert found["VLLM_SPECDEC_EXPORTER_VLLM_URL"] == "http://127.0.0.1:8000"
+    variables = environment(ENVIRONMENT.read_text("utf-8"))
+    assert variables["VLLM_SPECDEC_EXPORTER_VLLM_URL"] == "http://127.0.0.1:8000"
     with simulator("--scenario", "healthy") as server:
-        found["VLLM_SPECDEC_EXPORTER_VLLM_URL"] = server
-        with running_exporter(*argv[1:], env=found, fast=False) as exporter:
+        variables["VLLM_SPECDEC_EXPORTER_VLLM_URL"] = server
+        with running_exporter(*argv[1:], env=variables, fast=False) as exporter:
             exporter.wait_for(
                 lambda metrics: metrics.value("info", method="eagle3"), "info"
             )
             reloaded = "config_last_reload_success_timestamp_seconds"
-            before = exporter.metrics(reloaded).value(reloaded)
+            reloaded_at = exporter.metrics(reloaded).value(reloaded)
             signalled = re.fullmatch(r"/bin/kill -(\w+) \$MAINPID", only("ExecReload"))
             exporter.send(getattr(signal, f"SIG{signalled[1]}"))
             exporter.wait_for(
-                lambda metrics: metrics.value(reloaded) > before, reloaded
+                lambda metrics: metrics.value(reloaded) > reloaded_at, reloaded
             )
             assert exporter.terminate()[0] == 0
 
@@ -110,10 +111,10 @@ MAKE_WHEEL = "python3 -m hatchling build -t wheel -d dist"
 
 def lines(section: str) -> list[str]:
     """Return the commands of a section's first block."""
-    found = re.search(
+    block = re.search(
         rf"^## {section}\n.*?^```sh\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL
     )
-    return found[1].splitlines()
+    return block[1].splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +127,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).mkdir(parents=True)
     for line in [
         *lines("Install with pip"),
-        *(one for one in lines("As a service") if "systemctl" not in one),
+        *(line for line in lines("As a service") if "systemctl" not in line),
     ]:
         command = re.sub(
             r"(?<![\w.])/(opt|etc)/", rf"{folder}/\1/", line.removeprefix("sudo ")

@@ -71,14 +71,14 @@ class End:
         """Read to the end; return the bytes and how the connection ended, ``end`` or
         ``reset``.
         """
-        found = b""
+        data_read = b""
         async with asyncio.timeout(PATIENCE):
             try:
                 while data := await self.reader.read(1 << 16):
-                    found += data
+                    data_read += data
             except OSError:
-                return found, "reset"
-        return found, "end"
+                return data_read, "reset"
+        return data_read, "end"
 
     def end(self) -> None:
         """Half-close the connection."""
@@ -132,8 +132,8 @@ async def serving(
         server.url = f"unix:{unix}"
     else:
         listening = await asyncio.start_server(server.take, HOST, port, ssl=tls)
-        found = listening.sockets[0].getsockname()
-        server.url = f"http{'s' if tls else ''}://{HOST}:{found[1]}"
+        address = listening.sockets[0].getsockname()
+        server.url = f"http{'s' if tls else ''}://{HOST}:{address[1]}"
     try:
         yield server
     finally:

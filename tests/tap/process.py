@@ -84,18 +84,18 @@ async def process(
     """
     port = free_port()
     web = free_port()
-    words = [
+    arguments = [
         "--web.listen-address",
         f"{HOST}:{web}",
         "--tap.listen-address",
         f"{HOST}:{port}",
     ]
     if not any(flag.startswith("--vllm.url") for flag in flags):
-        words += ["--vllm.url", f"http://{HOST}:1"]
+        arguments += ["--vllm.url", f"http://{HOST}:1"]
     if upstream:
-        words += ["--tap.upstream", upstream]
+        arguments += ["--tap.upstream", upstream]
     with contextlib.ExitStack() as stack:
-        exporter = running_exporter(*words, *flags, **more)
+        exporter = running_exporter(*arguments, *flags, **more)
         running = Process(await asyncio.to_thread(stack.enter_context, exporter), port)
         if listens:
             await running.says("tap listening")

@@ -130,10 +130,13 @@ def request(
 ) -> bytes:
     """A request; underscores in header names mean dashes, ``None`` leaves one out."""
     data = body if isinstance(body, bytes) else dump(body).encode()
-    known: dict[str, str | None] = {"Host": "vllm:8000"}
+    defaults: dict[str, str | None] = {"Host": "vllm:8000"}
     if data:
-        known |= {"Content_Type": "application/json", "Content_Length": str(len(data))}
-    return _head(f"{method} {path} HTTP/{version}", {**known, **headers}) + data
+        defaults |= {
+            "Content_Type": "application/json",
+            "Content_Length": str(len(data)),
+        }
+    return _head(f"{method} {path} HTTP/{version}", {**defaults, **headers}) + data
 
 
 def answer(
@@ -145,19 +148,19 @@ def answer(
 ) -> bytes:
     """An answer whose length is told."""
     data = body if isinstance(body, bytes) else dump(body).encode()
-    known = {"Content_Type": "application/json", "Content_Length": str(len(data))}
-    return _head(f"HTTP/{version} {status}", {**known, **headers}) + data
+    defaults = {"Content_Type": "application/json", "Content_Length": str(len(data))}
+    return _head(f"HTTP/{version} {status}", {**defaults, **headers}) + data
 
 
 def stream_head(**headers: str | None) -> bytes:
     """The head of a streamed answer."""
-    known = {
+    defaults = {
         "date": "Sun, 06 Nov 1994 08:49:37 GMT",
         "server": "uvicorn",
         "content-type": "text/event-stream; charset=utf-8",
         "transfer-encoding": "chunked",
     }
-    return _head("HTTP/1.1 200 OK", {**known, **headers})
+    return _head("HTTP/1.1 200 OK", {**defaults, **headers})
 
 
 def chunks(
@@ -184,22 +187,22 @@ def streamed(parts: Iterable[bytes], **headers: str | None) -> bytes:
 
 def split(answer: bytes) -> tuple[bytes, bytes]:
     """Return the head and the rest."""
-    head, end, rest = answer.partition(b"\r\n\r\n")
-    return head + end, rest
+    head, end, body = answer.partition(b"\r\n\r\n")
+    return head + end, body
 
 
 def cuts(data: bytes) -> Iterator[list[bytes]]:
     """Cut bytes in two, at 500 places and after each CR and LF, and byte by byte."""
-    ends = (found.end() for found in re.finditer(rb"[\r\n]", data[:-1]))
-    for place in sorted({*range(1, len(data), 1 + len(data) // 500), *ends}):
-        yield [data[:place], data[place:]]
+    ends = (line_end.end() for line_end in re.finditer(rb"[\r\n]", data[:-1]))
+    for cut in sorted({*range(1, len(data), 1 + len(data) // 500), *ends}):
+        yield [data[:cut], data[cut:]]
     yield [bytes((byte,)) for byte in data]
     yield [data]
 
 
 def cut_at(data: bytes, places: Iterable[int]) -> list[bytes]:
     """Bytes cut at these places, wherever they are."""
-    edges = [0, *sorted({place % (len(data) + 1) for place in places}), len(data)]
+    edges = [0, *sorted({cut % (len(data) + 1) for cut in places}), len(data)]
     return [data[start:end] for start, end in pairwise(edges) if start < end]
 
 

@@ -78,17 +78,17 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     try:
         while True:
             head = (await end.reader.readuntil(b"\r\n\r\n")).lower()
-            kind, fate, place = (
+            kind, fate, cut = (
                 head.partition(b"x-plan: ")[2].partition(b"\r\n")[0].split()
             )
             length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
             await end.reader.readexactly(int(length or b"0"))
-            whole = _KINDS[int(kind)][2]
+            response = _KINDS[int(kind)][2]
             if fate == b"whole":
-                for part in cut_at(whole, [int(place), 2 * int(place)]):
+                for part in cut_at(response, [int(cut), 2 * int(cut)]):
                     await end.send(part)
                 continue
-            await end.send(whole[: int(place)])
+            await end.send(response[: int(cut)])
             if fate == b"leaves":
                 await end.reader.read()  # until the client has left
             elif fate == b"reset":
@@ -108,26 +108,26 @@ async def _run(port: int, random: Random, count: int, outcomes: Counter[str]) ->
         kind = random.randrange(len(_KINDS))
         outcome, asked, answered = _KINDS[kind]
         fate = "whole"
-        place = random.randrange(len(answered))
+        cut = random.randrange(len(answered))
         if kind < _MAY_BREAK and random.random() < 0.15:
             fate = random.choice(["leaves", "closed", "reset"])
-            place = random.randrange(
+            cut = random.randrange(
                 answered.find(b"[DONE]") if b"[DONE]" in answered else len(answered)
             )
             outcome = outcome and "aborted"
         outcomes[outcome] += 1
         sent = asked.replace(
-            b"\r\n", f"\r\nX-Plan: {kind} {fate} {place}\r\n".encode(), 1
+            b"\r\n", f"\r\nX-Plan: {kind} {fate} {cut}\r\n".encode(), 1
         )
         for part in cut_at(sent, [random.randrange(len(sent))]):
             await client.send(part)
         if fate in ("whole", "leaves"):
-            expected = answered if fate == "whole" else answered[:place]
+            expected = answered if fate == "whole" else answered[:cut]
             assert await client.read(len(expected)) == expected
         else:
             got, how = await client.rest()
             assert how == ("end" if fate == "closed" else "reset")
-            assert got == answered[:place] or (
+            assert got == answered[:cut] or (
                 fate == "reset" and answered.startswith(got)
             )
         if fate != "whole":
@@ -150,7 +150,7 @@ async def test_chaos() -> None:
     not grow.
     """
     random = Random(20)
-    seen = Counter[str]()
+    observed = Counter[str]()
     outcomes = Counter[str]()
     listening = await asyncio.start_server(_serve, HOST, 0, backlog=1024)
     left: list[tuple[int, int]] = []
@@ -158,7 +158,7 @@ async def test_chaos() -> None:
         f"http://{HOST}:{listening.sockets[0].getsockname()[1]}"
     ) as relay:
         relay.tap.use(
-            Classification(), lambda observation: seen.update([_name(observation)])
+            Classification(), lambda observation: observed.update([_name(observation)])
         )
         for _ in range(4):
             share = _REQUESTS // 4 // _CLIENTS
@@ -171,7 +171,7 @@ async def test_chaos() -> None:
             gc.collect()
             left.append((len(gc.get_objects()), sys.getallocatedblocks()))
         assert relay.result.requests_total == outcomes.total() == _REQUESTS
-        assert seen + Counter(relay.unobserved) == outcomes - Counter(
+        assert observed + Counter(relay.unobserved) == outcomes - Counter(
             {"": outcomes[""]}
         )
         assert relay.errors == {}

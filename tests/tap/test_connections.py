@@ -60,7 +60,9 @@ async def _break_off(server: End, client: End, how: str) -> None:
 async def _observed(built: Road) -> None:
     """One request was observed with its record, and none was not."""
     await built.relay.becomes_quiet()
-    assert [seen.record is not None for seen in built.relay.told] == [True]
+    assert [observation.record is not None for observation in built.relay.told] == [
+        True
+    ]
     assert built.relay.unobserved == {}
 
 
@@ -105,8 +107,8 @@ async def test_an_answer_until_the_end_of_the_connection(stream: bool) -> None:
         sent = plain
     async with road() as built:
         client, server = await built.both(ASKED if stream else ASKED_PLAIN)
-        for place in range(0, len(sent), 100):
-            await server.send(sent[place : place + 100])
+        for start in range(0, len(sent), 100):
+            await server.send(sent[start : start + 100])
         await server.close()
         assert await client.rest() == (sent, "end")
         await client.close()
@@ -214,8 +216,8 @@ async def test_a_slow_reader_gets_all_of_an_answer_after_its_server_left() -> No
         sent = answer(bytes(range(256)) * 4000, Content_Type="a/b", Connection="close")
         client, server = await built.both(request(method="GET"))
         sending = asyncio.create_task(server.send(sent))
-        for place in range(0, len(sent), 50_000):
-            part = sent[place : place + 50_000]
+        for start in range(0, len(sent), 50_000):
+            part = sent[start : start + 50_000]
             assert await client.read(len(part)) == part
             await asyncio.sleep(0)
         await sending
@@ -439,19 +441,19 @@ _BLOCK = 1 << 16
 
 async def _send(end: End, data: bytes, sent: list[int]) -> None:
     """Send, and count the bytes that were taken."""
-    for place in range(0, len(data), _BLOCK):
-        end.writer.write(data[place : place + _BLOCK])
+    for start in range(0, len(data), _BLOCK):
+        end.writer.write(data[start : start + _BLOCK])
         await end.writer.drain()
-        sent[0] = place
+        sent[0] = start
 
 
 async def _stalls(sent: list[int]) -> int:
     """Wait until no more is taken; return how much was."""
-    before = -1
-    while before != sent[0]:
-        before = sent[0]
+    taken = -1
+    while taken != sent[0]:
+        taken = sent[0]
         await asyncio.sleep(0.2)  # the tap runs in the same loop: it had its turns
-    return before
+    return taken
 
 
 async def _waits_then_arrives(sender: End, reader: End, data: bytes) -> None:
@@ -462,9 +464,9 @@ async def _waits_then_arrives(sender: End, reader: End, data: bytes) -> None:
     sending = asyncio.create_task(_send(sender, data, sent))
     assert await _stalls(sent) < _BETWEEN
     transport.resume_reading()
-    found = await reader.read(len(data))
+    received = await reader.read(len(data))
     await sending
-    assert hashlib.sha256(found).digest() == hashlib.sha256(data).digest()
+    assert hashlib.sha256(received).digest() == hashlib.sha256(data).digest()
 
 
 @pytest.fixture

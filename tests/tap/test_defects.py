@@ -52,14 +52,14 @@ _PLACES: dict[str, list[tuple[Any, str, Any]]] = {
 _UNCOUNTED = {"an exchange", "the client's bytes", "the end"}
 
 
-@pytest.mark.parametrize("place", _PLACES)
+@pytest.mark.parametrize("component", _PLACES)
 async def test_traffic_passes_whatever_fails(
-    place: str, monkeypatch: pytest.MonkeyPatch
+    component: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Streams and other requests, on one connection and the next; connections end as
     usual.
     """
-    for target, name, value in _PLACES[place]:
+    for target, name, value in _PLACES[component]:
         monkeypatch.setattr(target, name, value)
     async with road() as built:
         for asked, answered in ((ASKED, STREAMED), (ASKED_PLAIN, ANSWERED_PLAIN)):
@@ -71,7 +71,7 @@ async def test_traffic_passes_whatever_fails(
             await leaves(client, server)
         await built.relay.becomes_quiet()
         unobserved = built.relay.unobserved
-        if place in _UNCOUNTED:
+        if component in _UNCOUNTED:
             assert len(built.relay.told) + sum(unobserved.values()) <= 4
         else:
             assert unobserved.get("internal", 0) >= 1
@@ -92,17 +92,17 @@ async def test_a_defect_of_the_receiver_of_observations(
     assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
-@pytest.mark.parametrize("place", ["the request", "an event"])
+@pytest.mark.parametrize("component", ["the request", "an event"])
 def test_a_defect_is_logged_once(
-    place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    component: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Once for each place, which is in the log; the text of the exception is not."""
-    for target, name, value in _PLACES[place]:
+    for target, name, value in _PLACES[component]:
         monkeypatch.setattr(target, name, value)
-    said: set[str] = set()
+    logged: set[str] = set()
     for _ in range(2):
         watched = Watched()
-        watched.watch.logged = said
+        watched.watch.logged = logged
         watched.client(ASKED)
         watched.server(STREAMED)
         assert (watched.told, watched.unobserved) == ([], {"internal": 1})

@@ -20,10 +20,10 @@ from vllm_specdec_exporter.serve.tap.relay import ERRORS
 async def _answered(port: int, sent: bytes) -> bytes:
     client = await connect(port)
     await client.send(sent)
-    found, how = await client.rest()
+    response, how = await client.rest()
     assert how == "end"
     await client.close()
-    return found
+    return response
 
 
 async def _refused(
@@ -40,8 +40,8 @@ _GET = request(method="GET")
 
 
 def _unused() -> int:
-    with socket.create_server((HOST, 0)) as found:
-        return int(found.getsockname()[1])
+    with socket.create_server((HOST, 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 async def test_no_server_is_a_502_in_the_format_of_the_api() -> None:
@@ -54,11 +54,11 @@ async def test_no_server_is_a_502_in_the_format_of_the_api() -> None:
             status, headers, document = await _refused(relay.port, sent)
             assert (status, headers["Content-Type"]) == (502, "application/json")
             assert headers["Connection"] == "close"
-            what = {
+            error = {
                 "message": f"the server cannot be reached: {ERRORS['refused']}",
                 "type": "bad_gateway",
             }
-            assert document == {"error": {**what, "code": 502}}
+            assert document == {"error": {**error, "code": 502}}
         for begun in (
             b"HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n",
             b"HEAD /",

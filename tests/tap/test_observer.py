@@ -109,32 +109,40 @@ def test_the_same_observation_whatever_the_pieces(name: str) -> None:
     """
     asked, answered = EXCHANGES[name]
     twice = observe(([asked], [answered]), ([asked], [answered]))
-    assert [seen.completion_tokens for seen in twice.told] == (
+    assert [observation.completion_tokens for observation in twice.told] == (
         [None] if "trailers" in name else [9]
     ) * 2
-    whole = _result(observe(([asked], [answered])))
+    expected = _result(observe(([asked], [answered])))
     for parts in cuts(asked):
-        assert _result(observe((parts, [answered]))) == whole, parts[0]
+        assert _result(observe((parts, [answered]))) == expected, parts[0]
     for parts in cuts(answered):
-        assert _result(observe(([asked], parts))) == whole, parts[0]
+        assert _result(observe(([asked], parts))) == expected, parts[0]
 
 
 def test_what_is_observed_of_a_stream() -> None:
-    (seen,) = observe(([ASKED], [STREAMED])).told
-    assert (seen.model_name, seen.temperature, seen.request_type) == (
+    (observation,) = observe(([ASKED], [STREAMED])).told
+    assert (
+        observation.model_name,
+        observation.temperature,
+        observation.request_type,
+    ) == (
         MODEL,
         0.3,
         "chat",
     )
-    assert (seen.stream, seen.request_id, seen.completion_tokens) == (True, ID, 9)
-    assert seen.state is RecordState.DETAILED
     assert (
-        seen.record.drafts,
-        seen.record.draft_tokens,
-        seen.record.accepted_tokens,
+        observation.stream,
+        observation.request_id,
+        observation.completion_tokens,
+    ) == (True, ID, 9)
+    assert observation.state is RecordState.DETAILED
+    assert (
+        observation.record.drafts,
+        observation.record.draft_tokens,
+        observation.record.accepted_tokens,
     ) == (4, 11, 5)
-    assert seen.record.steps == {(3, 2): 2, (3, 0): 1, (2, 1): 1}
-    assert seen.time == 1e9 + 100
+    assert observation.record.steps == {(3, 2): 2, (3, 0): 1, (2, 1): 1}
+    assert observation.time == 1e9 + 100
 
 
 def test_what_is_observed_without_a_stream() -> None:
@@ -143,14 +151,14 @@ def test_what_is_observed_without_a_stream() -> None:
         {key: value for key, value in RECORD.items() if not key.startswith("per_")}
     )
     body = {"model": "m", "prompt": "p"}
-    (seen,) = observe(([request(body, COMPLETIONS)], [answer(document)])).told
-    assert (seen.stream, seen.temperature, seen.request_type) == (
+    (observation,) = observe(([request(body, COMPLETIONS)], [answer(document)])).told
+    assert (observation.stream, observation.temperature, observation.request_type) == (
         False,
         None,
         "completions",
     )
-    assert seen.state is RecordState.SUMMARY
-    assert (seen.ttft_seconds, seen.tpot_seconds) == (None, None)
+    assert observation.state is RecordState.SUMMARY
+    assert (observation.ttft_seconds, observation.tpot_seconds) == (None, None)
 
 
 def test_times_of_a_stream() -> None:
@@ -161,15 +169,15 @@ def test_times_of_a_stream() -> None:
     watched.client(ASKED[:-1])
     watched.now = 101.0
     watched.client(ASKED[-1:])
-    role, *rest = events(chat_documents(("Hi", " you")))
+    role, *tokens = events(chat_documents(("Hi", " you")))
     watched.server(stream_head())
-    for now, event in zip((101.25, 101.5, 102.0, 102.5), (role, *rest), strict=True):
-        watched.now = now
+    for time, event in zip((101.25, 101.5, 102.0, 102.5), (role, *tokens), strict=True):
+        watched.now = time
         watched.server(chunks([event])[:-5])
     watched.now = 110.0
     watched.server(chunks(events([usage_chunk(tokens=6), DONE])))
-    (seen,) = watched.told
-    assert (seen.ttft_seconds, seen.tpot_seconds) == (0.5, 0.2)
+    (observation,) = watched.told
+    assert (observation.ttft_seconds, observation.tpot_seconds) == (0.5, 0.2)
 
 
 def test_types_and_tenants() -> None:
@@ -187,11 +195,13 @@ def test_types_and_tenants() -> None:
         request(chat_request(tools=[{"type": "function"}]), X_Tenant="red"),
         request(chat_request(tools=[])),
     ]
-    for one in asked:
-        watched.client(one)
+    for text in asked:
+        watched.client(text)
         watched.server(ANSWERED_PLAIN)
-    found = [(seen.request_type, seen.tenant) for seen in watched.told]
-    assert found == [("batch", "blue"), ("tools", "other"), ("chat", "")]
+    groups = [
+        (observation.request_type, observation.tenant) for observation in watched.told
+    ]
+    assert groups == [("batch", "blue"), ("tools", "other"), ("chat", "")]
 
 
 _PASSING = {
@@ -335,7 +345,7 @@ def test_the_state_of_the_record() -> None:
     watched = observe(
         *(([ASKED_PLAIN], [answer(chat_answer(record))]) for record in records)
     )
-    states = [seen.state for seen in watched.told]
+    states = [observation.state for observation in watched.told]
     assert states == [
         RecordState.NONE,
         RecordState.NOT_DRAFTED,
@@ -444,20 +454,20 @@ def test_what_is_held_is_counted_and_bounded(monkeypatch: pytest.MonkeyPatch) ->
     nothing.
     """
     asked = request(chat_request())
-    most = 5 * len(split(asked)[1]) // 2
-    monkeypatch.setattr(observer, "MAX_HELD", most)
+    limit = 5 * len(split(asked)[1]) // 2
+    monkeypatch.setattr(observer, "MAX_HELD", limit)
     first = Watched()
     others = [Watched() for _ in range(3)]
-    for other in others:
-        other.watch = first.watch
-        other.observer = observer.Observer(first.watch)
-    for one in (first, *others):
-        one.client(asked[:-1])
-        assert 0 < first.watch.held <= most
+    for neighbour in others:
+        neighbour.watch = first.watch
+        neighbour.observer = observer.Observer(first.watch)
+    for watched in (first, *others):
+        watched.client(asked[:-1])
+        assert 0 < first.watch.held <= limit
     assert first.watch.unobserved["busy"] == 0  # they are not over
-    for one in (first, *others):
-        one.client(asked[-1:])
-        one.server(ANSWERED_PLAIN)
+    for watched in (first, *others):
+        watched.client(asked[-1:])
+        watched.server(ANSWERED_PLAIN)
     assert (len(first.told), first.watch.unobserved["busy"], first.watch.held) == (
         2,
         2,
@@ -479,12 +489,12 @@ def test_a_stream_is_whole_with_its_last_word(body: list[bytes]) -> None:
     it, none is whole.
     """
     answered = stream_head() + chunks(body)
-    (whole,) = observe(([ASKED], [answered])).told
+    (observation,) = observe(([ASKED], [answered])).told
     done = answered.rindex(b"]") + 1
-    for place in (*range(0, done - 50, 9), *range(done - 50, len(answered))):
-        watched = observe(([ASKED], [answered[:place]]))
-        assert watched.told == ([whole] if place >= done else [])
-        assert watched.unobserved == ({} if place >= done else {"aborted": 1})
+    for end in (*range(0, done - 50, 9), *range(done - 50, len(answered))):
+        watched = observe(([ASKED], [answered[:end]]))
+        assert watched.told == ([observation] if end >= done else [])
+        assert watched.unobserved == ({} if end >= done else {"aborted": 1})
         assert watched.watch.requests == 1
 
 
@@ -496,8 +506,8 @@ def test_a_text_that_looks_like_the_last_word(text: str) -> None:
     """Whoever leaves behind it leaves in the middle."""
     answered = stream_head() + chunks(events([*chat_documents(("x", text)), DONE]))
     end = answered.index(b"DONE]")
-    for place in range(end, end + 30):
-        assert observe(([ASKED], [answered[:place]])).unobserved == {"aborted": 1}
+    for cut in range(end, end + 30):
+        assert observe(([ASKED], [answered[:cut]])).unobserved == {"aborted": 1}
 
 
 def test_the_last_word_of_another_answer() -> None:
@@ -544,9 +554,12 @@ def test_an_answer_that_ends_with_its_connection(name: str) -> None:
         watched.server(*parts)
         assert (len(watched.told), watched.observer.busy) == (0, True)
         watched.server_ends()
-        (seen,) = watched.told
+        (observation,) = watched.told
         assert (watched.observer.busy, watched.watch.held) == (False, 0)
-        assert (seen.state, seen.completion_tokens) == (RecordState.DETAILED, 9)
+        assert (observation.state, observation.completion_tokens) == (
+            RecordState.DETAILED,
+            9,
+        )
         watched.close()
         assert (len(watched.told), watched.unobserved) == (1, {})
 
@@ -564,10 +577,10 @@ def test_half_an_answer_that_would_end_with_its_connection(
         done = answered.index(b"[DONE]") + 6
     else:
         done = len(answered)
-    for place in (*range(0, done - 50, 7), *range(done - 50, done)):
+    for cut in (*range(0, done - 50, 7), *range(done - 50, done)):
         watched = Watched()
         watched.client(asked)
-        watched.server(answered[:place])
+        watched.server(answered[:cut])
         if ends:
             watched.server_ends()
         watched.close()

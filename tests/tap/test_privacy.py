@@ -95,15 +95,15 @@ def _streamed() -> bytes:
     ]
     for document in documents:
         document["id"] = f"chatcmpl-{_secret()}"
-    found = events([*documents, DONE])
+    written = events([*documents, DONE])
     return stream_head(X_Secret=_secret()) + chunks(
-        [f": {_secret()}\n\n".encode(), *found]
+        [f": {_secret()}\n\n".encode(), *written]
     )
 
 
 def _exchanges() -> list[tuple[bytes, bytes]]:
     """Requests of every outcome, and their answers; every text in them is a secret."""
-    own = {"stream": True, "stream_options": {"include_usage": True}}
+    streaming = {"stream": True, "stream_options": {"include_usage": True}}
     path = f"/v1/chat/completions?key={_secret()}"
     wrong = {**RECORD, "num_draft_tokens": _secret(), _secret(): 1}
     failed = events([*chat_documents()[:2], {"error": {"message": _secret()}}])
@@ -112,7 +112,7 @@ def _exchanges() -> list[tuple[bytes, bytes]]:
             request(_asked(), path, **_headers()),
             answer(_answered(), X_Secret=_secret()),
         ),
-        (request(_asked(**own), path, **_headers()), _streamed()),
+        (request(_asked(**streaming), path, **_headers()), _streamed()),
         (request(_asked(stream=True), **_headers()), _streamed()),
         (
             request({"prompt": _secret()}, COMPLETIONS, **_headers()),
@@ -130,7 +130,7 @@ def _exchanges() -> list[tuple[bytes, bytes]]:
             request(_asked(model=_secret())),
             answer({"error": {"message": _secret()}}, "404 Not Found"),
         ),
-        (request(_asked(**own)), stream_head() + chunks(failed)),
+        (request(_asked(**streaming)), stream_head() + chunks(failed)),
         (
             request(f'{{"model": "{_secret()}'.encode()),
             answer({"error": _secret()}, "400 Bad Request"),
@@ -197,15 +197,15 @@ async def _told(running: Process) -> dict[str, str]:
         "/-/ready",
         "/nothing",
     )
-    found = {
-        place: (await asyncio.to_thread(running.exporter.get, place)).text
-        for place in places
+    texts = {
+        path: (await asyncio.to_thread(running.exporter.get, path)).text
+        for path in places
     }
     accept = {"Accept": "application/openmetrics-text"}
-    found["openmetrics"] = (
+    texts["openmetrics"] = (
         await asyncio.to_thread(running.exporter.get, "/metrics", **accept)
     ).text
-    return {**found, "log": running.exporter.log()}
+    return {**texts, "log": running.exporter.log()}
 
 
 async def test_no_content_is_published() -> None:
@@ -229,7 +229,7 @@ async def test_no_content_is_published() -> None:
                 await client.rest()
                 await client.close()
         await running.becomes(
-            lambda found: found.value("tap_open_connections") == 0,
+            lambda texts: texts.value("tap_open_connections") == 0,
             "tap_open_connections",
         )
         client = await connect(running.port)
@@ -247,12 +247,12 @@ async def test_no_content_is_published() -> None:
         assert metrics.values(
             "request_drafts_total", request_type="other", model_name=MODEL
         )
-        found = {**await _told(running), "the answer of the tap": refused.decode()}
+        texts = {**await _told(running), "the answer of the tap": refused.decode()}
 
-    assert len(found) == 10
-    for place, text in found.items():
+    assert len(texts) == 10
+    for path, text in texts.items():
         assert (
-            "vllm" in text or place.startswith(("/-/", "/nothing")) or "error" in text
-        ), place
-        assert not re.search(r"canary|Q0FOQ", text, re.IGNORECASE), place
-    json.loads(found["/api/v1/snapshot"])
+            "vllm" in text or path.startswith(("/-/", "/nothing")) or "error" in text
+        ), path
+        assert not re.search(r"canary|Q0FOQ", text, re.IGNORECASE), path
+    json.loads(texts["/api/v1/snapshot"])

@@ -110,9 +110,9 @@ def test_a_check_finds_files_of_the_tap_that_hold_nothing_usable(
         [f"--tap.cert-file={file}", f"--tap.key-file={file}"],
         ["--tap.upstream=https://vllm:8000", f"--vllm.ca-file={file}"],
     ):
-        found = run_here("--config.check", f"--tap.listen-address={HOST}:0", *flags)
-        (line,) = found.err.splitlines()
-        assert (found.code, str(file) in line) == (2, True)
+        outcome = run_here("--config.check", f"--tap.listen-address={HOST}:0", *flags)
+        (line,) = outcome.err.splitlines()
+        assert (outcome.code, str(file) in line) == (2, True)
 
 
 # --- its end
@@ -190,22 +190,22 @@ async def test_a_reload_keeps_counters_and_connections() -> None:
     Other rules start the counts of groups anew. Settings of the tap take a restart, as
     the log says.
     """
-    before = "requests: {type_header: X-Type}\n"
-    after = (
+    old_config = "requests: {type_header: X-Type}\n"
+    new_config = (
         "requests: {type: ['mine=model:org/*'], tenant_header: X-Tenant, tenant: "
         "[blue]}\n"
         "tap: {drain_timeout: 9s}\n"
     )
     async with (
         serving() as upstream,
-        process(upstream=upstream.url, config=before) as running,
+        process(upstream=upstream.url, config=old_config) as running,
     ):
         asked = request(chat_request(), X_Type="batch", X_Tenant="blue")
         client, server = await both(running, upstream, asked)
         await passes(server, client, ANSWERED_PLAIN)
         stream, server_of_stream = await begun(running, upstream)
 
-        await running.reload(after, "configuration reloaded")
+        await running.reload(new_config, "configuration reloaded")
         await running.says("take effect after a restart")
         await passes(server_of_stream, stream, REST)
         await running.ask(client, server, asked, ANSWERED_PLAIN)

@@ -45,11 +45,11 @@ async def _service(
     port = free_port()
     config = TapConfig((HOST, port), parse_target(url), drain_seconds=0.0, **more)
     service = Tap(config, upstream or UpstreamConfig())
-    told: list[Observation] = []
-    service.use(Classification(), told.append)
+    observed: list[Observation] = []
+    service.use(Classification(), observed.append)
     await service.open()
     try:
-        yield service, port, told
+        yield service, port, observed
     finally:
         await service.stop()
         assert service.result().connections == 0
@@ -76,9 +76,9 @@ async def test_an_address_that_is_taken(
 ) -> None:
     """It is tried again, with one error in the log; the tap listens once it is free."""
     monkeypatch.setattr("vllm_specdec_exporter.serve.tap.tap.RETRY_SECONDS", 0.01)
-    with socket.create_server((HOST, 0)) as other:
+    with socket.create_server((HOST, 0)) as holder:
         service = Tap(
-            TapConfig(other.getsockname()[:2], parse_target("http://127.0.0.1:1")),
+            TapConfig(holder.getsockname()[:2], parse_target("http://127.0.0.1:1")),
             UpstreamConfig(),
         )
         service.keep_trying()
@@ -102,17 +102,19 @@ async def test_both_with_tls_and_client_certificates(authority: Authority) -> No
     ends pass.
     """
     cert_file, key_file = authority.issue(HOST)
-    own = UpstreamConfig(
+    upstream_tls = UpstreamConfig(
         ca_file=str(authority.file), cert_file=cert_file, key_file=key_file
     )
     trusting = _trusting(authority)
     trusting.set_alpn_protocols(["h2", "http/1.1"])  # what is relayed may not be HTTP/2
     async with (
         serving(tls=server_side((cert_file, key_file), clients=authority)) as upstream,
-        _service(upstream.url, own, cert_file=cert_file, key_file=key_file) as (
+        _service(
+            upstream.url, upstream_tls, cert_file=cert_file, key_file=key_file
+        ) as (
             service,
             port,
-            told,
+            observed,
         ),
     ):
         client = await connect(port, trusting)
@@ -137,7 +139,7 @@ async def test_both_with_tls_and_client_certificates(authority: Authority) -> No
         assert (await server.rest())[0] == b""
         await client.close()
         await eventually(lambda: service.result().connections == 0)
-        assert len(told) == service.result().unobserved_total["aborted"] == 1
+        assert len(observed) == service.result().unobserved_total["aborted"] == 1
 
 
 async def test_which_servers_are_trusted(
@@ -174,9 +176,9 @@ async def test_which_servers_are_trusted(
                     server = await upstream.connection()
                     await server.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
                     await server.close()
-                found, _ = await client.rest()
-                assert found.startswith(b"HTTP/1.1 502 ")
-                assert b"the TLS handshake failed" in found
+                answer, _ = await client.rest()
+                assert answer.startswith(b"HTTP/1.1 502 ")
+                assert b"the TLS handshake failed" in answer
                 await client.close()
                 assert service.result().upstream_errors_total["tls"] == 1
 
@@ -201,9 +203,9 @@ async def test_trust_that_is_replaced(
 
 def _replace(file: Path, by: Path) -> None:
     """Replace a file as tools do that leave no moment without one."""
-    other = file.with_suffix(".new")
-    shutil.copy(by, other)
-    other.replace(file)
+    staged = file.with_suffix(".new")
+    shutil.copy(by, staged)
+    staged.replace(file)
 
 
 # --- towards clients
@@ -226,7 +228,7 @@ async def test_certificates_that_are_replaced(
         _service(upstream.url, cert_file=str(cert), key_file=str(key)) as (
             _,
             port,
-            told,
+            observed,
         ),
     ):
 
@@ -238,8 +240,8 @@ async def test_certificates_that_are_replaced(
             await client.close()
             return serial
 
-        before = await connect(port, _trusting(authority))
-        await before.send(b"\r\n")
+        connected = await connect(port, _trusting(authority))
+        await connected.send(b"\r\n")
         server = await upstream.connection()
         await server.read(2)
         old = await shown()
@@ -254,9 +256,9 @@ async def test_certificates_that_are_replaced(
         cert.unlink()
         assert await shown() == new
 
-        await _stream(before, server)
-        await before.close()
-        assert len(told) == 1
+        await _stream(connected, server)
+        await connected.close()
+        assert len(observed) == 1
 
 
 async def test_clients_that_do_not_speak_tls_leave_nothing(

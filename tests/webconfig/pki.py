@@ -39,12 +39,12 @@ class Pki:
 
     def extras(self) -> None:
         """Write what only the corpus of errors names."""
-        other = ec.generate_private_key(ec.SECP256R1())
+        key = ec.generate_private_key(ec.SECP256R1())
         for name, encryption in (
             ("other.key", serialization.NoEncryption()),
             ("encrypted.key", serialization.BestAvailableEncryption(b"secret")),
         ):
-            pem = other.private_bytes(
+            pem = key.private_bytes(
                 serialization.Encoding.PEM,
                 serialization.PrivateFormat.PKCS8,
                 encryption,

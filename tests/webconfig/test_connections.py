@@ -72,9 +72,9 @@ def test_sigterm_with_open_connections(pki: Pki) -> None:
         raw[1].sendall(b"\x16\x03\x01\x02\x00\x01")  # a handshake that does not go on
         idle, asking, _ = [
             stack.enter_context(
-                client_context(pki).wrap_socket(one, server_hostname="127.0.0.1")
+                client_context(pki).wrap_socket(connection, server_hostname="127.0.0.1")
             )
-            for one in raw[2:]
+            for connection in raw[2:]
         ]
         idle.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n")
         assert idle.recv(1000).startswith(b"HTTP/1.1 200")

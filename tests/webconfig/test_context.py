@@ -26,15 +26,15 @@ def _handshake(
     """Let both ends shake hands in memory."""
     to_server = ssl.MemoryBIO()
     to_client = ssl.MemoryBIO()
-    one = client.wrap_bio(to_client, to_server, server_hostname="localhost")
-    other = server.wrap_bio(to_server, to_client, server_side=True)
+    client_end = client.wrap_bio(to_client, to_server, server_hostname="localhost")
+    server_end = server.wrap_bio(to_server, to_client, server_side=True)
     for _ in range(5):
-        for end in (one, other):
+        for end in (client_end, server_end):
             try:
                 end.do_handshake()
             except ssl.SSLWantReadError:
                 continue
-    return other, one
+    return server_end, client_end
 
 
 def test_tls_versions(pki: Pki) -> None:
@@ -92,14 +92,14 @@ def test_client_authentication(
             authorities = {}
         server = _context(pki, client_auth_type=kind, **authorities)
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
-            found = set()
+            accepted = set()
             for who, files in shown.items():
                 client = client_context(pki, files)
                 client.maximum_version = version
                 with contextlib.suppress(ssl.SSLError):
                     _handshake(server, client)
-                    found.add(who)
-            assert found == expected, (kind, version)
+                    accepted.add(who)
+            assert accepted == expected, (kind, version)
 
 
 def test_a_certificate_may_be_trusted_without_its_root(pki: Pki) -> None:

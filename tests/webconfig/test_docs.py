@@ -40,8 +40,8 @@ def folder(tmp_path: Path) -> Pki:
     client = pki.clients.issue("prometheus.monitoring.svc")
     names = {"server.pem": "tls.crt", "server.key": "tls.key"}
     names |= dict(zip(client, ("client.crt", "client.key"), strict=True))
-    for name, other in names.items():
-        shutil.copy(tmp_path / name, tmp_path / other)
+    for name, copy in names.items():
+        shutil.copy(tmp_path / name, tmp_path / copy)
     # In the examples, one CA issues all.
     (tmp_path / "ca.crt").write_bytes(
         pki.ca.file.read_bytes() + pki.clients.file.read_bytes()
@@ -67,11 +67,11 @@ def test_checks(folder: Pki, name: str) -> None:
     commands = re.findall(command, TEXT, re.MULTILINE)
     assert len(commands) == 2
     for shown in commands:
-        program, *words = shlex.split(shown)
+        program, *arguments = shlex.split(shown)
         ours = program == Path(COMMAND).name
         (folder.folder / "web-config.yml").write_text(BLOCKS[name])
         done = subprocess.run(
-            [COMMAND if ours else find_program(program, "prometheus"), *words],
+            [COMMAND if ours else find_program(program, "prometheus"), *arguments],
             cwd=folder.folder,
             env=clean_environment(),
             capture_output=True,
@@ -93,12 +93,16 @@ def test_prometheus(folder: Pki) -> None:
             }
     flag = "--web.config.file"
     with (
-        running_exporter(*NO_SERVER, flag, str(folder.folder / "password.yml")) as one,
+        running_exporter(
+            *NO_SERVER, flag, str(folder.folder / "password.yml")
+        ) as password,
         running_exporter(
             *NO_SERVER, flag, str(folder.folder / "certificates.yml")
-        ) as other,
+        ) as certificates,
     ):
-        for job, exporter in zip(jobs["scrape_configs"], (one, other), strict=True):
+        for job, exporter in zip(
+            jobs["scrape_configs"], (password, certificates), strict=True
+        ):
             host, port = address_of(exporter)
             job["static_configs"] = [{"targets": [f"{host}:{port}"]}]
         with PrometheusServer(config=jobs) as prometheus:

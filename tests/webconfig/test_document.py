@@ -84,10 +84,10 @@ def test_invalid_files_are_refused_with_the_expected_line(folder: Path) -> None:
     wrong = []
     for name in BAD:
         expected = (folder / name).read_text().split("\n")[0].removeprefix("# ")
-        told = refusal(WebConfigError, WebConfigFile(str(folder / name)).load)
-        starts = told.startswith(expected.replace("FOLDER", str(folder)))
-        if not (starts and told and told.isprintable()) or "$2" in told:
-            wrong.append(f"{name}: {told!r} instead of {expected!r}")
+        message = refusal(WebConfigError, WebConfigFile(str(folder / name)).load)
+        starts = message.startswith(expected.replace("FOLDER", str(folder)))
+        if not (starts and message and message.isprintable()) or "$2" in message:
+            wrong.append(f"{name}: {message!r} instead of {expected!r}")
     assert wrong == []
 
 
@@ -261,9 +261,9 @@ async def test_a_failed_reload_changes_nothing_and_is_tried_again(
     monkeypatch.setattr(guard_module, "LOOK_SECONDS", 0.02)
     caplog.set_level("INFO", "vllm_specdec_exporter")
     path = write(pki.folder / "web.yml", {"basic_auth_users": {"alice": hashed("one")}})
-    told: list[Reload] = []
+    reloads: list[Reload] = []
     source = WebConfigFile(str(path))
-    guard = WebConfigMiddleware(source, source.load(), told.append)
+    guard = WebConfigMiddleware(source, source.load(), reloads.append)
     app = web.Application()
     guard.attach(app)
     admission = ConnectionLimiter()
@@ -296,11 +296,11 @@ async def test_a_failed_reload_changes_nothing_and_is_tried_again(
         # It opens the doors, were half of it taken.
         write(path, {"tls_server_config": TLS, "basic_auth_users": {}})
         await eventually(lambda: failures[0] >= 3)
-        assert told[-1].successful is False
+        assert reloads[-1].successful is False
         assert lines().count("web configuration not reloaded") == 1
         assert await status() == 401
         monkeypatch.setattr(source, "load", load)
-        await eventually(lambda: told[-1].successful)
+        await eventually(lambda: reloads[-1].successful)
         assert lines()[-1] == "web configuration reloaded"
         assert await status() == 0
     finally:
@@ -332,8 +332,8 @@ class TestFiles:
             ):
                 document = {"tls_server_config": {**MUTUAL, key: path}}
                 source = WebConfigFile(str(write(pki.folder / "web.yml", document)))
-                told = f'tls_server_config.{key}: "{path}": {reason}'
-                assert refusal(WebConfigError, source.load) == told
+                message = f'tls_server_config.{key}: "{path}": {reason}'
+                assert refusal(WebConfigError, source.load) == message
         assert time.monotonic() - begin < 60
 
     def test_folders_are_closed(self, pki: Pki) -> None:
@@ -342,11 +342,11 @@ class TestFiles:
         source = WebConfigFile(
             str(write(pki.folder / "web.yml", {"tls_server_config": tls}))
         )
-        before = _descriptors()
+        descriptors = _descriptors()
         for _ in range(20):
             source.look()
 
-        assert _descriptors() == before
+        assert _descriptors() == descriptors
 
     def test_null_is_the_same_as_left_out(self) -> None:
         """Nothing, in any of YAML's words, is the same as left out; in quotes, or as a
@@ -360,7 +360,7 @@ class TestFiles:
             WebConfigError, match=r"^tls_server_config: settings are expected"
         ):
             parse(fields.parse_yaml(b"tls_server_config: '~'"))
-        one = hashed("x")
+        password_hash = hashed("x")
         assert parse(
-            fields.parse_yaml(f"basic_auth_users: {{null: {one}}}".encode())
-        ).users == (("null", one),)
+            fields.parse_yaml(f"basic_auth_users: {{null: {password_hash}}}".encode())
+        ).users == (("null", password_hash),)

@@ -26,20 +26,22 @@ pytestmark = pytest.mark.full
 PREFIX = "VLLM_SPECDEC_EXPORTER_"
 
 
-def _health(*words: str, **variables: str) -> tuple[int, str, str]:
+def _health(*arguments: str, **variables: str) -> tuple[int, str, str]:
     """Return exit code, output and errors of the command."""
     done = run(
-        "health", *words, **{PREFIX + name: value for name, value in variables.items()}
+        "health",
+        *arguments,
+        **{PREFIX + name: value for name, value in variables.items()},
     )
     return done.code, done.out, done.err
 
 
-def _alive(*words: str, **variables: str) -> tuple[int, str, str]:
+def _alive(*arguments: str, **variables: str) -> tuple[int, str, str]:
     """Return the same once it is a success: on a busy machine, a check may take longer
     than its 3 s.
     """
     return eventually(
-        lambda: (found := _health(*words, **variables))[0] == 0 and found, 240
+        lambda: (outcome := _health(*arguments, **variables))[0] == 0 and outcome, 240
     )
 
 
@@ -72,18 +74,18 @@ class TestAlive:
             path = str(pki.folder / "web.yml")
             settings = {"web": {"listen_address": address, "config": {"file": path}}}
             # Other settings in the file do not matter, valid or not.
-            other = {"vllm": {"ca_file": "/no/such/file"}, "threshold": {"x": 1}}
-            file = write(tmp_path / "config.yml", {**settings, **other})
-            found = [
+            ignored = {"vllm": {"ca_file": "/no/such/file"}, "threshold": {"x": 1}}
+            file = write(tmp_path / "config.yml", {**settings, **ignored})
+            outcomes = [
                 _alive("--web.listen-address", address, "--web.config.file", path),
                 _alive(CONFIG_FILE=str(file)),
             ]
             write(pki.folder / "web.yml", "junk")  # what was in force before still is
-            found.append(_alive(CONFIG_FILE=str(file)))
+            outcomes.append(_alive(CONFIG_FILE=str(file)))
 
         wants = "alive; it requires a client certificate"
         expected = "healthy" if kind in ("TLS", "users") else wants
-        for code, out, err in found:
+        for code, out, err in outcomes:
             assert (code, err) == (0, "")
             assert out.endswith(f"/-/healthy: {expected}\n")
 
@@ -97,10 +99,10 @@ class TestNotAlive:
         Over TLS, the end of a connection is what a client without its certificate sees.
         """
         files = str(pki.folder / "server.pem"), str(pki.folder / "server.key")
-        late = "no response within 3 s"
+        too_late = "no response within 3 s"
         ends = (raw(b""), raw(reset=True))
         with FaultyServer(hang(), tls=server_side(files) if tls else None) as server:
-            for server.behaviour, seconds, said in (
+            for server.behaviour, seconds, message in (
                 (
                     answer(b"a loop has ended\n", "503 Service Unavailable"),
                     30,
@@ -110,20 +112,20 @@ class TestNotAlive:
                 (raw(b"SSH-2.0-OpenSSH_9.2\r\n"), 30, "not an HTTP response"),
                 (ends[0], 30, "not an HTTP response"),
                 (ends[1], 30, "Connection reset by peer"),
-                (hang(reads_request=False), 0.4, late),
-                (drip(b"HTTP/1.1 ", b"2", 0.05), 0.4, late),
-                (hang(head(), b"x"), 0.4, late),
+                (hang(reads_request=False), 0.4, too_late),
+                (drip(b"HTTP/1.1 ", b"2", 0.05), 0.4, too_late),
+                (hang(head(), b"x"), 0.4, too_late),
             ):
                 begin = time.monotonic()
-                found = health.probe(
+                checked = health.probe(
                     ("127.0.0.1", server.port), may_be_tls=tls, end=begin + seconds
                 )
 
-                assert found.alive is (tls and server.behaviour in ends)
-                assert f"://127.0.0.1:{server.port}/-/healthy: " in found.text
+                assert checked.alive is (tls and server.behaviour in ends)
+                assert f"://127.0.0.1:{server.port}/-/healthy: " in checked.text
                 assert (
-                    said if not found.alive else "requires a client certificate"
-                ) in found.text
+                    message if not checked.alive else "requires a client certificate"
+                ) in checked.text
                 assert time.monotonic() - begin < 20
 
     def test_the_process(self) -> None:
@@ -150,7 +152,7 @@ class TestNotAlive:
 
     def test_settings_that_cannot_be(self) -> None:
         """Docker knows 0 and 1 only; so this is 1 too, with one line."""
-        for words, said in (
+        for arguments, message in (
             (
                 ("--web.listen-address", "9850"),
                 '--web.listen-address "9850": allowed: host:port',
@@ -164,9 +166,9 @@ class TestNotAlive:
                 "no-such-host.invalid",
             ),
         ):
-            code, out, err = _health(*words)
+            code, out, err = _health(*arguments)
             assert (code, out, err.count("\n")) == (1, "", 1)
-            assert said in err
+            assert message in err
 
 
 def test_imports() -> None:

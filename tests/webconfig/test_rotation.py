@@ -85,14 +85,14 @@ class TestCertificates:
     ) -> None:
         """While certificates are renewed; a new one is shown soon, and logged once."""
         exporter, pki = serving
-        before = len(exporter.log_lines("web configuration reloaded"))
+        reloads = len(exporter.log_lines("web configuration reloaded"))
         with _hammered(exporter, pki) as wrong:
             for _ in range(2):
                 pki.renew()
                 new = pki.serial()
                 eventually(lambda new=new: _shown(exporter, pki) == new, SOON)
                 assert {_shown(exporter, pki) for _ in range(10)} == {new}
-            assert len(exporter.log_lines("web configuration reloaded")) == before + 2
+            assert len(exporter.log_lines("web configuration reloaded")) == reloads + 2
         assert wrong == []
 
     def test_written_in_place_one_after_the_other(
@@ -123,10 +123,10 @@ class TestCertificates:
             "basic_auth_users": {"alice": hashed("one", 4).replace("$04", "$15")},
         }
         with guarded(pki, document) as exporter:
-            found: list[int] = []
+            statuses: list[int] = []
             threads = [
                 threading.Thread(
-                    target=lambda n=n: found.append(
+                    target=lambda n=n: statuses.append(
                         _status(exporter, good, user=("alice", str(n)))
                     )
                 )
@@ -143,7 +143,7 @@ class TestCertificates:
             assert _status(exporter, good) == 0
 
         assert waited >= 1
-        assert found == [401] * 2
+        assert statuses == [401] * 2
 
 
 def test_half_a_file(pki: Pki) -> None:

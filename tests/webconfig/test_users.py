@@ -105,13 +105,13 @@ class TestAuthenticator:
         """Who was removed, or has another password, is let in no more: well known, or
         just being checked.
         """
-        known = Authenticator()
-        known.use([("alice", hashed("one")), ("bob", hashed("two", 13))])
-        assert await known.allows(basic("alice", "one")) is True
-        check = asyncio.create_task(known.allows(basic("bob", "two")))
+        authenticator = Authenticator()
+        authenticator.use([("alice", hashed("one")), ("bob", hashed("two", 13))])
+        assert await authenticator.allows(basic("alice", "one")) is True
+        check = asyncio.create_task(authenticator.allows(basic("bob", "two")))
         await asyncio.sleep(0.005)
         assert not check.done()
-        known.use([("alice", hashed("other"))])
+        authenticator.use([("alice", hashed("other"))])
 
         assert await check is False
         for who, expected in (
@@ -119,21 +119,21 @@ class TestAuthenticator:
             (("bob", "two"), False),
             (("alice", "other"), True),
         ):
-            assert await known.allows(basic(*who)) is expected
+            assert await authenticator.allows(basic(*who)) is expected
 
     async def test_many_users_are_remembered_within_bounds(self) -> None:
         """However many users there are, the memory of them has an end; all are still
         let in.
         """
         names = [f"user{n}" for n in range(MAX_CACHED + 20)]
-        known = Authenticator()
-        one = hashed("x")
-        known.use([(name, one) for name in names])
-        found = [await known.allows(basic(name, "x")) for name in names]
+        authenticator = Authenticator()
+        password_hash = hashed("x")
+        authenticator.use([(name, password_hash) for name in names])
+        answers = [await authenticator.allows(basic(name, "x")) for name in names]
 
-        assert set(found) == {True}
-        assert len(known._valid) == MAX_CACHED
-        assert await known.allows(basic(names[0], "x"))
+        assert set(answers) == {True}
+        assert len(authenticator._valid) == MAX_CACHED
+        assert await authenticator.allows(basic(names[0], "x"))
 
     @pytest.fixture
     def checked(self, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
@@ -143,7 +143,7 @@ class TestAuthenticator:
         monkeypatch.setattr(
             bcrypt,
             "checkpw",
-            lambda word, known: checked.append(word) or matches(word, known),
+            lambda word, stored: checked.append(word) or matches(word, stored),
         )
         return checked
 
@@ -155,56 +155,57 @@ class TestAuthenticator:
 
         The hash for an unknown user has the cost of the others.
         """
-        known = Authenticator()
-        known.use([("alice", hashed("x", 5))])
-        found = await asyncio.gather(
-            *(known.allows(basic("alice", "x")) for _ in range(10))
+        authenticator = Authenticator()
+        authenticator.use([("alice", hashed("x", 5))])
+        answers = await asyncio.gather(
+            *(authenticator.allows(basic("alice", "x")) for _ in range(10))
         )
-        assert (found, checked) == ([True] * 10, [b"x"])
-        assert await known.allows(basic("alice", "x"))
+        assert (answers, checked) == ([True] * 10, [b"x"])
+        assert await authenticator.allows(basic("alice", "x"))
         for who in (("alice", "y"), ("alice", "y"), ("mallory", "z")):
-            assert not await known.allows(basic(*who))
+            assert not await authenticator.allows(basic(*who))
         assert checked == [b"x", b"y", b"y", b"z"]
-        assert known._decoy.startswith(b"$2b$05$")
+        assert authenticator._decoy.startswith(b"$2b$05$")
 
     async def test_waiting_checks_are_limited(self) -> None:
         """No more than so many wait, and fewer of one client; those who do not wait
         take no place.
         """
-        known = Authenticator()
-        known.use([("alice", hashed("x", 9))])
+        authenticator = Authenticator()
+        authenticator.use([("alice", hashed("x", 9))])
         guesses = [
-            known.allows(basic("alice", f"{n}"), "a")
+            authenticator.allows(basic("alice", f"{n}"), "a")
             for n in range(MAX_OF_ONE_PEER + 1)
         ]
-        found = await asyncio.gather(*guesses, return_exceptions=True)
-        assert found[:-1] == [False] * MAX_OF_ONE_PEER
-        assert isinstance(found[-1], TooBusyError)
+        answers = await asyncio.gather(*guesses, return_exceptions=True)
+        assert answers[:-1] == [False] * MAX_OF_ONE_PEER
+        assert isinstance(answers[-1], TooBusyError)
         guesses = [
-            known.allows(basic("alice", f"{n}"), f"{n}") for n in range(MAX_WAITING + 3)
+            authenticator.allows(basic("alice", f"{n}"), f"{n}")
+            for n in range(MAX_WAITING + 3)
         ]
-        found = await asyncio.gather(*guesses, return_exceptions=True)
+        answers = await asyncio.gather(*guesses, return_exceptions=True)
 
-        assert found[:MAX_WAITING] == [False] * MAX_WAITING
-        assert [type(error) for error in found[MAX_WAITING:]] == [TooBusyError] * 3
-        assert await known.allows(basic("alice", "x"))
+        assert answers[:MAX_WAITING] == [False] * MAX_WAITING
+        assert [type(error) for error in answers[MAX_WAITING:]] == [TooBusyError] * 3
+        assert await authenticator.allows(basic("alice", "x"))
 
     async def test_clients_that_have_gone(self, checked: list[bytes]) -> None:
         """Nothing is computed for who does not wait any more; who brought the same and
         waits is answered.
         """
-        known = Authenticator()
-        known.use([("alice", hashed("right", 9))])
-        found = await asyncio.gather(
-            known.allows(basic("alice", "first"), "a"),
-            known.allows(basic("alice", "left"), "b", lambda: True),
-            known.allows(basic("alice", "right"), "c", lambda: True),
-            known.allows(basic("alice", "right"), "d"),
+        authenticator = Authenticator()
+        authenticator.use([("alice", hashed("right", 9))])
+        answers = await asyncio.gather(
+            authenticator.allows(basic("alice", "first"), "a"),
+            authenticator.allows(basic("alice", "left"), "b", lambda: True),
+            authenticator.allows(basic("alice", "right"), "c", lambda: True),
+            authenticator.allows(basic("alice", "right"), "d"),
             return_exceptions=True,
         )
 
         assert checked == [b"first", b"right"]
-        assert [found[0], type(found[1]), *found[2:]] == [
+        assert [answers[0], type(answers[1]), *answers[2:]] == [
             False,
             TooBusyError,
             True,
@@ -221,9 +222,9 @@ class TestAuthenticator:
         class PanicError(BaseException):
             pass
 
-        known = Authenticator()
-        known.use([("alice", hashed("x"))])
-        for error, told in (
+        authenticator = Authenticator()
+        authenticator.use([("alice", hashed("x"))])
+        for error, raised in (
             (ValueError("no hash"), ValueError),
             (PanicError("oops"), RuntimeError),
         ):
@@ -231,9 +232,9 @@ class TestAuthenticator:
                 patch.setattr(
                     bcrypt, "checkpw", Mock(side_effect=error, __name__="checkpw")
                 )
-                with pytest.raises(told, match=str(error)):
-                    await known.allows(basic("alice", "y"))
-        assert await known.allows(basic("alice", "x")) is True
+                with pytest.raises(raised, match=str(error)):
+                    await authenticator.allows(basic("alice", "y"))
+        assert await authenticator.allows(basic("alice", "x")) is True
 
 
 def test_parse_header() -> None:
