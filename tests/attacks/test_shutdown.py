@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from faults.rig import NO_SERVER, STEADY, Surroundings, assert_alive, connect
+from faults.rig import STEADY, Surroundings, assert_alive, connect
 from support.certificates import Authority, server_side
 from support.commands import started
-from support.exporter import RunningExporter, running_exporter
+from support.exporter import NO_SERVER, RunningExporter, running_exporter
 from support.faulty_server import FaultyServer, raw, replay
 from support.ports import free_port
 from support.programs import eventually
@@ -64,7 +64,7 @@ def test_files_that_hang(
             files = {"config.file": exporter.config_file, "tap.cert-file": cert}
             surroundings.hang(files.get(hanging, authority.file))
             exporter.send(signal.SIGHUP)
-            polls = exporter.metrics().value("last_success_timestamp_seconds") or 0.0
+            polls = exporter.metrics().total("last_success_timestamp_seconds")
             with connect(f"https://127.0.0.1:{port}") as plain:
                 context = ssl.create_default_context(cafile=authority.file)
                 with context.wrap_socket(plain, server_hostname="127.0.0.1") as client:
@@ -72,7 +72,7 @@ def test_files_that_hang(
                     assert client.recv(13) == b"HTTP/1.1 200 "
             assert surroundings.hangs
             exporter.wait_for(
-                lambda m: (m.value("last_success_timestamp_seconds") or 0.0) > polls + 1
+                lambda m: m.total("last_success_timestamp_seconds") > polls + 1
             )
             assert_alive(exporter)
             assert_ends(exporter)
@@ -92,7 +92,7 @@ def test_a_token_file_that_hangs(tmp_path: Path) -> None:
             exporter.wait_until_up()
             token.unlink()
             os.mkfifo(token)  # opening it hangs until there is a writer
-            exporter.wait_for(lambda m: sum(m.errors().values()) >= 6)
+            exporter.wait_for(lambda m: m.total("poll_errors_total") >= 6)
             assert_alive(exporter)
             threads = list(Path(f"/proc/{exporter.pid}/task").iterdir())
             assert len(threads) < 8, "a thread for each try"

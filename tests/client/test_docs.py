@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from client.collector import Collector
-from support.exporter import running_exporter
+from support.exporter import NO_SERVER, running_exporter
 from support.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, whole
 from support.programs import clean_environment, eventually
 from vllm_specdec_exporter.per_request.observation import Observation, parse_record
@@ -66,8 +66,7 @@ def test_curl(tmp_path: Path) -> None:
     [body] = re.findall(r"-d '(.*)'", command, re.DOTALL)
     (tmp_path / "specdec-token").write_text("a-token\n")
     flags = (
-        "--vllm.url",
-        "http://127.0.0.1:1",
+        *NO_SERVER,
         "--push.bearer-token-file",
         str(tmp_path / "specdec-token"),
     )

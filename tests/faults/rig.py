@@ -24,9 +24,6 @@ STEADY = ("--poll.interval", "500ms", "--poll.timeout", "490ms")
 #: Reasons of failed polls on a busy machine, whatever the server does.
 LATE = frozenset({"timeout", "stale"})
 
-#: Nothing listens there: for faults that are not the server's.
-NO_SERVER = ("--vllm.url", "http://127.0.0.1:1")
-
 #: Seconds within which probes and scrapes are answered, whatever happens.
 PROMPT = 10.0
 
@@ -89,13 +86,9 @@ def assert_fails(exporter: RunningExporter, reason: str, more: int = 1) -> Metri
     return the metrics.
     """
     first = exporter.metrics().errors().get(reason, 0)
-    failing = exporter.wait_for(
-        lambda m: m if m.errors().get(reason, 0) > first else None
-    )
+    failing = exporter.metrics_when(lambda m: m.errors().get(reason, 0) > first)
     enough = failing.errors()[reason] + more
-    during = exporter.wait_for(
-        lambda m: m if m.errors().get(reason, 0) >= enough else None
-    )
+    during = exporter.metrics_when(lambda m: m.errors().get(reason, 0) >= enough)
     assert during.value("up") == 0
     assert during.of_engines() == set()
     assert new_errors(failing, during) <= {reason}, during.errors()
@@ -113,12 +106,9 @@ class Rig:
     def mend(self) -> Metrics:
         """Let the server be well, and see that the exporter is."""
         self.server.behaviour = replay(start=40)
-        mended = self.exporter.wait_for(
+        mended = self.exporter.metrics_when(
             lambda m: (
-                m
-                if m.value("up") == 1
-                and m.value("drafts_total", model_name="tiny-llama")
-                else None
+                m.value("up") == 1 and m.value("drafts_total", model_name="tiny-llama")
             )
         )
         assert_alive(self.exporter)

@@ -85,11 +85,13 @@ def test_unusable(pki: Pki) -> None:
             eventually(lambda: _reloaded(exporter) == 0)
             time.sleep(2.2)  # two more looks, which log nothing
             lines = exporter.log_lines("web configuration not reloaded")
-            assert len(lines) == number + 1
-            assert reason in lines[-1]["error"]
-            assert shown(exporter, _ANYBODY) == serial
-            assert ask(exporter, "/-/healthy", client_context(pki)).text == "healthy\n"
+            assert len(lines) == number + 1, number
+            assert reason in lines[-1]["error"], number
+            assert shown(exporter, _ANYBODY) == serial, number
+            assert (
+                ask(exporter, "/-/healthy", client_context(pki)).text == "healthy\n"
+            ), number
             reload = ask(exporter, "/-/reload", client_context(pki), method="POST")
-            assert (reload.status, reason in reload.text) == (500, True)
+            assert (reload.status, reason in reload.text) == (500, True), number
             write(web, {"tls_server_config": TLS})
             _assert_mended(exporter, pki)

@@ -66,8 +66,8 @@ def test_reload_while_polls_hang(server: FaultyServer, second: FaultyServer) -> 
 def test_target_removed(server: FaultyServer, second: FaultyServer) -> None:
     with _configured(server, second) as exporter:
         exporter.wait_until_up()
-        exporter.wait_for(lambda m: _span(m, target=server.url) > 0.4)
-        span = _span(exporter.metrics(), target=server.url)
+        metrics = exporter.metrics_when(lambda m: _span(m, target=server.url) > 0.4)
+        span = _span(metrics, target=server.url)
         _reload(exporter, _settings(server))
         metrics = exporter.metrics()
         assert metrics.labels("up") == [{}]
@@ -81,12 +81,12 @@ def test_target_removed(server: FaultyServer, second: FaultyServer) -> None:
 
 def test_threshold_changed(server: FaultyServer) -> None:
     with _configured(server, threshold={"minimum_drafts": 50}) as exporter:
-        span = exporter.wait_for(lambda m: _span(m) if _span(m) > 0.4 else None)
+        span = _span(exporter.metrics_when(lambda m: _span(m) > 0.4))
         assert exporter.metrics().value("threshold", threshold="minimum_drafts") == 50
         _reload(exporter, _settings(server, threshold={"minimum_drafts": 10_000_000}))
         assert _span(exporter.metrics()) >= span
-        metrics = exporter.wait_for(
-            lambda m: m if m.one_hot("activity") == ["warming_up"] else None
+        metrics = exporter.metrics_when(
+            lambda m: m.one_hot("activity") == ["warming_up"]
         )
         assert metrics.value("threshold", threshold="minimum_drafts") == 10_000_000
         assert _span(metrics) >= span

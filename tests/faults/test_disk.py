@@ -77,9 +77,11 @@ def test_configuration_unusable() -> None:
                 exporter.config_file.write_text(left)
             _assert_refused(exporter, drafts)
             exporter.configure(_settings(server, drafts + 20))
-            assert exporter.post("/-/reload").status == 200
-            assert exporter.metrics().value("config_last_reload_successful") == 1
-            assert _drafts(exporter) == drafts + 20
+            assert exporter.post("/-/reload").status == 200, drafts
+            assert exporter.metrics().value("config_last_reload_successful") == 1, (
+                drafts
+            )
+            assert _drafts(exporter) == drafts + 20, drafts
         exporter.config_file.unlink()
         exporter.config_file.mkdir()  # nobody can read that, whoever he is
         _assert_refused(exporter, 110)
@@ -134,7 +136,7 @@ def test_act_state_disk_full(tmp_path: Path) -> None:
 def _events(receiver: Act, kind: str) -> float:
     """How many alerts that ask to switch off came to this."""
     metrics = Metrics(receiver.get("/metrics").text)
-    return metrics.value("act_events_total", event=kind, action="disable") or 0.0
+    return metrics.total("act_events_total", event=kind, action="disable")
 
 
 # --- the log

@@ -25,9 +25,7 @@ def test_memory_exhausted() -> None:
         # Enough for what arrives, and not for what is made of it.
         with limited(exporter.pid, resource.RLIMIT_AS, used + 24 * MIB):
             rig.server.behaviour = answer(b"# x\n" * (4 * MIB - 9))
-            during = exporter.wait_for(
-                lambda m: m if m.errors().get("internal") else None
-            )
+            during = exporter.metrics_when(lambda m: m.errors().get("internal"))
             assert during.value("up") == 0
             assert during.of_engines() == set()
             assert_alive(exporter)
@@ -46,7 +44,7 @@ def test_descriptors_exhausted() -> None:
         with connect(exporter.url) as kept, connect(exporter.url) as spare:
             for connection in (kept, spare):
                 connection.sendall(get("/-/ready"))
-                assert b"200 OK" in read_answer(connection)
+                assert b"200 OK" in read_answer(connection), connection
             used = len(list(Path(f"/proc/{exporter.pid}/fd").iterdir()))
             with limited(exporter.pid, resource.RLIMIT_NOFILE, used):
 

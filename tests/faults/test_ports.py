@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from faults.rig import NO_SERVER, STEADY, assert_alive
+from faults.rig import STEADY, assert_alive
 from support.commands import run
-from support.exporter import running_exporter
+from support.exporter import NO_SERVER, running_exporter
 from support.faulty_server import FaultyServer, replay
 from support.programs import answers, eventually
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from faults.rig import NO_SERVER, assert_alive
+from faults.rig import assert_alive
 from service import test_push
 from service.test_push import ONE, TOKEN, post
-from support.exporter import Metrics, RunningExporter, running_exporter
+from support.exporter import NO_SERVER, Metrics, RunningExporter, running_exporter
 from support.faulty_server import FaultyServer, hang
 from support.ports import free_port
 from support.programs import eventually
@@ -27,7 +27,7 @@ shared = test_push.shared
 
 
 def _observed(metrics: Metrics) -> float:
-    return sum(metrics.values("request_observations_total").values())
+    return metrics.total("request_observations_total")
 
 
 def test_tap_exporter_told_to_end() -> None:
@@ -74,7 +74,7 @@ def test_push_token_file_empty(shared: RunningExporter, token_file: Path) -> Non
         for token in (TOKEN, "", None):
             refused = post(shared, {"requests": [ONE]}, token=token)
             assert refused.status == 503, content
-            assert str(token_file) not in refused.text
+            assert str(token_file) not in refused.text, (content, token)
     token_file.write_text(TOKEN)
     _assert_takes(shared, observed)
 
@@ -93,7 +93,7 @@ def test_push_nonsense(shared: RunningExporter) -> None:
     for body in bodies:
         refused = post(shared, body)
         assert refused.status == 400, body[:20]
-        assert '{"requests": [...]}' in json.loads(refused.body)["error"]
+        assert '{"requests": [...]}' in json.loads(refused.body)["error"], body
     mixed = post(shared, {"requests": [{**ONE, "completion_tokens": -1}, ONE]})
     assert mixed.status == 200
     rejected = shared.metrics().value("push_rejected_total") - metrics.value(

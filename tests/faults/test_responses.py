@@ -250,7 +250,7 @@ def test_faults_are_counted_told_once_and_end() -> None:
             },
             during.of_engines(**target),
             mended.value("up", **target),
-            (mended.value("drafts_total", **target) or 0) > 0,
+            mended.total("drafts_total", **target) > 0,
             len(mended.values("accepted_tokens_per_position_total", **target)),
             [(x["msg"], x.get("reason", "")) for x in changes],
             all(len(x.get("error", "")) < 500 for x in changes),
@@ -356,7 +356,7 @@ def test_odd_values_are_left_out_and_the_rest_is_used() -> None:
             metrics.value("accepted_tokens_total", **labels) in (1600, 3200),
             [series for series in missing if metrics.values(series, **labels)],
             bool(metrics.values(POSITIONS[0], **labels)),
-            (metrics.value("inconsistent_samples_total", **labels) or 0) > 0,
+            metrics.total("inconsistent_samples_total", **labels) > 0,
             len(engines[labels["target"]][0]["defects"]),
             metrics.errors(**labels),
             {x["msg"] for x in lines if x.get("target") == labels["target"]}
@@ -421,7 +421,7 @@ def test_names_of_models() -> None:
         assert (
             rf'vllm_specdec_drafts_total{{engine="0",model_name="{escaped}"}} 1000.0'
             in samples
-        )
+        ), escaped
     assert sorted(NASTY) == [engine["model_name"] for engine in engines]
     assert set(NASTY) == logged
     assert not re.search(

@@ -70,5 +70,5 @@ def test_refused(rig: Rig) -> None:
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(300), (0, 400)),
         (b"nonsense\r\n\r\n", (0, 400)),
     ):
-        assert _status_of(rig, sent) in statuses
+        assert _status_of(rig, sent) in statuses, sent
     assert_alive(rig.exporter)

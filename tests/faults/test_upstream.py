@@ -21,13 +21,11 @@ MOST_MEMORY = 150 * MIB
 
 def test_other_software(rig: Rig) -> None:
     resets = rig.exporter.metrics().value("engine_resets_total")
-    rig.exporter.wait_for(lambda m: (m.value("window_span_seconds") or 0) > 0.4)
+    rig.exporter.wait_for(lambda m: m.total("window_span_seconds") > 0.4)
     begin = time.monotonic()
     rig.breaks(answer(b"# TYPE node_load1 gauge\nnode_load1 0.5\n"), "unrecognized")
     # Another process may have answered meanwhile: no window reaches back across that.
-    anew = rig.exporter.wait_for(
-        lambda m: m if m.value("window_span_seconds") else None
-    )
+    anew = rig.exporter.metrics_when(lambda m: m.value("window_span_seconds"))
     assert anew.value("window_span_seconds") < time.monotonic() - begin
     assert resets == anew.value("engine_resets_total")
 
@@ -49,9 +47,7 @@ def test_many_series(rig: Rig) -> None:
     )
     mended = rig.mend()
     rig.server.behaviour = answer(foreign + vllm())
-    during = rig.exporter.wait_for(
-        lambda m: m if m.value("drafts_total") == 1000 else None
-    )
+    during = rig.exporter.metrics_when(lambda m: m.value("drafts_total") == 1000)
     assert_alive(rig.exporter)
     assert len(rig.exporter.get("/metrics").body) < MIB
     assert new_errors(mended, during) == set()

@@ -18,15 +18,18 @@ from aiohttp import web
 
 from faults.rig import connect, get
 from support.certificates import Authority, server_side
-from support.exporter import request, running_exporter
+from support.exporter import NO_SERVER, request, running_exporter
 from support.ports import free_port
 from support.programs import eventually
+from tap.ends import eventually as becomes
 from vllm_specdec_exporter.listener import connection_limits as module
 from vllm_specdec_exporter.listener import sockets
 from vllm_specdec_exporter.listener.connection_limits import ConnectionLimiter, peer_key
 from vllm_specdec_exporter.listener.sockets import Listener
 
 TOKEN = "a-token-for-tests"
+#: A body that no socket buffer takes whole.
+LARGE = bytes(32 * 1024 * 1024)
 #: The beginning of a push, with which a request stays under way.
 HALF_PUSH = (
     f"POST /api/v1/requests HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
@@ -39,15 +42,11 @@ def test_one_client_leaves_room_for_others(tmp_path: Path) -> None:
     address is answered.
     """
     (tmp_path / "token").write_text(TOKEN)
-    flags = (
-        "--push.bearer-token-file",
-        str(tmp_path / "token"),
-        "--web.listen-address",
-        ":0",
-    )
+    flags = ("--push.bearer-token-file", str(tmp_path / "token"))
     with contextlib.ExitStack() as stack:
         exporter = stack.enter_context(
-            running_exporter("--vllm.url", "http://127.0.0.1:1", *flags)
+            # on all addresses, so that 127.0.0.2 is another client
+            running_exporter(*NO_SERVER, *flags, "--web.listen-address", ":0")
         )
         port = int(re.search(r"0\.0\.0\.0:(\d+)", exporter.log())[1])  # type: ignore[index]
         exporter.url = f"http://127.0.0.1:{port}"
@@ -61,10 +60,8 @@ def test_one_client_leaves_room_for_others(tmp_path: Path) -> None:
                 return True
 
         eventually(is_refused)
-        assert (
-            request(f"http://127.0.0.2:{port}/metrics", source="127.0.0.2").status
-            == 200
-        )
+        answer = request(f"http://127.0.0.2:{port}/metrics", source="127.0.0.2")
+        assert answer.status == 200
 
 
 # --- in this process, where limits can be made small
@@ -96,7 +93,7 @@ async def served(
     monkeypatch.setattr(module, "SHARE_OF_ONE_PEER", 1.0)
 
     async def answer(_request: web.Request) -> web.Response:
-        return web.Response(body=bytes(32 * 1024 * 1024))
+        return web.Response(body=LARGE)
 
     async def wait(_request: web.Request) -> web.Response:
         await asyncio.sleep(30)
@@ -107,6 +104,11 @@ async def served(
     app.router.add_get("/wait", wait)
     async with serving(app) as served:
         yield served
+
+
+def asked(limiter: ConnectionLimiter) -> int:
+    """How many connections wait for their answer."""
+    return sum(connection.is_asked for connection in limiter.connections)
 
 
 async def _ended(reader: asyncio.StreamReader) -> bool:
@@ -125,8 +127,8 @@ async def test_an_answer_that_nobody_takes(
     limiter, port = served
     _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
     writer.write(get("/answer"))
-    await asyncio.to_thread(eventually, lambda: len(limiter.connections) == 1)
-    await asyncio.to_thread(eventually, lambda: not limiter.connections)
+    await becomes(lambda: len(limiter.connections) == 1)
+    await becomes(lambda: not limiter.connections)
     writer.close()
 
 
@@ -140,8 +142,8 @@ async def test_an_answer_that_is_taken(served: tuple[ConnectionLimiter, int]) ->
         writer.write(get("/answer") * ahead)
         for _ in range(ahead):
             head = await reader.readuntil(b"\r\n\r\n")
-            assert head.startswith(b"HTTP/1.1 200 OK\r\n")
-            assert await reader.readexactly(32 * 1024 * 1024) == bytes(32 * 1024 * 1024)
+            assert head.startswith(b"HTTP/1.1 200 OK\r\n"), ahead
+            assert await reader.readexactly(len(LARGE)) == LARGE, ahead
         await asyncio.sleep(0.6)  # longer than an unused connection may be silent
     writer.close()
 
@@ -181,15 +183,11 @@ async def test_all_are_busy(served: tuple[ConnectionLimiter, int]) -> None:
     busy = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
     for _, writer in busy:
         writer.write(get("/wait"))
-    await asyncio.to_thread(
-        eventually, lambda: sum(each.is_asked for each in limiter.connections) == 2
-    )
+    await becomes(lambda: asked(limiter) == 2)
     busy.append(await asyncio.open_connection("127.0.0.1", port))
     assert await _ended(idle[0])
     busy[-1][1].write(get("/wait"))
-    await asyncio.to_thread(
-        eventually, lambda: sum(each.is_asked for each in limiter.connections) == 3
-    )
+    await becomes(lambda: asked(limiter) == 3)
     refused = await asyncio.open_connection("127.0.0.1", port)
     assert await _ended(refused[0])
     assert len(limiter.connections) == 3
@@ -215,35 +213,36 @@ async def test_handshakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         writer.write(b"GET /nothing HTTP/1.0\r\n\r\n")
         assert (await reader.read()).startswith(b"HTTP/1.0 404 ")
         assert all([await _ended(waiting) for waiting, _ in silent])
-        await asyncio.to_thread(eventually, lambda: not limiter.connections)
+        await becomes(lambda: not limiter.connections)
         writer.close()
         for _, silent_writer in silent:
             silent_writer.close()
 
 
-async def test_reading_ahead_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("size", "is_asked"), [(100, False), (101, False), (101, True)]
+)
+async def test_reading_ahead_is_limited(
+    monkeypatch: pytest.MonkeyPatch, size: int, is_asked: bool
+) -> None:
     """A head over its limit in one read ends its connection; what is sent ahead of an
     answer waits.
     """
     monkeypatch.setattr(module, "MAX_HEAD", 100)
     limiter = ConnectionLimiter()
     runner = await limiter.set_up(web.Application())
-    for size, is_asked in ((100, False), (101, False), (101, True)):
-        connection = limiter.accept(Mock(spec=socket.socket), "192.0.2.7")
-        transport = Mock(
-            spec=asyncio.Transport, **{"get_extra_info.return_value": None}
-        )
-        connection.connection_made(transport)
-        # An answer counts as received when the client has it, not when it is buffered.
-        transport.set_write_buffer_limits.assert_called_once_with(high=1, low=0)
-        head = b"GET / HTTP/1.1\r\nX: ".ljust(size, b"x")
-        connection.is_asked = is_asked
-        connection.get_buffer(-1)[:size] = head
-        connection.buffer_updated(size)
-        assert transport.abort.called is (size > 100 and not is_asked)
-        assert transport.pause_reading.called is is_asked
-        await asyncio.sleep(0)
-        connection.connection_lost(None)
+    connection = limiter.accept(Mock(spec=socket.socket), "192.0.2.7")
+    transport = Mock(spec=asyncio.Transport, **{"get_extra_info.return_value": None})
+    connection.connection_made(transport)
+    # An answer counts as received when the client has it, not when it is buffered.
+    transport.set_write_buffer_limits.assert_called_once_with(high=1, low=0)
+    connection.is_asked = is_asked
+    connection.get_buffer(-1)[:size] = b"GET / HTTP/1.1\r\nX: ".ljust(size, b"x")
+    connection.buffer_updated(size)
+    assert transport.abort.called is (size > 100 and not is_asked)
+    assert transport.pause_reading.called is is_asked
+    await asyncio.sleep(0)
+    connection.connection_lost(None)
     assert not limiter.connections
     await runner.cleanup()
 

@@ -28,28 +28,37 @@ UNUSABLE = {
 VALID = Outcome(0, "the configuration is valid\n", "")
 
 
-def test_refusals_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+LEVELS = '"loud": allowed: debug, info, warning, error'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "message"),
+    [
+        (["--poll.int", "5s"], {}, "unrecognized arguments: --poll.int 5s"),
+        (["--poll.interval"], {}, "argument --poll.interval: expected one argument"),
+        (["--log.level", "loud"], {}, f"--log.level {LEVELS}"),
+        ([], {f"{PREFIX}LOG_LEVEL": "loud"}, f"{PREFIX}LOG_LEVEL {LEVELS}"),
+        (["--config.file", "c.yml"], {}, f"log.level in c.yml {LEVELS}"),
+        ([], {f"{PREFIX}CONFIG_FILE": "c.yml"}, f"log.level in c.yml {LEVELS}"),
+    ],
+)
+def test_refusals_are_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    environment: dict[str, str],
+    message: str,
+) -> None:
     """It names flag, variable or setting, the value, and what is allowed.
 
     All values: tests/core.
     """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.yml").write_text("log: {level: loud}\n")
-    level = '"loud": allowed: debug, info, warning, error'
-    for arguments, environment, message in (
-        (("--poll.int", "5s"), {}, "unrecognized arguments: --poll.int 5s"),
-        (("--poll.interval",), {}, "argument --poll.interval: expected one argument"),
-        (("--log.level", "loud"), {}, f"--log.level {level}"),
-        ((), {f"{PREFIX}LOG_LEVEL": "loud"}, f"{PREFIX}LOG_LEVEL {level}"),
-        (("--config.file", "c.yml"), {}, f"log.level in c.yml {level}"),
-        ((), {f"{PREFIX}CONFIG_FILE": "c.yml"}, f"log.level in c.yml {level}"),
-    ):
-        outcome = run_here(*arguments, "--config.check", **environment)
-        assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1), (
-            arguments
-        )
-        assert outcome.err.startswith("vllm-specdec-exporter: error: "), arguments
-        assert message in outcome.err, arguments
+    outcome = run_here(*arguments, "--config.check", **environment)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert outcome.err.startswith("vllm-specdec-exporter: error: ")
+    assert message in outcome.err
 
 
 @pytest.mark.parametrize("command", USAGE)
@@ -65,7 +74,8 @@ def test_bad_usage_of_a_command_is_one_line(
         "h200": "--gpus 2 --gpu h200",
         "long": "9" * 400,
     }
-    arguments |= written(tmp_path) if command == "compare" else {}
+    if command == "compare":
+        arguments |= written(tmp_path)
     monkeypatch.chdir(tmp_path)
     files = {path.name for path in tmp_path.iterdir()}
     table = [

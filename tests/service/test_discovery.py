@@ -9,7 +9,6 @@ import pytest
 
 from support.exporter import running_exporter
 from support.faulty_server import FaultyServer, answer, capture
-from support.programs import eventually
 from vllm_specdec_exporter.config.values import parse_servers
 from vllm_specdec_exporter.upstream.discovery import KEEP_SECONDS, Discovery
 
@@ -60,26 +59,33 @@ def zone(monkeypatch: pytest.MonkeyPatch) -> Zone:
     return Zone(monkeypatch)
 
 
-def test_names_are_told_from_addresses() -> None:
-    """Prometheus' and Thanos' spelling; what cannot be a name is refused; the rest is
-    as without.
-    """
-    for text, discovery, url in (
+@pytest.mark.parametrize(
+    ("text", "discovery", "url"),
+    [
         ("http://vllm:8000", False, "http://vllm:8000/metrics"),
         ("dns+http://vllm.llm.svc:8000", True, "http://vllm.llm.svc:8000/metrics"),
         ("dns+https://vllm.llm.svc/m", True, "https://vllm.llm.svc/m"),
-    ):
-        target = parse_servers(text)
-        assert (target.discovery, target.url) == (discovery, url)
-        assert target.name.startswith("dns+") is discovery
-    for text in (
+    ],
+)
+def test_names_differ_from_addresses(text: str, discovery: bool, url: str) -> None:
+    """Prometheus' and Thanos' spelling; the rest is as without."""
+    target = parse_servers(text)
+    assert (target.discovery, target.url) == (discovery, url)
+    assert target.name.startswith("dns+") is discovery
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "dns+unix:/tmp/x",
         "dnssrv+http://vllm",
         "dns+vllm:8000",
         "srv+http://vllm",
-    ):
-        with pytest.raises(ValueError, match=r"name|address|allowed"):
-            parse_servers(text)
+    ],
+)
+def test_what_cannot_be_a_name_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"name|address|allowed"):
+        parse_servers(text)
 
 
 async def test_servers_come_and_go(
@@ -91,11 +97,9 @@ async def test_servers_come_and_go(
     caplog.set_level(logging.INFO)
     for addresses in (["10.0.0.1"], ["10.0.0.3", "10.0.0.1", "10.0.0.1"], ["10.0.0.2"]):
         zone.answers[V4] = addresses
-        for _ in range(2):
-            assert await zone.found() == (
-                [f"http://{each}:8000" for each in sorted(set(addresses))],
-                True,
-            )
+        urls = [f"http://{address}:8000" for address in sorted(set(addresses))]
+        # twice: what stays the same is not logged again
+        assert [await zone.found(), await zone.found()] == [(urls, True)] * 2
     assert [record.getMessage() for record in caplog.records] == ["discovered"] * 3
     zone.answers.clear()
     for seconds, kept in (
@@ -103,7 +107,7 @@ async def test_servers_come_and_go(
         (KEEP_SECONDS + 1, []),
     ):
         zone.now = seconds
-        assert await zone.found() == (kept, False)
+        assert await zone.found() == (kept, False), seconds
     zone.answers[V4] = FAILS
     assert await zone.found() == ([], False)
     zone.answers[V4] = ["10.0.0.4"]
@@ -120,6 +124,7 @@ async def test_one_family_that_fails_does_not_end_the_servers_of_the_other(
     v6 = ["fd00::1", "fd00::2"]
     by_ipv4 = [f"http://{address}:8000" for address in v4]
     by_ipv6 = [f"http://[{address}]:8000" for address in v6]
+    # In order: each row begins with what the rows before it left known.
     for answers, seconds, expected in (
         ({V4: v4, V6: FAILS}, 0.0, (by_ipv4, True)),
         ({V4: FAILS, V6: v6}, 0.0, (by_ipv4, False)),
@@ -131,7 +136,7 @@ async def test_one_family_that_fails_does_not_end_the_servers_of_the_other(
     ):
         zone.answers = dict(answers)
         zone.now += seconds
-        assert await zone.found() == expected
+        assert await zone.found() == expected, answers
 
 
 @pytest.mark.full
@@ -143,15 +148,8 @@ def test_a_name_of_this_machine() -> None:
             "--vllm.url", f"dns+http://localhost:{server.port}"
         ) as exporter,
     ):
-        eventually(
-            lambda: (
-                exporter.metrics().value("up", target=f"http://127.0.0.1:{server.port}")
-                == 1.0
-            )
-        )
-        assert (
-            exporter.metrics().value(
-                "discovery_up", dns_name=f"dns+http://localhost:{server.port}"
-            )
-            == 1.0
-        )
+        exporter.wait_until_up()
+        metrics = exporter.metrics()
+        assert metrics.value("up", target=f"http://127.0.0.1:{server.port}") == 1
+        name = f"dns+http://localhost:{server.port}"
+        assert metrics.value("discovery_up", dns_name=name) == 1

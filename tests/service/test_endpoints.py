@@ -45,51 +45,42 @@ def server() -> Iterator[FaultyServer]:
 def exporter(server: FaultyServer) -> Iterator[RunningExporter]:
     """An exporter that has published all its windows, and then polls no more."""
     spec = json.dumps({"method": "ngram", "num_speculative_tokens": 3})
-    with running_exporter(
-        "--vllm.url",
-        server.url,
-        "--spec.config",
-        spec,
-        "--poll.interval",
-        "1s",
-        "--poll.timeout",
-        "900ms",
-    ) as exporter:
+    flags = ("--spec.config", spec, "--poll.interval", "1s", "--poll.timeout", "900ms")
+    with running_exporter("--vllm.url", server.url, *flags) as exporter:
         exporter.wait_for(lambda metrics: metrics.values("window_span_seconds"))
         yield exporter
 
 
 class TestMetrics:
-    def test_gzip(self, exporter: RunningExporter) -> None:
+    @pytest.mark.parametrize("path", ["/metrics", "/api/v1/snapshot"])
+    @pytest.mark.parametrize(
+        ("accepts", "is_packed"),
+        [
+            ("gzip", True),
+            ("GZIP", True),
+            ("gzip;q=0.5, identity;q=1", True),
+            ("br , gzip ;q=1.0", True),
+            ("identity;q=0, *;q=0.1", True),
+            ("gzip;q=0", False),
+            ("gzip; q=0.000", False),
+            ("identity", False),
+            ("*;q=0", False),
+            ("gzip;q=0, *", False),
+            ("xgzipx", False),
+            (";;, ,=", False),
+            ("br, deflate", False),
+            ("gzip;q=often", False),
+        ],
+    )
+    def test_gzip(
+        self, exporter: RunningExporter, path: str, accepts: str, is_packed: bool
+    ) -> None:
         """By RFC 9110 (12.5.3): a weight of 0 refuses it, and `*` stands for what is
         not named.
         """
-        takes = (
-            "gzip",
-            "GZIP",
-            "gzip;q=0.5, identity;q=1",
-            "br , gzip ;q=1.0",
-            "identity;q=0, *;q=0.1",
-        )
-        refuses = (
-            "gzip;q=0",
-            "gzip; q=0.000",
-            "identity",
-            "*;q=0",
-            "gzip;q=0, *",
-            "xgzipx",
-            ";;, ,=",
-        )
-        wrong = []
-        for path in ("/metrics", "/api/v1/snapshot"):
-            for accepts in (*takes, *refuses, "br, deflate", "gzip;q=often"):
-                answer = exporter.get(path, Accept_Encoding=accepts)
-                is_packed = answer.headers.get("content-encoding") == "gzip"
-                if {is_packed, answer.body.startswith(b"\x1f\x8b")} != {
-                    accepts in takes
-                }:
-                    wrong.append(f"{path} {accepts}")
-        assert wrong == []
+        response = exporter.get(path, Accept_Encoding=accepts)
+        assert (response.headers.get("content-encoding") == "gzip") is is_packed
+        assert response.body.startswith(b"\x1f\x8b") is is_packed
 
     def test_a_scrape_sends_no_request_to_the_server(
         self, exporter: RunningExporter, server: FaultyServer
@@ -111,6 +102,10 @@ class TestMetrics:
             }
 
         assert {name for name in names if not name.startswith("vllm_specdec_")} == set()
+
+
+#: The windows of the exporter, by default.
+BOTH = ["30s", "5m"]
 
 
 class TestSnapshot:
@@ -138,52 +133,56 @@ class TestSnapshot:
             "num_speculative_tokens", engine="1"
         )
 
-    def test_filters(self, exporter: RunningExporter) -> None:
-        """A filter keeps what it names; a label that does not exist is not an error."""
-        both = ["30s", "5m"]
-        wrong = []
-        for query, expected in (
-            ("", {"0": both, "1": both}),
-            ("?engine=1", {"1": both}),
+    @pytest.mark.parametrize(
+        ("query", "expected"),
+        [
+            ("", {"0": BOTH, "1": BOTH}),
+            ("?engine=1", {"1": BOTH}),
             ("?engine=9", {}),
-            ("?model_name=tiny-llama", {"0": both, "1": both}),
+            ("?model_name=tiny-llama", {"0": BOTH, "1": BOTH}),
             ("?model_name=other", {}),
             ("?window=30s", {"0": ["30s"], "1": ["30s"]}),
             ("?model_name=tiny-llama&engine=0&window=5m", {"0": ["5m"]}),
-            ("?metric=acceptance_ratio", {"0": both, "1": both}),
+            ("?metric=acceptance_ratio", {"0": BOTH, "1": BOTH}),
             ("?metric=drafts_total", {"0": [], "1": []}),
-        ):
-            [target] = exporter.snapshot(query)["targets"]
-            windows = {
-                e["engine"]: [window["window"] for window in e["windows"]]
-                for e in target["engines"]
-            }
-            if windows != expected:
-                wrong.append(f"{query}: {windows} instead of {expected}")
-        assert wrong == []
+        ],
+    )
+    def test_filters(
+        self, exporter: RunningExporter, query: str, expected: dict[str, list[str]]
+    ) -> None:
+        """A filter keeps what it names; a label that does not exist is not an error."""
+        [target] = exporter.snapshot(query)["targets"]
+        windows = {
+            engine["engine"]: [window["window"] for window in engine["windows"]]
+            for engine in target["engines"]
+        }
+        assert windows == expected
 
-    def test_every_metric(self, exporter: RunningExporter) -> None:
+    @pytest.mark.parametrize("name", ["name", "full_name"])
+    def test_every_metric(self, exporter: RunningExporter, name: str) -> None:
         """Every metric is a valid filter, with or without the prefix."""
-        for names in (row.name for row in METRICS), (row.full_name for row in METRICS):
-            assert exporter.snapshot(f"?metric={','.join(names)}")["targets"][0]["up"]
+        names = ",".join(getattr(row, name) for row in METRICS)
+        assert exporter.snapshot(f"?metric={names}")["targets"][0]["up"]
 
-    def test_bad_filters(self, exporter: RunningExporter) -> None:
+    @pytest.mark.parametrize(
+        ("query", "says"),
+        [
+            ("?metrics=up", ["metrics", "model_name, engine, window, metric"]),
+            ("?metric=nonsense", ["nonsense", "acceptance_ratio", "up"]),
+            ("?metric=up,nonsense", ["nonsense", "acceptance_ratio"]),
+            ("?window=1h", ["1h", "30s, 5m"]),
+            ("?engine=0&engine=1", ["engine", "twice"]),
+            ("?%0a=1", ["allowed"]),
+        ],
+    )
+    def test_bad_filters(
+        self, exporter: RunningExporter, query: str, says: list[str]
+    ) -> None:
         """A filter that cannot be applied is refused with what is allowed."""
-        wrong = []
-        for query, says in (
-            ("?metrics=up", ("metrics", "model_name, engine, window, metric")),
-            ("?metric=nonsense", ("nonsense", "acceptance_ratio", "up")),
-            ("?metric=up,nonsense", ("nonsense", "acceptance_ratio")),
-            ("?window=1h", ("1h", "30s, 5m")),
-            ("?engine=0&engine=1", ("engine", "twice")),
-            ("?%0a=1", ("allowed",)),
-        ):
-            refused = exporter.get(f"/api/v1/snapshot{query}")
-            if refused.status != 400 or not all(
-                word in json.loads(refused.body)["error"] for word in says
-            ):
-                wrong.append(f"{query}: {refused}")
-        assert wrong == []
+        refused = exporter.get(f"/api/v1/snapshot{query}")
+        assert refused.status == 400
+        error = json.loads(refused.body)["error"]
+        assert [word for word in says if word not in error] == []
 
     def test_metrics_of_a_judgement(self) -> None:
         """Only what was asked for: a judgement with its reasons, a field of an
@@ -192,9 +191,7 @@ class TestSnapshot:
         page = page_of(target(engine()))
 
         def engine_with(**query: str) -> dict[str, Any]:
-            body = snapshot.encode(
-                page, snapshot.parse_filter(query.items(), ["30s", "5m"])
-            )
+            body = snapshot.encode(page, snapshot.parse_filter(query.items(), BOTH))
             [document] = json.loads(body)["targets"][0]["engines"]
             return document
 
@@ -218,7 +215,7 @@ class TestSnapshot:
             estimate = {metric: full["estimate"][metric]}
             assert engine_with(metric=metric, window="5m")["windows"] == [
                 {"window": "5m", "estimate": estimate}
-            ]
+            ], metric
         [window] = engine_with(metric="estimated_speedup", window="5m")["windows"]
         assert set(window) == {"window", "estimate"}
         assert window["estimate"]["speedup"] == full["estimate"]["speedup"]
@@ -442,7 +439,7 @@ async def test_an_unknown_format_version_gets_the_usual_text() -> None:
     """Whoever asks for one gets what everybody understands."""
     for kind in ("text/plain", "application/openmetrics-text"):
         headers, _ = await scraped(RESULT, f"{kind};version=x")
-        assert headers["Content-Type"].startswith("text/plain")
+        assert headers["Content-Type"].startswith("text/plain"), kind
 
 
 async def test_a_long_scrape_does_not_block_the_event_loop() -> None:

@@ -50,12 +50,12 @@ def test_an_engine_that_is_new_has_its_verdict_and_its_recommendation_told() -> 
     """With the speedup, where it comes from, and why."""
     payoff, recommendation = fields_of(None, BAD, "payoff", "recommendation")
 
-    assert (payoff["payoff"], payoff["speedup"], payoff["speedup_basis"]) == (
-        "harmful",
-        0.85,
-        "calibrated",
-    )
-    assert payoff["why"] == "; ".join(BAD.payoff.reasons)
+    assert payoff.items() >= {
+        ("payoff", "harmful"),
+        ("speedup", 0.85),
+        ("speedup_basis", "calibrated"),
+        ("why", "; ".join(BAD.payoff.reasons)),
+    }
     unsure = replace(
         BAD, payoff=Payoff(PayoffVerdict.UNKNOWN, likely=PayoffVerdict.HARMFUL)
     )
@@ -78,9 +78,8 @@ def test_many_changes_are_one_line() -> None:
         engine(key=EngineKey("m", str(number)), drafts_per_second=0)
         for number in range(25)
     ]
-    assert [line.message for line in changes(target(), target(*idle[:24]))] == [
-        "activity"
-    ] * 24
+    messages = [line.message for line in changes(target(), target(*idle[:24]))]
+    assert messages == ["activity"] * 24
     [line] = changes(target(), target(*idle))
     assert (line.message, line.fields["changes"]) == ("many engines changed", 25)
 
@@ -101,7 +100,7 @@ def test_a_change_is_told_once() -> None:
 
     assert len(fields_of(GOOD, BAD, "payoff", "recommendation")) == 2
     for previous, current in ((BAD, BAD), (BAD, moved), (GOOD, measured)):
-        assert fields_of(previous, current, "payoff", "recommendation") == []
+        assert fields_of(previous, current, "payoff", "recommendation") == [], previous
     [line] = fields_of(BETTER, new_k, "payoff", "recommendation")
     assert line["recommended_num_speculative_tokens"] == 1
 
@@ -124,14 +123,8 @@ def test_what_is_not_known_is_left_out() -> None:
 )
 def test_that_nothing_can_be_said_any_more_is_not_told(result: EngineResult) -> None:
     """The change of activity has a line of its own."""
-    assert (
-        fields_of(
-            replace(GOOD, model_name=result.model_name, engine=result.engine),
-            result,
-            "payoff",
-        )
-        == []
-    )
+    same_engine = replace(GOOD, model_name=result.model_name, engine=result.engine)
+    assert fields_of(same_engine, result, "payoff") == []
     assert fields_of(None, result, "payoff", "recommendation") == []
 
 
@@ -147,10 +140,8 @@ def test_a_port_that_refuses_is_told_in_every_interval() -> None:
     [event] = aggregate(page_of(TargetResult("http://vllm:8001", failure=failure)))
 
     assert (event.level, event.message) == (logging.INFO, "no metrics")
-    assert (event.fields["reason"], event.fields["error"]) == (
-        "refused",
-        failure.message,
-    )
+    assert event.fields["reason"] == failure.reason
+    assert event.fields["error"] == failure.message
 
 
 def test_the_aggregate_tells_payoff_and_recommendation() -> None:
@@ -158,16 +149,13 @@ def test_the_aggregate_tells_payoff_and_recommendation() -> None:
     measured = engine(measured=1.62)
     fields = aggregated(measured)
 
-    assert {name: fields[name] for name in ("payoff", "speedup", "speedup_basis")} == {
-        "payoff": PayoffVerdict.BENEFICIAL,
-        "speedup": 1.62,
-        "speedup_basis": Basis.MEASURED,
+    assert fields.items() >= {
+        ("payoff", PayoffVerdict.BENEFICIAL),
+        ("speedup", 1.62),
+        ("speedup_basis", Basis.MEASURED),
+        ("recommendation", measured.advice.action),
+        ("recommended_num_speculative_tokens", measured.advice.num_speculative_tokens),
     }
-    assert fields["recommendation"] == measured.advice.action
-    assert (
-        fields["recommended_num_speculative_tokens"]
-        == measured.advice.num_speculative_tokens
-    )
 
 
 def test_the_aggregate_says_what_there_is() -> None:
@@ -289,11 +277,9 @@ def test_a_line_that_clients_cause_is_written_once_a_minute(
         record.created = wall
         return limited.filter(record)
 
-    assert [is_written("a", wall) for wall in (50_000.0, 90_000.0, 10_000.0)] == [
-        True,
-        False,
-        False,
-    ]
+    assert is_written("a", 50_000.0)
+    assert not is_written("a", 90_000.0)
+    assert not is_written("a", 10_000.0)
     clock += 60.0
     assert is_written("a", 10_000.0)
     for number in range(1000):
@@ -304,13 +290,10 @@ def test_a_line_that_clients_cause_is_written_once_a_minute(
 
 def test_a_field_without_a_value() -> None:
     """It is left out."""
-    record = logging.LogRecord("", logging.INFO, "", 0, "payoff", None, None)
+    record = logging.makeLogRecord({"levelname": "INFO", "msg": "payoff"})
     record.fields = {"speedup": None, "k": 0, "why": ""}
-    assert (
-        logs.LineFormatter("logfmt")
-        .format(record)
-        .endswith(' level=info msg=payoff k=0 why=""')
-    )
+    line = logs.LineFormatter("logfmt").format(record)
+    assert line.endswith(' level=info msg=payoff k=0 why=""')
     assert "speedup" not in logs.LineFormatter("json").format(record)
 
 
@@ -319,16 +302,10 @@ class TestLines:
     @pytest.mark.parametrize("form", ["logfmt", "json"])
     def test_every_line_is_one_record_in_its_format(self, form: str) -> None:
         """Every line is one record with time, level and message, in the set form."""
+        flags = ("--log.format", form, "--log.interval", "300ms")
         with (
             FaultyServer(replay()) as server,
-            running_exporter(
-                "--vllm.url",
-                server.url,
-                "--log.format",
-                form,
-                "--log.interval",
-                "300ms",
-            ) as exporter,
+            running_exporter("--vllm.url", server.url, *flags) as exporter,
         ):
             exporter.wait_until_up()
             server.behaviour = answer(b'<html> "quoted" = \\ \n')
@@ -345,16 +322,14 @@ class TestLines:
         assert all(list(record)[:3] == ["time", "level", "msg"] for record in records)
         assert all(record["time"].endswith("Z") for record in records)
         assert {"info", "warning"} == {record["level"] for record in records}
-        messages = [record["msg"] for record in records]
-        for message in (
+        assert {record["msg"] for record in records} >= {
             "listening",
             "server is up",
             "activity",
             "server is down",
             "aggregate",
             "stopping",
-        ):
-            assert message in messages
+        }
 
     def test_level_and_no_aggregate(self) -> None:
         """Lines below the level are left out; an interval of 0 s means no aggregate, at

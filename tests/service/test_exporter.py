@@ -40,16 +40,15 @@ async def test_a_file_that_was_emptied(
     again.
     """
     monkeypatch.setattr("vllm_specdec_exporter.serve.exporter.RELOAD_SECONDS", 0.0)
-    text, lost = (
-        ("poll: {interval: 9s}\n", "any setting") if flags else (SERVERS, "vllm.url")
-    )
+    text = "poll: {interval: 9s}\n" if flags else SERVERS
+    lost = "any setting" if flags else "vllm.url"
     running = Running(tmp_path, text, **flags)
     servers = running.servers
     for emptied in ("", "# nothing\n", "---\n", "null\n", "{}\n", "vllm:\n"):
         with pytest.raises(ConfigError, match=f"config.file: it no longer has {lost}"):
             await running.reload(emptied)
-        assert running.servers == servers
-        assert not running.exporter.latest().reload.successful
+        assert running.servers == servers, emptied
+        assert not running.exporter.latest().reload.successful, emptied
     if not flags:
         with pytest.raises(ConfigError):
             await running.reload("poll: {interval: 1s}\n")

@@ -10,14 +10,20 @@ from typing import Any
 import pytest
 
 from faults.rig import connect
-from support.exporter import Answer, Metrics, RunningExporter, request, running_exporter
+from support.exporter import (
+    NO_SERVER,
+    Answer,
+    Metrics,
+    RunningExporter,
+    request,
+    running_exporter,
+)
 from support.programs import eventually
 from webconfig.https import basic, guarded
 from webconfig.pki import Pki, hashed
 
 PATH = "/api/v1/requests"
 TOKEN = "a-token-for-tests"
-NO_SERVER = ("--vllm.url", "http://127.0.0.1:1")
 
 #: Half of twelve drafted tokens accepted: poor, and below what pays off.
 RECORD: dict[str, Any] = {
@@ -86,9 +92,7 @@ def grown(
 ) -> float:
     """By how much a counter has grown."""
     current = exporter.metrics()
-    return sum(current.values(name, **labels).values()) - sum(
-        earlier.values(name, **labels).values()
-    )
+    return current.total(name, **labels) - earlier.total(name, **labels)
 
 
 class TestTaken:

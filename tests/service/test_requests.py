@@ -107,24 +107,28 @@ def passes(tap: Tap, **headers: str) -> None:
     observer.from_server(streams.answer(streams.chat_answer()))
 
 
-class TestWhoTells:
-    def test_each_source_begins_with_zeros(self, token: str) -> None:
-        """Whoever may tell is there from the beginning, with zeros."""
-        push = {"push.bearer-token-file": token}
-        for flags, sources in (
-            (TAP, ["tap"]),
-            (push, ["push"]),
-            ({**TAP, **push}, ["push", "tap"]),
-        ):
-            requests = Running(flags).known
-            assert [
-                (o.source, o.record, o.requests) for o in requests.observations
-            ] == [
-                (source, state, 0)
-                for source in sources
-                for state in sorted(RecordState)
-            ]
-            assert (requests.groups, requests.models, requests.tap) == ((), (), None)
+class TestSources:
+    @pytest.mark.parametrize(
+        ("has_tap", "has_pushes", "sources"),
+        [
+            (True, False, ["tap"]),
+            (False, True, ["push"]),
+            (True, True, ["push", "tap"]),
+        ],
+    )
+    def test_each_source_begins_with_zeros(
+        self, token: str, has_tap: bool, has_pushes: bool, sources: list[str]
+    ) -> None:
+        """Every configured source is published from the beginning, with zeros."""
+        flags = TAP if has_tap else {}
+        if has_pushes:
+            flags = flags | {"push.bearer-token-file": token}
+        requests = Running(flags).known
+        counts = [(o.source, o.record, o.requests) for o in requests.observations]
+        assert counts == [
+            (source, state, 0) for source in sources for state in sorted(RecordState)
+        ]
+        assert (requests.groups, requests.models, requests.tap) == ((), (), None)
 
     def test_the_tap(self) -> None:
         """Its own numbers are published once it is there, and what passes it is counted
@@ -135,9 +139,8 @@ class TestWhoTells:
         passes(tap)
 
         assert running.known.tap == tap.result()
-        assert [
-            (o.source, o.record) for o in running.known.observations if o.requests
-        ] == [("tap", "detailed")]
+        [counted] = [o for o in running.known.observations if o.requests]
+        assert (counted.source, counted.record) == ("tap", "detailed")
 
 
 class TestReload:
@@ -200,14 +203,10 @@ COUNTS: dict[str, object] = {
 
 
 def sglang(steps: int, tokens: int) -> bytes:
+    rank = '{model_name="m",tp_rank="0",pp_rank="0"}'
     return lines(
-        *(
-            f'sglang:{name}{{model_name="m",tp_rank="0",pp_rank="0"}} {value}'
-            for name, value in (
-                ("spec_num_steps", steps),
-                ("spec_num_draft_tokens", tokens),
-            )
-        ),
+        f"sglang:spec_num_steps{rank} {steps}",
+        f"sglang:spec_num_draft_tokens{rank} {tokens}",
         'sglang:generation_tokens_total{model_name="m"} 31',
         'sglang:num_requests_total{model_name="m"} 1',
         'sglang:spec_verify_calls_total{model_name="m"} 10',
@@ -351,13 +350,10 @@ def test_options_reach_the_configuration(token: str, tmp_path: Path) -> None:
     are the package's.
     """
     nothing = load({})
-    assert (nothing.tap, nothing.push_token_file, nothing.requests) == (
-        None,
-        "",
-        RequestSettings(),
-    )
-    for name, value, where, expected in FORMS:
-        assert attrgetter(where)(load({**WITH, name: value})) == expected, name
+    assert (nothing.tap, nothing.push_token_file) == (None, "")
+    assert nothing.requests == RequestSettings()
+    for name, value, attribute, expected in FORMS:
+        assert attrgetter(attribute)(load({**WITH, name: value})) == expected, name
     certificate, key = Authority(tmp_path, "authority").issue("127.0.0.1")
     files = {
         "tap.cert-file": certificate,
@@ -368,7 +364,8 @@ def test_options_reach_the_configuration(token: str, tmp_path: Path) -> None:
     assert attrgetter("tap.cert_file", "tap.key_file", "push_token_file")(loaded) == (
         *files.values(),
     )
-    assert {option.name for option in OURS} == {*(name for name, *_ in FORMS), *files}
+    tested = {name for name, *_ in FORMS} | files.keys()
+    assert {option.name for option in OURS} == tested
 
 
 #: What is refused, and what may stand beside each other.
@@ -389,15 +386,13 @@ TOO_MANY: list[tuple[dict[str, Any], str]] = [
 
 
 class TestErrors:
-    def test_of_one_value(self) -> None:
+    @pytest.mark.parametrize(("name", "texts", "why"), TABLES["wrong"])
+    def test_of_one_value(self, name: str, texts: list[str], why: str) -> None:
         """Each names the option, the value, and what is allowed."""
-        repeatable = {option.name for option in OURS if option.repeatable}
-        for name, text, why in (
-            (name, text, why) for name, texts, why in TABLES["wrong"] for text in texts
-        ):
-            message = refusal(
-                ConfigError, load, {name: [text] if name in repeatable else text}
-            )
+        [option] = [option for option in OURS if option.name == name]
+        for text in texts:
+            value = [text] if option.repeatable else text
+            message = refusal(ConfigError, load, {name: value})
             assert message.startswith(f"--{name} {json.dumps(text)}: {why}"), message
 
     def test_of_values_that_do_not_go_together(self) -> None:
@@ -405,7 +400,7 @@ class TestErrors:
         no list of bounds.
         """
         for flags, message in (*TABLES["together"], *TOO_MANY):
-            assert message in refusal(ConfigError, load, flags)
+            assert message in refusal(ConfigError, load, flags), flags
         none = {"VLLM_SPECDEC_EXPORTER_REQUESTS_TEMPERATURE_BOUND": ","}
         assert "--requests.temperature-bound []: at least one bound" in refusal(
             ConfigError, load, {}, none
@@ -456,8 +451,8 @@ def test_no_type_header(tmp_path: Path) -> None:
     """An empty one, unlike other empty settings, says that clients name no types: the
     route is the type.
 
-    A flag beats the environment, which beats the file. Rules go on, also where they
-    look into that header.
+    A flag beats the environment, which beats the file. Rules still match, also on that
+    header.
     """
 
     def kind(config: ServeConfig) -> str:
@@ -468,19 +463,16 @@ def test_no_type_header(tmp_path: Path) -> None:
     named = {"requests.type-header": "X-Request-Type"}
     assert kind(load()) == "ada"
     for text in ("", " "):
-        assert kind(load({"requests.type-header": text})) == "chat"
+        assert kind(load({"requests.type-header": text})) == "chat", text
     assert kind(load({}, {VARIABLE: ""})) == "chat"
     assert kind(load(named, {VARIABLE: ""})) == "ada"
     for value in ("", None):
         file = written(tmp_path, {"requests": {"type_header": value, "window": None}})
-        assert kind(load({}, {}, file)) == "chat"
-        assert kind(load({}, {VARIABLE: "X-Request-Type"}, file)) == "ada"
-        assert (
-            load(
-                {}, {"VLLM_SPECDEC_EXPORTER_REQUESTS_WINDOW": ""}, file
-            ).requests.window_seconds
-            == 1800
-        )
+        assert kind(load({}, {}, file)) == "chat", value
+        assert kind(load({}, {VARIABLE: "X-Request-Type"}, file)) == "ada", value
+        # an empty window is the default, as with every other option
+        loaded = load({}, {"VLLM_SPECDEC_EXPORTER_REQUESTS_WINDOW": ""}, file)
+        assert loaded.requests.window_seconds == 1800, value
     loaded = load(
         {"requests.type-header": "", "requests.type": ["mine=header.x-request-type:a*"]}
     )
@@ -488,40 +480,35 @@ def test_no_type_header(tmp_path: Path) -> None:
 
 
 class TestWithoutEffect:
-    def test_of_a_tap_that_is_not_there(self, tmp_path: Path) -> None:
-        """Wherever it is said: somebody takes the tap for switched on, and is told what
-        is missing.
-        """
-        values = {"upstream": "http://127.0.0.1:8001", "drain-timeout": "10s"}
-        for name, value in {
-            **values,
-            "cert-file": __file__,
-            "key-file": __file__,
-        }.items():
-            message = (
-                f"--tap.{name} needs --tap.listen-address, such as :9852: without it "
-                "there is no tap"
-            )
-            file = written(tmp_path, {"tap": {name.replace("-", "_"): value}})
-            assert refusal(ConfigError, load, {f"tap.{name}": value}) == message
-            assert refusal(ConfigError, load, {}, {}, file) == message
-        assert load({"tap.drain-timeout": "25s"}).tap is None, "the default"
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("upstream", "http://127.0.0.1:8001"),
+            ("drain-timeout", "10s"),
+            ("cert-file", __file__),
+            ("key-file", __file__),
+        ],
+    )
+    def test_of_a_tap_that_is_not_there(
+        self, tmp_path: Path, name: str, value: str
+    ) -> None:
+        """By flag or in the file, the error names the option that is missing."""
+        needed = f"--tap.{name} needs --tap.listen-address"
+        file = written(tmp_path, {"tap": {name.replace("-", "_"): value}})
+        by_flag = refusal(ConfigError, load, {f"tap.{name}": value})
+        assert by_flag.startswith(needed)
+        assert refusal(ConfigError, load, {}, {}, file) == by_flag
+
+    def test_of_a_default_for_a_tap_that_is_not_there(self) -> None:
+        assert load({"tap.drain-timeout": "25s"}).tap is None
 
     def test_a_header_for_no_tenant(self) -> None:
         """All tenants would be one."""
-        message = (
-            "--requests.tenant-header needs --requests.tenant: the tenants with their "
-            "own label value"
-        )
-        assert (
-            refusal(ConfigError, load, {"requests.tenant-header": "X-Team"}) == message
-        )
-        assert (
-            load(
-                {"requests.tenant-header": "X-Team", "requests.tenant": ["a"]}
-            ).requests
-            is not None
-        )
+        header = {"requests.tenant-header": "X-Team"}
+        message = refusal(ConfigError, load, header)
+        assert message.startswith("--requests.tenant-header needs --requests.tenant: ")
+        named = load(header | {"requests.tenant": ["a"]})
+        assert named.requests.classification.tenants == {"a"}
 
 
 def test_the_log_tells_once_of_each_kind_of_name(
@@ -536,10 +523,8 @@ def test_the_log_tells_once_of_each_kind_of_name(
             intake.observe(Source.PUSH, request(82, request_type=f"t{number}"))
         intake.use(load({"push.bearer-token-file": __file__}))
         for number in range(50):
-            intake.observe(
-                Source.PUSH,
-                request(82, request_type=f"t{number}", model_name=f"m{number}"),
-            )
+            both = request(82, request_type=f"t{number}", model_name=f"m{number}")
+            intake.observe(Source.PUSH, both)
     lines = [(line.message, vars(line)["fields"]) for line in caplog.records]
 
     assert lines == [
@@ -552,7 +537,7 @@ class TestZones:
     NGRAM = '{"method": "ngram", "num_speculative_tokens": 4}'
 
     def limit(self, *thresholds: tuple[str, float], **flags: str) -> float:
-        """The limit of P10 in force, which is the one that is published."""
+        """The limit of P10 in force, which is published."""
         texts = {
             "threshold": [f"{name}={value}" for name, value in thresholds],
             **flags,
@@ -568,11 +553,11 @@ class TestZones:
         assert self.limit() == 0.5
         assert self.limit(below) == 0.3
         assert self.limit(("break_even_acceptance_ratio", 0.8)) == 0.5
-        for limit in (
-            ("poor_request_acceptance_ratio", 0.2),
-            ("poor_request_acceptance_ratio", 0.5),
-        ):
-            assert self.limit(below, limit) == self.limit(limit, below) == limit[1]
+        # 0.5 is the default, which counts as set where it is written
+        for value in (0.2, 0.5):
+            own_limit = ("poor_request_acceptance_ratio", value)
+            assert self.limit(below, own_limit) == value
+            assert self.limit(own_limit, below) == value
 
     def test_of_a_cheap_drafter(self) -> None:
         """There it comes from the break-even point, as the zone does, and follows that

@@ -65,9 +65,8 @@ def test_wrong_settings_do_not_end_it(
         assert "\nvllm_specdec_config_last_reload_successful 0.0\n" in f"\n{metrics}"
         assert "vllm_specdec_up" not in metrics
         assert running.get("/metrics", Accept="text/plain;version=x").text == metrics
-        openmetrics = running.get(
-            "/metrics", Accept="application/openmetrics-text;version=1.0.0"
-        )
+        accept = "application/openmetrics-text;version=1.0.0"
+        openmetrics = running.get("/metrics", Accept=accept)
         assert openmetrics.text.endswith("# EOF\n")
         assert message in running.log()
         assert running.log().count("standing by") == 1
@@ -103,15 +102,11 @@ def test_files_that_break_while_it_starts(tmp_path: Path, part: str) -> None:
 def test_elsewhere_they_end_it() -> None:
     """Without being asked to wait, or for a check, it exits with 2 and one line."""
     wrong = "--spec.config={"
-    for outcome in (
-        run(wrong),
-        run(wrong, VLLM_SPECDEC_EXPORTER_STARTUP_ON_ERROR="exit"),
-        *(
-            run(WAIT, each, "--config.check")
-            for each in (wrong, "--no-such-flag", "--startup.on-error=Wiat")
-        ),
-    ):
-        assert (outcome.code, len(outcome.err.splitlines())) == (2, 1)
+    outcomes = [run(wrong), run(wrong, VLLM_SPECDEC_EXPORTER_STARTUP_ON_ERROR="exit")]
+    for flag in (wrong, "--no-such-flag", "--startup.on-error=Wiat"):
+        outcomes.append(run(WAIT, flag, "--config.check"))
+    for outcome in outcomes:
+        assert (outcome.code, outcome.err.count("\n")) == (2, 1), outcome
 
 
 def test_what_is_wrong_is_where_people_look() -> None:

@@ -30,6 +30,9 @@ T = TypeVar("T")
 #: A free port.
 LISTEN = ("--web.listen-address", "127.0.0.1:0")
 
+#: Nothing listens there: for tests that are not about the server.
+NO_SERVER = ("--vllm.url", "http://127.0.0.1:1")
+
 #: Fast enough for tests, with room for a busy machine.
 FAST: Mapping[str, str] = {
     "--poll.interval": "500ms",
@@ -70,17 +73,18 @@ def request(
     parts = urlsplit(url)
     assert parts.hostname is not None
     address = (parts.hostname, parts.port)
-    options: Any = {
-        "timeout": timeout,
-        "source_address": (source, 0) if source else None,
-    }
+    options: Any = {"timeout": timeout}
+    if source:
+        options["source_address"] = (source, 0)
     if tls:
         connection = http.client.HTTPSConnection(*address, context=tls, **options)
     else:
         connection = http.client.HTTPConnection(*address, **options)
     begin = time.monotonic()
     try:
-        path = parts.path + (f"?{parts.query}" if parts.query else "")
+        path = parts.path
+        if parts.query:
+            path += f"?{parts.query}"
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, body, sent)
         answer = connection.getresponse()
@@ -123,6 +127,10 @@ class Metrics:
             for key, value in self.samples.get(name, {}).items()
             if wanted <= set(key)
         }
+
+    def total(self, name: str, /, **labels: str) -> float:
+        """The sum over every series of this name that has these labels, 0 for none."""
+        return sum(self.values(name, **labels).values())
 
     def labels(self, name: str) -> list[dict[str, str]]:
         """The labels of every series of this name."""
@@ -179,11 +187,15 @@ def parse_logfmt(line: str) -> dict[str, str]:
         match = _LOGFMT.match(line, position)
         assert match is not None, f"not logfmt from character {position} on: {line!r}"
         assert match[1] not in fields, f"{match[1]} occurs twice: {line!r}"
-        fields[match[1]] = (
-            json.loads(match[2]) if match[2].startswith('"') else match[2]
-        )
+        value = match[2]
+        fields[match[1]] = json.loads(value) if value.startswith('"') else value
         position = match.end()
     return fields
+
+
+def write_config(path: Path, config: object) -> None:
+    """Write a configuration file: text as it is, everything else as YAML."""
+    path.write_text(config if isinstance(config, str) else yaml.safe_dump(config))
 
 
 @dataclass
@@ -223,16 +235,18 @@ class RunningExporter:
         return dict(json.loads(answer.body))
 
     def configure(self, config: object) -> None:
-        """Write the configuration file: text as it is, everything else as YAML."""
-        self.config_file.write_text(
-            config if isinstance(config, str) else yaml.safe_dump(config)
-        )
+        """Replace the configuration, as `write_config` does."""
+        write_config(self.config_file, config)
 
     def wait_for(
         self, condition: Callable[[Metrics], T], *names: str, within: float = 180.0
     ) -> T:
         """Return what `condition` returns of /metrics once that is true."""
         return eventually(lambda: condition(self.metrics(*names)), within)
+
+    def metrics_when(self, condition: Callable[[Metrics], object]) -> Metrics:
+        """Return what /metrics says once the condition holds for it."""
+        return self.wait_for(lambda metrics: metrics if condition(metrics) else None)
 
     def wait_until_up(self) -> None:
         self.wait_for(lambda metrics: set(metrics.values("up").values()) == {1.0}, "up")
@@ -287,20 +301,20 @@ def running_exporter(
     with tempfile.TemporaryDirectory() as directory:
         log_file = Path(directory, "log")
         config_file = Path(directory, "config.yml")
+        defaults: Mapping[str, str] = {}
+        if fast:
+            defaults = FAST
+        elif config is None:
+            defaults = dict([LISTEN])
         arguments = [*command, *args]
-        for flag, value in FAST.items() if fast else [LISTEN] if config is None else ():
+        for flag, value in defaults.items():
             if flag not in args:
                 arguments += [flag, value]
+        config_file.touch()
         if config is not None:
+            write_config(config_file, config)
             arguments += ["--config.file", str(config_file)]
         with log_file.open("wb") as log:
-            config_file.write_text(
-                ""
-                if config is None
-                else config
-                if isinstance(config, str)
-                else yaml.safe_dump(config)
-            )
             process = subprocess.Popen(
                 arguments,
                 stdin=subprocess.DEVNULL,

@@ -242,6 +242,14 @@ async def connect(port: int, tls: ssl.SSLContext | None = None) -> End:
     return End(reader, writer)
 
 
+async def reaches(client: End, upstream: Server, data: bytes) -> End:
+    """Send the first bytes of a connection; return its other end, which read them."""
+    await client.send(data)
+    server = await upstream.connection()
+    assert await server.read(len(data)) == data
+    return server
+
+
 async def passes(sender: End, receiver: End, data: bytes) -> None:
     """Send bytes, which arrive as they are."""
     sending = asyncio.create_task(sender.send(data))
@@ -273,10 +281,7 @@ class Road:
         server read it.
         """
         client = await connect(self.port)
-        await client.send(first)
-        server = await self.server.connection()
-        assert await server.read(len(first)) == first
-        return client, server
+        return client, await reaches(client, self.server, first)
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from typing import Any
 
 from support.exporter import Metrics, RunningExporter, running_exporter
 from support.ports import free_port
-from tap.ends import HOST, PATIENCE, End, connect, passes
+from tap.ends import HOST, PATIENCE, End, Server, connect, passes, reaches
 from tap.streams import ANSWERED_PLAIN, ASKED, ASKED_PLAIN, BEGUN
 
 
@@ -102,7 +102,7 @@ async def process(
         yield running
 
 
-async def both(running: Process, upstream: Any, first: bytes) -> tuple[End, End]:
+async def both(running: Process, upstream: Server, first: bytes) -> tuple[End, End]:
     """Return both ends of a new connection, after the client sent `first` and the
     server read it.
     """
@@ -114,20 +114,17 @@ async def both(running: Process, upstream: Any, first: bytes) -> tuple[End, End]
             # until it listens again, where another takes its place
             except ConnectionRefusedError:
                 await asyncio.sleep(0.05)
-    await client.send(first)
-    server: End = await upstream.connection()
-    assert await server.read(len(first)) == first
-    return client, server
+    return client, await reaches(client, upstream, first)
 
 
-async def answered(running: Process, upstream: Any) -> tuple[End, End]:
+async def answered(running: Process, upstream: Server) -> tuple[End, End]:
     """Return both ends of a new connection whose first request was answered."""
     client, server = await both(running, upstream, ASKED_PLAIN)
     await passes(server, client, ANSWERED_PLAIN)
     return client, server
 
 
-async def begun(running: Process, upstream: Any) -> tuple[End, End]:
+async def begun(running: Process, upstream: Server) -> tuple[End, End]:
     """Return both ends of a new connection with a stream whose first events have
     arrived.
     """

@@ -191,12 +191,17 @@ def split(answer: bytes) -> tuple[bytes, bytes]:
     return head + end, body
 
 
+def byte_by_byte(data: bytes) -> list[bytes]:
+    """Bytes, each by itself."""
+    return [bytes((byte,)) for byte in data]
+
+
 def cuts(data: bytes) -> Iterator[list[bytes]]:
     """Cut bytes in two, at 500 places and after each CR and LF, and byte by byte."""
     ends = (line_end.end() for line_end in re.finditer(rb"[\r\n]", data[:-1]))
     for cut in sorted({*range(1, len(data), 1 + len(data) // 500), *ends}):
         yield [data[:cut], data[cut:]]
-    yield [bytes((byte,)) for byte in data]
+    yield byte_by_byte(data)
     yield [data]
 
 
@@ -207,14 +212,10 @@ def cut_at(data: bytes, places: Iterable[int]) -> list[bytes]:
 
 
 def _head(first: str, headers: Mapping[str, str | None]) -> bytes:
-    lines = [
-        first,
-        *(
-            f"{name.replace('_', '-')}: {value}"
-            for name, value in headers.items()
-            if value is not None
-        ),
-    ]
+    lines = [first]
+    for name, value in headers.items():
+        if value is not None:
+            lines.append(f"{name.replace('_', '-')}: {value}")
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 

@@ -21,6 +21,7 @@ from tap.ends import (
     late,
     leaves,
     passes,
+    reaches,
     road,
     serving,
     tapping,
@@ -34,9 +35,11 @@ from tap.streams import (
     STREAMED,
     UPLOAD,
     answer,
+    byte_by_byte,
     chat_answer,
     chat_request,
     chunks,
+    cut_at,
     events,
     request,
     split,
@@ -44,6 +47,7 @@ from tap.streams import (
 )
 from vllm_specdec_exporter.serve.tap import relay as module
 
+_UPLOADS = "/v1/audio/transcriptions"
 _UNTIL_THE_END = {"transfer-encoding": None, "connection": "close"}
 
 
@@ -57,12 +61,16 @@ async def _break_off(server: End, client: End, how: str) -> None:
     await client.close()
 
 
+async def _send_in_pieces(server: End, data: bytes) -> None:
+    for part in cut_at(data, range(0, len(data), 100)):
+        await server.send(part)
+
+
 async def _observed(built: Road) -> None:
     """One request was observed with its record, and none was not."""
     await built.relay.becomes_quiet()
-    assert [observation.record is not None for observation in built.relay.told] == [
-        True
-    ]
+    (observation,) = built.relay.told
+    assert observation.record is not None
     assert built.relay.unobserved == {}
 
 
@@ -97,18 +105,24 @@ async def test_a_client_that_leaves_is_a_server_connection_that_ends(
         assert len(built.relay.told) == 1 - len(unobserved)
 
 
-@pytest.mark.parametrize("stream", [True, False])
-async def test_an_answer_until_the_end_of_the_connection(stream: bool) -> None:
+@pytest.mark.parametrize(
+    ("asked", "sent"),
+    [
+        (ASKED, stream_head(**_UNTIL_THE_END) + b"".join(EVENTS)),
+        (
+            ASKED_PLAIN,
+            answer(chat_answer(), Content_Length=None, Connection="close"),
+        ),
+    ],
+    ids=["stream", "plain"],
+)
+async def test_an_answer_until_the_end_of_the_connection(
+    asked: bytes, sent: bytes
+) -> None:
     """It arrives as it is, and is observed."""
-    plain = answer(chat_answer(), Content_Length=None, Connection="close")
-    if stream:
-        sent = stream_head(**_UNTIL_THE_END) + b"".join(EVENTS)
-    else:
-        sent = plain
     async with road() as built:
-        client, server = await built.both(ASKED if stream else ASKED_PLAIN)
-        for start in range(0, len(sent), 100):
-            await server.send(sent[start : start + 100])
+        client, server = await built.both(asked)
+        await _send_in_pieces(server, sent)
         await server.close()
         assert await client.rest() == (sent, "end")
         await client.close()
@@ -143,8 +157,7 @@ async def test_a_client_may_end_its_requests_and_still_read() -> None:
         client, server = await built.both(ASKED)
         client.end()
         assert await server.read(1) == b""
-        for byte in range(0, len(STREAMED), 100):
-            await server.send(STREAMED[byte : byte + 100])
+        await _send_in_pieces(server, STREAMED)
         await server.close()
         assert await client.rest() == (STREAMED, "end")
         await client.close()
@@ -170,9 +183,7 @@ async def test_a_server_may_refuse_an_upload_and_still_read() -> None:
     """A client that sends all before it reads gets the answer, and no reset."""
     async with road() as built:
         head, body = split(
-            request(
-                b"x" * 3_000_000, "/v1/audio/transcriptions", Content_Type="audio/wav"
-            )
+            request(b"x" * 3_000_000, _UPLOADS, Content_Type="audio/wav")
         )
         refusal = answer({"error": {}}, "413 Payload Too Large", Connection="close")
         client, server = await built.both(head)
@@ -216,8 +227,7 @@ async def test_a_slow_reader_gets_all_of_an_answer_after_its_server_left() -> No
         sent = answer(bytes(range(256)) * 4000, Content_Type="a/b", Connection="close")
         client, server = await built.both(request(method="GET"))
         sending = asyncio.create_task(server.send(sent))
-        for start in range(0, len(sent), 50_000):
-            part = sent[start : start + 50_000]
+        for part in cut_at(sent, range(0, len(sent), 50_000)):
             assert await client.read(len(part)) == part
             await asyncio.sleep(0)
         await sending
@@ -233,7 +243,7 @@ async def test_a_probe_that_only_connects_does_not_reach_the_server() -> None:
                 client.reset()
             elif how == "end":
                 client.end()
-                assert await client.rest() == (b"", "end")
+                assert await client.rest() == (b"", "end"), how
             await client.close()
         await eventually(lambda: built.relay.result.connections_total == 15)
         await built.relay.becomes_quiet()
@@ -305,15 +315,7 @@ _CONVERSATIONS: dict[str, Conversation] = {
         ("<", answer(chat_answer())),
     ],
     "chunks and trailers": [
-        (
-            ">",
-            request(
-                b"",
-                "/v1/audio/transcriptions",
-                Transfer_Encoding="chunked",
-                Trailer="X-Sum",
-            ),
-        ),
+        (">", request(b"", _UPLOADS, Transfer_Encoding="chunked", Trailer="X-Sum")),
         (">", b"5;name=value\r\nhello\r\n"),
         (">", b"00\r\nX-Sum: 5\r\n\r\n"),
         ("<", stream_head(Trailer="X-T")),
@@ -322,8 +324,8 @@ _CONVERSATIONS: dict[str, Conversation] = {
         *_one(_GET, _OK),
     ],
     "a stream byte by byte": [
-        *((">", bytes((byte,))) for byte in ASKED),
-        *(("<", bytes((byte,))) for byte in STREAMED),
+        *((">", byte) for byte in byte_by_byte(ASKED)),
+        *(("<", byte) for byte in byte_by_byte(STREAMED)),
         *_one(_GET, _OK),
     ],
     "keep-alive": [
@@ -415,13 +417,12 @@ async def test_each_part_arrives_before_the_next() -> None:
         for name, conversation in _CONVERSATIONS.items():
             try:
                 client = await connect(built.port)
-                await client.send(conversation[0][1])
-                server = await built.server.connection()
-                assert await server.read(len(conversation[0][1])) == conversation[0][1]
+                server = await reaches(client, built.server, conversation[0][1])
                 for who, data in conversation[1:]:
-                    await passes(
-                        *((client, server) if who == ">" else (server, client)), data
-                    )
+                    if who == ">":
+                        await passes(client, server, data)
+                    else:
+                        await passes(server, client, data)
                 await leaves(client, server)
             except (AssertionError, TimeoutError, OSError) as error:
                 wrong.append(f"{name}: {error!r}")
@@ -437,6 +438,7 @@ async def test_each_part_arrives_before_the_next() -> None:
 #: `UPLOAD` has to wait.
 _BETWEEN = UPLOAD // 2
 _BLOCK = 1 << 16
+_UPLOAD_HEAD = request(b"", Content_Length=str(UPLOAD), Content_Type="audio/wav")
 
 
 async def _send(end: End, data: bytes, sent: list[int]) -> None:
@@ -490,11 +492,7 @@ async def test_an_end_that_does_not_read_makes_the_other_wait(
         tapping(upstream.url, **secure) as relay,
     ):
         client = await connect(relay.port, secure.get("trust"))
-        await client.send(
-            request(b"", Content_Length=str(UPLOAD), Content_Type="audio/wav")
-        )
-        server = await upstream.connection()
-        await server.read_head()
+        server = await reaches(client, upstream, _UPLOAD_HEAD)
         await _waits_then_arrives(
             client, server, hashlib.shake_128(b"upload").digest(UPLOAD)
         )
@@ -534,11 +532,7 @@ async def test_a_server_that_is_being_connected_to_makes_its_client_wait(
 async def test_a_client_that_breaks_off_while_its_server_does_not_read() -> None:
     """The server's connection breaks too."""
     async with road() as built:
-        client = await connect(built.port)
-        await client.send(
-            request(b"", Content_Length=str(UPLOAD), Content_Type="audio/wav")
-        )
-        server = await built.server.connection()
+        client, server = await built.both(_UPLOAD_HEAD)
         transport: Any = server.writer.transport
         transport.pause_reading()
         sent = [0]

@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tap.ends import HOST, PATIENCE, connect, late, passes, road, serving, tapping
+from tap.ends import (
+    HOST,
+    PATIENCE,
+    connect,
+    late,
+    passes,
+    reaches,
+    road,
+    serving,
+    tapping,
+)
 from tap.streams import ASKED, STREAMED, UPLOAD, answer, request, split
 from vllm_specdec_exporter.serve.tap import relay as module
 from vllm_specdec_exporter.serve.tap import tap as tap_module
@@ -52,13 +62,13 @@ async def test_no_server_is_a_502_in_the_format_of_the_api() -> None:
     async with tapping(f"http://{HOST}:{_unused()}") as relay:
         for sent in (ASKED, _GET, ASKED[:30]):
             status, headers, document = await _refused(relay.port, sent)
-            assert (status, headers["Content-Type"]) == (502, "application/json")
-            assert headers["Connection"] == "close"
+            assert (status, headers["Content-Type"]) == (502, "application/json"), sent
+            assert headers["Connection"] == "close", sent
             error = {
                 "message": f"the server cannot be reached: {ERRORS['refused']}",
                 "type": "bad_gateway",
             }
-            assert document == {"error": {**error, "code": 502}}
+            assert document == {"error": {**error, "code": 502}}, sent
         for begun in (
             b"HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n",
             b"HEAD /",
@@ -68,7 +78,7 @@ async def test_no_server_is_a_502_in_the_format_of_the_api() -> None:
             assert (
                 await _answered(relay.port, begun)
                 == split(await _answered(relay.port, _GET))[0]
-            )
+            ), begun
         assert relay.errors == {"refused": 11}
         assert relay.result.requests_total == 0
         await relay.becomes_quiet()
@@ -112,10 +122,8 @@ async def test_a_server_that_comes_later(caplog: pytest.LogCaptureFixture) -> No
             assert (await _refused(relay.port, _GET))[0] == 502
         async with serving(port=port) as upstream:
             client = await connect(relay.port)
-            await client.send(_GET)
-            server = await upstream.connection()
-            await server.send(answer({}))
-            assert await client.read(len(answer({}))) == answer({})
+            server = await reaches(client, upstream, _GET)
+            await passes(server, client, answer({}))
             await client.close()
             await server.close()
         assert (await _refused(relay.port, _GET))[0] == 502
@@ -153,7 +161,7 @@ async def test_why_there_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
 
         async with tapping(f"http://{HOST}:8000") as relay:
             monkeypatch.setattr(tap_module, "start_connection", fail)
-            assert (await _refused(relay.port, _GET))[0] == 502
+            assert (await _refused(relay.port, _GET))[0] == 502, raised
             assert relay.errors == {reason: 1}, raised
 
 
@@ -201,9 +209,7 @@ async def test_a_unix_socket(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
             pass
         async with serving(unix=path) as upstream:
             client = await connect(relay.port)
-            await client.send(ASKED)
-            server = await upstream.connection()
-            assert await server.read(len(ASKED)) == ASKED
+            server = await reaches(client, upstream, ASKED)
             await passes(server, client, STREAMED)
             server.reset()
             assert await client.rest() == (b"", "end")

@@ -17,7 +17,17 @@ import pytest
 
 from support.certificates import Authority, server_side
 from support.ports import free_port
-from tap.ends import HOST, PATIENCE, End, Server, connect, eventually, passes, serving
+from tap.ends import (
+    HOST,
+    PATIENCE,
+    End,
+    Server,
+    connect,
+    eventually,
+    passes,
+    reaches,
+    serving,
+)
 from tap.streams import ANSWERED_PLAIN, ASKED, ASKED_PLAIN, STREAMED, request
 from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.per_request.grouping import Classification
@@ -122,18 +132,14 @@ async def test_both_with_tls_and_client_certificates(authority: Authority) -> No
             client.writer.get_extra_info("ssl_object").selected_alpn_protocol()
             == "http/1.1"
         )
-        await client.send(b"\r\n")  # connects
-        server = await upstream.connection()
-        assert await server.read(2) == b"\r\n"
+        server = await reaches(client, upstream, b"\r\n")
         await _stream(client, server)
         await server.close()
         assert (await client.rest())[0] == b""
         await client.close()
 
         client = await connect(port, trusting)
-        await client.send(ASKED)
-        server = await upstream.connection()
-        await server.read(len(ASKED))
+        server = await reaches(client, upstream, ASKED)
         await passes(server, client, STREAMED[:300])
         client.writer.transport.abort()
         assert (await server.rest())[0] == b""
@@ -177,10 +183,10 @@ async def test_which_servers_are_trusted(
                     await server.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
                     await server.close()
                 answer, _ = await client.rest()
-                assert answer.startswith(b"HTTP/1.1 502 ")
-                assert b"the TLS handshake failed" in answer
+                assert answer.startswith(b"HTTP/1.1 502 "), (tls, name)
+                assert b"the TLS handshake failed" in answer, (tls, name)
                 await client.close()
-                assert service.result().upstream_errors_total["tls"] == 1
+                assert service.result().upstream_errors_total["tls"] == 1, (tls, name)
 
 
 async def test_trust_that_is_replaced(
@@ -241,9 +247,7 @@ async def test_certificates_that_are_replaced(
             return serial
 
         connected = await connect(port, _trusting(authority))
-        await connected.send(b"\r\n")
-        server = await upstream.connection()
-        await server.read(2)
+        server = await reaches(connected, upstream, b"\r\n")
         old = await shown()
 
         _replace(cert, Path(second[0]))

@@ -11,8 +11,13 @@ from typing import Any
 
 import yaml
 
-from faults.rig import NO_SERVER
-from support.exporter import Answer, RunningExporter, request, running_exporter
+from support.exporter import (
+    NO_SERVER,
+    Answer,
+    RunningExporter,
+    request,
+    running_exporter,
+)
 from support.programs import eventually
 from webconfig.pki import Pki, serial_of
 

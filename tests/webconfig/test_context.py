@@ -53,7 +53,9 @@ def test_tls_versions(pki: Pki) -> None:
             with pytest.raises(ssl.SSLError, match=r"UNSUPPORTED_PROTOCOL|VERSION"):
                 _handshake(_context(pki, **settings), client)
         else:
-            assert _handshake(_context(pki, **settings), client)[0].version() == spoken
+            assert (
+                _handshake(_context(pki, **settings), client)[0].version() == spoken
+            ), settings
 
 
 def test_http2_is_not_agreed_on(pki: Pki) -> None:

@@ -11,8 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from faults.rig import NO_SERVER
-from support.exporter import running_exporter
+from support.exporter import NO_SERVER, running_exporter
 from support.programs import COMMAND, clean_environment, find_program
 from support.prometheus import PrometheusServer
 from vllm_specdec_exporter import cli

@@ -159,9 +159,11 @@ def test_a_truncated_file_removes_no_protection(folder: Path) -> None:
         assert all(
             config.tls and config.tls.client_auth is ClientAuth.REQUIRE_AND_VERIFY
             for config in taken
-        )
-        assert all(config.users for config in taken)
-        assert all(config.tls.min_version == "TLS13" for config in taken if config.tls)
+        ), text
+        assert all(config.users for config in taken), text
+        assert all(
+            config.tls.min_version == "TLS13" for config in taken if config.tls
+        ), text
 
     for empty in ("", "# a comment\n", "~\n", "---\n", "basic_auth_users:\n"):
         path.write_text(empty)
@@ -240,7 +242,7 @@ def test_the_command(folder: Path) -> None:
     for checks in ((), ("--config.check",)):
         assert run_here(*checks, "--web.config.file", str(path)) == Outcome(
             2, "", error
-        )
+        ), checks
     good = str(folder / "tls-and-users.good.yml")
     assert run_here("--config.check", "--web.config.file", good).code == 0
 
@@ -333,7 +335,7 @@ class TestFiles:
                 document = {"tls_server_config": {**MUTUAL, key: path}}
                 source = WebConfigFile(str(write(pki.folder / "web.yml", document)))
                 message = f'tls_server_config.{key}: "{path}": {reason}'
-                assert refusal(WebConfigError, source.load) == message
+                assert refusal(WebConfigError, source.load) == message, (key, path)
         assert time.monotonic() - begin < 60
 
     def test_folders_are_closed(self, pki: Pki) -> None:
@@ -354,8 +356,8 @@ class TestFiles:
         """
         for null in ("~", "null", "Null", "NULL", ""):
             text = f"tls_server_config: {null}\nbasic_auth_users: {null}\n"
-            assert parse(fields.parse_yaml(text.encode())) == WebConfig()
-            assert parse(fields.parse_yaml(null.encode())) == WebConfig()
+            assert parse(fields.parse_yaml(text.encode())) == WebConfig(), null
+            assert parse(fields.parse_yaml(null.encode())) == WebConfig(), null
         with pytest.raises(
             WebConfigError, match=r"^tls_server_config: settings are expected"
         ):

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from faults.rig import NO_SERVER
 from support.certificates import server_side
 from support.commands import run
-from support.exporter import running_exporter
+from support.exporter import NO_SERVER, running_exporter
 from support.faulty_server import FaultyServer, answer, drip, hang, head, raw
 from support.ports import free_port
 from support.programs import eventually
@@ -86,8 +85,8 @@ class TestAlive:
         wants = "alive; it requires a client certificate"
         expected = "healthy" if kind in ("TLS", "users") else wants
         for code, out, err in outcomes:
-            assert (code, err) == (0, "")
-            assert out.endswith(f"/-/healthy: {expected}\n")
+            assert (code, err) == (0, ""), code
+            assert out.endswith(f"/-/healthy: {expected}\n"), code
 
 
 class TestNotAlive:
@@ -121,12 +120,13 @@ class TestNotAlive:
                     ("127.0.0.1", server.port), may_be_tls=tls, end=begin + seconds
                 )
 
-                assert checked.alive is (tls and server.behaviour in ends)
+                assert checked.alive is (tls and server.behaviour in ends), message
                 assert f"://127.0.0.1:{server.port}/-/healthy: " in checked.text
-                assert (
-                    message if not checked.alive else "requires a client certificate"
-                ) in checked.text
-                assert time.monotonic() - begin < 20
+                if checked.alive:
+                    assert "requires a client certificate" in checked.text, message
+                else:
+                    assert message in checked.text
+                assert time.monotonic() - begin < 20, message
 
     def test_the_process(self) -> None:
         """It writes one line without control characters, and does not wait for ever."""
@@ -138,8 +138,8 @@ class TestNotAlive:
                 code, out, err = _health(
                     f"--web.listen-address=127.0.0.1:{server.port}"
                 )
-                assert (code, out, err.count("\n")) == (1, "", 1)
-                assert err.endswith(end)
+                assert (code, out, err.count("\n")) == (1, "", 1), end
+                assert err.endswith(end), end
                 server.behaviour = hang()
 
     def test_nothing_listens(self) -> None:
@@ -167,8 +167,8 @@ class TestNotAlive:
             ),
         ):
             code, out, err = _health(*arguments)
-            assert (code, out, err.count("\n")) == (1, "", 1)
-            assert message in err
+            assert (code, out, err.count("\n")) == (1, "", 1), arguments
+            assert message in err, arguments
 
 
 def test_imports() -> None:

@@ -47,8 +47,8 @@ class TestRequests:
             assert (answer.status, answer.text) == (
                 401,
                 "user name and password are required\n",
-            )
-            assert answer.headers["www-authenticate"].startswith("Basic realm=")
+            ), path
+            assert answer.headers["www-authenticate"].startswith("Basic realm="), path
             assert ask(exporter, path, user=ALICE).status == (
                 404 if path in NOTHING_THERE else 200
             ), path
@@ -60,10 +60,10 @@ class TestRequests:
         for path, method in itertools.product(
             ("/-/healthy", "/-/ready"), ("GET", "HEAD")
         ):
-            assert ask(exporter, path, method=method).status == 200
+            assert ask(exporter, path, method=method).status == 200, path
             assert (
                 ask(exporter, path, method=method, user=("mallory", "x")).status == 200
-            )
+            ), path
         paths = ("/-/reload", "/-/healthy", "/metrics")
         for path, method in itertools.product(paths, ("POST", "PUT", "OPTIONS")):
             assert ask(exporter, path, method=method).status == 401, (path, method)
@@ -119,7 +119,7 @@ class TestAuthenticator:
             (("bob", "two"), False),
             (("alice", "other"), True),
         ):
-            assert await authenticator.allows(basic(*who)) is expected
+            assert await authenticator.allows(basic(*who)) is expected, who
 
     async def test_many_users_are_remembered_within_bounds(self) -> None:
         """However many users there are, the memory of them has an end; all are still
@@ -163,7 +163,7 @@ class TestAuthenticator:
         assert (answers, checked) == ([True] * 10, [b"x"])
         assert await authenticator.allows(basic("alice", "x"))
         for who in (("alice", "y"), ("alice", "y"), ("mallory", "z")):
-            assert not await authenticator.allows(basic(*who))
+            assert not await authenticator.allows(basic(*who)), who
         assert checked == [b"x", b"y", b"y", b"z"]
         assert authenticator._decoy.startswith(b"$2b$05$")
 
