@@ -103,8 +103,8 @@ def test_elsewhere_they_end_it() -> None:
     """Without being asked to wait, or for a check, it exits with 2 and one line."""
     wrong = "--spec.config={"
     outcomes = [run(wrong), run(wrong, VLLM_SPECDEC_EXPORTER_STARTUP_ON_ERROR="exit")]
-    for flag in (wrong, "--no-such-flag", "--startup.on-error=Wiat"):
-        outcomes.append(run(WAIT, flag, "--config.check"))
+    refused = (wrong, "--no-such-flag", "--startup.on-error=Wiat")
+    outcomes += [run(WAIT, flag, "--config.check") for flag in refused]
     for outcome in outcomes:
         assert (outcome.code, outcome.err.count("\n")) == (2, 1), outcome
 
