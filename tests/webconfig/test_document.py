@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -57,38 +58,31 @@ def test_the_corpus_says_what_it_expects() -> None:
     assert len(BAD) >= 40
 
 
-def test_valid_files_are_accepted(folder: Path) -> None:
+@pytest.mark.parametrize("name", GOOD)
+def test_valid_files_are_accepted(folder: Path, name: str) -> None:
     """What is right is taken, and Prometheus' own checker takes it too."""
     promtool = find_program("promtool", "prometheus")
-    wrong = []
-    for name in GOOD:
-        loaded = WebConfigFile(str(folder / name)).load()
-        checked = subprocess.run(
-            [promtool, "check", "web-config", folder / name],
-            capture_output=True,
-            text=True,
-        )
-        if checked.returncode:
-            complaint = checked.stdout + checked.stderr
-        else:
-            complaint = ""
-        if complaint or (loaded.context is not None) != (loaded.config.tls is not None):
-            wrong.append(f"{name}: {loaded.context} {loaded.config.tls} {complaint}")
-    assert wrong == []
+    loaded = WebConfigFile(str(folder / name)).load()
+    assert (loaded.context is None) == (loaded.config.tls is None)
+    checked = subprocess.run(
+        [promtool, "check", "web-config", folder / name], capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_invalid_files_are_refused_with_the_expected_line(folder: Path) -> None:
-    """What is wrong is told in one line, as the file's first line has it: the place,
-    and what to do.
+@pytest.mark.parametrize("name", BAD)
+def test_invalid_files_are_refused_with_the_expected_line(
+    folder: Path, name: str
+) -> None:
+    """The error is one line, as the file's first line has it: the place, and what to
+    do.
     """
-    wrong = []
-    for name in BAD:
-        expected = (folder / name).read_text().split("\n")[0].removeprefix("# ")
-        message = refusal(WebConfigError, WebConfigFile(str(folder / name)).load)
-        starts = message.startswith(expected.replace("FOLDER", str(folder)))
-        if not (starts and message and message.isprintable()) or "$2" in message:
-            wrong.append(f"{name}: {message!r} instead of {expected!r}")
-    assert wrong == []
+    expected = (folder / name).read_text().split("\n")[0].removeprefix("# ")
+    message = refusal(WebConfigError, WebConfigFile(str(folder / name)).load)
+    assert message.startswith(expected.replace("FOLDER", str(folder)))
+    assert message.isprintable()
+    assert message != ""
+    assert "$2" not in message, "a password's hash"
 
 
 @pytest.mark.parametrize(
@@ -116,11 +110,8 @@ def test_what_valid_files_contain(folder: Path) -> None:
     """
     for name in ("empty", "only-a-comment", "braces"):
         assert WebConfig() == _load(folder, name).config, name
-    assert [user for user, _ in _load(folder, "users").config.users] == [
-        "alice",
-        "0123",
-        "bob.smith",
-    ]
+    users = dict(_load(folder, "users").config.users)
+    assert [*users] == ["alice", "0123", "bob.smith"]
 
 
 def test_paths_start_at_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,66 +128,75 @@ def test_paths_start_at_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert absolute.files == ("/a/b", "/c")
 
 
-def test_a_truncated_file_removes_no_protection(folder: Path) -> None:
-    """A reload refuses what lacks a protection that the old file had; what turns it off
-    says so.
-    """
-    users = f"basic_auth_users:\n  alice: {hashed('one')}\n"
-    tls = yaml.safe_dump(
-        {"tls_server_config": {**MUTUAL, "min_version": "TLS13"}}, sort_keys=True
-    )
-    path = folder / "cut.yml"
-    for text in (tls + users, users + tls):
-        path.write_text(text)
-        old = WebConfigFile(str(path)).load()
-        taken = []
-        for length in range(len(text)):
-            path.write_text(text[:length])
-            with contextlib.suppress(WebConfigError):
-                new = WebConfigFile(str(path)).load()
-                new.require_protections_of(old)
-                taken.append(new.config)
-        assert all(
-            config.tls and config.tls.client_auth is ClientAuth.REQUIRE_AND_VERIFY
-            for config in taken
-        ), text
-        assert all(config.users for config in taken), text
-        assert all(
-            config.tls.min_version == "TLS13" for config in taken if config.tls
-        ), text
+FULL_TLS = {"tls_server_config": {**MUTUAL, "min_version": "TLS13"}}
+NO_USERS: dict[str, Any] = {"basic_auth_users": {}}
 
-    for empty in ("", "# a comment\n", "~\n", "---\n", "basic_auth_users:\n"):
-        path.write_text(empty)
-        with pytest.raises(WebConfigError):
-            WebConfigFile(str(path)).load().require_protections_of(old)
-    plain = {"tls_server_config": TLS}
-    for new_document, reason in (
-        ({}, None),
-        ({"tls_server_config": {}, "basic_auth_users": {}}, None),
+
+@pytest.mark.parametrize("is_tls_first", [True, False])
+def test_a_truncated_file_removes_no_protection(
+    folder: Path, is_tls_first: bool
+) -> None:
+    """A reload refuses a file cut off anywhere, or takes it with all protections."""
+    users = f"basic_auth_users:\n  alice: {hashed('one')}\n"
+    tls = yaml.safe_dump(FULL_TLS)
+    text = tls + users if is_tls_first else users + tls
+    path = folder / "cut.yml"
+    path.write_text(text)
+    old = WebConfigFile(str(path)).load()
+    for length in range(len(text)):
+        path.write_text(text[:length])
+        with contextlib.suppress(WebConfigError):
+            new = WebConfigFile(str(path)).load()
+            new.require_protections_of(old)
+            assert new.config.users, text[:length]
+            assert new.config.tls, text[:length]
+            assert new.config.tls.client_auth is ClientAuth.REQUIRE_AND_VERIFY
+            assert new.config.tls.min_version == "TLS13"
+
+
+@pytest.fixture(scope="module")
+def protected(folder: Path) -> Loaded:
+    """A configuration with users, client certificates and TLS 1.3."""
+    users = {"basic_auth_users": {"alice": hashed("one")}}
+    return WebConfigFile(str(write(folder / "full.yml", FULL_TLS | users))).load()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# a comment\n", "~\n", "---\n", "basic_auth_users:\n"]
+)
+def test_an_emptied_file_is_refused(folder: Path, protected: Loaded, text: str) -> None:
+    path = write(folder / "emptied.yml", text)
+    with pytest.raises(WebConfigError):
+        WebConfigFile(str(path)).load().require_protections_of(protected)
+
+
+@pytest.mark.parametrize(
+    ("document", "missing"),
+    [
+        ({}, ""),
+        ({"tls_server_config": {}, **NO_USERS}, ""),
         (
-            plain | {"basic_auth_users": {}},
+            {"tls_server_config": TLS, **NO_USERS},
             "tls_server_config.client_auth_type; .* `client_auth_type: No",
         ),
+        ({"tls_server_config": {**MUTUAL, "min_version": "TLS12"}, **NO_USERS}, ""),
         (
-            {
-                "tls_server_config": {**MUTUAL, "min_version": "TLS12"},
-                "basic_auth_users": {},
-            },
-            None,
-        ),
-        (
-            {"tls_server_config": MUTUAL, "basic_auth_users": {}},
+            {"tls_server_config": MUTUAL, **NO_USERS},
             "tls_server_config.min_version; .* `min_version: TLS12`",
         ),
-    ):
-        path.write_text(yaml.safe_dump(new_document))
-        new = WebConfigFile(str(path)).load()
-        with (
-            pytest.raises(WebConfigError, match=reason)
-            if reason
-            else contextlib.nullcontext()
-        ):
-            new.require_protections_of(old)
+    ],
+    ids=["braces", "off", "no client certificates", "TLS 1.2", "no version"],
+)
+def test_a_protection_is_turned_off_by_name_only(
+    folder: Path, protected: Loaded, document: dict[str, Any], missing: str
+) -> None:
+    """The error names the setting that turns off what the new file lacks."""
+    new = WebConfigFile(str(write(folder / "new.yml", document))).load()
+    if missing:
+        with pytest.raises(WebConfigError, match=missing):
+            new.require_protections_of(protected)
+    else:
+        new.require_protections_of(protected)
 
 
 def test_files_that_change_while_they_are_read_are_read_again(
@@ -239,10 +239,9 @@ def test_the_command(folder: Path) -> None:
     path = folder / "version-unknown.bad.yml"
     error = f'vllm-specdec-exporter: error: --web.config.file "{path}": '
     error += 'tls_server_config.min_version: "TLS111": allowed: TLS12, TLS13\n'
-    for checks in ((), ("--config.check",)):
-        assert run_here(*checks, "--web.config.file", str(path)) == Outcome(
-            2, "", error
-        ), checks
+    served = run_here("--web.config.file", str(path))
+    checked = run_here("--config.check", "--web.config.file", str(path))
+    assert served == checked == Outcome(2, "", error)
     good = str(folder / "tls-and-users.good.yml")
     assert run_here("--config.check", "--web.config.file", good).code == 0
 

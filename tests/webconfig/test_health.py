@@ -150,25 +150,20 @@ class TestNotAlive:
         assert (code, out) == (1, "")
         assert err == f"http://127.0.0.1:{port}/-/healthy: Connection refused\n"
 
-    def test_settings_that_cannot_be(self) -> None:
+    @pytest.mark.parametrize(
+        ("flag", "value", "why"),
+        [
+            ("--web.listen-address", "9850", "allowed: host:port"),
+            ("--config.file", "/no/such.yml", "cannot be read"),
+            ("--web.listen-address", "no-such-host.invalid:1", ""),
+        ],
+    )
+    def test_settings_that_cannot_be(self, flag: str, value: str, why: str) -> None:
         """Docker knows 0 and 1 only; so this is 1 too, with one line."""
-        for arguments, message in (
-            (
-                ("--web.listen-address", "9850"),
-                '--web.listen-address "9850": allowed: host:port',
-            ),
-            (
-                ("--config.file", "/no/such.yml"),
-                '--config.file "/no/such.yml": cannot be read',
-            ),
-            (
-                ("--web.listen-address", "no-such-host.invalid:1"),
-                "no-such-host.invalid",
-            ),
-        ):
-            code, out, err = _health(*arguments)
-            assert (code, out, err.count("\n")) == (1, "", 1), arguments
-            assert message in err, arguments
+        code, out, err = _health(flag, value)
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert value in err
+        assert why in err
 
 
 def test_imports() -> None:
