@@ -27,9 +27,8 @@ def test_a_payload_of_many_repeats_is_saved_once(tmp_path: Path) -> None:
         alert_document("disable", starts_at=f"2026-03-01T12:{n // 60:02}:{n % 60:02}Z")
         for n in range(400)
     ]
-    with act(
-        "--script", str(script), "--execute", "--state.file", str(state)
-    ) as running:
+    flags = ("--script", str(script), "--state.file", str(state))
+    with act("--execute", *flags) as running:
         running.post(body_of(*alerts))
         running.events(400)
         counts = Path(f"/proc/{running.process.pid}/io").read_text("ascii")
@@ -76,15 +75,9 @@ def test_a_clock_that_jumps(tmp_path: Path, hours: int) -> None:
     script = recorder(tmp_path / "script", tmp_path / "record")
     (folder := tmp_path / "surroundings").mkdir()
     surroundings = Surroundings(folder)
-    flags = (
-        "--script",
-        str(script),
-        "--execute",
-        "--limit.per-hour",
-        "1",
-        "--state.file",
-    )
-    with act(*flags, str(tmp_path / "state.json"), **surroundings.env) as running:
+    flags = ("--script", str(script), "--state.file", str(tmp_path / "state.json"))
+    flags += ("--execute", "--limit.per-hour", "1")
+    with act(*flags, **surroundings.env) as running:
         begin = time.time()
         running.post(body_of(alert_document("disable")))
         running.events(1)

@@ -110,9 +110,8 @@ def test_act_state_disk_full(tmp_path: Path) -> None:
     record = tmp_path / "record"
     script = recorder(tmp_path / "script", record)
     alerts = body_of(alert_document(model_name="m" * 200))
-    with act(
-        "--execute", "--script", str(script), "--state.file", str(state)
-    ) as receiver:
+    flags = ("--script", str(script), "--state.file", str(state))
+    with act("--execute", *flags) as receiver:
         written = len(receiver.said())
         # The line on it still fits into what takes standard error, the state does not
         # fit into its file.

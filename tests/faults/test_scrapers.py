@@ -62,13 +62,17 @@ def _status_of(rig: Rig, sent: bytes) -> int:
     return 0
 
 
-def test_refused(rig: Rig) -> None:
-    for sent, statuses in (
+@pytest.mark.parametrize(
+    ("sent", "statuses"),
+    [
         (get("/metrics", "X-Padding: " + "x" * 200_000), (0, 400, 431)),
-        (get("/metrics", *(f"X-{number}: a" for number in range(200))), (0, 400, 431)),
+        (get("/metrics", *["X-Header: a"] * 200), (0, 400, 431)),
         (get("/metrics?name[]=" + "x" * 200_000), (0, 400, 414)),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(300), (0, 400)),
         (b"nonsense\r\n\r\n", (0, 400)),
-    ):
-        assert _status_of(rig, sent) in statuses, sent
+    ],
+    ids=["long header", "many headers", "long query", "TLS", "nonsense"],
+)
+def test_refused(rig: Rig, sent: bytes, statuses: tuple[int, ...]) -> None:
+    assert _status_of(rig, sent) in statuses
     assert_alive(rig.exporter)

@@ -87,15 +87,14 @@ def test_sigkill() -> None:
             assert_alive(again)
 
 
-def test_sigterm_before_it_serves() -> None:
+@pytest.mark.parametrize("pause", [0.0, 0.1, 0.2, 0.3, 0.4])
+def test_sigterm_before_it_serves(pause: float) -> None:
     with FaultyServer(replay()) as server:
-        for pause in (0.0, 0.1, 0.2, 0.3, 0.4):
-            with started(
-                "--vllm.url", server.url, "--web.listen-address", "127.0.0.1:0"
-            ) as process:
-                time.sleep(pause)
-                process.send_signal(signal.SIGTERM)
-                _, stderr = process.communicate(timeout=10)
-            # Before Python has come to the program, the signal ends it as any other.
-            assert process.returncode in (0, -signal.SIGTERM), stderr
-            assert "Traceback" not in stderr, pause
+        flags = ("--vllm.url", server.url, "--web.listen-address", "127.0.0.1:0")
+        with started(*flags) as process:
+            time.sleep(pause)
+            process.send_signal(signal.SIGTERM)
+            _, stderr = process.communicate(timeout=10)
+    # Before Python has come to the program, the signal ends it as any other.
+    assert process.returncode in (0, -signal.SIGTERM), stderr
+    assert "Traceback" not in stderr

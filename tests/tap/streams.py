@@ -38,18 +38,17 @@ def chunk(
     delta: Mapping[str, Any] | None, finish: str | None = None, **more: Any
 ) -> dict[str, Any]:
     """One event of a streamed chat; without a delta, one that has no choices."""
-    if delta is None:
-        choices = []
-    else:
+    choices = []
+    if delta is not None:
         choices = [{"index": 0, "delta": delta, "finish_reason": finish}]
-    document = {
+    return {
         "id": ID,
         "object": "chat.completion.chunk",
         "created": 1,
         "model": MODEL,
         "choices": choices,
+        **more,
     }
-    return {**document, **more}
 
 
 def usage_chunk(
@@ -62,10 +61,8 @@ def usage_chunk(
         "total_tokens": 4 + tokens,
     }
     if record is None:
-        metrics = {}
-    else:
-        metrics = {"metrics": {"speculative_decoding": record}}
-    return chunk(None, usage=usage, **metrics)
+        return chunk(None, usage=usage)
+    return chunk(None, usage=usage, metrics={"speculative_decoding": record})
 
 
 def chat_documents(

@@ -69,6 +69,12 @@ def _trusting(authority: Authority) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(authority.file))
 
 
+def _shown(authority: Authority) -> dict[str, str]:
+    """The settings for a new certificate of this machine."""
+    cert_file, key_file = authority.issue(HOST)
+    return {"cert_file": cert_file, "key_file": key_file}
+
+
 async def _stream(client: End, server: End) -> None:
     await passes(client, server, ASKED)
     await passes(server, client, STREAMED)
@@ -95,12 +101,8 @@ async def test_an_address_that_is_taken(
         await asyncio.sleep(0.2)
         assert not service.result().listening
     await eventually(lambda: service.result().listening)
-    errors = [
-        record.getMessage()
-        for record in caplog.records
-        if record.levelno >= logging.WARNING
-    ]
-    assert errors == ["tap cannot listen"]
+    [error] = [line for line in caplog.records if line.levelno >= logging.WARNING]
+    assert error.getMessage() == "tap cannot listen"
     await service.stop()
 
 
@@ -111,27 +113,18 @@ async def test_both_with_tls_and_client_certificates(authority: Authority) -> No
     """The server gets the exporter's own certificate, the client agrees on HTTP/1.1;
     ends pass.
     """
-    cert_file, key_file = authority.issue(HOST)
-    upstream_tls = UpstreamConfig(
-        ca_file=str(authority.file), cert_file=cert_file, key_file=key_file
-    )
+    files = _shown(authority)
+    upstream_tls = UpstreamConfig(ca_file=str(authority.file), **files)
+    tls = server_side((files["cert_file"], files["key_file"]), clients=authority)
     trusting = _trusting(authority)
     trusting.set_alpn_protocols(["h2", "http/1.1"])  # what is relayed may not be HTTP/2
     async with (
-        serving(tls=server_side((cert_file, key_file), clients=authority)) as upstream,
-        _service(
-            upstream.url, upstream_tls, cert_file=cert_file, key_file=key_file
-        ) as (
-            service,
-            port,
-            observed,
-        ),
+        serving(tls=tls) as upstream,
+        _service(upstream.url, upstream_tls, **files) as (service, port, observed),
     ):
         client = await connect(port, trusting)
-        assert (
-            client.writer.get_extra_info("ssl_object").selected_alpn_protocol()
-            == "http/1.1"
-        )
+        session = client.writer.get_extra_info("ssl_object")
+        assert session.selected_alpn_protocol() == "http/1.1"
         server = await reaches(client, upstream, b"\r\n")
         await _stream(client, server)
         await server.close()
@@ -240,11 +233,9 @@ async def test_certificates_that_are_replaced(
 
         async def shown() -> str:
             client = await connect(port, _trusting(authority))
-            serial: str = client.writer.get_extra_info("ssl_object").getpeercert()[
-                "serialNumber"
-            ]
+            certificate = client.writer.get_extra_info("ssl_object").getpeercert()
             await client.close()
-            return serial
+            return str(certificate["serialNumber"])
 
         connected = await connect(port, _trusting(authority))
         server = await reaches(connected, upstream, b"\r\n")
@@ -271,14 +262,9 @@ async def test_clients_that_do_not_speak_tls_leave_nothing(
     """Plain HTTP, a port scan, a health check that only connects, another trust: none
     is a connection.
     """
-    files = authority.issue(HOST)
     async with (
         serving() as upstream,
-        _service(upstream.url, cert_file=files[0], key_file=files[1]) as (
-            service,
-            port,
-            _,
-        ),
+        _service(upstream.url, **_shown(authority)) as (service, port, _),
     ):
         for sent in (
             request(method="GET"),
@@ -306,14 +292,9 @@ async def test_clients_that_do_not_speak_tls_leave_nothing(
 async def test_a_connection_within_its_handshake_does_not_hold_up_the_end(
     authority: Authority,
 ) -> None:
-    files = authority.issue(HOST)
     async with (
         serving() as upstream,
-        _service(upstream.url, cert_file=files[0], key_file=files[1]) as (
-            service,
-            port,
-            _,
-        ),
+        _service(upstream.url, **_shown(authority)) as (service, port, _),
     ):
         service.config = replace(service.config, drain_seconds=PATIENCE)
         client = await connect(port)
