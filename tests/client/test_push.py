@@ -25,31 +25,35 @@ NOBODY = "http://127.0.0.1:1"
 ELSEWHERE = b"HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n"
 
 
-def test_one_push(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("path", "pushed_to"),
+    [
+        ("", PUSH_PATH),
+        ("/", PUSH_PATH),
+        (PUSH_PATH, PUSH_PATH),
+        ("/specdec", f"/specdec{PUSH_PATH}"),
+        ("/specdec/", f"/specdec{PUSH_PATH}"),
+        (f"/specdec{PUSH_PATH}", f"/specdec{PUSH_PATH}"),
+    ],
+)
+def test_one_push(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch, path: str, pushed_to: str
+) -> None:
     """The exporter reads all fields; an address may have a path.
 
     The environment's proxy is not used.
     """
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, NOBODY)
-    for path in ("", "/", "/specdec", "/specdec/", PUSH_PATH, f"/specdec{PUSH_PATH}"):
-        assert push_request(ONE, collector.url + path, token="a-token") == (), path
-        push = collector.pushes[-1]
-        assert (
-            push.request.path == ("/specdec" if "specdec" in path else "") + PUSH_PATH
-        ), path
+    assert push_request(ONE, collector.url + path, token="a-token") == ()
+    [push] = collector.pushes
+    assert push.request.path == pushed_to
     assert push.request.headers["authorization"] == "Bearer a-token"
     assert push.request.headers["content-type"] == "application/json"
     [observation] = push.observations
-    assert (
-        observation.model_name,
-        observation.temperature,
-        observation.request_type,
-    ) == (
-        "llama",
-        0.7,
-        "code",
-    )
+    assert observation.model_name == "llama"
+    assert observation.temperature == 0.7
+    assert observation.request_type == "code"
     assert observation.record == parse_record(RECORD)
 
 
@@ -161,10 +165,9 @@ def test_tls(tmp_path: Path) -> None:
         assert len(collector.pushes) == 1
 
 
-def test_invalid_arguments(collector: Collector) -> None:
-    """Each is an error that names it, without secrets; nothing is sent."""
-    options: Any
-    for options, says in (
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
         ({"url": "unix:/run/x.sock"}, "url: allowed"),
         ({"url": "http://[::1"}, "url: allowed"),
         ({"url": "http://h:99999"}, "url: allowed"),
@@ -174,12 +177,16 @@ def test_invalid_arguments(collector: Collector) -> None:
         ({"token_file": "x"}, "either token or token_file"),
         ({"request": PushedRequest(model="\udcff")}, "request: "),
         ({"request": object()}, "request: "),
-    ):
-        with pytest.raises(ValueError, match=says) as caught:
-            push_request(
-                **{"request": ONE, "url": collector.url, "token": "a-token", **options}
-            )
-        assert "secret" not in str(caught.value), options
+    ],
+)
+def test_invalid_arguments(
+    collector: Collector, options: dict[str, Any], says: str
+) -> None:
+    """Each is an error that names it, without secrets; nothing is sent."""
+    valid = {"request": ONE, "url": collector.url, "token": "a-token"}
+    with pytest.raises(ValueError, match=says) as caught:
+        push_request(**(valid | options))
+    assert "secret" not in str(caught.value)
     assert collector.pushes == []
 
 

@@ -3,6 +3,7 @@ its own.
 """
 
 import json
+import re
 import subprocess
 import urllib.error
 import urllib.parse
@@ -69,13 +70,12 @@ class AlertmanagerServer(Program):
 
     def failures(self) -> float:
         """Return how many notifications could not be delivered."""
-        lines = self._ask("/metrics").splitlines()
-        failed = [
-            line
-            for line in lines
-            if line.startswith("alertmanager_notifications_failed_total{")
-        ]
-        return sum(float(line.rpartition(" ")[2]) for line in failed)
+        failed = re.findall(
+            r"^alertmanager_notifications_failed_total{.*} (.*)$",
+            self._ask("/metrics"),
+            re.MULTILINE,
+        )
+        return sum(map(float, failed))
 
     def _ask(self, path: str, body: bytes | None = None) -> str:
         request = urllib.request.Request(

@@ -65,7 +65,7 @@ def sample(
     positions: Sequence[float] = (),
     **more: Any,
 ) -> Sample:
-    """A sample with `counters` at `time`."""
+    """A sample at `time`, with `counters` of the other arguments."""
     return Sample(time, counters(drafts, positions, **more))
 
 
@@ -186,13 +186,10 @@ def escape(value: str) -> str:
 
 def labels(pairs: Mapping[str, str]) -> str:
     """A label block, empty for no labels."""
-    if pairs:
-        return (
-            "{"
-            + ",".join(f'{name}="{escape(value)}"' for name, value in pairs.items())
-            + "}"
-        )
-    return ""
+    if not pairs:
+        return ""
+    rows = [f'{name}="{escape(value)}"' for name, value in pairs.items()]
+    return "{" + ",".join(rows) + "}"
 
 
 def vllm_lines(
@@ -241,13 +238,12 @@ def tensorrt(drafted: Sequence[float], accepted: Sequence[float], k: int = 3) ->
         r"(?m)^.*token_position=.*\n", "", upstream("trtllm-k3.composed.txt").decode()
     )
     engine = 'engine_type="trtllm",model_name="llama"'
-    rows = [
-        f"trtllm_spec_decode_{kind}_tokens_total"
-        f'{{{engine},token_position="{position}"}} {value}'
-        for kind, values in (("drafted", drafted), ("accepted", accepted))
-        for position, value in enumerate(values)
-        if value
-    ]
+    rows = []
+    for kind, values in (("drafted", drafted), ("accepted", accepted)):
+        name = f"trtllm_spec_decode_{kind}_tokens_total"
+        for position, value in enumerate(values):
+            if value:
+                rows.append(f'{name}{{{engine},token_position="{position}"}} {value}')
     rows.append(
         f"trtllm_generation_tokens_total{{{engine}}} {drafted[0] + sum(accepted)}"
     )

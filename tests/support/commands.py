@@ -52,13 +52,13 @@ def started(*words: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
     """Run the command with pipes for its output; at the end it is killed where it still
     runs.
     """
-    pipes = {
-        "stdin": subprocess.DEVNULL,
-        "stdout": subprocess.PIPE,
-        "stderr": subprocess.PIPE,
-    }
     process = subprocess.Popen(
-        [COMMAND, *words], **pipes, text=True, env=clean_environment(**environment)
+        [COMMAND, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean_environment(**environment),
     )
     with process:
         try:
@@ -101,10 +101,9 @@ def run_here(*words: str, **environment: str) -> Outcome:
     """Run the command within this process: much faster, for what needs no process of
     its own.
     """
-    out, err = (
-        io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
-        for _ in range(2)
-    )
+    # With a buffer beneath, as the real streams have: some commands write bytes.
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
     with (
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
@@ -114,7 +113,8 @@ def run_here(*words: str, **environment: str) -> Outcome:
             code = cli.main(words)
         except SystemExit as end:  # as argparse does
             code = int(end.code or 0)
-    return Outcome(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))  # type: ignore[attr-defined]
+    texts = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
+    return Outcome(code, *texts)
 
 
 @contextlib.contextmanager
@@ -145,12 +145,10 @@ def wrong_refusals(
     wrong = []
     for arguments, why in table:
         outcome = run_here(command, *arguments, **environment)
-        one_line = outcome.err.startswith(f"vllm-specdec-exporter {command}: error: ")
-        one_line &= outcome.err.count("\n") == 1 and outcome.err.endswith("\n")
-        if (
-            (outcome.code, outcome.out) != (code, "")
-            or not one_line
-            or why not in outcome.err
-        ):
+        line, end, more = outcome.err.partition("\n")
+        is_one_line = (end, more) == ("\n", "")
+        begins = line.startswith(f"vllm-specdec-exporter {command}: error: ")
+        is_silent_failure = (outcome.code, outcome.out) == (code, "")
+        if not (is_silent_failure and is_one_line and begins and why in line):
             wrong.append(f"{' '.join(arguments)[:200]}: wanted {why!r}, got {outcome}")
     return wrong

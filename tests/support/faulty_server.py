@@ -6,6 +6,7 @@ import socket
 import ssl
 import struct
 import threading
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -58,12 +59,11 @@ class Peer:
         head = await self._reader.readuntil(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").splitlines()
         method, path, _ = first.split(" ", 2)
-        headers: dict[str, str] = {}
-        for name, _, value in (line.partition(":") for line in lines if line):
-            earlier = headers.get(name.lower())
-            headers[name.lower()] = (
-                value.strip() if earlier is None else f"{earlier}, {value.strip()}"
-            )
+        values: defaultdict[str, list[str]] = defaultdict(list)
+        for line in filter(None, lines):
+            name, _, value = line.partition(":")
+            values[name.lower()].append(value.strip())
+        headers = {name: ", ".join(parts) for name, parts in values.items()}
         return Request(method, path, headers)
 
     async def read(self, count: int) -> bytes:
@@ -228,8 +228,9 @@ class FaultyServer:
     def url(self) -> str:
         if self._unix:
             return f"unix:{self._unix}"
+        scheme = "https" if self._tls else "http"
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http{'s' if self._tls else ''}://{host}:{self.port}"
+        return f"{scheme}://{host}:{self.port}"
 
     def polls(self) -> list[Request]:
         """The requests so far, without those for the version."""

@@ -77,9 +77,7 @@ def written_by(engine: str, text: str) -> str:
             "spec_num_draft_tokens": k + 1,
         }
         for name, value in own_values.items():
-            lines.append(
-                f"# TYPE sglang:{name} "
-                f"{'counter' if name.endswith('_total') else 'gauge'}"
-            )
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines.append(f"# TYPE sglang:{name} {kind}")
             lines.append(f"sglang:{name}{{{owner}}} {value}")
     return "\n".join(lines) + "\n"

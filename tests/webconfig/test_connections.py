@@ -79,6 +79,7 @@ def test_sigterm_with_open_connections(pki: Pki) -> None:
         idle.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n")
         assert idle.recv(1000).startswith(b"HTTP/1.1 200")
         asking.sendall(b"GET /metrics HTTP/1.1\r\nHo")
+        # until the server has read what came
         time.sleep(0.2)
         exporter.assert_ends(within=PROMPT)
 
@@ -173,6 +174,7 @@ def test_plain_connections_end_where_tls_begins(pki: Pki) -> None:
         guarded(pki, "") as exporter,
         socket.create_connection(address_of(exporter), timeout=30) as plain,
     ):
+        # until the server has accepted it
         time.sleep(0.2)
         write(pki.folder / "web.yml", {"tls_server_config": MUTUAL})
         eventually(lambda: exporter.log_lines(RELOADED), 90)
@@ -204,6 +206,7 @@ def test_sigterm_while_passwords_are_checked(pki: Pki, cost: int) -> None:
         ]
         for thread in guesses:
             thread.start()
+        # until some are being checked and the others wait
         time.sleep(0.25)
         exporter.assert_ends(within=PROMPT)
         for thread in guesses:

@@ -12,7 +12,7 @@ import pytest
 from support.certificates import server_side
 from support.commands import run
 from support.exporter import NO_SERVER, running_exporter
-from support.faulty_server import FaultyServer, answer, drip, hang, head, raw
+from support.faulty_server import Behaviour, FaultyServer, answer, drip, hang, head, raw
 from support.ports import free_port
 from support.programs import eventually
 from vllm_specdec_exporter.commands import health
@@ -89,44 +89,55 @@ class TestAlive:
             assert out.endswith(f"/-/healthy: {expected}\n"), code
 
 
+#: Seconds until the deadline: one that answers meet on a busy machine, and one that a
+#: test can wait for.
+FAR = 30.0
+SOON = 0.4
+ENDS = (raw(b""), raw(reset=True))
+
+
 class TestNotAlive:
     @pytest.mark.parametrize("tls", [False, True])
-    def test_answers(self, pki: Pki, tls: bool) -> None:
+    @pytest.mark.parametrize(
+        ("behaviour", "seconds", "message"),
+        [
+            (
+                answer(b"a loop has ended\n", "503 Service Unavailable"),
+                FAR,
+                "status 503: a loop has ended",
+            ),
+            (answer(b"", "404 Not Found"), FAR, "status 404: "),
+            (raw(b"SSH-2.0-OpenSSH_9.2\r\n"), FAR, "not an HTTP response"),
+            (ENDS[0], FAR, "not an HTTP response"),
+            (ENDS[1], FAR, "Connection reset by peer"),
+            (hang(reads_request=False), SOON, "no response within 3 s"),
+            (drip(b"HTTP/1.1 ", b"2", 0.05), SOON, "no response within 3 s"),
+            (hang(head(), b"x"), SOON, "no response within 3 s"),
+        ],
+        ids=["503", "404", "ssh", "closed", "reset", "silent", "drips", "hangs"],
+    )
+    def test_answers(
+        self, pki: Pki, tls: bool, behaviour: Behaviour, seconds: float, message: str
+    ) -> None:
         """One line has the reason. The deadline spans the handshake, and bytes that
         trickle in.
 
         Over TLS, the end of a connection is what a client without its certificate sees.
         """
         files = str(pki.folder / "server.pem"), str(pki.folder / "server.key")
-        too_late = "no response within 3 s"
-        ends = (raw(b""), raw(reset=True))
-        with FaultyServer(hang(), tls=server_side(files) if tls else None) as server:
-            for server.behaviour, seconds, message in (
-                (
-                    answer(b"a loop has ended\n", "503 Service Unavailable"),
-                    30,
-                    "status 503: a loop has ended",
-                ),
-                (answer(b"", "404 Not Found"), 30, "status 404: "),
-                (raw(b"SSH-2.0-OpenSSH_9.2\r\n"), 30, "not an HTTP response"),
-                (ends[0], 30, "not an HTTP response"),
-                (ends[1], 30, "Connection reset by peer"),
-                (hang(reads_request=False), 0.4, too_late),
-                (drip(b"HTTP/1.1 ", b"2", 0.05), 0.4, too_late),
-                (hang(head(), b"x"), 0.4, too_late),
-            ):
-                begin = time.monotonic()
-                checked = health.probe(
-                    ("127.0.0.1", server.port), may_be_tls=tls, end=begin + seconds
-                )
-
-                assert checked.alive is (tls and server.behaviour in ends), message
-                assert f"://127.0.0.1:{server.port}/-/healthy: " in checked.text
-                if checked.alive:
-                    assert "requires a client certificate" in checked.text, message
-                else:
-                    assert message in checked.text
-                assert time.monotonic() - begin < 20, message
+        context = server_side(files) if tls else None
+        with FaultyServer(behaviour, tls=context) as server:
+            address = ("127.0.0.1", server.port)
+            begin = time.monotonic()
+            checked = health.probe(address, may_be_tls=tls, end=begin + seconds)
+            assert time.monotonic() - begin < 20
+        assert f"://127.0.0.1:{server.port}/-/healthy: " in checked.text
+        if tls and behaviour in ENDS:
+            assert checked.alive
+            assert "requires a client certificate" in checked.text
+        else:
+            assert not checked.alive
+            assert message in checked.text
 
     def test_the_process(self) -> None:
         """It writes one line without control characters, and does not wait for ever."""

@@ -154,6 +154,8 @@ def test_half_a_file(pki: Pki) -> None:
     path = pki.folder / "web.yml"
     with guarded(pki, users) as exporter:
         for number in range(2):
+            # By itself, the first half would be valid, and without users. A file is
+            # taken once it has been the same for a second, which no half is here.
             path.write_text(f"# {number}\ntls_server_config: {{}}\n")
             time.sleep(0.4)
             path.write_text(f"# {number}\n{yaml.safe_dump(users)}")
@@ -173,6 +175,7 @@ def test_the_configuration_and_the_web_configuration(pki: Pki) -> None:
         assert ask(exporter, "/-/reload", method="POST").status == 500
         write(pki.folder / "web.yml", {"basic_auth_users": {}})
         eventually(lambda: exporter.log_lines("web configuration reloaded"), SOON)
+        # one more look at the file, which finds it unchanged
         time.sleep(1.2)
         assert exporter.metrics().value("config_last_reload_successful") == 0
         exporter.configure(config)
