@@ -45,9 +45,8 @@ def test_the_lock_does_not_empty_what_a_link_points_to(tmp_path: Path) -> None:
     victim.write_text("precious")
     (tmp_path / "state.json.lock").symlink_to(victim)
     script = recorder(tmp_path / "script", tmp_path / "record")
-    refused = run(
-        "act", "--script", str(script), "--state.file", str(tmp_path / "state.json")
-    )
+    flags = ("--script", str(script), "--state.file", str(tmp_path / "state.json"))
+    refused = run("act", *flags)
     assert refused.code != 0
     assert "state.json.lock cannot be made" in refused.err
     assert victim.read_text() == "precious"

@@ -75,6 +75,7 @@ class _Handler(socketserver.StreamRequestHandler):
             while (line := self.rfile.readline(65536)) not in (b"\r\n", b""):
                 if line.startswith(b"Content-Length:"):
                     length = int(line.split(b":")[1])
+            # This one stays open for the bystander of the whole attack.
             if self.rfile.read(length) == STREAMED:
                 self.wfile.write(
                     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n"
@@ -162,7 +163,8 @@ def probed(exporter: RunningExporter) -> Iterator[None]:
     """
     took: list[tuple[float, float]] = []
     end = threading.Event()
-    clock = ~exporter.pid << 3 | 2  # of another process: clock_getcpuclockid(3)
+    # The clock of another process: clock_getcpuclockid(3), which Python lacks.
+    clock = ~exporter.pid << 3 | 2
 
     def probe() -> None:
         while not end.is_set():
@@ -452,8 +454,10 @@ def test_connections_that_end_at_once(
                     socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", *linger)
                 )
             opened += 1
+            # 300 connections a second from each address, not as many as go
             time.sleep(max(0.0, opened / 300 - passed))
 
+    # An unthrottled process would hide what each connection costs.
     with throttled(attacked.exporter.pid), ThreadPoolExecutor() as pool:
         list(pool.map(reset, (f"127.0.0.{number}" for number in range(2, 6))))
 
@@ -616,9 +620,9 @@ def test_scrapes_of_a_thousand_servers() -> None:
             f"--vllm.url=http://127.0.{n // 250}.{n % 250 + 1}:{server.port}"
             for n in range(1000)
         ]
-        exporter = stack.enter_context(
-            running_exporter(*urls, "--poll.interval", "25s", "--poll.timeout", "9s")
-        )
+        # A thousand polls share one machine: the interval leaves room for scrapes.
+        slow = ("--poll.interval", "25s", "--poll.timeout", "9s")
+        exporter = stack.enter_context(running_exporter(*urls, *slow))
         exporter.wait_for(lambda m: m.total("up") == 1000, "up")
         memory = peak(exporter)
         with probed(exporter):
@@ -670,10 +674,10 @@ def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
                     for path in ("/", "/api/v1/snapshot", "/metrics", "/config")
                 ]
                 assert any("secret" in text for text in texts), "nothing is quoted"
-                out = str(tmp_path / "baseline.json")
+                saved = ("--out", str(tmp_path / "baseline.json"))
                 outcomes = (
                     run_here("check", url, *flags),
-                    run_here("baseline", url, *flags, "--out", out),
+                    run_here("baseline", url, *flags, *saved),
                 )
                 texts += [outcome.out + outcome.err for outcome in outcomes]
                 shown = "".join([*texts, exporter.log()]).lower()

@@ -96,6 +96,7 @@ def test_the_gateway(collector: Collector, caplog: pytest.LogCaptureFixture) -> 
     """Responses with and without a record are pushed; without an exporter, the gateway
     goes on.
     """
+    # Executed as it is read by users, but for the address of the exporter.
     code = GATEWAY.read_text("utf-8")
     assert code.count(EXPORTER) == 1
     hook: dict[str, Any] = {}

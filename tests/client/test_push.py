@@ -139,6 +139,7 @@ def test_no_exporter_and_a_slow_one(collector: Collector) -> None:
         PushFailedError, match=r"http://127\.0\.0\.1:1 cannot be reached: .*refused"
     ):
         push_request(ONE, NOBODY, token="a-token")
+    # An event, not a pause: the test ends as soon as the client has given up.
     go_on = threading.Event()
 
     def slow(push: Push) -> Reply:

@@ -90,6 +90,7 @@ async def served(
     """
     monkeypatch.setattr(module, "REQUEST_SECONDS", 0.5)
     monkeypatch.setattr(module, "MAX_CONNECTIONS", 3)
+    # All clients of these tests have one address.
     monkeypatch.setattr(module, "SHARE_OF_ONE_PEER", 1.0)
 
     async def answer(_request: web.Request) -> web.Response:
@@ -300,6 +301,7 @@ async def test_those_that_wait_are_served_without_descriptors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Accepted connections hold descriptors themselves: served, they give them back."""
+    # Whoever waits for the next attempt fails the test.
     monkeypatch.setattr(sockets, "_PAUSE_SECONDS", 3600.0)
     listener = await Listener.open("127.0.0.1", 0)
     listener._sockets = [

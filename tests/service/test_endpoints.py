@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -20,7 +21,16 @@ from golden.cases import CASES, run
 from golden.test_golden import ACCEPT
 from statuspage.examples import engine, page_of, target
 from support.exporter import RunningExporter, request, running_exporter
-from support.faulty_server import FaultyServer, answer, capture, hang, head, raw, status
+from support.faulty_server import (
+    Behaviour,
+    FaultyServer,
+    answer,
+    capture,
+    hang,
+    head,
+    raw,
+    status,
+)
 from support.programs import eventually
 from vllm_specdec_exporter import SnapshotError, __version__, get_metrics
 from vllm_specdec_exporter.observe.result import ExporterResult
@@ -226,14 +236,13 @@ class TestGetMetrics:
         self, exporter: RunningExporter
     ) -> None:
         """`get_metrics()` returns the typed objects that the JSON decodes to."""
+        metrics = ["drafts_total", "activity", "acceptance_ratio"]
+        path = f"/api/v1/snapshot?metric={','.join(metrics)}"
 
-        def same() -> ExporterResult | None:  # unless the exporter polled in between
-            result = get_metrics(
-                exporter.url, metric=["drafts_total", "activity", "acceptance_ratio"]
-            )
-            body = exporter.get(
-                "/api/v1/snapshot?metric=drafts_total,activity,acceptance_ratio"
-            ).body
+        # The two differ where the exporter polled in between.
+        def same() -> ExporterResult | None:
+            result = get_metrics(exporter.url, metric=metrics)
+            body = exporter.get(path).body
             if snapshot.decode(body).targets == result.targets:
                 return result
             return None
@@ -260,42 +269,46 @@ class TestGetMetrics:
         assert [window.window for window in engine.windows] == ["5m"]
 
     def test_not_running(self) -> None:
-        """An exporter that does not run is an error that says so; so is what is no
-        address.
-        """
+        """An exporter that does not run is an error that says so."""
         with pytest.raises(
             SnapshotError, match=r"http://127\.0\.0\.1:1 cannot be reached: .*refused"
         ):
             get_metrics("http://127.0.0.1:1")
-        for url in (
-            "127.0.0.1:9850",
-            "file:///etc",
-            "http://127.0.0.1:port",
-            "http://[::1",
-        ):
-            with pytest.raises(SnapshotError):
-                get_metrics(url)
 
-    def test_no_exporter(self) -> None:
+    @pytest.mark.parametrize(
+        "url",
+        ["127.0.0.1:9850", "file:///etc", "http://127.0.0.1:port", "http://[::1"],
+    )
+    def test_what_is_no_address(self, url: str) -> None:
+        with pytest.raises(SnapshotError):
+            get_metrics(url)
+
+    @pytest.mark.parametrize(
+        "behaviour",
+        [
+            answer(b"[]"),
+            answer(b"{}"),
+            answer(b'{"version": 1, "timestamp_seconds": "now"}'),
+            answer(b"\xff"),
+            answer(b""),
+            status("404 Not Found"),
+            raw(b"SSH-2.0-OpenSSH\r\n"),
+            raw(reset=True),
+            raw(head(Content_Length=100) + b'{"version"'),
+            raw(head(Transfer_Encoding="chunked") + b"xyz\r\n"),
+            hang(head(Content_Length=100)),
+        ],
+        ids=itertools.count(),
+    )
+    def test_no_exporter(self, behaviour: Behaviour) -> None:
         """Whatever else listens there, the error is a `SnapshotError` that names the
         address.
         """
-        with FaultyServer(hang()) as server:
-            for server.behaviour in (
-                answer(b"[]"),
-                answer(b"{}"),
-                answer(b'{"version": 1, "timestamp_seconds": "now"}'),
-                answer(b"\xff"),
-                answer(b""),
-                status("404 Not Found"),
-                raw(b"SSH-2.0-OpenSSH\r\n"),
-                raw(reset=True),
-                raw(head(Content_Length=100) + b'{"version"'),
-                raw(head(Transfer_Encoding="chunked") + b"xyz\r\n"),
-                hang(head(Content_Length=100)),
-            ):
-                with pytest.raises(SnapshotError, match=re.escape(server.url)):
-                    get_metrics(server.url, timeout=0.5)
+        with (
+            FaultyServer(behaviour) as server,
+            pytest.raises(SnapshotError, match=re.escape(server.url)),
+        ):
+            get_metrics(server.url, timeout=0.5)
 
 
 SETTINGS: dict[str, Any] = {
@@ -452,6 +465,7 @@ async def test_a_long_scrape_does_not_block_the_event_loop() -> None:
             turns += 1
             await asyncio.sleep(0)
 
+    # 300 targets: some megabytes of text, which take far longer than one turn
     task = asyncio.create_task(others())
     _, body = await scraped(replace(RESULT, targets=RESULT.targets * 300), "text/plain")
     task.cancel()

@@ -192,6 +192,7 @@ class TestRefused:
             f"POST {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
             "Content-Length: 100"
         )
+        # The client leaves in the middle of its body.
         with connect(exporter.url) as connection:
             connection.sendall(f'{head}\r\n\r\n{{"requests": ['.encode())
         eventually(lambda: grown(exporter, earlier, "push_rejected_total") == 2)

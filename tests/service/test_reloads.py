@@ -122,6 +122,7 @@ def test_beats_do_not_run_together() -> None:
         running_exporter(*urls, *LISTEN, config=settings, fast=False) as exporter,
     ):
         exporter.wait_until_up()
+        # Whatever was due meanwhile is due at once when the process goes on.
         exporter.send(signal.SIGSTOP)
         time.sleep(1.5)
         exporter.send(signal.SIGCONT)

@@ -204,12 +204,15 @@ COUNTS: dict[str, object] = {
 
 def sglang(steps: int, tokens: int) -> bytes:
     rank = '{model_name="m",tp_rank="0",pp_rank="0"}'
+    # 31 tokens: one of the prefill, 10 of the steps and 20 accepted ones
+    counters = """\
+sglang:generation_tokens_total{model_name="m"} 31
+sglang:num_requests_total{model_name="m"} 1
+sglang:spec_verify_calls_total{model_name="m"} 10"""
     return lines(
         f"sglang:spec_num_steps{rank} {steps}",
         f"sglang:spec_num_draft_tokens{rank} {tokens}",
-        'sglang:generation_tokens_total{model_name="m"} 31',
-        'sglang:num_requests_total{model_name="m"} 1',
-        'sglang:spec_verify_calls_total{model_name="m"} 10',
+        counters,
     )
 
 
@@ -244,7 +247,8 @@ async def test_drafted_tokens_of_sglang_are_believed_if_the_poll_agrees(
         )
         server.behaviour = answer(b"nothing")
         running.now += 5
-        await poller.poll()  # what was known while the server answered still holds
+        # What was known while the server answered still holds.
+        await poller.poll()
         running.observe(0, record=read_record(COUNTS))
         await poller.close()
     counted = {
@@ -497,7 +501,7 @@ class TestWithoutEffect:
         file = written(tmp_path, {"tap": {name.replace("-", "_"): value}})
         by_flag = refusal(ConfigError, load, {f"tap.{name}": value})
         assert by_flag.startswith(needed)
-        assert refusal(ConfigError, load, {}, {}, file) == by_flag
+        assert refusal(ConfigError, lambda: load(file=file)) == by_flag
 
     def test_of_a_default_for_a_tap_that_is_not_there(self) -> None:
         assert load({"tap.drain-timeout": "25s"}).tap is None

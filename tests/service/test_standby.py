@@ -57,6 +57,7 @@ def test_wrong_settings_do_not_end_it(
     """It lives, answers the probes, tells the metrics that its configuration is none,
     and the log why.
     """
+    # deeper than the recursion limit of Python
     deep = tmp_path / "deep.yml"
     deep.write_text("[" * 2000)
     with sidecar(*(word.replace("{deep}", str(deep)) for word in wrong)) as running:
@@ -92,6 +93,7 @@ def test_files_that_break_while_it_starts(tmp_path: Path, part: str) -> None:
 
     def load() -> config.ServeConfig:
         loaded = config.load(flags, {}, "")
+        # between the two readings
         file.write_text("[")
         return loaded
 

@@ -146,6 +146,7 @@ class TestRequest:
         of .netrc.
         """
         netrc = tmp_path / "netrc"
+        # which some HTTP clients send unasked
         netrc.write_text("machine 127.0.0.1 login eve password secret\n")
         monkeypatch.setenv("NETRC", str(netrc))
         assert await fetch(server.url) == BODY
@@ -489,6 +490,7 @@ class TestAddresses:
         """A connection that is reset at once was reset, not out of reach."""
         server.behaviour = raw(reads_request=False, reset=True)
 
+        # Often: the reset may come before the connection is made, or after.
         assert {"reset"} == {(await failure(server.url)).reason for _ in range(20)}
 
 

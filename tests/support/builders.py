@@ -167,8 +167,8 @@ def torn_lives(draw: st.DrawFn) -> list[Counters]:
         positions = zip(*[rising() for _ in range(k)], strict=True)
     else:
         positions = [()] * polls
-    rows = zip(rising(), rising(), rising(), positions, rising(), strict=True)
-    return [Counters(*row) for row in rows]
+    columns = [rising(), rising(), rising(), positions, rising()]
+    return [Counters(*row) for row in zip(*columns, strict=True)]
 
 
 # --- exposition text

@@ -215,10 +215,12 @@ async def tapping(
         return trust
 
     tap = Tap(config)
+    # The process would read its trust from a file.
     tap._tls = trusted if trust is not None else None
     relay = Relay(tap, listener)
     tap.use(Classification(), relay.told.append)
     listener.serve(lambda *_: tap.accept(), listen)
+    # Only tasks of the tap count at the end: tests have others.
     tasks = asyncio.all_tasks()
     try:
         yield relay
@@ -290,6 +292,7 @@ async def road(**more: Any) -> AsyncIterator[Road]:
     connections.
     """
     with pytest.MonkeyPatch.context() as patch:
+        # Its own limit is one for production: a busy machine may take longer.
         patch.setattr(tap_module, "CONNECT_SECONDS", PATIENCE)
         async with serving() as server, tapping(server.url, **more) as relay:
             yield Road(server, relay)

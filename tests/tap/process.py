@@ -90,6 +90,7 @@ async def process(
         "--tap.listen-address",
         f"{HOST}:{port}",
     ]
+    # No polls where a test does not ask for them: they would reach its server.
     if not any(flag.startswith("--vllm.url") for flag in flags):
         arguments += ["--vllm.url", f"http://{HOST}:1"]
     if upstream:

@@ -211,6 +211,7 @@ async def test_a_client_that_does_not_see_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its connection is closed after a time."""
+    # The client below never closes: without a limit, the tap would wait for it.
     monkeypatch.setattr(module, "LINGER_SECONDS", 0.05)
     async with road() as built:
         client, server = await built.both(ASKED)
@@ -468,6 +469,7 @@ async def _waits_then_arrives(sender: End, reader: End, data: bytes) -> None:
     transport.resume_reading()
     received = await reader.read(len(data))
     await sending
+    # Digests: pytest would take minutes to show how 50 MiB differ.
     assert hashlib.sha256(received).digest() == hashlib.sha256(data).digest()
 
 
@@ -539,6 +541,7 @@ async def test_a_client_that_breaks_off_while_its_server_does_not_read() -> None
         sending = asyncio.create_task(_send(client, bytes(UPLOAD), sent))
         await _stalls(sent)
         client.reset()
+        # The reset may break the write itself.
         await asyncio.gather(sending, return_exceptions=True)
         transport.resume_reading()
         assert (await server.rest())[1] == "reset"

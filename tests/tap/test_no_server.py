@@ -201,6 +201,7 @@ async def test_a_unix_socket(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     async with tapping(f"unix:{path}") as relay:
         assert (await _refused(relay.port, _GET))[0] == 502
         assert relay.errors == {"refused": 1}
+        # What a server that ended leaves behind: a file, and nobody behind it.
         async with serving(unix=path):
             pass
         async with serving(unix=path) as upstream:

@@ -418,7 +418,8 @@ def test_what_is_held_is_counted_and_bounded(monkeypatch: pytest.MonkeyPatch) ->
     for watched in (first, *others):
         watched.client(asked[:-1])
         assert 0 < first.watch.held <= limit, watched
-    assert first.watch.unobserved["busy"] == 0  # they are not over
+    # Those that were dropped count when they are over.
+    assert first.watch.unobserved["busy"] == 0
     for watched in (first, *others):
         watched.client(asked[-1:])
         watched.server(ANSWERED_PLAIN)
@@ -442,6 +443,7 @@ def test_a_stream_is_whole_with_its_last_word(body: list[bytes]) -> None:
     answered = stream_head() + chunks(body)
     (observation,) = observe(([ASKED], [answered])).told
     done = answered.rindex(b"]") + 1
+    # every place around the end, and some before: all of them take a minute
     for end in (*range(0, done - 50, 9), *range(done - 50, len(answered))):
         watched = observe(([ASKED], [answered[:end]]))
         outcome = (watched.told, watched.unobserved, watched.watch.requests)

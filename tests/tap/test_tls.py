@@ -98,6 +98,7 @@ async def test_an_address_that_is_taken(
             UpstreamConfig(),
         )
         service.keep_trying()
+        # some twenty attempts, of which one is logged
         await asyncio.sleep(0.2)
         assert not service.result().listening
     await eventually(lambda: service.result().listening)
@@ -275,6 +276,7 @@ async def test_clients_that_do_not_speak_tls_leave_nothing(
             await client.send(sent)
             await client.rest()
             await client.close()
+        # health checks that only connect
         for _ in range(5):
             client = await connect(port)
             await client.close()
