@@ -75,7 +75,9 @@ def test_every_alert_goes_where_its_severity_says_and_others_are_left_alone() ->
         ),
     ]
     wrong = [
-        (labels, found) for labels, to in rows if (found := receivers_of(labels)) != to
+        (labels, actual)
+        for labels, to in rows
+        if (actual := receivers_of(labels)) != to
     ]
     assert wrong == []
 
@@ -122,14 +124,14 @@ def test_it_can_be_merged_into_another_configuration_as_its_comment_says(
     tmp_path: Path,
 ) -> None:
     """The other's alerts go where they went, the bundle's where they should."""
-    own = config()
+    shipped = config()
     merged = {
-        **own,
+        **shipped,
         "route": {
             "receiver": "other",
             "group_by": ["alertname"],
             "routes": [
-                *own["route"]["routes"],
+                *shipped["route"]["routes"],
                 {"matchers": ['severity="critical"'], "receiver": "loud"},
             ],
         },
@@ -138,7 +140,7 @@ def test_it_can_be_merged_into_another_configuration_as_its_comment_says(
             {"name": "loud"},
             *(
                 receiver
-                for receiver in own["receivers"]
+                for receiver in shipped["receivers"]
                 if receiver["name"] != "nobody"
             ),
         ],
@@ -159,8 +161,8 @@ def test_it_can_be_merged_into_another_configuration_as_its_comment_says(
 def test_secrets_come_from_files() -> None:
     """Every setting that is a secret names a file, and all files are in one folder."""
     secret = r"\w*(?:api_url|password|_key|credentials|token|secret)(?:_file)?"
-    found = re.findall(rf"(?m)^[ -]*({secret}): (\S+)$", CONFIG.read_text("utf-8"))
-    assert len(found) == 5
-    for key, value in found:
+    secrets = re.findall(rf"(?m)^[ -]*({secret}): (\S+)$", CONFIG.read_text("utf-8"))
+    assert len(secrets) == 5
+    for key, value in secrets:
         assert key.endswith("_file"), key
         assert re.fullmatch(re.escape(SECRETS) + r"[a-z-]+", value), value

@@ -61,21 +61,21 @@ def silenced(manager: AlertmanagerServer, *alerts: Alert) -> list[bool]:
     ]
     manager.post(*alerts, *barrier)
     eventually(lambda: _states(manager, f'model_name="{last}"')[_labels(barrier[1])])
-    found = _states(manager)
-    return [found[_labels(one)] for one in alerts]
+    states = _states(manager)
+    return [states[_labels(fired)] for fired in alerts]
 
 
 def _states(
     manager: AlertmanagerServer, *matchers: str
 ) -> dict[frozenset[tuple[str, str]], bool]:
     return {
-        _labels(one): bool(one["status"]["inhibitedBy"])
-        for one in manager.alerts(*matchers)
+        _labels(fired): bool(fired["status"]["inhibitedBy"])
+        for fired in manager.alerts(*matchers)
     }
 
 
-def _labels(found: Alert) -> frozenset[tuple[str, str]]:
-    return frozenset(found["labels"].items())
+def _labels(fired: Alert) -> frozenset[tuple[str, str]]:
+    return frozenset(fired["labels"].items())
 
 
 def one(name: str, severity: str = "warning", level: str = "", **where: str) -> Alert:
@@ -94,11 +94,11 @@ def _tap(reason: str, severity: str = "critical", **where: str) -> Alert:
     return alert(rule("TapFailing", reason=reason, severity=severity), **where)
 
 
-def changed(found: Alert, **labels: str) -> Alert:
+def changed(fired: Alert, **labels: str) -> Alert:
     """An alert with other labels; one that is empty is taken away."""
     return {
         "labels": {
-            name: value for name, value in (found["labels"] | labels).items() if value
+            name: value for name, value in (fired["labels"] | labels).items() if value
         }
     }
 
@@ -129,13 +129,13 @@ def test_which_alert_of_the_bundle_silences_which(manager: AlertmanagerServer) -
         for each in pair
     ]
     states = silenced(manager, *alerts)
-    found = []
+    inhibited = []
     for (a, b), first, second in zip(pairs, states[::2], states[1::2], strict=True):
         assert not (first and second), f"{a.title} and {b.title} silence each other"
         if first or second:
-            found.append((b.title, a.title) if first else (a.title, b.title))
+            inhibited.append((b.title, a.title) if first else (a.title, b.title))
     lines = []
-    for source, group in itertools.groupby(sorted(found), key=lambda pair: pair[0]):
+    for source, group in itertools.groupby(sorted(inhibited), key=lambda pair: pair[0]):
         lines += [source, *(f"    {target}" for _, target in group)]
     text = "\n".join(lines) + "\n"
     assert text == golden_text(GOLDEN, text)
@@ -153,14 +153,14 @@ def test_nothing_is_silenced_from_elsewhere(manager: AlertmanagerServer) -> None
     expected = {}
     for elsewhere in ("cluster", "namespace", "model_name", "alertname"):
         for number, (source, target) in enumerate(golden_pairs()):
-            place = {"cluster": f"{elsewhere}-{number}"}
-            quiet = alert(by_title[target], **place)
+            labels = {"cluster": f"{elsewhere}-{number}"}
+            quiet = alert(by_title[target], **labels)
             if elsewhere in quiet["labels"]:
                 quiet["labels"][elsewhere] = f"other-{elsewhere}-{number}"
-            alerts += [alert(by_title[source], **place), quiet]
+            alerts += [alert(by_title[source], **labels), quiet]
             of_exporters = any(
-                "model_name" not in by_title[one].target_labels
-                for one in (source, target)
+                "model_name" not in by_title[fired].target_labels
+                for fired in (source, target)
             )
             of_cluster = (
                 source == "MonitoringLost critical cluster" and elsewhere == "namespace"

@@ -48,8 +48,8 @@ def running(
         # As for people who want to read what has ended as well; hints are only read.
         for receiver in config["receivers"]:
             for kind in ("slack_configs", "email_configs"):
-                for one in receiver.get(kind, ()):
-                    one["send_resolved"] = receiver["name"] != "hints"
+                for entry in receiver.get(kind, ()):
+                    entry["send_resolved"] = receiver["name"] != "hints"
         with AlertmanagerServer(config, external_url=EXTERNAL) as manager:
             yield manager, received
             assert manager.failures() == 0, manager.log()
@@ -97,7 +97,7 @@ def golden(name: str, content: Any) -> None:
     else:
         text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     text = _TIMES.sub(
-        lambda one: "2026-03-01 12:00" if one[1] == " " else "2026-03-01T12:00:00Z",
+        lambda match: "2026-03-01 12:00" if match[1] == " " else "2026-03-01T12:00:00Z",
         text,
     )
     assert text == golden_text(GOLDEN / name, text)
@@ -115,17 +115,17 @@ def golden_page(name: str, page: Delivery) -> None:
     golden(name, {**page.body, "dedup_key": "..."})
 
 
-def slack(received: Receivers, channel: str, least: int = 1) -> list[dict[str, Any]]:
+def slack(received: Receivers, channel: str, count: int = 1) -> list[dict[str, Any]]:
     """The messages to a channel, once there are so many."""
     total = 1
     while True:
-        found = [
-            one.body
-            for one in received.to("/slack", total)
-            if one.body["channel"] == channel
+        messages = [
+            delivery.body
+            for delivery in received.to("/slack", total)
+            if delivery.body["channel"] == channel
         ]
-        if len(found) >= least:
-            return found
+        if len(messages) >= count:
+            return messages
         total += 1
 
 
@@ -265,7 +265,7 @@ def test_a_decision_goes_to_the_webhook_and_becomes_a_ticket(sent: Sent) -> None
     resolve(manager, decisions[0])
     received.to("/actions", 2)
     later = webhook(received, "/actions")["alerts"]
-    assert {(one["labels"]["action"], one["status"]) for one in later} == {
+    assert {(fired["labels"]["action"], fired["status"]) for fired in later} == {
         ("disable", "resolved"),
         ("increase_k", "firing"),
     }
@@ -313,9 +313,9 @@ def test_hostile_values_are_text_in_every_format(sent: Sent) -> None:
         marked = re.findall(r"<([^>]*)>", text)
         assert all(
             re.fullmatch(
-                r"https://(grafana|alertmanager)\.example\.com/[^|]*\|[A-Z][a-z]+", one
+                r"https://(grafana|alertmanager)\.example\.com/[^|]*\|[A-Z][a-z]+", text
             )
-            for one in marked
+            for text in marked
         )
     assert not page.get("link_names")
 
@@ -375,11 +375,11 @@ def silence_links(received: Receivers) -> set[str]:
     mail = received.mailed()[-1]
     links = _Links()
     links.feed(mail.part("html"))
-    found = re.findall(r"<([^|>]*)\|Silence>", text)
-    found += [link for link in links.links if "/silences/" in link]
-    found += re.findall(r"Silence: (\S+)", mail.part("plain"))
-    assert len(found) == 3
-    return set(found)
+    addresses = re.findall(r"<([^|>]*)\|Silence>", text)
+    addresses += [link for link in links.links if "/silences/" in link]
+    addresses += re.findall(r"Silence: (\S+)", mail.part("plain"))
+    assert len(addresses) == 3
+    return set(addresses)
 
 
 @pytest.mark.parametrize("model", [samples.MODEL, "a \"b\" 'c' + d & <e> \\ % é"])
@@ -388,8 +388,8 @@ def test_the_link_to_a_silence_fits_its_alert_alone(sent: Sent, model: str) -> N
     engine or model.
     """
     manager, received = sent
-    found = alert(rule("EngineOutlier"), model_name=model, engine="3")
-    fire(manager, found)
+    fired = alert(rule("EngineOutlier"), model_name=model, engine="3")
+    fire(manager, fired)
     addresses = silence_links(received)
     fire(
         manager,
@@ -408,4 +408,6 @@ def test_the_link_to_a_silence_fits_its_alert_alone(sent: Sent, model: str) -> N
         assert {matcher.partition("=")[0] for matcher in matchers} == {
             "alertname", "cluster", "engine", "instance", "model_name", "namespace",
         }  # fmt: skip
-        assert [one["labels"] for one in manager.alerts(*matchers)] == [found["labels"]]
+        assert [silenced["labels"] for silenced in manager.alerts(*matchers)] == [
+            fired["labels"]
+        ]

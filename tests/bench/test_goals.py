@@ -124,8 +124,8 @@ def test_the_tap_is_compared_with_nginx_of_the_same_run() -> None:
     times = dict.fromkeys(("tap.event", "tap.event_in_step", "tap.cpu_event"))
     assert tap.ratios(passing(), memory, quiet=False) == {**times, **always}
     noise = [
-        replace(one, event_ms=(0.004, 0.1)) if one.way == tap.NGINX else one
-        for one in passing()
+        replace(sample, event_ms=(0.004, 0.1)) if sample.way == tap.NGINX else sample
+        for sample in passing()
     ]
     assert tap.ratios(noise, memory, quiet=True)["tap.event"] is None
 

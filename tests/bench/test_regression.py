@@ -79,7 +79,9 @@ def test_every_committed_section_has_a_goal_and_ratios_that_can_fail() -> None:
     sections = {name.partition(".")[0] for name in regression.parse(expected)}
     assert set(results) == sections == set(load("run").ORDER)
     assert [
-        name for name, one in results.items() if not one["goals"] or not one["ratios"]
+        name
+        for name, section in results.items()
+        if not section["goals"] or not section["ratios"]
     ] == []
 
 

@@ -38,7 +38,7 @@ def schema_errors(schema: str, document: Any) -> list[str]:
 
 def dotenv() -> dict[str, str]:
     """Return what .env sets; single quotes keep a value as it is."""
-    found = {}
+    variables = {}
     for line in DOTENV.read_text("utf-8").splitlines():
         if line.strip() and not line.startswith("#"):
             name, _, value = line.partition("=")
@@ -46,8 +46,8 @@ def dotenv() -> dict[str, str]:
             assert quoted or not re.search(r"[\s\"'#$]", value), (
                 f"{name} needs single quotes"
             )
-            found[name] = quoted[1] if quoted else value
-    return found
+            variables[name] = quoted[1] if quoted else value
+    return variables
 
 
 def interpolated(value: Any, variables: Mapping[str, str]) -> Any:
@@ -61,13 +61,13 @@ def interpolated(value: Any, variables: Mapping[str, str]) -> Any:
     if not isinstance(value, str):
         return value
 
-    def fill(found: re.Match[str]) -> str:
-        text = variables.get(found["name"], "")
+    def fill(match: re.Match[str]) -> str:
+        text = variables.get(match["name"], "")
         if text:
             return text
-        if found["kind"] == "-":
-            return found["text"]
-        raise KeyError(found["name"], found["text"])
+        if match["kind"] == "-":
+            return match["text"]
+        raise KeyError(match["name"], match["text"])
 
     return _VARIABLE.sub(fill, value)
 
@@ -88,10 +88,10 @@ def services(*profiles: str, **variables: str) -> dict[str, dict[str, Any]]:
     of COMPOSE_PROFILES.
     """
     active = set(profiles) or set(dotenv()["COMPOSE_PROFILES"].split(","))
-    found: dict[str, dict[str, Any]] = document(**variables)["services"]
+    services: dict[str, dict[str, Any]] = document(**variables)["services"]
     return {
         name: service
-        for name, service in found.items()
+        for name, service in services.items()
         if not service.get("profiles") or active & set(service["profiles"])
     }
 
@@ -106,18 +106,18 @@ def mounts(service: Mapping[str, Any]) -> dict[str, str]:
     """Return what a service mounts, by path in the container: a path of the repository,
     or a volume.
     """
-    found = {}
+    mounts = {}
     for volume in service.get("volumes", ()):
         source, target, *_ = volume.split(":")
-        found[target] = source
-    return found
+        mounts[target] = source
+    return mounts
 
 
 def value_of(service: Mapping[str, Any], flag: str) -> str:
     """Return the value of a flag that a service is started with."""
-    (found,) = (
+    (value,) = (
         word.partition("=")[2]
         for word in service["command"]
         if word.startswith(f"{flag}=")
     )
-    return found
+    return value

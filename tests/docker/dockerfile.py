@@ -55,13 +55,15 @@ class Stage:
 
     def one(self, name: str) -> Instruction:
         """Return the only instruction of a name."""
-        (found,) = self.all(name)
-        return found
+        (instruction,) = self.all(name)
+        return instruction
 
     @property
     def environment(self) -> dict[str, str]:
         """What ``ENV`` sets, unexpanded."""
-        pairs = [pair for one in self.all("ENV") for pair in one.text.split()]
+        pairs = [
+            pair for instruction in self.all("ENV") for pair in instruction.text.split()
+        ]
         return dict(pair.split("=", 1) for pair in pairs)
 
 
@@ -72,25 +74,25 @@ def _instructions(text: str) -> list[Instruction]:
         if line.strip() and not line.lstrip().startswith("#")
     ]
     joined = re.sub(r"\s*\\\n\s*", " ", "\n".join(lines))
-    found = []
+    instructions = []
     for line in joined.splitlines():
-        name, _, rest = line.partition(" ")
-        found.append(Instruction(name.upper(), rest.strip()))
-    return found
+        name, _, argument = line.partition(" ")
+        instructions.append(Instruction(name.upper(), argument.strip()))
+    return instructions
 
 
 @cache
 def stages() -> tuple[Stage, ...]:
     """Return the stages of the committed Dockerfile, in order."""
     arguments: dict[str, str] = {}
-    found: list[tuple[str, str, str, list[Instruction]]] = []
+    listed: list[tuple[str, str, str, list[Instruction]]] = []
     for instruction in _instructions(DOCKERFILE.read_text("utf-8")):
-        if instruction.name == "ARG" and not found:
+        if instruction.name == "ARG" and not listed:
             name, _, default = instruction.text.partition("=")
             arguments[name] = default
         elif instruction.name == "FROM":
             base, _, name = instruction.arguments.partition(" AS ")
-            found.append(
+            listed.append(
                 (
                     name,
                     Template(base).substitute(arguments),
@@ -99,22 +101,25 @@ def stages() -> tuple[Stage, ...]:
                 )
             )
         else:
-            found[-1][3].append(instruction)
+            listed[-1][3].append(instruction)
     return tuple(
         Stage(name, base, platform, tuple(inside))
-        for name, base, platform, inside in found
+        for name, base, platform, inside in listed
     )
 
 
 def stage(name: str) -> Stage:
     """Return the stage of a name; the last one has none."""
-    (found,) = (one for one in stages() if one.name == name)
-    return found
+    (named,) = (candidate for candidate in stages() if candidate.name == name)
+    return named
 
 
 def copied() -> list[str]:
     """Return every source that is copied from the build context."""
     copies = [
-        copy for one in stages() for copy in one.all("COPY") if "from" not in copy.flags
+        copy
+        for stage_ in stages()
+        for copy in stage_.all("COPY")
+        if "from" not in copy.flags
     ]
     return [source for copy in copies for source in copy.arguments.split()[:-1]]

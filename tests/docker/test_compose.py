@@ -46,9 +46,9 @@ def test_exactly_one_service_is_vllm() -> None:
         "sglang": "sglang-gpu",
     }.items():
         assert [
-            one
-            for one, service in services(profile).items()
-            if "vllm" in names(one, service)
+            key
+            for key, service in services(profile).items()
+            if "vllm" in names(key, service)
         ] == [name]
         assert EVERY[name]["ports"] == EVERY["vllm-gpu"]["ports"]
 

@@ -15,14 +15,14 @@ LAST = stage("")
 def locked(name: str) -> dict[str, tuple[str, frozenset[str]]]:
     """Return version and hashes by package, of a lock file."""
     text = (ROOT / "requirements" / f"{name}.txt").read_text("utf-8")
-    found = re.findall(
+    entries = re.findall(
         r"^([\w.-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)",
         text,
         re.MULTILINE,
     )
     return {
         package: (version, frozenset(re.findall(r"sha256:(\w+)", hashes)))
-        for package, version, hashes in found
+        for package, version, hashes in entries
     }
 
 
@@ -42,10 +42,10 @@ def test_every_stage_has_the_same_pinned_python() -> None:
     """By version to read and by digest: a virtual environment fits only the Python that
     made it.
     """
-    bases = {one.base for one in stages()}
+    bases = {built.base for built in stages()}
     (base,) = bases
     assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+@sha256:[0-9a-f]{64}", base)
-    assert [one.platform for one in stages()] == ["$BUILDPLATFORM", "", ""]
+    assert [built.platform for built in stages()] == ["$BUILDPLATFORM", "", ""]
     minor = ".".join(base.removeprefix("python:").split(".")[:2])
     assert f'"Programming Language :: Python :: {minor}"' in (
         ROOT / "pyproject.toml"
@@ -84,8 +84,8 @@ def test_everything_installed_is_locked() -> None:
     """
     installs = [
         command
-        for one in stages()
-        for run in one.all("RUN")
+        for built in stages()
+        for run in built.all("RUN")
         for command in run.text.split(" && ")
         if " pip " in command
     ]
@@ -119,7 +119,7 @@ def test_the_build_context_is_what_is_copied() -> None:
         line for line in lines if line and not line.startswith("#")
     )
     assert (first, last) == ("*", "**/__pycache__")
-    assert {one.removeprefix("!").partition("/*.")[0] for one in allowed} == set(
-        copied()
-    )
-    assert all((ROOT / one).exists() for one in copied())
+    assert {
+        pattern.removeprefix("!").partition("/*.")[0] for pattern in allowed
+    } == set(copied())
+    assert all((ROOT / path).exists() for path in copied())

@@ -40,13 +40,15 @@ def test_prometheus_reaches_what_it_scrapes_and_tells() -> None:
     """
     config = read(PROMETHEUS)
     scraped = {
-        one["job_name"]: one["static_configs"][0]["targets"]
-        for one in config["scrape_configs"]
+        job["job_name"]: job["static_configs"][0]["targets"]
+        for job in config["scrape_configs"]
     }
-    told = config["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"]
+    alertmanagers = config["alerting"]["alertmanagers"][0]["static_configs"][0][
+        "targets"
+    ]
     assert set(scraped) == {"vllm-specdec-exporter", "vllm"}
     assert {
-        target for targets in (*scraped.values(), told) for target in targets
+        target for targets in (*scraped.values(), alertmanagers) for target in targets
     } <= endpoints()
     mounted = mounts(services()["prometheus"])
     (rules,) = (
@@ -83,14 +85,14 @@ def test_alertmanager_has_the_same_receivers_without_secrets() -> None:
     assert here.pop("nobody") == {"name": "nobody"}
     for name, receiver in here.items():
         (webhook,) = receiver.pop("webhook_configs")
-        told = {
-            one["send_resolved"]
+        resolved = {
+            entry["send_resolved"]
             for key, ones in there[name].items()
             if key != "name"
-            for one in ones
+            for entry in ones
         }
         assert receiver == {"name": name}
-        assert webhook == {"url": "http://act:9851/", "send_resolved": any(told)}
+        assert webhook == {"url": "http://act:9851/", "send_resolved": any(resolved)}
     assert "act:9851" in endpoints()
     assert "_file" not in ALERTMANAGER.read_text("utf-8")
 
@@ -129,12 +131,12 @@ def test_links_lead_to_the_published_ports() -> None:
     """Alerts and notifications link to where a browser on this machine finds the
     page.
     """
-    found = services()
+    running = services()
     links = {
-        name: value_of(found[name], "--web.external-url")
+        name: value_of(running[name], "--web.external-url")
         for name in ("prometheus", "alertmanager")
     }
-    links["grafana"] = found["grafana"]["environment"]["GF_SERVER_ROOT_URL"]
+    links["grafana"] = running["grafana"]["environment"]["GF_SERVER_ROOT_URL"]
     for name, link in links.items():
-        (published,) = found[name]["ports"]
+        (published,) = running[name]["ports"]
         assert link == f"http://{published.rpartition(':')[0]}/", name

@@ -25,15 +25,15 @@ def metrics() -> frozenset[str]:
     their parts.
     """
     bundle = read_bundle()
-    known = {*raw_metrics(), *VLLM, *records(bundle)}
+    metrics = {*raw_metrics(), *VLLM, *records(bundle)}
     parts = {
         part
-        for name in known
+        for name in metrics
         for part in re.findall(r"(?:vllm_specdec_|vllm:)\w+", name)
     }
     families = {
         re.sub(r"_(bucket|sum|count|total|created)$", "", name)
-        for name in known | parts
+        for name in metrics | parts
     }
     templates = (
         path.read_text("utf-8")
@@ -42,7 +42,7 @@ def metrics() -> frozenset[str]:
     defined = {
         name for text in templates for name in re.findall(r'define "([\w.]+)"', text)
     }
-    return frozenset({*known, *parts, *families, *defined, EVENTS})
+    return frozenset({*metrics, *parts, *families, *defined, EVENTS})
 
 
 def labels(metric: str) -> frozenset[str] | None:
@@ -96,18 +96,20 @@ def all_flags() -> frozenset[str]:
     """The flags of all commands, and those of the programs beside them in the
     repository.
     """
-    own = {flag for command in COMMANDS for flag in flags(command)}
+    own_flags = {flag for command in COMMANDS for flag in flags(command)}
     folders = [
         ROOT / folder for folder in ("alerts", "dashboards", "docs", "helm", "bench")
     ]
     scripts = (
         path
         for folder in folders
-        for own in ("*.py", "examples/*.py")
-        for path in folder.glob(own)
+        for own_flags in ("*.py", "examples/*.py")
+        for path in folder.glob(own_flags)
     )
     text = "".join(path.read_text("utf-8") for path in scripts)
-    return frozenset(own | set(re.findall(r'add_argument\(\s*"(--[\w-]+)"', text)))
+    return frozenset(
+        own_flags | set(re.findall(r'add_argument\(\s*"(--[\w-]+)"', text))
+    )
 
 
 @cache

@@ -36,11 +36,11 @@ def reader_of(document: object) -> Reader | None:
     return next((reader for reader in READERS if reader.keys & keys), None)
 
 
-def _by(*words: str) -> Callable[[Any, Path], None]:
+def _by(*command: str) -> Callable[[Any, Path], None]:
     """A command that reads a file."""
 
     def read(document: Any, folder: Path) -> None:
-        _run(*words, str(_written(document, folder)))
+        _run(*command, str(_written(document, folder)))
 
     return read
 
@@ -149,9 +149,9 @@ def _written(document: Any, folder: Path) -> Path:
     return path
 
 
-def _run(*words: str, accepted: tuple[int, ...] = (0,)) -> str:
+def _run(*command: str, accepted: tuple[int, ...] = (0,)) -> str:
     done = subprocess.run(
-        words, capture_output=True, text=True, env=clean_environment(), timeout=180
+        command, capture_output=True, text=True, env=clean_environment(), timeout=180
     )
     assert done.returncode in accepted, done.stdout + done.stderr
     return done.stdout

@@ -91,10 +91,10 @@ class Machine:
         """Return whether another block has run a command that only prints, and note
         it.
         """
-        before = command in self._services.printed
+        was_printed = command in self._services.printed
         if _PRINTING.match(command):
             self._services.printed.add(command)
-        return before
+        return was_printed
 
     def shell(self, line: str, **more: str) -> str:
         """Run a line, and return what it printed."""
@@ -177,20 +177,20 @@ class Machine:
 
     # --- programs that serve
 
-    def _serving(self, words: list[str]) -> str:
+    def _serving(self, command: list[str]) -> str:
         """Return the command or program that a command is if it serves, else an empty
         text.
         """
-        if words[0] in _SERVERS:
-            return words[0]
+        if command[0] in _SERVERS:
+            return command[0]
         if (
-            Path(words[0]).name != PROGRAM
-            or "--config.check" in words
-            or "--help" in words
+            Path(command[0]).name != PROGRAM
+            or "--config.check" in command
+            or "--help" in command
         ):
             return ""
-        if len(words) > 1 and words[1] in COMMANDS:
-            name = words[1]
+        if len(command) > 1 and command[1] in COMMANDS:
+            name = command[1]
         else:
             name = "serve"
         if name in _SERVING:
@@ -198,7 +198,7 @@ class Machine:
         return ""
 
     @contextlib.contextmanager
-    def _served(self, line: str, words: list[str], serving: str) -> Iterator[None]:
+    def _served(self, line: str, command: list[str], serving: str) -> Iterator[None]:
         """Run a line that serves until the end of the context; others find it under its
         usual address.
         """

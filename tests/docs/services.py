@@ -60,7 +60,7 @@ def running_services(folder: Path, openai: int = 0) -> Iterator[Services]:
         speculating = enter(
             simulator(*flags, _scenario(folder, 16), "--num-speculative-tokens", "3")
         )
-        other = enter(
+        second = enter(
             simulator(*flags, _scenario(folder, 24), "--num-speculative-tokens", "4")
         )
         plain = enter(
@@ -98,7 +98,7 @@ def running_services(folder: Path, openai: int = 0) -> Iterator[Services]:
         yield Services(
             addresses={
                 **dict.fromkeys(SPECULATING, speculating.removeprefix("http://")),
-                **dict.fromkeys(OTHER, other.removeprefix("http://")),
+                **dict.fromkeys(OTHER, second.removeprefix("http://")),
                 **dict.fromkeys(PLAIN, plain.removeprefix("http://")),
                 **dict.fromkeys(EXPORTER, address),
                 TAP: answering.removeprefix("http://"),

@@ -36,19 +36,19 @@ def simple_commands(line: str) -> Iterator[list[str]]:
         line.replace("\\\n", " "), posix=True, punctuation_chars="&|;<>"
     )
     lexer.whitespace_split = True
-    words: list[str] = []
+    command: list[str] = []
     skip = False
     for word in lexer:
         if skip:
             skip = False
         elif word in _BETWEEN:
-            yield from [words] if words else []
-            words = []
+            yield from [command] if command else []
+            command = []
         elif word in _REDIRECTION:
             skip = True
-        elif words or not _ASSIGNMENT.match(word):
-            words.append(word)
-    yield from [words] if words else []
+        elif command or not _ASSIGNMENT.match(word):
+            command.append(word)
+    yield from [command] if command else []
 
 
 def _is_whole(text: str) -> bool:

@@ -32,7 +32,7 @@ def test_the_page_has_the_flags_and_exit_codes_of_the_help(name: str) -> None:
     flags = set(
         re.findall(r"(?<![\w-])--[a-z](?:[\w.-]*\w)?", said.partition("\n\n")[2])
     )
-    own = {
+    own_flags = {
         flag
         for flag in flags
         if re.search(rf"^ +(?:-h, )?{re.escape(flag)}\b", said, re.MULTILINE)
@@ -41,10 +41,10 @@ def test_the_page_has_the_flags_and_exit_codes_of_the_help(name: str) -> None:
         settings = {option.flag for option in OPTIONS}
     else:
         settings = set()
-    assert len(own) >= 3
+    assert len(own_flags) >= 3
     assert {
         flag
-        for flag in own - settings - {"--help", "--version"}
+        for flag in own_flags - settings - {"--help", "--version"}
         if flag not in section(name)
     } == set()
     rows = dict(re.findall(r"^\| (\d+) \| (.*) \|$", section(name), re.MULTILINE))

@@ -55,11 +55,11 @@ def spans(text: str) -> list[str]:
     return [" ".join(match[1].split()) for match in _SPAN.findall(prose(text))]
 
 
-def unknown(used: Iterable[str], known: Iterable[str]) -> list[str]:
+def unknown(used: Iterable[str], names: Iterable[str]) -> list[str]:
     """Return what is not known; a name that ends with a star or an underscore stands
     for several.
     """
-    every = set(known)
+    every = set(names)
     return sorted(
         {
             name
@@ -67,14 +67,17 @@ def unknown(used: Iterable[str], known: Iterable[str]) -> list[str]:
             if name not in every
             and not (
                 name[-1] in "*_:"
-                and any(one.startswith(name.rstrip("*")) for one in every)
+                and any(existing.startswith(name.rstrip("*")) for existing in every)
             )
         }
     )
 
 
 def _known(
-    pattern: re.Pattern[str], known: Callable[[], Iterable[str]], *, code: bool = False
+    pattern: re.Pattern[str],
+    existing: Callable[[], Iterable[str]],
+    *,
+    code: bool = False,
 ) -> Rule:
     """Return a rule: what fits the pattern, on a page or in its code alone, is one of
     the known names.
@@ -83,7 +86,7 @@ def _known(
     def wrong(page: Path) -> list[str]:
         text = of_today(page)
         return unknown(
-            pattern.findall("\n".join(spans(text)) if code else text), known()
+            pattern.findall("\n".join(spans(text)) if code else text), existing()
         )
 
     return wrong
@@ -93,7 +96,7 @@ def _flags(page: Path) -> list[str]:
     """Behind a command of ours, they are that command's; alone, of any of them or of a
     known other.
     """
-    known = names.all_flags() | set(FOREIGN)
+    flags = names.all_flags() | set(FOREIGN)
     wrong = []
     for span in spans(of_today(page)):
         words = span.split()
@@ -106,7 +109,7 @@ def _flags(page: Path) -> list[str]:
             command = words[1]
         else:
             command = ""
-        of_command = names.flags(command) if command in COMMANDS else known
+        of_command = names.flags(command) if command in COMMANDS else flags
         wrong += [
             f"{span}: {flag}" for flag in unknown(_FLAG.findall(span), of_command)
         ]
@@ -119,19 +122,19 @@ def _commands(page: Path) -> list[str]:
     """
     wrong = []
     for span in spans(of_today(page)):
-        words = span.split()
-        if words[:1] == [PROGRAM]:
+        command = span.split()
+        if command[:1] == [PROGRAM]:
             simple = list(simple_commands(span))  # a shell can read it
             unknown_command = (
-                len(words) > 1
-                and re.fullmatch(r"[a-z]+", words[1])
-                and words[1] not in COMMANDS
+                len(command) > 1
+                and re.fullmatch(r"[a-z]+", command[1])
+                and command[1] not in COMMANDS
             )
             wrong += [span] if unknown_command or not simple else []
-        if words[:1] == ["make"]:
+        if command[:1] == ["make"]:
             wrong += [
                 span
-                for word in words[1:]
+                for word in command[1:]
                 if "=" not in word and word not in names.targets()
             ]
     return wrong
@@ -159,8 +162,8 @@ def _alternatives(pattern: str) -> list[str]:
     if braces is None:
         return [pattern]
     return [
-        pattern[: braces.start()] + one + pattern[braces.end() :]
-        for one in braces[1].split(",")
+        pattern[: braces.start()] + part + pattern[braces.end() :]
+        for part in braces[1].split(",")
     ]
 
 
@@ -184,9 +187,9 @@ def _expressions(page: Path) -> list[str]:
 
 
 def _is_expression(span: str) -> bool:
-    other = "..." in span or span.split()[0] in OTHERS["programs"]
+    foreign = "..." in span or span.split()[0] in OTHERS["programs"]
     return bool(
-        not other and _SERIES.search(span) and re.search(r"[({\[]| [/*+<>=-] ", span)
+        not foreign and _SERIES.search(span) and re.search(r"[({\[]| [/*+<>=-] ", span)
     )
 
 

@@ -136,16 +136,16 @@ def test_limits_are_those_of_the_code() -> None:
         for row in table(read("threat-model.md").partition("\n## Limits\n")[2], "what")
     }
     wrong = []
-    for what, limits in rows.items():
+    for subject, limits in rows.items():
         constants = next(
-            (names for begin, names in _LIMITS.items() if what.startswith(begin)), ""
+            (names for begin, names in _LIMITS.items() if subject.startswith(begin)), ""
         ).split()
         numbers = {
             float(number.replace(",", "")) * _UNITS[unit]
             for number, unit in re.findall(r"([\d,]+) ?(KiB|MiB|s|)", limits)
         }
-        if not constants and not what.startswith(_LIMIT_OF_A_LIBRARY):
-            wrong.append(f"{what}: no constant")
+        if not constants and not subject.startswith(_LIMIT_OF_A_LIBRARY):
+            wrong.append(f"{subject}: no constant")
         for name in constants:
             module, _, constant = name.rpartition(".")
             value = getattr(
@@ -226,9 +226,9 @@ def test_what_the_exporter_needs_is_what_is_measured_and_pinned() -> None:
     for figure in ("below 46 MiB", "at most 0.35 of what"):
         assert figure in text
         assert figure in measured
-    for place in ("docs/operations.md", "helm/vllm-specdec-exporter/values.yaml"):
+    for path in ("docs/operations.md", "helm/vllm-specdec-exporter/values.yaml"):
         assert "below 48 MiB in the image" in text
-        assert "below 48 MiB" in (ROOT / place).read_text("utf-8"), place
+        assert "below 48 MiB" in (ROOT / path).read_text("utf-8"), path
     pinned = re.findall(
         r"^[\w-]+==",
         (ROOT / "requirements" / "runtime.txt").read_text("utf-8"),

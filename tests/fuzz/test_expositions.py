@@ -125,8 +125,8 @@ def test_what_is_damaged(
     """Bytes put in, left out and replaced anywhere: a reading, or a refusal of its own
     kind.
     """
-    for place, new, gone in damages:
-        at = place % (len(text) + 1)
+    for position, new, gone in damages:
+        at = position % (len(text) + 1)
         text = text[:at] + new + text[at + gone :]
     exposition.check(mode + text)
 

@@ -41,16 +41,16 @@ damages = st.lists(
 
 def damaged(text: str, places: list[tuple[int, str, int]]) -> bytes:
     """A text with some characters put in, left out and replaced."""
-    for place, new, gone in places:
-        at = place % (len(text) + 1)
+    for position, new, gone in places:
+        at = position % (len(text) + 1)
         text = text[:at] + new + text[at + gone :]
     return text.encode("utf-8", "surrogatepass")
 
 
 def nested(key: str, value: object) -> dict[str, object]:
     """A document that sets one setting."""
-    first, _, rest = key.partition(".")
-    return {first: nested(rest, value) if rest else value}
+    first, _, inner = key.partition(".")
+    return {first: nested(inner, value) if inner else value}
 
 
 @given(st.sampled_from(OPTIONS), anything, damages)
@@ -117,19 +117,19 @@ def test_documented_examples_that_are_damaged(
 def test_json_with_other_values(seed: bytes, data: st.DataObject) -> None:
     """Baselines and configurations of models, with any JSON in any place."""
     document = json.loads(seed[1:])
-    place = document
+    node = document
     while True:
         key = data.draw(
             st.sampled_from(
-                sorted(place) if isinstance(place, dict) else range(len(place))
+                sorted(node) if isinstance(node, dict) else range(len(node))
             )
         )
-        if not (isinstance(place[key], dict | list) and place[key]) or data.draw(
+        if not (isinstance(node[key], dict | list) and node[key]) or data.draw(
             st.booleans()
         ):
             break
-        place = place[key]
-    place[key] = data.draw(
+        node = node[key]
+    node[key] = data.draw(
         st.none()
         | st.integers()
         | st.floats()
@@ -174,8 +174,8 @@ def test_pushes(found: list[object], damages: list[tuple[int, bytes]]) -> None:
     none is quoted.
     """
     body = json.dumps({"requests": found}).encode()
-    for place, new in damages:
-        body = body[:place] + new + body[place + 1 :]
+    for position, new in damages:
+        body = body[:position] + new + body[position + 1 :]
     push.check(body)
 
 

@@ -29,11 +29,11 @@ def source(tmp_path: Path) -> Path:
     return write_dashboards(tmp_path / "mine")
 
 
-def dashboards(source: Path | None, *words: str) -> Outcome:
+def dashboards(source: Path | None, *arguments: str) -> Outcome:
     with pytest.MonkeyPatch.context() as patch:
         if source is not None:
             patch.setattr(files, "_FOLDERS", (source,))
-        return run_here("dashboards", *words)
+        return run_here("dashboards", *arguments)
 
 
 def bodies(folder: Path) -> dict[str, bytes]:
@@ -79,14 +79,14 @@ def test_the_bundle_is_what_was_generated() -> None:
     """Every file is in it, each with a question, a variable for the data source, and a
     ConfigMap's size.
     """
-    found = files.load()
-    assert {one.file: one.body for one in found} == bodies(JSON)
-    for one in found:
+    boards = files.load()
+    assert {board.file: board.body for board in boards} == bodies(JSON)
+    for one in boards:
         assert one.question.endswith("?"), one.uid
         assert files.with_datasource(one, "mine").body != one.body
         assert len(one.body) < 1_000_000  # a ConfigMap holds 1 MiB
-    assert len(files.config_maps(found, Path(), "monitoring")) == len(found)
-    assert found[0].uid == OVERVIEW
+    assert len(files.config_maps(boards, Path(), "monitoring")) == len(boards)
+    assert boards[0].uid == OVERVIEW
 
 
 # --- JSON files
@@ -145,10 +145,10 @@ def test_the_data_source_can_be_chosen(source: Path, tmp_path: Path) -> None:
     """Nothing else changes."""
     out = tmp_path / "out"
     assert dashboards(source, "--out", str(out), "--datasource", "thanos").code == 0
-    found = json.loads((out / f"{DEEP_DIVE}.json").read_text())
+    written = json.loads((out / f"{DEEP_DIVE}.json").read_text())
     expected = dashboard(DEEP_DIVE)
     expected["templating"]["list"][0]["current"] = {"text": "thanos", "value": "thanos"}
-    assert found == expected
+    assert written == expected
 
 
 # --- a provider
@@ -163,9 +163,9 @@ def test_the_provider_names_where_grafana_sees_the_files(
     """
     out = tmp_path / "out"
     file = tmp_path / "provisioning" / "specdec.yaml"
-    words = ("--out", str(out), "--provisioning", str(file))
+    arguments = ("--out", str(out), "--provisioning", str(file))
     for more, path in ((), str(out)), (("--path", "/srv/a$b"), "/srv/a$$b"):
-        outcome = dashboards(source, *words, *more)
+        outcome = dashboards(source, *arguments, *more)
         assert (outcome.code, outcome.err.split()[:3]) == (
             0,
             ["next:", "restart", "Grafana,"],
@@ -180,14 +180,14 @@ def test_a_provider_of_others_is_not_overwritten(source: Path, tmp_path: Path) -
     """Nor is anything else written then."""
     out = tmp_path / "out"
     file = tmp_path / "default.yaml"
-    words = ("--out", str(out), "--provisioning", str(file))
+    arguments = ("--out", str(out), "--provisioning", str(file))
     for text in (
         "providers: [{name: theirs}]",
         "providers: [{name: vllm-specdec}, {name: theirs}]",
         "{",
     ):
         file.write_text(text)
-        outcome = dashboards(source, *words)
+        outcome = dashboards(source, *arguments)
         assert (outcome.code, out.exists(), file.read_text()) == (2, False, text)
         assert f"{file} exists and is another file" in outcome.err
     file.unlink()
@@ -212,13 +212,13 @@ def test_configmaps_hold_the_very_dashboards(source: Path, tmp_path: Path) -> No
         f"{uid}.yaml" for uid in ALL
     )
     for uid in ALL:
-        found = yaml.safe_load((out / f"{uid}.yaml").read_text("utf-8"))
-        assert (found["apiVersion"], found["kind"]) == ("v1", "ConfigMap")
-        assert found["metadata"]["name"] == uid
-        assert found["metadata"]["namespace"] == "monitoring"
-        assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
-        assert found["metadata"]["annotations"] == {"grafana_folder": TITLE}
-        assert {name: text.encode() for name, text in found["data"].items()} == {
+        written = yaml.safe_load((out / f"{uid}.yaml").read_text("utf-8"))
+        assert (written["apiVersion"], written["kind"]) == ("v1", "ConfigMap")
+        assert written["metadata"]["name"] == uid
+        assert written["metadata"]["namespace"] == "monitoring"
+        assert written["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert written["metadata"]["annotations"] == {"grafana_folder": TITLE}
+        assert {name: text.encode() for name, text in written["data"].items()} == {
             f"{uid}.json": originals[f"{uid}.json"]
         }
     for path in out.iterdir():

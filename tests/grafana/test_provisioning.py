@@ -28,24 +28,24 @@ def sources() -> dict[str, dict[str, Any]]:
 
 
 def provider() -> dict[str, Any]:
-    (found,) = read(PROVIDER)["providers"]
-    assert isinstance(found, dict)
-    return found
+    (provider,) = read(PROVIDER)["providers"]
+    assert isinstance(provider, dict)
+    return provider
 
 
 def test_the_config_map_has_the_data_source_of_the_files() -> None:
     """The same but for its address, and for the Alertmanager, which a cluster has of
     its own.
     """
-    found = yaml.safe_load(CONFIG_MAP.read_text("utf-8"))
-    assert (found["kind"], found["metadata"]["labels"]) == (
+    config_map = yaml.safe_load(CONFIG_MAP.read_text("utf-8"))
+    assert (config_map["kind"], config_map["metadata"]["labels"]) == (
         "ConfigMap",
         {"grafana_datasource": "1"},
     )
-    (text,) = found["data"].values()
+    (text,) = config_map["data"].values()
     (mapped,) = yaml.safe_load(text)["datasources"]
     source = yaml.safe_load(SOURCES.read_text("utf-8"))["datasources"][0]
-    own = {
+    own_entry = {
         key: value
         for key, value in source["jsonData"].items()
         if "lertmanager" not in key
@@ -53,7 +53,7 @@ def test_the_config_map_has_the_data_source_of_the_files() -> None:
     expected = {
         **source,
         "url": mapped["url"],
-        "jsonData": {k: v for k, v in own.items() if k != "manageAlerts"},
+        "jsonData": {k: v for k, v in own_entry.items() if k != "manageAlerts"},
     }
     assert mapped == expected
 

@@ -25,23 +25,23 @@ def rule_problems(obj: Mapping[str, Any]) -> list[str]:
     """Return what the API server would refuse in an object that fits its schema."""
     kind = obj.get("kind")
     metadata = obj.get("metadata") or {}
-    found = _mismatches(
+    problems = _mismatches(
         "metadata.name", [metadata.get("name")], _NAMES.get(str(kind), _SUBDOMAIN)
     )
-    found += _metadata_problems("metadata", metadata)
+    problems += _metadata_problems("metadata", metadata)
     if kind in {"ConfigMap", "Secret"}:
         data = (obj.get("data") or {}) | (obj.get("stringData") or {})
-        found += _mismatches("data", data, r"[-._a-zA-Z0-9]{1,253}")
+        problems += _mismatches("data", data, r"[-._a-zA-Z0-9]{1,253}")
         if sum(len(str(value).encode()) for value in data.values()) > _MIB:
-            found.append("data: more than 1 MiB")
+            problems.append("data: more than 1 MiB")
     if kind == "Service" and obj.get("apiVersion") == "v1":
         ports = (obj.get("spec") or {}).get("ports") or []
-        found += _twice("spec.ports: the name", (port.get("name") for port in ports))
-        found += _twice("spec.ports: the port", (port.get("port") for port in ports))
+        problems += _twice("spec.ports: the name", (port.get("name") for port in ports))
+        problems += _twice("spec.ports: the port", (port.get("port") for port in ports))
     spec = pod_spec(obj)
     if spec is not None:
-        found += _pod_problems(spec)
-    return [*found, *_template_problems(obj)]
+        problems += _pod_problems(spec)
+    return [*problems, *_template_problems(obj)]
 
 
 def pod_spec(obj: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -72,9 +72,9 @@ def _mismatches(where: str, texts: Iterable[Any], form: str) -> list[str]:
     ]
 
 
-def _twice(what: str, names: Iterable[Any]) -> list[str]:
+def _twice(subject: str, names: Iterable[Any]) -> list[str]:
     return [
-        f"{what} {name!r} stands twice"
+        f"{subject} {name!r} stands twice"
         for name, count in Counter(names).items()
         if count > 1
     ]
@@ -84,23 +84,23 @@ def _metadata_problems(where: str, metadata: Mapping[str, Any]) -> list[str]:
     labels = metadata.get("labels") or {}
     annotations = metadata.get("annotations") or {}
     texts = [*labels.values(), *annotations.values()]
-    found = [
+    problems = [
         f"{where}: {text!r} is not text" for text in texts if not isinstance(text, str)
     ]
-    found += _mismatches(
+    problems += _mismatches(
         f"{where}.namespace", filter(None, [metadata.get("namespace")]), _LABEL
     )
-    found += _mismatches(f"{where}.labels, a key", labels, _KEY)
-    found += _mismatches(
+    problems += _mismatches(f"{where}.labels, a key", labels, _KEY)
+    problems += _mismatches(
         f"{where}.labels, a value", labels.values(), f"(?:{_QUALIFIED})?"
     )
-    found += _mismatches(f"{where}.annotations, a key", annotations, _KEY)
+    problems += _mismatches(f"{where}.annotations, a key", annotations, _KEY)
     if (
         sum(len(f"{key}{value}".encode()) for key, value in annotations.items())
         > _MIB // 4
     ):
-        found.append(f"{where}.annotations: more than 256 KiB")
-    return found
+        problems.append(f"{where}.annotations: more than 256 KiB")
+    return problems
 
 
 def _template_problems(obj: Mapping[str, Any]) -> Iterator[str]:
@@ -152,9 +152,9 @@ def _container_problems(
     )
     yield from _twice("the mountPath", (mount["mountPath"] for mount in mounts))
     yield from (
-        f"there is no volume to mount: {one}"
-        for one in mounts
-        if one["name"] not in volumes
+        f"there is no volume to mount: {mount}"
+        for mount in mounts
+        if mount["name"] not in volumes
     )
     resources = container.get("resources") or {}
     try:

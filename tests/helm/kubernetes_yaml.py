@@ -24,12 +24,12 @@ class _Loader(yaml.CSafeLoader):
     def construct_mapping(
         self, node: yaml.MappingNode, deep: bool = False
     ) -> dict[Any, Any]:
-        seen = set()
+        keys = set()
         for key, _ in node.value:
             name = self.construct_object(key, deep=True)
-            if name in seen:
+            if name in keys:
                 raise ValueError(f"the key {name!r} stands twice{key.start_mark}")
-            seen.add(name)
+            keys.add(name)
         return super().construct_mapping(node, deep)
 
 
@@ -53,8 +53,8 @@ _Loader.add_implicit_resolver(f"{_PREFIX}float", _FLOAT, list("-+0123456789."))
 
 def documents(text: str) -> list[dict[str, Any]]:
     """Return the objects of a YAML stream; empty documents are none."""
-    found = [
+    documents = [
         document for document in yaml.load_all(text, _Loader) if document is not None
     ]
-    assert all(isinstance(document, dict) for document in found), found
-    return found
+    assert all(isinstance(document, dict) for document in documents), documents
+    return documents

@@ -40,19 +40,19 @@ def problems(
 def _problems(text: str, kube_version: str) -> tuple[str, ...]:
     obj = json.loads(text)
     if _is_core(obj):
-        found = _core_problems(obj, kube_version)
+        schema_problems = _core_problems(obj, kube_version)
     elif is_operators(obj):
-        found = _operator_problems(obj)
+        schema_problems = _operator_problems(obj)
     else:
-        found = _custom_problems(obj)
-    return (*found, *rule_problems(obj))
+        schema_problems = _custom_problems(obj)
+    return (*schema_problems, *rule_problems(obj))
 
 
 def problems_everywhere(objects: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the problems of all objects in all versions of Kubernetes that have their
     API; one must.
     """
-    found = []
+    listed = []
     for obj in objects:
         having = [
             kube_version
@@ -60,11 +60,11 @@ def problems_everywhere(objects: Iterable[Mapping[str, Any]]) -> list[str]:
             if _is_core(obj) and _file(obj, kube_version).is_file()
         ]
         for version in having or KUBE_VERSIONS[-1:]:
-            found += [
+            listed += [
                 f"{title(obj)}, Kubernetes {version}: {problem}"
                 for problem in problems(obj, version)
             ]
-    return found
+    return listed
 
 
 def title(obj: Mapping[str, Any]) -> str:

@@ -58,7 +58,7 @@ def qos_class(pod: Mapping[str, Any]) -> str:
 
 
 def _compute(amounts: Mapping[str, str] | None) -> dict[str, Fraction]:
-    found = {
+    limits = {
         name: quantity(amounts[name]) for name in _COMPUTE if name in (amounts or {})
     }
-    return {name: amount for name, amount in found.items() if amount > 0}
+    return {name: amount for name, amount in limits.items() if amount > 0}

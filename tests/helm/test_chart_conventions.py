@@ -33,12 +33,12 @@ def test_other_charts_names_are_refused_with_ours() -> None:
     is.
     """
     remedies = {
-        (*path, name): one["description"].removeprefix("No value of this chart: ")
+        (*path, name): schema["description"].removeprefix("No value of this chart: ")
         for path, level in levels()
-        for name, one in level["properties"].items()
-        if one.get("$comment") == "refused"
+        for name, schema in level["properties"].items()
+        if schema.get("$comment") == "refused"
     }
-    most = (
+    usual = (
         "volumes",
         "volumeMounts",
         "extraContainers",
@@ -46,13 +46,13 @@ def test_other_charts_names_are_refused_with_ours() -> None:
         "readinessProbe",
         "hostNetwork",
     )
-    assert {(name,) for name in (*most, "releaseLabel", "selfMonitor")} < set(remedies)
+    assert {(name,) for name in (*usual, "releaseLabel", "selfMonitor")} < set(remedies)
     assert len(remedies) <= 20
-    known = {
+    paths = {
         ".".join(path[:depth]) for path in LEAVES for depth in range(1, len(path) + 1)
     }
     for path, remedy in remedies.items():
-        assert known & {word.strip(".,:()") for word in remedy.split()}, path
+        assert paths & {word.strip(".,:()") for word in remedy.split()}, path
     for path in remedies:
         wanted = f"{'.'.join(path)}: {remedies[path]} The chart has no such value"
         assert refusal(merged(SIDECAR, nested(path, {"a": "b"}))) == wanted

@@ -29,25 +29,25 @@ def test_every_dashboard_is_there_word_for_word() -> None:
     """One small ConfigMap for each: legends such as {{pod}} are Grafana's, and not
     Helm's.
     """
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     for obj in board_maps():
         assert len(obj["data"]) == 1
-        found |= obj["data"]
+        files |= obj["data"]
         # As Grafana in kube-prometheus-stack looks for them.
         assert obj["metadata"]["labels"]["grafana_dashboard"] == "1"
         assert obj["metadata"]["annotations"] == {
             "grafana_folder": "vLLM speculative decoding"
         }
-    assert {name: text.rstrip("\n") for name, text in found.items()} == {
+    assert {name: text.rstrip("\n") for name, text in files.items()} == {
         name: text.rstrip("\n") for name, text in BOARDS.items()
     }
-    assert any("{{" in text for text in found.values())
+    assert any("{{" in text for text in files.values())
 
 
 def test_a_board_off_is_that_one_less() -> None:
     """And no GrafanaDashboard refers to it."""
     for board in SHORT:
-        boards = {other: other == board for other in SHORT}
+        boards = {name: name == board for name in SHORT}
         objects = render(
             merged(
                 DASHBOARDS,
@@ -63,10 +63,12 @@ def test_a_board_off_is_that_one_less() -> None:
 
 def test_grafana_finds_them_by_label_and_folder() -> None:
     """With names of the user's own."""
-    (one, *_) = board_maps(label="x", labelValue="true", labels={"a": "b"}, folder="")
-    assert one["metadata"]["labels"].items() >= {"x": "true", "a": "b"}.items()
-    assert "grafana_dashboard" not in one["metadata"]["labels"]
-    assert "annotations" not in one["metadata"]
+    (config_map, *_) = board_maps(
+        label="x", labelValue="true", labels={"a": "b"}, folder=""
+    )
+    assert config_map["metadata"]["labels"].items() >= {"x": "true", "a": "b"}.items()
+    assert "grafana_dashboard" not in config_map["metadata"]["labels"]
+    assert "annotations" not in config_map["metadata"]
 
 
 def test_the_operators_resources_refer_to_the_config_maps() -> None:

@@ -35,7 +35,7 @@ def test_what_is_missing_is_said() -> None:
     ample = at(exporter__resources={"requests": amounts, "limits": amounts})
     unknown = at(exporter__specConfig="")
     tapped = "exporter.resources are those of an exporter without the tap"
-    for words, missing, there in (
+    for sentence, missing, there in (
         ("Nothing is installed yet", {}, SIDECAR),
         ("exporter.specConfig is empty", merged(STANDALONE, unknown), STANDALONE),
         ("exporter.specConfig is empty", merged(INJECTION, unknown), INJECTION),
@@ -65,8 +65,8 @@ def test_what_is_missing_is_said() -> None:
         ("Set exporter.resources, requests and", INJECTION, STANDALONE),
         ("vllm-specdec-exporter/inject=enabled", INJECTION, STANDALONE),
     ):
-        assert words in notes(missing), words
-        assert words not in notes(there), words
+        assert sentence in notes(missing), sentence
+        assert sentence not in notes(there), sentence
     command = (
         "helm upgrade specdec YOUR-CHART --namespace monitoring "
         "--reset-then-reuse-values"

@@ -24,8 +24,8 @@ def rendered(**receivers: object) -> tuple[dict[str, Any], dict[str, str]]:
             on("alertmanagerConfig"), {"alertmanagerConfig": {"receivers": receivers}}
         )
     )
-    (config,) = [one for one in objects if one["kind"] == "AlertmanagerConfig"]
-    (texts,) = [one for one in objects if one["kind"] == "ConfigMap"]
+    (config,) = [obj for obj in objects if obj["kind"] == "AlertmanagerConfig"]
+    (texts,) = [obj for obj in objects if obj["kind"] == "ConfigMap"]
     return config["spec"], texts["data"]
 
 
@@ -63,8 +63,8 @@ def test_routes_inhibitions_and_texts_are_those_of_alerts() -> None:
     (ours,) = source["route"]["routes"]
     assert len(spec["inhibitRules"]) == len(source["inhibit_rules"]) > 8
     assert [
-        (one["receiver"], len(one["matchers"]), one.get("continue"))
-        for one in spec["route"]["routes"]
+        (child["receiver"], len(child["matchers"]), child.get("continue"))
+        for child in spec["route"]["routes"]
     ] == [
         (route["receiver"], len(route["matchers"]), route.get("continue"))
         for route in ours["routes"]
@@ -74,18 +74,18 @@ def test_routes_inhibitions_and_texts_are_those_of_alerts() -> None:
 def test_receivers_are_the_users_and_what_is_severe_always_reaches_one() -> None:
     """A page silences the tickets of its subject: with one receiver, it gets both."""
     watchdog = {"webhookConfigs": [{"url": "https://example.com"}]}
-    for given, page, ticket in (
+    for receivers_set, page, ticket in (
         ({"page": PAGER}, PAGER, PAGER),
         ({"ticket": SLACK}, SLACK, SLACK),
         ({"page": PAGER, "ticket": SLACK, "watchdog": watchdog}, PAGER, SLACK),
     ):
-        spec, _ = rendered(**given)
-        receivers = {one.pop("name"): one for one in spec["receivers"]}
+        spec, _ = rendered(**receivers_set)
+        receivers = {receiver.pop("name"): receiver for receiver in spec["receivers"]}
         wanted = {
             "page": page,
             "ticket": ticket,
             "hints": {},
-            "watchdog": given.get("watchdog", {}),
+            "watchdog": receivers_set.get("watchdog", {}),
         }
         assert receivers.items() >= wanted.items()
 
@@ -103,7 +103,7 @@ def test_the_test_pod_asks_the_service_with_the_web_configuration() -> None:
             "key": "w.yml",
         },
     }
-    by_kind = {one["kind"]: one for one in render(merged(STANDALONE, values))}
+    by_kind = {obj["kind"]: obj for obj in render(merged(STANDALONE, values))}
     deployment = by_kind["Deployment"]["spec"]["template"]["spec"]
     pod = by_kind["Pod"]["spec"]
     web = "--web.config.file=/etc/specdec/w.yml"

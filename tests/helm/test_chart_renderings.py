@@ -101,8 +101,8 @@ def assert_sound(case: ValueCase) -> None:
     left out.
     """
     objects = rendered(case)
-    found = {title(obj): problems(obj) for obj in objects if not is_operators(obj)}
-    assert [item for item in found.items() if item[1]] == []
+    by_title = {title(obj): problems(obj) for obj in objects if not is_operators(obj)}
+    assert [item for item in by_title.items() if item[1]] == []
     assert len(by_identity(objects)) == len(objects), (
         "two objects of one name overwrite each other"
     )
@@ -153,15 +153,18 @@ def assert_metadata(obj: Mapping[str, Any], case: ValueCase) -> None:
     }
     assert (
         labels.items()
-        >= {f"app.kubernetes.io/{name}": one for name, one in fixed.items()}.items()
+        >= {f"app.kubernetes.io/{name}": value for name, value in fixed.items()}.items()
     )
-    own = {
-        name: one
-        for name, one in case.values.get("commonLabels", {}).items()
+    own_labels = {
+        name: value
+        for name, value in case.values.get("commonLabels", {}).items()
         if name not in LABELS
     }
-    if not own.keys() & case.values.get("dashboards", {}).get("labels", {}).keys():
-        assert labels.items() >= own.items()
+    if (
+        not own_labels.keys()
+        & case.values.get("dashboards", {}).get("labels", {}).keys()
+    ):
+        assert labels.items() >= own_labels.items()
     selected = obj["apiVersion"] == "monitoring.coreos.com/v1"
     assert selected * case.values.get("prometheusLabels", {}).get(
         "tenant", ""
@@ -180,7 +183,7 @@ def assert_container(container: Mapping[str, Any], port_name: str = "metrics") -
         return
     port, *others = container["ports"]
     assert port["name"] == port_name
-    assert [other["name"] for other in others] in ([], ["tap"])
+    assert [port["name"] for port in others] in ([], ["tap"])
     probe = container["livenessProbe"]
     assert probe.get("httpGet", {}).get("path", "/-/healthy") == "/-/healthy", (
         "others may depend on vLLM"
@@ -218,7 +221,7 @@ def assert_standalone(objects: Mapping[str, dict[str, Any]]) -> None:
         assert spec["namespaceSelector"] == {
             "matchNames": [service["metadata"]["namespace"]]
         }
-        assert [one["port"] for one in spec["endpoints"]] == [
+        assert [endpoint["port"] for endpoint in spec["endpoints"]] == [
             service["spec"]["ports"][0]["name"]
         ]
 
@@ -231,29 +234,31 @@ def assert_ports(objects: Mapping[str, dict[str, Any]], case: ValueCase) -> None
     port = values["exporter"]["port"]
     taps = [values["tap"]["port"]] * values["tap"]["enabled"]
     if monitor := objects.get("PodMonitor"):
-        assert [one["port"] for one in monitor["spec"]["podMetricsEndpoints"]] == [
-            SIDECAR_PORT
-        ]
+        assert [
+            endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]
+        ] == [SIDECAR_PORT]
     if service := objects.get("Service"):
         metrics, *others = service["spec"]["ports"]
         assert metrics["targetPort"] == port
         assert [(port["name"], port["targetPort"]) for port in others] == [
-            ("tap", one) for one in taps
+            ("tap", number) for number in taps
         ]
     if policy := objects.get("NetworkPolicy"):
         ingress = policy["spec"]["ingress"]
         assert ingress[0]["ports"] == opened(port)
         clients = values["networkPolicy"]["tapFrom"] or None
         wanted = [opened(tap) for tap in taps]
-        assert [one.get("from") for one in ingress if one.get("ports") in wanted] == [
-            clients
-        ] * len(taps)
+        assert [
+            rule.get("from") for rule in ingress if rule.get("ports") in wanted
+        ] == [clients] * len(taps)
     if deployment := objects.get("Deployment"):
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         # Not the sidecars' name: a PodMonitor would find it too, and count everything
         # twice.
-        named = [(one["name"], one["containerPort"]) for one in container["ports"]]
-        assert named == [("metrics", port), *(("tap", one) for one in taps)]
+        named = [
+            (entry["name"], entry["containerPort"]) for entry in container["ports"]
+        ]
+        assert named == [("metrics", port), *(("tap", number) for number in taps)]
         ready = container["readinessProbe"]
         assert (ready.get("httpGet") or ready["tcpSocket"])["port"] == port
 
@@ -291,8 +296,12 @@ def assert_notes(objects: Objects, case: ValueCase) -> None:
             f"{obj['kind']} "
             f"{obj['metadata'].get('namespace')}/{obj['metadata']['name']}"
         )
-        told = obj["kind"] in {"PodMonitor", "ServiceMonitor", "AlertmanagerConfig"}
-        assert not told or named.endswith("-vllm") or named in text
+        operators = obj["kind"] in {
+            "PodMonitor",
+            "ServiceMonitor",
+            "AlertmanagerConfig",
+        }
+        assert not operators or named.endswith("-vllm") or named in text
 
 
 # --- values that people set
@@ -321,7 +330,11 @@ def test_a_named_set_renders_soundly(
     pod = {"initContainers": [sidecar], "containers": [{"resources": _ONE}]}
     burstable = case.values.get("exporter", {}).get("allowBurstable")
     assert qos_class(pod) == ("Burstable" if burstable else "Guaranteed")
-    args = [one for one in sidecar["args"] if not one.startswith(FROM_SECRETS)]
+    args = [
+        argument
+        for argument in sidecar["args"]
+        if not argument.startswith(FROM_SECRETS)
+    ]
     assert main([*args, "--config.check"]) == 0, capsys.readouterr().err
 
 
@@ -410,7 +423,7 @@ def constrained(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
         text = st.from_regex(schema["pattern"], fullmatch=True)
         fits = jsonschema.Draft7Validator(schema).is_valid
         return text.filter(
-            lambda one: one.isprintable() and len(one) <= 99 and fits(one)
+            lambda text: text.isprintable() and len(text) <= 99 and fits(text)
         )
     return st.integers(schema["minimum"], min(schema.get("maximum", 2**31), 2**31))
 
@@ -466,9 +479,9 @@ def test_changed_values_are_refused_or_render_soundly(case: ValueCase) -> None:
     """
     if not refused(case):
         assert_sound(case)
-        found = {
+        by_title = {
             title(obj): problems(obj) for obj in filter(is_operators, rendered(case))
         }
-        assert [item for item in found.items() if item[1]] == [], json.dumps(
+        assert [item for item in by_title.items() if item[1]] == [], json.dumps(
             case.values
         )

@@ -33,8 +33,8 @@ def rules(**values: Any) -> dict[str, list[dict[str, Any]]]:
     """The groups of each PrometheusRule, by the file's name; addresses are left as in
     the files.
     """
-    given = {"runbookUrl": RUNBOOKS, "grafanaUrl": GRAFANA, **values}
-    objects = render(merged(RULES, {"prometheusRule": given}), release="r")
+    complete = {"runbookUrl": RUNBOOKS, "grafanaUrl": GRAFANA, **values}
+    objects = render(merged(RULES, {"prometheusRule": complete}), release="r")
     return {
         obj["metadata"]["name"].removeprefix("r-vllm-specdec-exporter-"): obj["spec"][
             "groups"
@@ -71,13 +71,13 @@ def test_nothing_switched_is_the_files() -> None:
     """Every group, rule, label, annotation and expression, in the same order; own
     groups are added.
     """
-    own = [
+    groups = [
         {
             "name": "own",
             "rules": [{"record": "own:up:sum", "expr": "sum(up) # {{ x }}"}],
         }
     ]
-    assert rules(extraGroups=own) == {**FILES, "extra": own}
+    assert rules(extraGroups=groups) == {**FILES, "extra": groups}
 
 
 def test_a_group_off_is_that_file_less() -> None:

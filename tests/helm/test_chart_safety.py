@@ -70,7 +70,7 @@ def test_values_arrive_as_flags() -> None:
 
 def test_the_published_thresholds_are_as_easy_as_with_the_flag() -> None:
     both = ["minimum_drafts=200", "published"]
-    for thresholds, given in (
+    for thresholds, wanted in (
         ("published", ["published"]),
         ({"published": False}, []),
         ({"published": True, "minimum_drafts": 200}, both),
@@ -79,7 +79,7 @@ def test_the_published_thresholds_are_as_easy_as_with_the_flag() -> None:
             merged(IMAGE, at(exporter__thresholds=thresholds))
         )
         flags = [flag for flag in container["args"] if flag.startswith("--threshold")]
-        assert flags == [f"--threshold={one}" for one in given]
+        assert flags == [f"--threshold={threshold}" for threshold in wanted]
 
 
 def test_the_tap_and_push_arrive_as_flags() -> None:
@@ -181,7 +181,9 @@ def test_the_standalone_exporter_is_one_and_its_probes_need_no_vllm() -> None:
     assert "restartPolicy" not in container
     # A sidecar waits with its errors; a pod of its own may fail visibly.
     assert not [
-        one for one in container["args"] if one.startswith("--startup.on-error")
+        argument
+        for argument in container["args"]
+        if argument.startswith("--startup.on-error")
     ]
     assert container["readinessProbe"]["httpGet"]["path"] == "/-/ready"
     assert container["livenessProbe"]["httpGet"]["path"] == "/-/healthy"
@@ -212,7 +214,7 @@ def test_monitors_set_the_job_that_rules_look_for() -> None:
     """Whatever the release is called; relabelings of the user's come behind it. vLLM
     has a job of its own.
     """
-    own = [{"targetLabel": "x", "replacement": "y", "action": "replace"}]
+    relabelings = [{"targetLabel": "x", "replacement": "y", "action": "replace"}]
     job = [
         {
             "targetLabel": "job",
@@ -221,15 +223,15 @@ def test_monitors_set_the_job_that_rules_look_for() -> None:
         }
     ]
     (monitor,) = render(
-        merged(SIDECAR, at(podMonitor__relabelings=own)), release="other"
+        merged(SIDECAR, at(podMonitor__relabelings=relabelings)), release="other"
     )
-    assert monitor["spec"]["podMetricsEndpoints"][0]["relabelings"] == job + own
+    assert monitor["spec"]["podMetricsEndpoints"][0]["relabelings"] == job + relabelings
     # In all namespaces: the port's name is what picks the pods.
     assert monitor["spec"]["selector"] == {}
     assert monitor["spec"]["namespaceSelector"] == {"any": True}
-    values = at(serviceMonitor__relabelings=own)
+    values = at(serviceMonitor__relabelings=relabelings)
     service = kinds(STANDALONE, on("serviceMonitor"), values)["ServiceMonitor"]["spec"]
-    assert service["endpoints"][0]["relabelings"] == job + own
+    assert service["endpoints"][0]["relabelings"] == job + relabelings
     (vllm,) = render(
         merged(on("vllmPodMonitor"), at(vllmPodMonitor__selector=VLLM_PODS))
     )

@@ -46,12 +46,12 @@ def test_the_defaults_fit_and_are_complete() -> None:
     }
     for path, level in levels():
         if path not in optional:
-            own = {
+            properties = {
                 name
-                for name, one in level["properties"].items()
-                if "$comment" not in one
+                for name, schema in level["properties"].items()
+                if "$comment" not in schema
             }
-            assert own - OF_HELM <= value_at(DEFAULTS, path).keys(), path
+            assert properties - OF_HELM <= value_at(DEFAULTS, path).keys(), path
 
 
 def test_everything_is_off_by_default() -> None:
@@ -77,22 +77,23 @@ def test_an_unknown_key_is_refused_at_every_level(helm: Callable[..., object]) -
         r"- (?:at ')?([^':]*)'?: (?i:additional propert).*unheardOf", message
     )
     found = [
-        place.lstrip("/").replace("/", ".").replace("(root)", "") for place in places
+        pointer.lstrip("/").replace("/", ".").replace("(root)", "")
+        for pointer in places
     ]
     assert sorted(found) == sorted(".".join(path) for path in paths)
 
 
 def test_a_wrong_type_is_refused_for_every_value() -> None:
     """The message names each value by its path; each has a description."""
-    own = {"thresholds", "groups", "boards", "disabled", "livenessProbe"}
+    free_keys = {"thresholds", "groups", "boards", "disabled", "livenessProbe"}
     values: dict[str, Any] = {}
     for path, schema in LEAVES.items():
-        assert schema.get("description") or path[1] in own, path
+        assert schema.get("description") or path[1] in free_keys, path
         validator = jsonschema.Draft7Validator(schema)
         wrong = next(
-            one
-            for one in ("\n \n", 1.5, True, [[]], {"a": []})
-            if not validator.is_valid(one)
+            nonsense
+            for nonsense in ("\n \n", 1.5, True, [[]], {"a": []})
+            if not validator.is_valid(nonsense)
         )
         values = merged(values, nested(path, wrong))
     message = refusal(values)
@@ -197,7 +198,9 @@ def test_every_value_is_set_by_a_named_set_and_does_something() -> None:
         others = {name: inner for name, inner in off.items() if name != path[0]}
         bases = [
             merged(case.values, others)
-            for case in sorted(CASES, key=lambda one: path[0] not in one.values)
+            for case in sorted(
+                CASES, key=lambda candidate: path[0] not in candidate.values
+            )
         ]
         if "boolean" in schema.get("type", ()):
             pairs = ((base, flipped(base, path)) for base in bases)
@@ -207,7 +210,7 @@ def test_every_value_is_set_by_a_named_set_and_does_something() -> None:
                 for base in bases
                 if value_at(base, path) is not None
             )
-        if all(outcome(before) == outcome(after) for before, after in pairs):
+        if all(outcome(unchanged) == outcome(changed) for unchanged, changed in pairs):
             idle.append(path)
     assert idle == []
 

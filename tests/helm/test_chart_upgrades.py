@@ -17,9 +17,9 @@ _CHART = CHART.relative_to(ROOT).as_posix()
 _PARTS = (_CHART, "alerts/rules", "alerts/templates", "dashboards/json")
 
 
-def _git(*words: str) -> bytes:
+def _git(*arguments: str) -> bytes:
     return subprocess.run(
-        ("git", "-C", ROOT, *words), capture_output=True, check=True
+        ("git", "-C", ROOT, *arguments), capture_output=True, check=True
     ).stdout
 
 
@@ -54,11 +54,15 @@ def test_a_release_can_be_upgraded(tmp_path: Path) -> None:
     assert len(files) >= 3
     for file in files:
         values = yaml.safe_load(file.read_text("utf-8"))
-        before = {
+        old_objects = {
             (obj["kind"], obj["metadata"]["name"])
             for obj in render(values, chart=earlier)
         }
         flags = nested(("commonLabels", "team"), "inference")
         for way in (values, merged(values, flags)):
-            after = {(obj["kind"], obj["metadata"]["name"]) for obj in render(way)}
-            assert before <= after, f"{file.name}: objects that an upgrade would delete"
+            new_objects = {
+                (obj["kind"], obj["metadata"]["name"]) for obj in render(way)
+            }
+            assert old_objects <= new_objects, (
+                f"{file.name}: objects that an upgrade would delete"
+            )

@@ -71,19 +71,19 @@ def texts() -> list[str]:
         for path in (CHART / "templates").rglob("*")
         if path.is_file()
     ]
-    found = [
+    messages = [
         match["text"][1:-1].replace('\\"', '"')
         for text in templates
         for match in _FAIL.finditer(text)
     ]
     assert (
-        len(found)
+        len(messages)
         == sum(
             len(re.findall(r"\{\{- (?:fail|println) [^.]", text)) for text in templates
         )
         >= 20
     )
-    return found
+    return messages
 
 
 def says(text: str, message: str) -> bool:

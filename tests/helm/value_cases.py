@@ -40,8 +40,8 @@ class ValueCase:
 def merged(*values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values over values, as several `--values` files."""
     result: dict[str, Any] = {}
-    for one in values:
-        for key, value in one.items():
+    for part in values:
+        for key, value in part.items():
             if isinstance(value, dict) and isinstance(result.get(key), dict):
                 result[key] = merged(result[key], value)
             else:
@@ -251,9 +251,9 @@ def value_at(values: Any, path: Path) -> Any:
 
 def without(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return values without the one at a path."""
-    found = merged(values)
-    value_at(found, path[:-1]).pop(path[-1])
-    return found
+    complete = merged(values)
+    value_at(complete, path[:-1]).pop(path[-1])
+    return complete
 
 
 def flipped(values: Mapping[str, Any], path: Path) -> dict[str, Any]:

@@ -37,10 +37,10 @@ def _items(node: object) -> list[object]:
     return [node]
 
 
-def _mixed(what: str, items: list[object]) -> Iterator[str]:
+def _mixed(subject: str, items: list[object]) -> Iterator[str]:
     types = {_type(item) for item in items}
     if len(types) > 1 or (_UNKNOWN in types and len(items) > 1):
-        yield f"{what} literal of several types: {', '.join(sorted(types))}"
+        yield f"{subject} literal of several types: {', '.join(sorted(types))}"
 
 
 def _type(node: object) -> str:

@@ -141,9 +141,9 @@ def _selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     """
     exact = (selector.get("matchLabels") or {}).items()
     return exact <= labels.items() and all(
-        (labels.get(one["key"]) in one["values"])
-        == {"In": True, "NotIn": False}[one["operator"]]
-        for one in selector.get("matchExpressions") or ()
+        (labels.get(expression["key"]) in expression["values"])
+        == {"In": True, "NotIn": False}[expression["operator"]]
+        for expression in selector.get("matchExpressions") or ()
     )
 
 

@@ -147,7 +147,9 @@ def test_the_components_have_the_charts_container_and_tap() -> None:
     assert pod_spec(patch) == {"initContainers": [sidecar()]}
     assert sidecar({"tap": {"enabled": True}})["ports"] == TAP["ports"]
     parsers = {option.variable: option.parse for option in OPTIONS}
-    assert [parsers[one["name"]](one["value"]) for one in TAP["env"]] == [("", 9852)]
+    assert [
+        parsers[variable["name"]](variable["value"]) for variable in TAP["env"]
+    ] == [("", 9852)]
 
 
 def test_workloads_that_ask_get_the_sidecar_and_the_tap(tmp_path: Path) -> None:
@@ -158,14 +160,14 @@ def test_workloads_that_ask_get_the_sidecar_and_the_tap(tmp_path: Path) -> None:
     assert made.keys() == SENT.keys()
     for name, (_, init) in WORKLOADS.items():
         sent = SENT[name]
-        after = made[name]
+        injected = made[name]
         if init is None:
-            assert after == sent, name
+            assert injected == sent, name
             continue
-        assert pod_spec(after) == {**pod_spec(sent), "initContainers": init}, name
-        assert {**after, "spec": None} == {**sent, "spec": None}, name
-        assert problems_everywhere([after]) == []
-        assert qos_class(pod_spec(after)) == "Guaranteed", name
+        assert pod_spec(injected) == {**pod_spec(sent), "initContainers": init}, name
+        assert {**injected, "spec": None} == {**sent, "spec": None}, name
+        assert problems_everywhere([injected]) == []
+        assert qos_class(pod_spec(injected)) == "Guaranteed", name
     assert build(tmp_path / "turned", COMPONENTS[::-1], SENT) == made
     assert build(tmp_path / "twice", COMPONENTS, made) == made
 

@@ -253,14 +253,14 @@ def test_the_ports_of_the_sidecar_must_be_free() -> None:
         )
     made = policy({"exporter": {"port": 9999}})
     for number, unmet in ((9999, "port-specdec-metrics-is-free"), (9850, None)):
-        other = {"name": "a", "image": "x", "ports": [{"containerPort": number}]}
-        assert unmet_condition(made, pod(containers=[VLLM, other])) == unmet
+        container = {"name": "a", "image": "x", "ports": [{"containerPort": number}]}
+        assert unmet_condition(made, pod(containers=[VLLM, container])) == unmet
 
 
 def test_volume_of_that_name_is_taken_as_it_is() -> None:
     """So a namespace whose Secret has another name can bring its own volume."""
-    own = {"name": "specdec-web-config", "secret": {"secretName": "mine"}}
-    assert admit(policy(WEB), pod(volumes=[own]))["spec"]["volumes"] == [own]
+    volume = {"name": "specdec-web-config", "secret": {"secretName": "mine"}}
+    assert admit(policy(WEB), pod(volumes=[volume]))["spec"]["volumes"] == [volume]
 
 
 def test_pull_secrets_are_added_once() -> None:

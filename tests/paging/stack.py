@@ -50,15 +50,17 @@ class Stack:
     def pages(self, action: str) -> list[dict[str, Any]]:
         """Return the pages that began something (`trigger`) or ended it (`resolve`)."""
         return [
-            one.body
-            for one in self._to("/pagerduty")
-            if one.body["event_action"] == action
+            delivery.body
+            for delivery in self._to("/pagerduty")
+            if delivery.body["event_action"] == action
         ]
 
     def slack(self, channel: str) -> list[dict[str, Any]]:
         """Return what a Slack channel got."""
         return [
-            one.body for one in self._to("/slack") if one.body["channel"] == channel
+            delivery.body
+            for delivery in self._to("/slack")
+            if delivery.body["channel"] == channel
         ]
 
     def watchdogs(self) -> int:
@@ -103,7 +105,7 @@ class Stack:
         } - {"Watchdog"}
 
     def wait(
-        self, what: Callable[[], object], minutes: float, grace: float = 8.0
+        self, condition: Callable[[], object], minutes: float, grace: float = 8.0
     ) -> float:
         """Wait until something is so, and return the minutes of production that it
         took.
@@ -116,16 +118,16 @@ class Stack:
                 machine.
         """
         took = 0.0
-        before = time.monotonic()
-        while not what():
-            late = took - seconds(minutes)
-            assert late < grace, (
+        last_look = time.monotonic()
+        while not condition():
+            lateness = took - seconds(minutes)
+            assert lateness < grace, (
                 f"not within {minutes} minutes; active: {self.active()}"
             )
             time.sleep(_POLL)
-            now = time.monotonic()
-            took = took + min(now - before, _STILL)
-            before = now
+            moment = time.monotonic()
+            took = took + min(moment - last_look, _STILL)
+            last_look = moment
         return took * FACTOR / 60.0
 
 
@@ -143,7 +145,11 @@ def stack(
             Program(act, ready="/-/ready", environment=clean_environment())
         )
         config = faster_config(Addresses(folder, received.http, received.smtp), FACTOR)
-        (actions,) = (one for one in config["receivers"] if one["name"] == "actions")
+        (actions,) = (
+            receiver
+            for receiver in config["receivers"]
+            if receiver["name"] == "actions"
+        )
         actions["webhook_configs"][0]["url"] = f"{acting.url}/"
         manager = running.enter_context(AlertmanagerServer(config))
         window = f"{seconds(5):g}s"

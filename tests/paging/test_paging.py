@@ -49,13 +49,13 @@ def set_phase(server: str, name: str, **parameters: object) -> None:
 
 def chapters_of(stack: Stack) -> Callable[..., Chapter]:
     """Return a function that returns what came since it was last asked."""
-    seen = [0, 0, 0, 0]
+    counts = [0, 0, 0, 0]
 
     def chapter(took: float = 0.0) -> Chapter:
         pages = (stack.pages("trigger"), stack.pages("resolve"))
         every = [*pages, stack.slack("#specdec-tickets"), stack.actions()]
-        new = [found[before:] for found, before in zip(every, seen, strict=True)]
-        seen[:] = [len(found) for found in every]
+        new = [messages[count:] for messages, count in zip(every, counts, strict=True)]
+        counts[:] = [len(messages) for messages in every]
         return Chapter(
             *new, took, stack.active(), stack.suppressed(), stack.watchdogs()
         )
@@ -105,12 +105,12 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapte
         chapters["collapsed again"] = chapter()
         # without a word, as an out-of-memory kill does
         running.exporter.terminate(signal.SIGKILL)
-        before = len(running.pages("trigger"))
+        pages_before = len(running.pages("trigger"))
 
         def death_is_paged() -> bool:
             return any(
                 "MonitoringLost" in json.dumps(page)
-                for page in running.pages("trigger")[before:]
+                for page in running.pages("trigger")[pages_before:]
             )
 
         took = running.wait(death_is_paged, PROMISED_DEATH)

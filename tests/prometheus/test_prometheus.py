@@ -79,15 +79,15 @@ def torn(bodies: Sequence[bytes]) -> list[bytes]:
     """
     answers = []
     for number, index in enumerate(PLAYED[:-1]):
-        late = {0: _DRAFTS, 1: _ACCEPTED}.get(number % 3)
+        delayed = {0: _DRAFTS, 1: _ACCEPTED}.get(number % 3)
         if index == PLAYED[-2]:
-            late = _ACCEPTED
-        if late is None:
+            delayed = _ACCEPTED
+        if delayed is None:
             answers.append(bodies[index])
             continue
-        old = iter(late.findall(bodies[index]))
+        old = iter(delayed.findall(bodies[index]))
         answers.append(
-            late.sub(lambda _, old=old: next(old), bodies[PLAYED[number + 1]])
+            delayed.sub(lambda _, old=old: next(old), bodies[PLAYED[number + 1]])
         )  # type: ignore[misc]
     return [*answers, bodies[PLAYED[-1]]]
 
@@ -117,12 +117,14 @@ class Scrape:
     def one(self, name: str, **labels: str) -> float | None:
         """The value of a series, given the labels that tell it from its siblings."""
         wanted = set(labels.items())
-        found = [
-            v for (n, own), v in self.values.items() if n == name and wanted <= set(own)
+        matching = [
+            v
+            for (n, labels), v in self.values.items()
+            if n == name and wanted <= set(labels)
         ]
-        assert len(found) <= 1, f"{name} {labels} is not one series"
-        if found:
-            return found[0]
+        assert len(matching) <= 1, f"{name} {labels} is not one series"
+        if matching:
+            return matching[0]
         return None
 
     @property
@@ -174,8 +176,8 @@ def own(labels: Series) -> tuple[str, tuple[tuple[str, str], ...]]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Play everything once; the tests only ask."""
-    known = tmp_path_factory.mktemp("prometheus") / "baseline.json"
-    known.write_bytes(encode(recorded_baseline()))
+    baseline = tmp_path_factory.mktemp("prometheus") / "baseline.json"
+    baseline.write_bytes(encode(recorded_baseline()))
     with (
         ReplayServer(PLAIN) as plain_server,
         ReplayServer(TORN) as torn_server,
@@ -183,7 +185,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             "--vllm.url",
             plain_server.url,
             "--baseline.file",
-            str(known),
+            str(baseline),
             *FLAGS,
             fast=False,
         ) as plain,
@@ -238,12 +240,12 @@ def test_promql_finds_where_speculation_loses(run: Run) -> None:
         if s.one("up") == 1 and s.one("activity", state="active") == 1
     ]
     assert len(judged) > 12
-    found = set()
+    verdicts = set()
     for scrape in judged[:: max(1, len(judged) // 12)]:
         rule = bool(run.prometheus.query(f"{high} < {threshold}", scrape.time))
         assert rule == bool(run.prometheus.query(verdict, scrape.time)), scrape.time
-        found.add(rule)
-    assert True in found
+        verdicts.add(rule)
+    assert True in verdicts
 
 
 def test_every_scrape_of_a_poll_sees_the_same_values(run: Run) -> None:
@@ -306,9 +308,11 @@ def test_no_counter_and_no_bucket_ever_falls(run: Run, job: str) -> None:
     """
     naive = [naive_buckets(body) for body in TORN]
     pairs = [
-        pair for one, other in pairwise(naive) for pair in zip(one, other, strict=True)
+        pair
+        for earlier, later in pairwise(naive)
+        for pair in zip(earlier, later, strict=True)
     ]
-    assert sum(after < before for before, after in pairs) > 10
+    assert sum(second < first for first, second in pairs) > 10
     unseen = (
         MetricScope.REQUESTS,
         MetricScope.GROUP,
@@ -324,11 +328,11 @@ def test_no_counter_and_no_bucket_ever_falls(run: Run, job: str) -> None:
         f"accepted_tokens_per_draft_{part}" for part in ("bucket", "count", "sum")
     ]
     for name in names:
-        found = run.prometheus.query(
+        resets = run.prometheus.query(
             f'resets({PREFIX}{name}{{job="{job}"}}[{ALL}])', run.ended
         )
-        assert set(found.values()) == {0.0}, name
-        assert len(found) == K + 2 or not name.endswith("_bucket")
+        assert set(resets.values()) == {0.0}, name
+        assert len(resets) == K + 2 or not name.endswith("_bucket")
     scrapes = [s for s in run.scrapes(job) if s.one("up") == 1]
     assert len(scrapes) > len(PLAIN)
     for scrape in scrapes:

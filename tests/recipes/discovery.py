@@ -29,7 +29,7 @@ def discovered(pod: Pod, address: str) -> list[dict[str, Any]]:
         **_texts("label", pod.labels),
         **_texts("annotation", pod.annotations),
     }
-    found: list[dict[str, Any]] = []
+    targets: list[dict[str, Any]] = []
     nothing: tuple[dict[str, Any], ...] = ({},)
     for kind, is_init in (("containers", "false"), ("initContainers", "true")):
         for container in pod.spec.get(kind) or ():
@@ -40,25 +40,28 @@ def discovered(pod: Pod, address: str) -> list[dict[str, Any]]:
             }
             for port in container.get("ports") or nothing:
                 number = port.get("containerPort")
-                own = {
+                port_labels = {
                     f"{_META}pod_container_port_number": str(number),
                     f"{_META}pod_container_port_name": port.get("name", ""),
                     f"{_META}pod_container_port_protocol": port.get("protocol", "TCP"),
                 }
                 target = f"{address}:{number}" if number else address
-                found.append(
-                    {"targets": [target], "labels": labels | (own if number else {})}
+                targets.append(
+                    {
+                        "targets": [target],
+                        "labels": labels | (port_labels if number else {}),
+                    }
                 )
-    return found
+    return targets
 
 
 def _texts(kind: str, texts: Mapping[str, str]) -> dict[str, str]:
-    found = {}
+    labels = {}
     for name, value in texts.items():
         safe = re.sub(r"[^a-zA-Z0-9_]", "_", name)
-        found[f"{_META}pod_{kind}_{safe}"] = value
-        found[f"{_META}pod_{kind}present_{safe}"] = "true"
-    return found
+        labels[f"{_META}pod_{kind}_{safe}"] = value
+        labels[f"{_META}pod_{kind}present_{safe}"] = "true"
+    return labels
 
 
 # --- scrape configurations, as the operators write them
@@ -91,7 +94,7 @@ def _of_operator(
         "container": "pod_container_name",
         "pod": "pod_name",
     }
-    found = []
+    jobs = []
     for number, endpoint in enumerate(spec["podMetricsEndpoints"]):
         rules = [
             {
@@ -113,8 +116,8 @@ def _of_operator(
             "job_name": f"{kind}/{name}/{number}",
             "kubernetes_sd_configs": [{"role": "pod"}],
         }
-        found.append({**scrape, "relabel_configs": rules})
-    return found
+        jobs.append({**scrape, "relabel_configs": rules})
+    return jobs
 
 
 def _keep(label: str, value: str) -> dict[str, Any]:

@@ -66,8 +66,8 @@ def load(recipe: str) -> list[dict[str, Any]]:
 @functools.cache
 def stack(name: str) -> dict[str, Any]:
     """Return the facts on a stack."""
-    (found,) = documents((STACKS / f"{name}.yaml").read_text(encoding="utf-8"))
-    return found
+    (document,) = documents((STACKS / f"{name}.yaml").read_text(encoding="utf-8"))
+    return document
 
 
 def refusals(name: str, document: Mapping[str, Any]) -> list[str]:
@@ -95,10 +95,10 @@ def merged(base: Any, patch: Any, name: str = "") -> Any:
     key = _KEYS.get(name)
     if key is None or not isinstance(base, list):
         return copy.deepcopy(patch)
-    found = {item[key]: copy.deepcopy(item) for item in base}
+    items = {item[key]: copy.deepcopy(item) for item in base}
     for item in patch:
-        found[item[key]] = merged(found.get(item[key]), item)
-    return list(found.values())
+        items[item[key]] = merged(items.get(item[key]), item)
+    return list(items.values())
 
 
 # --- what each stack does
@@ -218,11 +218,14 @@ def dynamo(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
     (document,) = recipe
     return [
         Pod(
-            one["name"].lower(),
-            merged(stack("dynamo")["pod"][one["type"]], one["podTemplate"]["spec"]),
-            serves=one["type"] == "worker",
+            component["name"].lower(),
+            merged(
+                stack("dynamo")["pod"][component["type"]],
+                component["podTemplate"]["spec"],
+            ),
+            serves=component["type"] == "worker",
         )
-        for one in document["spec"]["components"]
+        for component in document["spec"]["components"]
     ]
 
 

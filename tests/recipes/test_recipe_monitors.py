@@ -37,8 +37,10 @@ def pods() -> tuple[Pod, ...]:
 
 def pod_named(start: str, annotations: Mapping[str, str] | None = None) -> Pod:
     """Return one of the pods, with annotations of its own."""
-    found = next(pod for pod in pods() if pod.name.startswith(start))
-    return Pod(found.name, found.spec, found.labels, annotations or {}, found.serves)
+    running = next(pod for pod in pods() if pod.name.startswith(start))
+    return Pod(
+        running.name, running.spec, running.labels, annotations or {}, running.serves
+    )
 
 
 def address(number: int) -> str:
@@ -257,8 +259,8 @@ def test_exactly_the_sidecars_are_found(found: dict[str, Kept], case: str) -> No
         (vllm,) = others
         assert_vllm(vllm)
         pairs, beside = (
-            {(target["namespace"], target["pod"]) for target in one}
-            for one in (vllm, sidecars)
+            {(target["namespace"], target["pod"]) for target in monitor}
+            for monitor in (vllm, sidecars)
         )
         assert pairs <= beside
 
@@ -277,7 +279,10 @@ def test_the_jobs_and_namespaces_are_as_the_rules_need_them(
     assert problems_everywhere([*google, *victoria]) == []
     selected = (
         [
-            (obj["spec"]["selector"], [one["port"] for one in obj["spec"][key]])
+            (
+                obj["spec"]["selector"],
+                [endpoint["port"] for endpoint in obj["spec"][key]],
+            )
             for obj in objects
         ]
         for objects, key in ((google, "endpoints"), (victoria, "podMetricsEndpoints"))

@@ -78,22 +78,24 @@ def test_its_pods_have_the_charts_sidecar(recipe: Recipe) -> None:
         assert_quality_is_kept(pod, others, recipe)
         if not pod.serves:
             continue
-        found = sidecar_of(pod)
+        sidecar = sidecar_of(pod)
         expected = chart_sidecar()
         differs = {
-            key for key in {*expected, *found} if expected.get(key) != found.get(key)
+            key
+            for key in {*expected, *sidecar}
+            if expected.get(key) != sidecar.get(key)
         }
         assert differs - {"args"} == recipe.differs
         # Where its restart would be everybody's, it has no liveness probe at all.
-        assert ("livenessProbe" in found) == ("livenessProbe" not in recipe.differs)
+        assert ("livenessProbe" in sidecar) == ("livenessProbe" not in recipe.differs)
         ports = [port for container in others for port in container.get("ports") or ()]
         assert "specdec-metrics" not in {port.get("name") for port in ports}
         assert 9850 not in {port["containerPort"] for port in ports}
-        mounted = {mount["name"] for mount in found.get("volumeMounts") or ()}
+        mounted = {mount["name"] for mount in sidecar.get("volumeMounts") or ()}
         assert not mounted & {
             mount["name"]
-            for other in others
-            for mount in other.get("volumeMounts") or ()
+            for container in others
+            for mount in container.get("volumeMounts") or ()
         }
         assert_native(pod, recipe)
         assert_flags(pod, others, recipe)
@@ -110,7 +112,7 @@ def assert_quality_is_kept(
         return
     assert (qos_class(pod.spec), bare) == (recipe.quality, recipe.quality)
     limits = {"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
-    limited = [sidecar_of(pod), *(other | limits for other in others)]
+    limited = [sidecar_of(pod), *(container | limits for container in others)]
     assert qos_class({"containers": limited}) == "Guaranteed"
 
 
@@ -145,9 +147,9 @@ def assert_flags(pod: Pod, others: list[dict[str, Any]], recipe: Recipe) -> None
         if argument.startswith("--spec.config=")
     ]
     assert settings.speculation.method == json.loads(config)["method"]
-    given = re.findall(r"\{\"method\".*?\}", (EXAMPLES / recipe.path).read_text())
-    assert given
-    assert all(json.loads(one) == json.loads(config) for one in given)
+    configs = re.findall(r"\{\"method\".*?\}", (EXAMPLES / recipe.path).read_text())
+    assert configs
+    assert all(json.loads(text) == json.loads(config) for text in configs)
     listening = set()
     for container in (part for part in others if part in pod.spec["containers"]):
         text = json.dumps(container)
@@ -156,10 +158,10 @@ def assert_flags(pod: Pod, others: list[dict[str, Any]], recipe: Recipe) -> None
         # A gated model is not loaded without a token.
         assert "meta-llama/" not in text or "HF_TOKEN" in text
         command = " ".join([*container.get("command", ()), *container.get("args", ())])
-        told = re.search(r"--port[= ](\d+)", command)
+        match = re.search(r"--port[= ](\d+)", command)
         ports = [port["containerPort"] for port in container.get("ports") or ()]
-        assert told is None or not ports or int(told[1]) in ports
-        listening.add(int(told[1]) if told else ports[0])
+        assert match is None or not ports or int(match[1]) in ports
+        listening.add(int(match[1]) if match else ports[0])
     assert {urlsplit(url).port for url in urls} == listening
 
 

@@ -30,8 +30,8 @@ async def test_the_recipe_reads_vllm_with_and_without_tls(
             answer(b"vllm:num_requests_running 0\n"), tls=files
         ) as server:
             args = [
-                one.replace(":8000", f":{server.port}")
-                for one in sidecar_of(pod)["args"]
+                argument.replace(":8000", f":{server.port}")
+                for argument in sidecar_of(pod)["args"]
             ]
             settings = loaded(args).upstream
             client = Upstream(settings.targets[0], settings)

@@ -90,11 +90,11 @@ def test_an_unpacked_sdist_gives_the_same_sdist_and_wheel(
     for name in STRAY:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("stray")
-    before = os.umask(0o077)
+    umask = os.umask(0o077)
     try:
         build(root, tmp_path / "again", TZ="Asia/Tokyo", LC_ALL="C", PYTHONHASHSEED="7")
     finally:
-        os.umask(before)
+        os.umask(umask)
     assert digests(tmp_path / "again") == digests(built)
 
 

@@ -71,7 +71,7 @@ def test_it_logs_in_to_the_host(recording: Path) -> None:
         "GITHUB_ACTOR": "me",
         "WORKFLOW_TOKEN": SECRET,
     }
-    for program, words in (("docker", ["login"]), ("helm", ["registry", "login"])):
+    for program, arguments in (("docker", ["login"]), ("helm", ["registry", "login"])):
         for variables, user in ((named, "robot"), (token, "me")):
             done = login(
                 program,
@@ -80,10 +80,10 @@ def test_it_logs_in_to_the_host(recording: Path) -> None:
                 **variables,
             )
             assert done.returncode == 0, done.stderr
-            *called, given = done.stdout.splitlines()
+            *called, password = done.stdout.splitlines()
             options = ["--username", user, "--password-stdin"]
-            assert called == [program, *words, "registry.example.com", *options]
-            assert given == f"stdin: {SECRET}"
+            assert called == [program, *arguments, "registry.example.com", *options]
+            assert password == f"stdin: {SECRET}"
 
 
 def test_what_is_missing_is_said(recording: Path) -> None:
@@ -142,7 +142,7 @@ def test_what_publishes_is_rehearsed(tree: Path, tmp_path: Path) -> None:
         name: record + _ANSWERS.get(name, "")
         for name in ("cosign", "docker", "gh", "helm")
     }
-    found = programs(tmp_path / "programs", bodies)
+    folder = programs(tmp_path / "programs", bodies)
     # needs a container engine
     (tree / "release" / "smoke.sh").write_text("#!/bin/sh\n")
     succeed(["git", "init", "--quiet"], tree)
@@ -165,31 +165,34 @@ def test_what_publishes_is_rehearsed(tree: Path, tmp_path: Path) -> None:
     for name in ("chart/a.tgz", "dist/a.whl", "dist/a.tar.gz"):
         (tree / name).parent.mkdir(exist_ok=True)
         (tree / name).touch()
-    known = {"ARCHITECTURE": "amd64", "DIGEST": _DIGEST}
+    contexts = {"ARCHITECTURE": "amd64", "DIGEST": _DIGEST}
     variables = {
         "GITHUB_REF_NAME": f"v{__version__}",
         "GITHUB_OUTPUT": str(output),
         "GITHUB_ACTOR": "me",
     }
-    variables |= {"PATH": path(found)}
+    variables |= {"PATH": path(folder)}
     for where, job in map(str.split, _PUBLISHING):
         if job == "tag":
             (tree / "digests" / "arm64").write_text(_DIGEST)  # of the other machine
         document = workflow(where)
         for step in (
-            one
-            for one in steps()
-            if (one.workflow, one.job) == (where, job) and one.run
+            step
+            for step in steps()
+            if (step.workflow, step.job) == (where, job) and step.run
         ):
-            given: dict[str, str] = {}
-            for place in (document, document["jobs"][job], step.says):
-                given |= place.get("env", {})
-            given = {
-                name: known.get(name, re.sub(r"\$\{\{.*?}}", "x", text))
-                for name, text in given.items()
+            environment: dict[str, str] = {}
+            for level in (document, document["jobs"][job], step.says):
+                environment |= level.get("env", {})
+            environment = {
+                name: contexts.get(name, re.sub(r"\$\{\{.*?}}", "x", text))
+                for name, text in environment.items()
             }
             succeed(
-                ["bash", "-euo", "pipefail", "-c", step.run], tree, **variables, **given
+                ["bash", "-euo", "pipefail", "-c", step.run],
+                tree,
+                **variables,
+                **environment,
             )
     called = calls.read_text()
     assert output.read_text().count(f"digest={_DIGEST}\n") == 2

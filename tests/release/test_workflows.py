@@ -56,14 +56,14 @@ def test_actionlint_finds_nothing() -> None:
     over.
     """
     excused = set()
-    found = []
+    errors = []
     for where, kind, message in actionlint(*files()):
         (about, *_) = re.findall(r'"([^"]*)"', message) or [""]
         if (kind, about) in TOO_NEW:
             excused.add((kind, about))
         else:
-            found.append(f"{where}: {message}")
-    assert found == []
+            errors.append(f"{where}: {message}")
+    assert errors == []
     assert excused == TOO_NEW
 
 
@@ -151,8 +151,8 @@ def test_they_call_targets_that_exist() -> None:
     called = {
         word
         for step in steps()
-        for words in MAKE.findall(step.run)
-        for word in words.split()
+        for arguments in MAKE.findall(step.run)
+        for word in arguments.split()
     }
     tests = {name for name in targets if name.startswith("test-")} - {
         "test-all",
@@ -180,9 +180,9 @@ def test_every_script_has_a_caller_and_every_call_a_script() -> None:
         for path in (ROOT / "Makefile", ROOT / "pyproject.toml", *folder.glob("*.sh"))
     ]
     called = {
-        one
+        script
         for text in callers
-        for one in re.findall(r"\brelease/[a-z]+\.(?:sh|py)", text)
+        for script in re.findall(r"\brelease/[a-z]+\.(?:sh|py)", text)
     }
     assert called == scripts
     assert all(path.stat().st_mode & 0o111 for path in folder.glob("*.sh"))
@@ -202,7 +202,7 @@ def test_commands_and_scripts_are_bash() -> None:
         assert_bash(path)
 
 
-def assert_bash(*words: str | Path) -> None:
+def assert_bash(*command: str | Path) -> None:
     """Bash finds nothing wrong, without running it."""
-    done = subprocess.run(["bash", "-n", *words], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, ""), words
+    done = subprocess.run(["bash", "-n", *command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, ""), command

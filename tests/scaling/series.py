@@ -97,21 +97,21 @@ async def published(
         SimulatorServer(simulation, speed=0) as server,
         contextlib.AsyncExitStack() as stack,
     ):
-        now = 0.0
-        given = {"vllm.url": [server.url], **flags}
-        exporter = Exporter(lambda: config.load(given, {}), clock=lambda: now)
+        time = 0.0
+        settings = {"vllm.url": [server.url], **flags}
+        exporter = Exporter(lambda: config.load(settings, {}), clock=lambda: time)
         client = await stack.enter_async_context(
             TestClient(TestServer(create_app(exporter)))
         )
         if exporter.config.tap is not None:
             exporter.requests.attach_tap(Tap(exporter.config.tap))
-            for seen in observations(kinds or ()):
-                exporter.requests.observe(Source.TAP, seen)
+            for observation in observations(kinds or ()):
+                exporter.requests.observe(Source.TAP, observation)
         (poller,) = exporter._pollers
         stack.push_async_callback(poller.close)
-        while now < _SECONDS:
+        while time < _SECONDS:
             await server.advance(_POLL)
-            now += _POLL
+            time += _POLL
             await poller.poll()
         text = await (await client.get("/metrics")).text()
     return Counter(
@@ -173,15 +173,15 @@ the same number.
 - {more["tenant"]} for each tenant"""
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Write the block into the page, or return by the exit code whether it is
     current.
     """
     page = PAGE.read_text("utf-8")
-    before, _, rest = page.partition(f"{BEGIN}\n")
-    after = rest.partition(f"\n{END}")[2]
-    wanted = f"{before}{BEGIN}\n\n{asyncio.run(block())}\n\n{END}{after}"
-    if words != ["--check"]:
+    head, _, remainder = page.partition(f"{BEGIN}\n")
+    tail = remainder.partition(f"\n{END}")[2]
+    wanted = f"{head}{BEGIN}\n\n{asyncio.run(block())}\n\n{END}{tail}"
+    if arguments != ["--check"]:
         PAGE.write_text(wanted, "utf-8")
     elif page != wanted:
         sys.stderr.write(f"not current: {PAGE.name}\n")

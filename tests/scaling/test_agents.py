@@ -180,7 +180,7 @@ def test_each_cluster_has_its_own_ratio(run: Run) -> None:
         for key in run.store.query("vllm_specdec_up")
     }
     assert up == {(run.good.name, EXPORTER), (run.bad.name, EXPORTER)}
-    told = {
+    expected = {
         run.good.name: pytest.approx(run.good.acceptance(), rel=0.1),
         run.bad.name: pytest.approx(run.bad.acceptance(), abs=0.02),
     }
@@ -192,7 +192,7 @@ def test_each_cluster_has_its_own_ratio(run: Run) -> None:
         }
 
     # Once the windows are full, and evaluated three times from engine to model.
-    eventually(lambda: ratios() == told, 90)
+    eventually(lambda: ratios() == expected, 90)
     assert run.good.acceptance() > 0.6 > 0.1 > run.bad.acceptance()
 
 
@@ -218,13 +218,13 @@ def test_an_alert_names_its_cluster_and_spares_the_other(run: Run) -> None:
     assert {
         dict(series)["cluster"] for series in run.store.wait_for(firing, _FIRST)
     } == {run.bad.name}
-    told = eventually(
+    alerts = eventually(
         lambda: run.alertmanager.alerts('alertname="VLLMSpecDecodeCollapsed"')
     )
     assert {
-        (each["labels"]["cluster"], each["labels"]["model_name"]) for each in told
+        (each["labels"]["cluster"], each["labels"]["model_name"]) for each in alerts
     } == {(run.bad.name, MODEL)}
-    for texts in (each["annotations"] for each in told):
+    for texts in (each["annotations"] for each in alerts):
         assert f"var-cluster={run.bad.name}" in texts["dashboard_url"]
         assert texts["threshold"].endswith("%")
         assert not [

@@ -61,6 +61,6 @@ def test_what_vllm_itself_has(name: str, whole: int, kept: int) -> None:
     ]
     keep = re.compile(jobs[1]["metric_relabel_configs"][0]["regex"])
     assert len(names) == whole
-    assert sum(keep.fullmatch(one) is not None for one in names) == kept
+    assert sum(keep.fullmatch(name) is not None for name in names) == kept
     assert f"{whole:,}" in DOCUMENT
     assert f"{kept:,}" in DOCUMENT

@@ -47,12 +47,12 @@ def check(data: bytes) -> None:
 def _hashes(text: bytes) -> None:
     """What stands where a hash belongs, in a file that is broken around it."""
     parts = (text.decode("utf-8", "replace").split("\x1e") + [""] * 3)[:3]
-    name, before, behind = (part.replace(_MARK, "").replace("\n", "") for part in parts)
+    name, prefix, behind = (part.replace(_MARK, "").replace("\n", "") for part in parts)
     # In quotes that begin in the name, or before a colon, it would be a part of the
     # name, which is shown.
     name = name.replace("'", "").replace('"', "")
     behind = behind.replace(":", "")
-    _web(f"basic_auth_users:\n  {name}: {before}{_MARK}{behind}\n".encode())
+    _web(f"basic_auth_users:\n  {name}: {prefix}{_MARK}{behind}\n".encode())
 
 
 def _profiles(text: bytes) -> None:
@@ -61,15 +61,15 @@ def _profiles(text: bytes) -> None:
 
 
 def _web(text: bytes) -> None:
-    found = web_document.parse(read_texts(text), "/etc/exporter")
+    document = web_document.parse(read_texts(text), "/etc/exporter")
     assert all(
-        ":" not in name and hashed.startswith("$2") for name, hashed in found.users
+        ":" not in name and hashed.startswith("$2") for name, hashed in document.users
     )
 
 
 def _baseline(text: bytes) -> None:
-    found = decode(text)
-    assert decode(encode(found)) == found, (
+    baseline = decode(text)
+    assert decode(encode(baseline)) == baseline, (
         "a baseline that is not read as it was written"
     )
 

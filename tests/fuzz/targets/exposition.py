@@ -160,13 +160,13 @@ def _sample(line: bytes, openmetrics: bool) -> SampleLine | None:
         return None
     try:
         (family,) = text_string_to_metric_families(line.decode() + "\n")
-        (found,) = family.samples
-        value = float(found.value)
+        (sample,) = family.samples
+        value = float(sample.value)
     except (ValueError, OverflowError):
         return None
     if math.isinf(value) and b"nf" not in match[3]:
         return None  # out of range, which Go refuses
-    return SampleLine(found.name, tuple(sorted(found.labels.items())), value)
+    return SampleLine(sample.name, tuple(sorted(sample.labels.items())), value)
 
 
 def _agree(ours: list[SampleLine], theirs: list[SampleLine]) -> None:
@@ -174,12 +174,15 @@ def _agree(ours: list[SampleLine], theirs: list[SampleLine]) -> None:
     assert len(ours) == len(theirs), (
         f"{len(ours)} samples instead of {len(theirs)}: {ours} {theirs}"
     )
-    for mine, other in zip(ours, theirs, strict=True):
-        same = mine.value == other.value or (
-            math.isnan(mine.value) and math.isnan(other.value)
+    for mine, theirs_line in zip(ours, theirs, strict=True):
+        same = mine.value == theirs_line.value or (
+            math.isnan(mine.value) and math.isnan(theirs_line.value)
         )
-        same = same and (mine.name, mine.labels) == (other.name, other.labels)
-        assert same, f"{mine} instead of {other}"
+        same = same and (mine.name, mine.labels) == (
+            theirs_line.name,
+            theirs_line.labels,
+        )
+        assert same, f"{mine} instead of {theirs_line}"
 
 
 #: The label with the position of the counters by position, by the ends of their names.
@@ -247,7 +250,7 @@ def _no_server(wanted: list[SampleLine]) -> bool:
     """Whether the samples are of no known server, or may be of servers of several kinds
     or types.
     """
-    found = [
+    dialects = [
         dialect
         for dialect in DIALECTS
         if dialect.may_be({line.name for line in wanted})
@@ -255,7 +258,7 @@ def _no_server(wanted: list[SampleLine]) -> bool:
     types = {
         value for line in wanted for name, value in line.labels if name == "engine_type"
     }
-    return len(found) != 1 or len(types) > 1
+    return len(dialects) != 1 or len(types) > 1
 
 
 def _sums(reading: Reading, wanted: list[SampleLine]) -> None:
@@ -266,22 +269,22 @@ def _sums(reading: Reading, wanted: list[SampleLine]) -> None:
     expected: dict[EngineKey, dict[str, float]] = defaultdict(
         lambda: defaultdict(float)
     )
-    seen = set()
+    series = set()
     parts = dialect.parts_in(
         line for line in wanted if line.name not in dialect.histogram_fields
     )
     for line in wanted:
         if line.name.endswith("_bucket"):
-            own = "le"
+            own_label = "le"
         else:
-            own = _position_label(line.name)
-        sums = expected[_engine(dict(line.labels), parts | {own})]
+            own_label = _position_label(line.name)
+        sums = expected[_engine(dict(line.labels), parts | {own_label})]
         field = dialect.fields.get(line.name)
         if field:
-            assert (field, line.labels) not in seen, (
+            assert (field, line.labels) not in series, (
                 f"{line.name}{line.labels} counts twice"
             )
-            seen.add((field, line.labels))
+            series.add((field, line.labels))
             sums[""] = sums[field[0]] = sums[field[0]] + line.value
         timed, part = dialect.histogram_fields.get(line.name, ("", ""))
         if part == "sum":
@@ -359,31 +362,31 @@ def _written(lines: Iterable[SampleLine]) -> Iterator[str]:
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
-def _same(one: object, other: object) -> bool:
+def _same(left: object, right: object) -> bool:
     """Tell whether two readings say the same: sums may differ in their last digit,
     defects in their order.
     """
-    if isinstance(one, float) and isinstance(other, float):
-        return one == other or _close(one, other)
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, EngineReading) and isinstance(other, EngineReading):
+    if isinstance(left, float) and isinstance(right, float):
+        return left == right or _close(left, right)
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return len(left) == len(right) and all(map(_same, left, right))
+    if isinstance(left, EngineReading) and isinstance(right, EngineReading):
         # which they are is a matter of order
-        some = len(one.defects) == len(other.defects) == MAX_DEFECTS
-        one, other = (
+        some = len(left.defects) == len(right.defects) == MAX_DEFECTS
+        left, right = (
             replace(e, defects=() if some else tuple(sorted(e.defects)))
-            for e in (one, other)
+            for e in (left, right)
         )
     fields = getattr(
-        one, "__struct_fields__", getattr(one, "__dataclass_fields__", None)
+        left, "__struct_fields__", getattr(left, "__dataclass_fields__", None)
     )
-    if fields and type(one) is type(other):
-        return all(_same(getattr(one, name), getattr(other, name)) for name in fields)
-    return one == other
+    if fields and type(left) is type(right):
+        return all(_same(getattr(left, name), getattr(right, name)) for name in fields)
+    return left == right
 
 
-def _close(one: float, other: float) -> bool:
-    return math.isclose(one, other, rel_tol=1e-9)
+def _close(left: float, right: float) -> bool:
+    return math.isclose(left, right, rel_tol=1e-9)
 
 
 def seeds() -> Iterator[bytes]:

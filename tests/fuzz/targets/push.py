@@ -51,7 +51,7 @@ def _check_counts(data: bytes, pushed: object) -> None:
         f"{len(observations)} and {len(errors)} of {count}"
     )
     assert count <= MAX_REQUESTS, f"{count} requests"
-    places = [place for place, _ in errors]
+    places = [index for index, _ in errors]
     assert places == sorted(set(places)), f"places {places}"
     assert len(warnings) <= len(observations), (
         f"{len(warnings)} warnings of {len(observations)}"

@@ -76,15 +76,15 @@ def _check_events(data: bytes, way: int) -> None:
     limit = 48 if way % 2 else 1 << 20
     expected = _by_the_standard(data)
     splitter = EventSplitter(limit)
-    found = []
+    events = []
     large = False
     for piece in pieces(data, way):
         try:
-            found += splitter.feed(piece)
+            events += splitter.feed(piece)
         except EventSizeError:
             large = True
             break
-    for event in found:
+    for event in events:
         lines = event.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         values = [
             line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")
@@ -92,12 +92,12 @@ def _check_events(data: bytes, way: int) -> None:
         assert data_of(event) == b"\n".join(values), f"{data_of(event)!r} of {event!r}"
         assert len(event) <= limit, f"an event of {len(event)} bytes"
     if large:
-        assert found == expected[: len(found)], f"{found} of {expected}"
-        rest = data[sum(map(len, expected)) :]
-        assert max(map(len, (*expected, rest))) > limit, "no event is large"
+        assert events == expected[: len(events)], f"{events} of {expected}"
+        remainder = data[sum(map(len, expected)) :]
+        assert max(map(len, (*expected, remainder))) > limit, "no event is large"
     else:
-        assert b"".join(found) + splitter.rest == data, "bytes are lost"
-        assert found == expected, f"{found} instead of {expected}"
+        assert b"".join(events) + splitter.rest == data, "bytes are lost"
+        assert events == expected, f"{events} instead of {expected}"
 
 
 def _by_the_standard(data: bytes) -> list[bytes]:
@@ -139,21 +139,23 @@ def _by_the_standard(data: bytes) -> list[bytes]:
 
 def _check_observer(data: bytes, way: int) -> None:
     ends = way % 2 == 0
-    seen = {
+    observations = {
         step: _watch(data, cut, ends=ends)
         for step, cut in (
             ("whole", lambda d: [d] if d else []),
             ("cut", lambda d: pieces(d, way)),
         )
     }
-    assert seen["whole"] == seen["cut"], f"{seen}"
+    assert observations["whole"] == observations["cut"], f"{observations}"
 
 
 def _watch(
     data: bytes, cut: Callable[[bytes], list[bytes]], *, ends: bool
 ) -> tuple[object, ...]:
-    told: list[Observation] = []
-    watch = ObservationContext(told.append, Classification(), lambda: 1.0, lambda: 1e9)
+    observations: list[Observation] = []
+    watch = ObservationContext(
+        observations.append, Classification(), lambda: 1.0, lambda: 1e9
+    )
     observer = Observer(watch)
     for turn, part in enumerate(data.split(_TURN)):
         for piece in cut(part):
@@ -177,14 +179,14 @@ def _watch(
     assert set(watch.unobserved) == set(UNOBSERVED), (
         f"other reasons: {watch.unobserved}"
     )
-    assert sum(watch.unobserved.values()) + len(told) <= watch.requests, (
+    assert sum(watch.unobserved.values()) + len(observations) <= watch.requests, (
         "more outcomes than requests"
     )
     assert watch.unobserved["internal"] == 0
-    for observation in told:
+    for observation in observations:
         for seconds in (observation.ttft_seconds, observation.tpot_seconds):
             assert seconds is None or seconds >= 0, f"{observation}"
-    return watch.requests, dict(watch.unobserved), told
+    return watch.requests, dict(watch.unobserved), observations
 
 
 _KINDS = {

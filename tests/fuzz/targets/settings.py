@@ -81,22 +81,22 @@ def _check_secrets(text: bytes) -> None:
     parts = (
         text.decode("utf-8", "replace").replace("\0", "").split("\x1e") + [""] * 4
     )[:4]
-    before, left, right, behind = (part.replace(SECRET, "") for part in parts)
+    prefix, left, right, behind = (part.replace(SECRET, "") for part in parts)
     for url in (
-        f"http://{before}:{left}{SECRET}{right}@{behind.replace('@', '')}",
-        f"{before}?api_key={left.replace('&', '')}{SECRET}",
+        f"http://{prefix}:{left}{SECRET}{right}@{behind.replace('@', '')}",
+        f"{prefix}?api_key={left.replace('&', '')}{SECRET}",
     ):
         _hidden({"VLLM_SPECDEC_EXPORTER_VLLM_URL": url.replace(",", "")})
         with contextlib.suppress(ValueError):
             assert SECRET not in parse_target(url).name, (
                 f"{url} is called {parse_target(url).name}"
             )
-    header = f"{before.replace(':', '')}:{left}{SECRET}{right}".replace("\n", "")
+    header = f"{prefix.replace(':', '')}:{left}{SECRET}{right}".replace("\n", "")
     _hidden({"VLLM_SPECDEC_EXPORTER_VLLM_HEADER": header})
     # A file that is broken around a secret: its line is not quoted, nor a secret that
     # begins like an alias.
     for value in (
-        f'{before}"Authorization: Bearer {left}{SECRET}{right}{behind}',
+        f'{prefix}"Authorization: Bearer {left}{SECRET}{right}{behind}',
         f"{left}{SECRET}{right}",
     ):
         _, refusal = _read(
@@ -106,22 +106,22 @@ def _check_secrets(text: bytes) -> None:
 
 
 def _check_texts(text: bytes) -> None:
-    words = text.decode("utf-8", "replace")
+    decoded = text.decode("utf-8", "replace")
     try:
-        seconds = parse_duration(words)
+        seconds = parse_duration(decoded)
     except ValueError:
         pass
     else:
         if seconds < 1e11:  # ten thousand years: more is not exact to the millisecond
             assert math.isclose(
                 parse_duration(format_duration(seconds)), seconds, abs_tol=1e-3
-            ), words
+            ), decoded
     try:
-        target = parse_target(words)
+        target = parse_target(decoded)
     except ValueError:
         return
     assert parse_target(target.name).name == target.name, (
-        f"{words!r} is shown as {target.name!r}"
+        f"{decoded!r} is shown as {target.name!r}"
     )
 
 
@@ -146,7 +146,7 @@ def _configure(
             _FILE,
             *(name for option in _TABLE for name in (option.flag, option.variable)),
         )
-        assert any(place in message for place in places), f"no place in {message!r}"
+        assert any(name in message for name in places), f"no place in {message!r}"
         return {"refused": message}
     json.dumps(shown)
     k = settings.speculation.num_speculative_tokens or 1
