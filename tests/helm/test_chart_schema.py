@@ -73,14 +73,11 @@ def test_an_unknown_key_is_refused_at_every_level(helm: Callable[..., object]) -
         merged(*(nested((*path, "unheardOf"), 1) for path in paths)), helm
     )
     # Helm 4 says `at '/tap/tls'`, Helm 3 `tap.tls`, and `(root)`.
-    places = re.findall(
-        r"- (?:at ')?([^':]*)'?: (?i:additional propert).*unheardOf", message
+    pointers = re.findall(
+        r"- (?:at ')?/?([^':]*)'?: (?i:additional propert).*unheardOf", message
     )
-    found = [
-        pointer.lstrip("/").replace("/", ".").replace("(root)", "")
-        for pointer in places
-    ]
-    assert sorted(found) == sorted(".".join(path) for path in paths)
+    named = [pointer.replace("/", ".").replace("(root)", "") for pointer in pointers]
+    assert sorted(named) == sorted(".".join(path) for path in paths)
 
 
 def test_a_wrong_type_is_refused_for_every_value() -> None:
@@ -133,9 +130,8 @@ NONSENSE = yaml.safe_load(Path(__file__).with_name("nonsense.yml").read_text("ut
 def test_nonsense_is_refused_by_name() -> None:
     """With the value's path."""
     for path, value in NONSENSE:
-        assert f"/{path.replace('.', '/')}" in refusal(
-            nested(tuple(path.split(".")), value)
-        )
+        message = refusal(nested(tuple(path.split(".")), value))
+        assert f"/{path.replace('.', '/')}" in message, (path, value)
     many = {"vllmUrls": list(NO_SERVERS), "settings": dict.fromkeys(ELSEWHERE, "x")}
     message = refusal({"exporter": many})
     assert [
@@ -159,7 +155,7 @@ def test_what_the_exporter_takes_as_a_server_is_taken() -> None:
     )
     for url in taken:
         assert schema.is_valid([url]), url
-        assert parse_servers(url)
+        assert parse_servers(url), url
     for url in NO_SERVERS:
         with pytest.raises(ValueError, match=r"\w"):
             parse_servers(url)
@@ -175,6 +171,9 @@ def test_every_option_of_the_exporter_has_a_place() -> None:
     assert defaults["tap.drain-timeout"] == DEFAULTS["tap"]["drainTimeout"]
 
 
+GROUPS_AND_BOARDS = {("groups",), ("boards",)}
+
+
 @pytest.mark.full
 @pytest.mark.timeout(600)
 def test_every_value_is_set_by_a_named_set_and_does_something() -> None:
@@ -183,11 +182,7 @@ def test_every_value_is_set_by_a_named_set_and_does_something() -> None:
     """
     # Their texts take long.
     off = merged(
-        *(
-            nested(path, False)
-            for path in LEAVES
-            if path[1:2] in (("groups",), ("boards",))
-        )
+        *(nested(path, False) for path in LEAVES if path[1:2] in GROUPS_AND_BOARDS)
     )
     idle = []
     # Passed on alike, whatever the name; or each has a test of its own.
@@ -196,12 +191,9 @@ def test_every_value_is_set_by_a_named_set_and_does_something() -> None:
         if others_do & set(path[1:2]):
             continue
         others = {name: inner for name, inner in off.items() if name != path[0]}
-        bases = [
-            merged(case.values, others)
-            for case in sorted(
-                CASES, key=lambda candidate: path[0] not in candidate.values
-            )
-        ]
+        # Sets that have the part first: the search ends at the first difference.
+        cases = sorted(CASES, key=lambda case: path[0] not in case.values)
+        bases = [merged(case.values, others) for case in cases]
         if "boolean" in schema.get("type", ()):
             pairs = ((base, flipped(base, path)) for base in bases)
         else:
@@ -224,11 +216,12 @@ def outcome(values: Any) -> object:
     return {name: text for name, text in files.items() if name != "templates/NOTES.txt"}
 
 
-def test_it_works_as_a_dependency() -> None:
+@pytest.mark.parametrize(
+    "values", [EVERYTHING_BESIDE, EVERYTHING_ALONE], ids=["beside", "alone"]
+)
+def test_it_works_as_a_dependency(values: dict[str, Any]) -> None:
     """Helm hands `global` and the condition's `enabled` to a subchart; neither changes
     anything.
     """
-    for values in (EVERYTHING_BESIDE, EVERYTHING_ALONE):
-        assert render(merged(values, {"global": {"a": 1}, "enabled": True})) == render(
-            values
-        )
+    as_dependency = merged(values, {"global": {"a": 1}, "enabled": True})
+    assert render(as_dependency) == render(values)
