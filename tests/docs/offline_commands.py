@@ -38,17 +38,15 @@ def _docker(machine: Machine, command: list[str]) -> None:
         if image := _IMAGE.search(word):
             _demand(image[1] == __version__, command, f"the version is {__version__}")
     if command[1] == "run":
-        image = next(
-            number for number, word in enumerate(command) if _IMAGE.search(word)
+        rest_of_line = itertools.dropwhile(
+            lambda word: not _IMAGE.search(word), command
         )
-        _run(machine, COMMAND, *command[image + 1 :], "--config.check")
+        _image, *flags = rest_of_line
+        _run(machine, COMMAND, *flags, "--config.check")
     elif command[1] == "compose":
-        profiles = {
-            name
-            for service in document()["services"].values()
-            for name in service.get("profiles", [])
-        }
-        arguments = {"up", "down", "logs", *profiles, *services()}
+        arguments = {"up", "down", "logs", *services()}
+        for service in document()["services"].values():
+            arguments.update(service.get("profiles", []))
         names = [word for word in command[2:] if not word.startswith("-")]
         _demand(
             arguments.issuperset(names),
@@ -76,18 +74,10 @@ def _kubectl(machine: Machine, command: list[str]) -> None:
         _demand(
             (machine.folder / command[3]).is_file(), command, "there is no such file"
         )
-    dry = (
-        "create" in command or "apply" in command
-    ) and "--dry-run=server" not in command
-    if "create" in command and dry:
-        offline = ("--dry-run=client", "--output=name")
-    else:
-        offline = ()
-    line = shlex.join([*command, *offline])
-    if offline:
-        machine.shell(machine.put_here(line))
+    if "create" in command and "--dry-run=server" not in command:
+        _run(machine, *command, "--dry-run=client", "--output=name")
         return
-    done = machine.completed(line)
+    done = machine.completed(shlex.join(command))
     output = done.stdout + done.stderr
     _demand("refused" in output, command, output)
 
@@ -96,8 +86,9 @@ def _helm(machine: Machine, command: list[str]) -> None:
     """The chart renders with these values, beside those of an existing release."""
     kept = "--reset-then-reuse-values"
     arguments = [word for word in command[2:] if word not in ("--install", kept)]
-    more = ["--set", "podMonitor.enabled=true"] if kept in command else []
-    printed = machine.shell(shlex.join(["helm", "template", *arguments, *more]))
+    if kept in command:
+        arguments += ["--set", "podMonitor.enabled=true"]
+    printed = machine.shell(shlex.join(["helm", "template", *arguments]))
     _demand("kind:" in printed, command, "it makes no objects")
 
 
@@ -137,13 +128,8 @@ KINDS = _Kinds(
         (r"helm (install|upgrade)( --install)? \S+ (?!helm/)", None),
         (r"helm (install|upgrade) ", _helm),
         (r"make (test|test-vllm|check|lint|bench|pictures|dist|generate)\b", None),
-        (
-            (
-                r"npm run |python tests/dashboards/render/bundle.py|bash "
-                r"tests/vllm/install.sh"
-            ),
-            None,
-        ),
+        (r"npm run |python tests/dashboards/render/bundle.py", None),
+        (r"bash tests/vllm/install.sh", None),
         (r"pytest -m vllm ", None),
         (r"vllm-specdec-exporter calibrate (?!.*--dry-run)", _calibrate),
     )

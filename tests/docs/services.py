@@ -199,10 +199,10 @@ def servers_to_sweep(openai: int) -> Iterator[list[str]]:
     """Run servers to sweep; yield their URLs."""
     fakes = [FakeServer() for _ in range(openai)]
     with loop_in_a_thread() as finish:
-        for one in fakes:
-            finish(one.open())
+        for fake in fakes:
+            finish(fake.open())
         try:
             yield [fake.url for fake in fakes]
         finally:
-            for one in fakes:
-                finish(one.close())
+            for fake in fakes:
+                finish(fake.close())

@@ -16,7 +16,7 @@ def logical_lines(text: str) -> list[str]:
     lines = []
     pending = ""
     for line in text.splitlines():
-        pending = f"{pending}\n{line}" if pending else line
+        pending = f"{pending}\n{line}".lstrip("\n")
         if not _is_whole(pending):
             continue
         if pending.strip() and not pending.lstrip().startswith("#"):
@@ -38,17 +38,18 @@ def simple_commands(line: str) -> Iterator[list[str]]:
     lexer.whitespace_split = True
     command: list[str] = []
     skip = False
-    for word in lexer:
+    # The end of the line ends a command too.
+    for word in (*lexer, ";"):
         if skip:
             skip = False
         elif word in _BETWEEN:
-            yield from [command] if command else []
+            if command:
+                yield command
             command = []
         elif word in _REDIRECTION:
             skip = True
         elif command or not _ASSIGNMENT.match(word):
             command.append(word)
-    yield from [command] if command else []
 
 
 def _is_whole(text: str) -> bool:

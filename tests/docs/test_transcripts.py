@@ -7,6 +7,7 @@ what the numbers led to.
 
 import contextlib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -33,11 +34,8 @@ def readme(text: str) -> list[list[str]]:
         for block in blocks()
         if block.path == "README.md" and block.language == "sh" and text in block.text
     )
-    return [
-        command
-        for line in logical_lines(block.text)
-        for command in simple_commands(line)
-    ]
+    lines = logical_lines(block.text)
+    return list(chain.from_iterable(map(simple_commands, lines)))
 
 
 @contextlib.contextmanager

@@ -71,8 +71,10 @@ def labels(text: str) -> list[str]:
     for line in text.splitlines():
         goes_on = len(above) > _FULL and _indent(line) > _indent(above)
         columns = re.split(r" {2,}", line.strip())
-        above = above if goes_on else line
-        if goes_on or not line.strip():
+        if goes_on:
+            continue
+        above = line
+        if not line.strip():
             continue
         if len(columns) >= _HEAD and not _NUMBER.search(columns[-1]):
             names.append(shape(line))
@@ -88,8 +90,5 @@ def _indent(line: str) -> int:
 def unlabelled(printed: str, output: str) -> list[str]:
     """Return the labels that a page prints and an output does not have."""
     printed_lines = set(map(shape, output.splitlines()))
-    return [
-        label
-        for label in labels(printed)
-        if not any(line.startswith(label) for line in printed_lines)
-    ]
+    begins = "\n".join(printed_lines)
+    return [label for label in labels(printed) if f"\n{label}" not in f"\n{begins}"]
