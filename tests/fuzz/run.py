@@ -70,9 +70,7 @@ def main() -> None:
 
 
 def _escaped(word: bytes) -> str:
-    return "".join(
-        chr(b) if 0x20 <= b < 0x7F and b not in b'"\\' else f"\\x{b:02x}" for b in word
-    )
+    return "".join(f"\\x{byte:02x}" for byte in word)
 
 
 if __name__ == "__main__":

@@ -62,9 +62,9 @@ def _profiles(text: bytes) -> None:
 
 def _web(text: bytes) -> None:
     document = web_document.parse(read_texts(text), "/etc/exporter")
-    assert all(
-        ":" not in name and hashed.startswith("$2") for name, hashed in document.users
-    )
+    for name, hashed in document.users:
+        assert ":" not in name
+        assert hashed.startswith("$2")
 
 
 def _baseline(text: bytes) -> None:
@@ -87,7 +87,7 @@ def _config(text: bytes) -> None:
 
 def _scenario(text: bytes) -> None:
     for phase in parse_scenario(read_yaml(text), "fuzz").phases:
-        assert phase.seconds is None or phase.seconds > 0
+        assert phase.seconds is None or phase.seconds > 0, phase
 
 
 _KINDS = {
@@ -100,16 +100,21 @@ _KINDS = {
 }
 
 
-def seeds() -> Iterator[bytes]:
-    """Yield the examples of the documentation, and one of each kind that uses every
-    key.
-    """
+def documented() -> Iterator[bytes]:
+    """Yield the examples of the documentation."""
     for name, kind in (
         ("reference/cost-profiles.md", b"0"),
         ("operations.md", b"1"),
         ("reference/simulator.md", b"4"),
     ):
         yield from (kind + example for example in fenced(name, "yaml"))
+
+
+def seeds() -> Iterator[bytes]:
+    """Yield the examples of the documentation, and one of each kind that uses every
+    key.
+    """
+    yield from documented()
     yield from (kind + b"{[" for kind in _KINDS)
     yield b"5alice\x1e$2y$10$\x1e"
     yield b"5a: b\x1e*\x1e]"

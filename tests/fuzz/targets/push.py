@@ -56,8 +56,8 @@ def _check_counts(data: bytes, pushed: object) -> None:
     assert len(warnings) <= len(observations), (
         f"{len(warnings)} warnings of {len(observations)}"
     )
-    for place, message in (*errors, *warnings):
-        assert 0 <= place < count, f"place {place} of {count}"
+    for index, message in (*errors, *warnings):
+        assert 0 <= index < count, f"place {index} of {count}"
         assert MARK not in message, f"content in {message}"
         assert message, "an error without a message"
         assert message.isprintable(), f"a message that steers a terminal: {message!r}"

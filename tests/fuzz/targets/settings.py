@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from fuzz.seeds import VALUES
-from vllm_specdec_exporter.config.options import ConfigError, gather
+from vllm_specdec_exporter.config.options import ConfigError, Option, gather
 from vllm_specdec_exporter.config.values import (
     file,
     format_duration,
@@ -40,11 +40,17 @@ def _no_file(_text: str) -> str:
     raise ValueError(msg)
 
 
-#: The table without what opens files by names that a fuzzer makes up.
-_TABLE = tuple(
-    replace(option, parse=_no_file) if option.parse is file else option
-    for option in OPTIONS
-)
+def _without_files(option: Option) -> Option:
+    """Names that a fuzzer makes up must open nothing."""
+    if option.parse is file:
+        return replace(option, parse=_no_file)
+    return option
+
+
+_TABLE = tuple(map(_without_files, OPTIONS))
+#: What a message may name as the place of a fault.
+_PLACES = {_FILE, *(option.flag for option in _TABLE)}
+_PLACES.update(option.variable for option in _TABLE)
 _VARIABLES = {option.name: option.variable for option in _TABLE}
 
 
@@ -142,11 +148,7 @@ def _configure(
         assert message, "a refusal without a message"
         assert "\n" not in message, f"more than one line: {message!r}"
         assert "\x1b" not in message, f"a message that steers a terminal: {message!r}"
-        places = (
-            _FILE,
-            *(name for option in _TABLE for name in (option.flag, option.variable)),
-        )
-        assert any(name in message for name in places), f"no place in {message!r}"
+        assert any(name in message for name in _PLACES), f"no place in {message!r}"
         return {"refused": message}
     json.dumps(shown)
     k = settings.speculation.num_speculative_tokens or 1
@@ -158,10 +160,11 @@ def _configure(
 
 def _finite(values: Mapping[str, Any]) -> None:
     for name, value in values.items():
-        numbers = value if isinstance(value, tuple) else (value,)
-        assert not any(
-            isinstance(n, float) and not math.isfinite(n) for n in numbers
-        ), f"{name}: {value}"
+        numbers = (value,)
+        if isinstance(value, tuple):
+            numbers = value
+        for number in numbers:
+            assert not isinstance(number, float) or math.isfinite(number), name
 
 
 def _hidden(environment: Mapping[str, str]) -> None:
@@ -214,12 +217,7 @@ def seeds() -> Iterator[bytes]:
     yield b"0a: &a [1, *b]\nb: &b {x: !!timestamp 2020-01-01, <<: *a}\n"
     yield b"2user\x1ep@ss\x1e/%\x1ehost:8000/metrics"
     yield b"2X-Key\x1e\x1e\x1e"
-    yield from (
-        b"3" + text
-        for text in (
-            b"1h30m",
-            b"500ms",
-            b"unix:/a.sock:/metrics?x=1",
-            b"https://[::1]:1/a/",
-        )
-    )
+    yield b"31h30m"
+    yield b"3500ms"
+    yield b"3unix:/a.sock:/metrics?x=1"
+    yield b"3https://[::1]:1/a/"
