@@ -49,10 +49,10 @@ def rules() -> tuple[Rule, ...]:
         labels = FROM_EXPRESSION.get(name, {}) | dict(rule.labels)
         # That promtool shows, and two that no rule aggregates away and that few of its
         # histories have.
-        target = {"cluster", "target"} | shown[
-            rule.name, labels.get("level", "")
-        ] - labels.keys()
-        target |= {"model_name"} if labels.get("level") == "model" else set()
+        level = labels.get("level", "")
+        target = {"cluster", "target"} | shown[rule.name, level] - labels.keys()
+        if level == "model":
+            target.add("model_name")
         rules.append(
             Rule(
                 name,
@@ -67,9 +67,8 @@ def rules() -> tuple[Rule, ...]:
 
 def rule(name: str, **labels: str) -> Rule:
     """Return the first rule of a name and these labels."""
-    return next(
-        r for r in rules() if r.name == name and labels.items() <= r.labels.items()
-    )
+    named = (source for source in rules() if source.name == name)
+    return next(source for source in named if labels.items() <= source.labels.items())
 
 
 _TIMES = ("group_wait", "group_interval", "repeat_interval")

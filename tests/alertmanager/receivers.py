@@ -80,7 +80,10 @@ def receivers() -> Iterator[Receivers]:
                 )
             )
             # What PagerDuty answers; the others take any 2xx, and Slack wants the word.
-            self.send_response(202 if self.path == "/pagerduty" else 200)
+            status = 200
+            if self.path == "/pagerduty":
+                status = 202
+            self.send_response(status)
             self.end_headers()
             self.wfile.write(b"ok")
 
@@ -123,9 +126,8 @@ class _Smtp(socketserver.StreamRequestHandler):
                 case "EHLO":
                     self._say("250-test\r\n250 AUTH PLAIN")
                 case "AUTH":
-                    password = (
-                        base64.b64decode(argument.split()[1]).decode().split("\0")[2]
-                    )
+                    login = base64.b64decode(argument.split()[1]).decode()
+                    password = login.split("\0")[2]
                     self._say("235 ok")
                 case "RCPT":
                     recipients.append(argument.partition("<")[2].partition(">")[0])
@@ -146,7 +148,8 @@ class _Smtp(socketserver.StreamRequestHandler):
     def _data(self) -> bytes:
         lines = []
         while (line := self.rfile.readline()) not in (b".\r\n", b""):
-            lines.append(line.removeprefix(b".") if line.startswith(b"..") else line)
+            # A line that begins with a dot is sent with another one before it.
+            lines.append(line.removeprefix(b"."))
         return b"".join(lines)
 
     def _say(self, text: str) -> None:

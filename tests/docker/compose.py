@@ -24,16 +24,10 @@ def schema_errors(schema: str, document: Any) -> list[str]:
     """Return what a published schema refuses in a document, by its name among those of
     check-jsonschema.
     """
-    text = (
-        resources.files("check_jsonschema") / f"builtin_schemas/vendor/{schema}.json"
-    ).read_text()
-    rules = json.loads(text)
-    return [
-        error.message
-        for error in jsonschema.validators.validator_for(rules)(rules).iter_errors(
-            document
-        )
-    ]
+    schemas = resources.files("check_jsonschema") / "builtin_schemas" / "vendor"
+    rules = json.loads((schemas / f"{schema}.json").read_text())
+    validator = jsonschema.validators.validator_for(rules)(rules)
+    return [error.message for error in validator.iter_errors(document)]
 
 
 def dotenv() -> dict[str, str]:
@@ -42,11 +36,9 @@ def dotenv() -> dict[str, str]:
     for line in DOTENV.read_text("utf-8").splitlines():
         if line.strip() and not line.startswith("#"):
             name, _, value = line.partition("=")
-            quoted = re.fullmatch(r"'([^']*)'", value)
-            assert quoted or not re.search(r"[\s\"'#$]", value), (
-                f"{name} needs single quotes"
-            )
-            variables[name] = quoted[1] if quoted else value
+            quoted = re.fullmatch(r"'([^']*)'|[^\s\"'#$]*", value)
+            assert quoted, f"{name} needs single quotes"
+            variables[name] = value.strip("'")
     return variables
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from string import Template
@@ -45,7 +45,8 @@ class Stage:
     name: str  # after ``AS``; empty for the last one
     base: str  # what it begins with, arguments filled in
     platform: str  # that of ``FROM``, empty for the target's
-    instructions: tuple[Instruction, ...]  # all but ``FROM``
+    #: All but ``FROM``.
+    instructions: list[Instruction] = field(default_factory=list)
 
     def all(self, name: str) -> list[Instruction]:
         """Return the instructions of a name."""
@@ -61,10 +62,8 @@ class Stage:
     @property
     def environment(self) -> dict[str, str]:
         """What ``ENV`` sets, unexpanded."""
-        pairs = [
-            pair for instruction in self.all("ENV") for pair in instruction.text.split()
-        ]
-        return dict(pair.split("=", 1) for pair in pairs)
+        text = " ".join(instruction.text for instruction in self.all("ENV"))
+        return dict(pair.split("=", 1) for pair in text.split())
 
 
 def _instructions(text: str) -> list[Instruction]:
@@ -85,27 +84,18 @@ def _instructions(text: str) -> list[Instruction]:
 def stages() -> tuple[Stage, ...]:
     """Return the stages of the committed Dockerfile, in order."""
     arguments: dict[str, str] = {}
-    listed: list[tuple[str, str, str, list[Instruction]]] = []
+    listed: list[Stage] = []
     for instruction in _instructions(DOCKERFILE.read_text("utf-8")):
         if instruction.name == "ARG" and not listed:
             name, _, default = instruction.text.partition("=")
             arguments[name] = default
         elif instruction.name == "FROM":
             base, _, name = instruction.arguments.partition(" AS ")
-            listed.append(
-                (
-                    name,
-                    Template(base).substitute(arguments),
-                    instruction.flags.get("platform", ""),
-                    [],
-                )
-            )
+            base = Template(base).substitute(arguments)
+            listed.append(Stage(name, base, instruction.flags.get("platform", "")))
         else:
-            listed[-1][3].append(instruction)
-    return tuple(
-        Stage(name, base, platform, tuple(inside))
-        for name, base, platform, inside in listed
-    )
+            listed[-1].instructions.append(instruction)
+    return tuple(listed)
 
 
 def stage(name: str) -> Stage:
@@ -116,10 +106,9 @@ def stage(name: str) -> Stage:
 
 def copied() -> list[str]:
     """Return every source that is copied from the build context."""
-    copies = [
-        copy
-        for stage_ in stages()
-        for copy in stage_.all("COPY")
-        if "from" not in copy.flags
-    ]
-    return [source for copy in copies for source in copy.arguments.split()[:-1]]
+    sources = []
+    for stage in stages():
+        for copy in stage.all("COPY"):
+            if "from" not in copy.flags:
+                sources += copy.arguments.split()[:-1]
+    return sources

@@ -30,7 +30,6 @@ def discovered(pod: Pod, address: str) -> list[dict[str, Any]]:
         **_texts("annotation", pod.annotations),
     }
     targets: list[dict[str, Any]] = []
-    nothing: tuple[dict[str, Any], ...] = ({},)
     for kind, is_init in (("containers", "false"), ("initContainers", "true")):
         for container in pod.spec.get(kind) or ():
             labels = common | {
@@ -38,19 +37,18 @@ def discovered(pod: Pod, address: str) -> list[dict[str, Any]]:
                 f"{_META}pod_container_image": container["image"],
                 f"{_META}pod_container_init": is_init,
             }
-            for port in container.get("ports") or nothing:
-                number = port.get("containerPort")
-                port_labels = {
+            ports = container.get("ports") or ()
+            if not ports:
+                targets.append({"targets": [address], "labels": labels})
+            for port in ports:
+                number = port["containerPort"]
+                port_labels = labels | {
                     f"{_META}pod_container_port_number": str(number),
                     f"{_META}pod_container_port_name": port.get("name", ""),
                     f"{_META}pod_container_port_protocol": port.get("protocol", "TCP"),
                 }
-                target = f"{address}:{number}" if number else address
                 targets.append(
-                    {
-                        "targets": [target],
-                        "labels": labels | (port_labels if number else {}),
-                    }
+                    {"targets": [f"{address}:{number}"], "labels": port_labels}
                 )
     return targets
 
@@ -75,12 +73,8 @@ def pod_monitor(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def vm_pod_scrape(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What the VictoriaMetrics operator makes of a VMPodScrape."""
-    return _of_operator(
-        "podScrape",
-        f"monitoring/{obj['metadata']['name']}",
-        obj["spec"],
-        "relabelConfigs",
-    )
+    name = f"monitoring/{obj['metadata']['name']}"
+    return _of_operator("podScrape", name, obj["spec"], "relabelConfigs")
 
 
 def _of_operator(
@@ -89,11 +83,6 @@ def _of_operator(
     """Return a configuration for each endpoint; the two operators differ in names
     alone.
     """
-    labels = {
-        "namespace": "namespace",
-        "container": "pod_container_name",
-        "pod": "pod_name",
-    }
     jobs = []
     for number, endpoint in enumerate(spec["podMetricsEndpoints"]):
         rules = [
@@ -104,20 +93,25 @@ def _of_operator(
             },
             *_selected(spec["selector"]),
             _keep("pod_container_port_name", endpoint["port"]),
-            *(
-                {"source_labels": [_META + source], "target_label": name}
-                for name, source in labels.items()
-            ),
+            _copied("namespace", "namespace"),
+            _copied("pod_container_name", "container"),
+            _copied("pod_name", "pod"),
             {"target_label": "job", "replacement": name},
             {"target_label": "endpoint", "replacement": endpoint["port"]},
             *(_relabelling(rule) for rule in endpoint.get(relabelling) or ()),
         ]
-        scrape = {
-            "job_name": f"{kind}/{name}/{number}",
-            "kubernetes_sd_configs": [{"role": "pod"}],
-        }
-        jobs.append({**scrape, "relabel_configs": rules})
+        jobs.append(
+            {
+                "job_name": f"{kind}/{name}/{number}",
+                "kubernetes_sd_configs": [{"role": "pod"}],
+                "relabel_configs": rules,
+            }
+        )
     return jobs
+
+
+def _copied(label: str, target: str) -> dict[str, Any]:
+    return {"source_labels": [_META + label], "target_label": target}
 
 
 def _keep(label: str, value: str) -> dict[str, Any]:

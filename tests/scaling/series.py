@@ -53,16 +53,10 @@ def _simulation(engines: int, k: int) -> Simulation:
     """Return a server with two loads in turn and few prompt tokens: so the time of a
     step is learned.
     """
-    phases = [
-        {
-            "phase": "healthy",
-            "seconds": 30,
-            "clients": clients * engines,
-            "prompt_tokens": 20,
-        }
-        for _ in range(40)
-        for clients in (4, 24)
-    ]
+    phase = {"phase": "healthy", "seconds": 30, "prompt_tokens": 20}
+    few = {**phase, "clients": 4 * engines}
+    many = {**phase, "clients": 24 * engines}
+    phases = [few, many] * 40
     scenario = parse_scenario({"phases": phases}, "two loads")
     configuration = SimulationConfig(
         model=MODEL, engines=engines, num_speculative_tokens=k, scenario=scenario
@@ -114,11 +108,12 @@ async def published(
             time += _POLL
             await poller.poll()
         text = await (await client.get("/metrics")).text()
-    return Counter(
-        (sample.name.removeprefix(PREFIX), "position" in sample.labels)
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    )
+    counts: Counter[tuple[str, bool]] = Counter()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            name = sample.name.removeprefix(PREFIX)
+            counts[name, "position" in sample.labels] += 1
+    return counts
 
 
 async def of_requests() -> dict[str, int]:
@@ -127,23 +122,19 @@ async def of_requests() -> dict[str, int]:
     """
     scopes = {row.name: row.scope for row in METRICS}
     counted: Counter[tuple[MetricScope, bool]] = Counter()
-    for (name, by_position), number in (
-        await published(REQUESTS_K, kinds=KINDS)
-    ).items():
-        # a part of a histogram
-        base = name if name in scopes else name.rpartition("_")[0]
+    series = await published(REQUESTS_K, kinds=KINDS)
+    for (name, by_position), number in series.items():
+        base = name
+        if name not in scopes:
+            base = name.rpartition("_")[0]  # a part of a histogram
         if base in scopes:
             counted[scopes[base], by_position] += number
+    models = counted[MetricScope.MODEL, False] + counted[MetricScope.RECENT, False]
+    positions = counted[MetricScope.MODEL, True] + counted[MetricScope.RECENT, True]
     return {
         "fixed": counted[MetricScope.REQUESTS, False],
-        "model": (
-            counted[MetricScope.MODEL, False] + counted[MetricScope.RECENT, False]
-        )
-        // MODELS,
-        "position": (
-            counted[MetricScope.MODEL, True] + counted[MetricScope.RECENT, True]
-        )
-        // (MODELS * REQUESTS_K),
+        "model": models // MODELS,
+        "position": positions // (MODELS * REQUESTS_K),
         "group": counted[MetricScope.GROUP, False] // GROUPS,
         "tenant": counted[MetricScope.TENANT, False] // TENANTS,
     }
