@@ -90,19 +90,18 @@ class Stack:
 
     def suppressed(self) -> set[str]:
         """Return the names of the alerts that others silence at the moment."""
-        return {
-            alert["labels"]["alertname"].removeprefix(PREFIX)
-            for alert in self.alertmanager.alerts()
-            if alert["status"]["inhibitedBy"]
-        }
+        return self._names(lambda status: bool(status["inhibitedBy"]))
 
     def active(self) -> set[str]:
         """Return the names of the alerts that nothing silences, the watchdog apart."""
+        return self._names(lambda status: status["state"] == "active") - {"Watchdog"}
+
+    def _names(self, condition: Callable[[dict[str, Any]], bool]) -> set[str]:
         return {
             alert["labels"]["alertname"].removeprefix(PREFIX)
             for alert in self.alertmanager.alerts()
-            if alert["status"]["state"] == "active"
-        } - {"Watchdog"}
+            if condition(alert["status"])
+        }
 
     def wait(
         self, condition: Callable[[], object], minutes: float, grace: float = 8.0

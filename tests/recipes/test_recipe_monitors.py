@@ -32,8 +32,10 @@ def pods() -> tuple[Pod, ...]:
     """Return the pods of all recipes, under names of their own."""
     renamed: list[Pod] = []
     for number, recipe in enumerate(RECIPES):
-        for pod in recipe.pods(load(recipe.path)):
-            renamed.append(replace(pod, name=f"{pod.name}-{number}"))
+        renamed += [
+            replace(pod, name=f"{pod.name}-{number}")
+            for pod in recipe.pods(load(recipe.path))
+        ]
     return tuple(renamed)
 
 
