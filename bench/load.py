@@ -124,9 +124,9 @@ def scraped(
             ),
         )
 
-    before = Usage.of(running.pid).cpu_seconds
+    cpu_at_start = Usage.of(running.pid).cpu_seconds
     scrapes, probes = asyncio.run(both())
-    cpu = Usage.of(running.pid).cpu_seconds - before
+    cpu = Usage.of(running.pid).cpu_seconds - cpu_at_start
     return {**scrapes, "ready": probes, "cpu": cpu / max(1, scrapes["answers"])}
 
 

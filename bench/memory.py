@@ -53,34 +53,37 @@ def section(polls: int, restarts: int) -> Section:
         churning = Path(name, "churning")
         churning.write_bytes(real.replace(b"tiny-llama", b"model-{label}"))
         churn = f"{restarts:,} restarts with new labels, 10 polls each"
-        for key, what, path, count, enough in (
+        for key, title, path, count, enough in (
             ("steady", f"{polls:,} polls", steady, polls, polls >= POLLS),
             ("churn", churn, churning, restarts * 10, restarts >= RESTARTS),
         ):
             with upstream(path) as url:
-                seen = _child(url, count, count // 10)
-            early = seen[_FULL]["resident"] / MIB
-            late = seen[-1]["resident"] / MIB
-            growth = late / early - 1
-            ratios[f"memory.{key}"] = late / early
+                samples = _child(url, count, count // 10)
+            resident_full = samples[_FULL]["resident"] / MIB
+            resident_end = samples[-1]["resident"] / MIB
+            growth = resident_end / resident_full - 1
+            ratios[f"memory.{key}"] = resident_end / resident_full
             rows.append(
                 (
-                    what,
+                    title,
                     f"{count * POLL_SECONDS / 3600:.0f} h",
-                    f"{early:.1f} MiB",
-                    f"{late:.1f} MiB",
+                    f"{resident_full:.1f} MiB",
+                    f"{resident_end:.1f} MiB",
                     *(
-                        f"{seen[_FULL][part]} → {seen[-1][part]}"
+                        f"{samples[_FULL][part]} → {samples[-1][part]}"
                         for part in ("descriptors", "tasks", "objects")
                     ),
                 )
             )
+            met = None
+            if enough:
+                met = growth < _GROWTH
             goals.append(
                 Goal(
-                    f"memory over {what}",
+                    f"memory over {title}",
                     f"growth below {_GROWTH:.0%}",
                     f"{growth:+.2%}",
-                    growth < _GROWTH if enough else None,
+                    met,
                 )
             )
     head = (
@@ -106,12 +109,12 @@ def section(polls: int, restarts: int) -> Section:
 
 
 def _child(url: str, polls: int, step: int) -> list[dict[str, int]]:
-    words = [sys.executable, __file__, url, str(polls), str(step)]
+    command = [sys.executable, __file__, url, str(polls), str(step)]
     out = subprocess.run(
-        words, check=True, stdout=subprocess.PIPE, env=environment()
+        command, check=True, stdout=subprocess.PIPE, env=environment()
     ).stdout
-    seen: list[dict[str, int]] = json.loads(out)
-    return seen
+    samples: list[dict[str, int]] = json.loads(out)
+    return samples
 
 
 def held() -> dict[str, int]:
@@ -130,10 +133,10 @@ async def poll(url: str, polls: int, step: int) -> None:
     """Poll as fast as possible, and print what this process holds at every `step`
     polls, as JSON.
     """
-    now = 0.0
+    virtual_seconds = 0.0
 
     def clock() -> float:
-        return now
+        return virtual_seconds
 
     exporter = Exporter(
         lambda: configuration.load({"vllm.url": [url]}, {}), clock=clock
@@ -141,18 +144,18 @@ async def poll(url: str, polls: int, step: int) -> None:
     runner = web.AppRunner(create_app(exporter))
     await runner.setup()
     poller = exporter._pollers[0]
-    seen = []
+    samples = []
     for done in range(polls + 1):
         if done % step == 0:
-            seen.append(held())
-        now = done * POLL_SECONDS
+            samples.append(held())
+        virtual_seconds = done * POLL_SECONDS
         await poller.poll()
         assert poller.latest.up, poller.latest.failure
         if done % 3 == 0:
             b"".join(map(str.encode, metrics_text(exporter.latest())))
     await poller.close()
     await runner.cleanup()
-    sys.stdout.write(json.dumps(seen))
+    sys.stdout.write(json.dumps(samples))
 
 
 if __name__ == "__main__":

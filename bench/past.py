@@ -39,7 +39,7 @@ def section(replicas: int) -> Section:
     rows = []
     seconds = []
     peaks = []
-    for what, exporters in (("none", False), ("one beside each server", True)):
+    for title, exporters in (("none", False), ("one beside each server", True)):
         with FaultyServer(api(world, exporters=exporters)) as server:
             command = [
                 sys.executable,
@@ -54,9 +54,9 @@ def section(replicas: int) -> Section:
         cpu, peak = map(float, out.splitlines()[-1].split())
         seconds.append(cpu)
         peaks.append(peak / MIB)
-        rows.append((what, f"{cpu:.0f} s", f"{peak / MIB:.0f} MiB"))
+        rows.append((title, f"{cpu:.0f} s", f"{peak / MIB:.0f} MiB"))
     heads = ("exporters", "processor time", "most memory")
-    whole = f"{replicas} replicas, {_DAYS} days"
+    size = f"{replicas} replicas, {_DAYS} days"
     lines = (
         (
             "`history` before a simulated API, with a past of four configurations "
@@ -67,13 +67,13 @@ def section(replicas: int) -> Section:
         *table(heads, rows),
     )
     goal = Goal(
-        f"`history` of {whole}",
+        f"`history` of {size}",
         f"below {_MIB} MiB",
         f"{max(peaks):.0f} MiB",
         max(peaks) < _MIB,
     )
     return Section(
-        f"The past of {whole}",
+        f"The past of {size}",
         lines,
         {"past.exporters": seconds[1] / seconds[0]},
         (goal,),

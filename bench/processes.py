@@ -48,7 +48,9 @@ class Moment:
 
     at: float  # in seconds
     machine: float  # processor time of all processes, in seconds
-    own: float  # that of the benchmark and of those of its processes that have ended
+    benchmark: (
+        float  # that of the benchmark and of those of its processes that have ended
+    )
 
     @classmethod
     def now(cls) -> Moment:
@@ -58,17 +60,19 @@ class Moment:
             resource.getrusage(who)
             for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
         ]
-        own = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+        benchmark = sum(usage.ru_utime + usage.ru_stime for usage in usages)
         return cls(
-            time.monotonic(), (int(user) + int(nice) + int(system)) / _TICKS, own
+            time.monotonic(),
+            (int(user) + int(nice) + int(system)) / _TICKS,
+            benchmark,
         )
 
-    def others_since(self, before: Moment) -> float:
+    def others_since(self, start: Moment) -> float:
         """Return the share of the machine that other processes have taken since then, 0
         to 1.
         """
-        others = (self.machine - before.machine) - (self.own - before.own)
-        return max(0.0, others / (self.at - before.at) / (os.cpu_count() or 1))
+        others = (self.machine - start.machine) - (self.benchmark - start.benchmark)
+        return max(0.0, others / (self.at - start.at) / (os.cpu_count() or 1))
 
 
 def has_priority() -> bool:

@@ -51,7 +51,7 @@ class Comparison:
 
     name: str
     status: Status
-    found: float | None = None
+    measured: float | None = None
     expected: Expectation | None = None
 
 
@@ -62,8 +62,8 @@ def parse(document: Mapping[str, Mapping[str, Any]]) -> dict[str, Expectation]:
         ValueError: a value or a tolerance that nothing can be compared with.
     """
     expectations = {name: Expectation(**row) for name, row in document.items()}
-    for name, one in expectations.items():
-        if not (one.value > 0 and 0 < one.tolerance < 1):
+    for name, expectation in expectations.items():
+        if not (expectation.value > 0 and 0 < expectation.tolerance < 1):
             raise ValueError(
                 f"{name}: a value above 0 and a tolerance between 0 and 1 are expected"
             )
@@ -82,29 +82,36 @@ def compare(
     """
     sections = set(measured)
     rows = []
-    for name in sorted(
-        {*ratios, *(n for n in expected if n.partition(".")[0] in sections)}
-    ):
-        want = expected.get(name)
-        have = ratios.get(name)
-        if want is None:
+    due = {name for name in expected if name.partition(".")[0] in sections}
+    for name in sorted(due.union(ratios)):
+        expectation = expected.get(name)
+        ratio = ratios.get(name)
+        if expectation is None:
             status = Status.UNKNOWN
-        elif have is None:
-            status = Status.NOT_JUDGED if name in ratios else Status.MISSING
+        elif ratio is not None:
+            status = expectation.status(ratio)
+        elif name in ratios:
+            status = Status.NOT_JUDGED
         else:
-            status = want.status(have)
-        rows.append(Comparison(name, status, have, want))
+            status = Status.MISSING
+        rows.append(Comparison(name, status, ratio, expectation))
     return rows
 
 
 def shown(rows: Iterable[Comparison]) -> Iterator[tuple[str, ...]]:
     """Yield the cells of a table: what, found, expected, tolerance, status."""
     for row in rows:
-        want = row.expected
-        yield (
-            f"`{row.name}`: {want.what}" if want else f"`{row.name}`",
-            "" if row.found is None else f"{row.found:.4g}",
-            f"{want.value:.4g}" if want else "",
-            f"{want.tolerance:.0%}" if want else "",
-            f"**{row.status}**" if row.status.fails else str(row.status),
-        )
+        title = f"`{row.name}`"
+        measured = ""
+        expected = ""
+        tolerance = ""
+        status = str(row.status)
+        if row.expected is not None:
+            title = f"{title}: {row.expected.what}"
+            expected = f"{row.expected.value:.4g}"
+            tolerance = f"{row.expected.tolerance:.0%}"
+        if row.measured is not None:
+            measured = f"{row.measured:.4g}"
+        if row.status.fails:
+            status = f"**{status}**"
+        yield title, measured, expected, tolerance, status

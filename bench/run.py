@@ -47,18 +47,26 @@ ORDER = ("poll", "start", "memory", "load", "targets", "tap", "rules", "past")
 
 def measures(*, quick: bool) -> dict[str, Callable[[], Section]]:
     """Return how each section is measured."""
-    part = 10 if quick else 1
+    if quick:
+        return {
+            "poll": lambda: poll.section(30),
+            "start": lambda: start.section(2),
+            "memory": lambda: memory.section(memory.POLLS // 10, memory.RESTARTS // 10),
+            "load": lambda: load.section(1.2),
+            "targets": lambda: targets.section(2),
+            "tap": lambda: tap_section.section(2, 2.0, 2_000),
+            "rules": lambda: rules.section(rules.PROMISED // 10),
+            "past": lambda: past.section(past.REPLICAS // 10),
+        }
     return {
-        "poll": lambda: poll.section(300 // part),
-        "start": lambda: start.section(2 if quick else 7),
-        "memory": lambda: memory.section(memory.POLLS // part, memory.RESTARTS // part),
-        "load": lambda: load.section(12.0 / part),
-        "targets": lambda: targets.section(2 if quick else 3),
-        "tap": lambda: tap_section.section(
-            *((2, 2.0, 2_000) if quick else (5, 5.0, 50_000))
-        ),
-        "rules": lambda: rules.section(rules.PROMISED // part),
-        "past": lambda: past.section(past.REPLICAS // part),
+        "poll": lambda: poll.section(300),
+        "start": lambda: start.section(7),
+        "memory": lambda: memory.section(memory.POLLS, memory.RESTARTS),
+        "load": lambda: load.section(12.0),
+        "targets": lambda: targets.section(3),
+        "tap": lambda: tap_section.section(5, 5.0, 50_000),
+        "rules": lambda: rules.section(rules.PROMISED),
+        "past": lambda: past.section(past.REPLICAS),
     }
 
 
@@ -74,11 +82,11 @@ def main() -> int:
         if name not in arguments.only:
             continue
         sys.stdout.write(f"\n{name}\n")
-        before = Moment.now()
+        start = Moment.now()
         measured[name] = replace(
             sections[name](),
             measured=datetime.datetime.now(datetime.UTC).date().isoformat(),
-            others=Moment.now().others_since(before),
+            others=Moment.now().others_since(start),
             priority=has_priority(),
         )
         if not arguments.quick:
@@ -94,15 +102,13 @@ def _judge(measured: dict[str, Section], document: dict[str, Any]) -> int:
     missed = []
     for name, section in measured.items():
         for goal in section.goals:
-            told = f"{goal.what}: {goal.found} (goal: {goal.limit})"
-            sys.stdout.write(f"{goal.verdict:12}{told}\n")
+            result = f"{goal.what}: {goal.found} (goal: {goal.limit})"
+            sys.stdout.write(f"{goal.verdict:12}{result}\n")
             if goal.met is False:
-                missed.append(f"{name}: goal missed: {told}")
-    ratios = {
-        name: value
-        for section in measured.values()
-        for name, value in section.ratios.items()
-    }
+                missed.append(f"{name}: goal missed: {result}")
+    ratios: dict[str, float | None] = {}
+    for section in measured.values():
+        ratios.update(section.ratios)
     rows = regression.compare(ratios, regression.parse(document), measured)
     sys.stdout.write("\n")
     for _ in table(
@@ -110,8 +116,8 @@ def _judge(measured: dict[str, Section], document: dict[str, Any]) -> int:
     ):
         pass
     bad = [row for row in rows if row.status.fails]
-    for what in (*missed, *(f"{row.name}: {row.status}" for row in bad)):
-        sys.stderr.write(f"error: {what}\n")
+    for failure in (*missed, *(f"{row.name}: {row.status}" for row in bad)):
+        sys.stderr.write(f"error: {failure}\n")
     if any(row.status is regression.Status.IMPROVED for row in rows):
         sys.stdout.write(
             "\nBetter than expected: lower bench/expected.json, once it is so again.\n"
@@ -122,18 +128,17 @@ def _judge(measured: dict[str, Section], document: dict[str, Any]) -> int:
 
 
 def _read() -> dict[str, Section]:
-    if RESULTS.exists():
-        known = json.loads(RESULTS.read_text("utf-8"))
-    else:
-        known = {}
-    return {name: Section.of(known[name]) for name in ORDER if name in known}
+    if not RESULTS.exists():
+        return {}
+    document = json.loads(RESULTS.read_text("utf-8"))
+    return {name: Section.of(document[name]) for name in ORDER if name in document}
 
 
 def _write(sections: dict[str, Section]) -> None:
     """Write the record and the page."""
     ordered = {name: sections[name] for name in ORDER if name in sections}
     text = json.dumps(
-        {name: one.document() for name, one in ordered.items()},
+        {name: section.document() for name, section in ordered.items()},
         indent=1,
         ensure_ascii=False,
     )

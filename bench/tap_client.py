@@ -41,7 +41,7 @@ class Client(asyncio.Protocol):
     """One client, which sends a request as soon as the last one is answered."""
 
     def __init__(
-        self, script: dict[str, Any], seen: Seen, goes_on: Callable[[], bool]
+        self, script: dict[str, Any], record: Seen, goes_on: Callable[[], bool]
     ) -> None:
         body = {
             "model": "tiny-llama",
@@ -59,7 +59,7 @@ class Client(asyncio.Protocol):
             b"application/json\r\n"
             b"Content-Length: %d\r\n\r\n%s" % (len(text), text)
         )
-        self._seen = seen
+        self._seen = record
         self._goes_on = goes_on
         self._first = True
         self._sent = 0
@@ -82,20 +82,20 @@ class Client(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Note when events came, and send the next request at the end of an answer."""
-        now = time.monotonic_ns()
+        received_at = time.monotonic_ns()
         if self._first:
             self._first = False
             assert data.startswith(b"HTTP/1.1 200 "), data[:300]
             self._seen.begun += 1
             if self._seen.counts:
-                self._seen.firsts.append(now - self._sent)
+                self._seen.firsts.append(received_at - self._sent)
         data = self._tail + data
         end = 0
         for match in _SENT.finditer(data):
             end = match.end()
             self._seen.passed += 1
             if self._seen.counts:
-                self._seen.events.append(now - int(match[1]))
+                self._seen.events.append(received_at - int(match[1]))
         self._tail = data[max(end, len(data) - _SPAN) :]
         if data.endswith(_END):
             if self._goes_on():
@@ -117,7 +117,7 @@ async def _begin(
     address: str,
     clients: int,
     script: dict[str, Any],
-    seen: Seen,
+    record: Seen,
     goes_on: Callable[[], bool],
 ) -> list[Client]:
     """Begin all clients, one after the other, and return them when each has its first
@@ -130,12 +130,12 @@ async def _begin(
         begun.append(
             (
                 await loop.create_connection(
-                    lambda: Client(script, seen, goes_on), host, int(port)
+                    lambda: Client(script, record, goes_on), host, int(port)
                 )
             )[1]
         )
         await asyncio.sleep(_SETTLE_SECONDS / clients)
-    while seen.begun < clients:  # noqa: ASYNC110 - no event for each client
+    while record.begun < clients:  # noqa: ASYNC110 - no event for each client
         await asyncio.sleep(0.05)
     return begun
 
@@ -144,30 +144,30 @@ async def stream(
     address: str, clients: int, seconds: float, script: dict[str, Any]
 ) -> Seen:
     """Stream for some seconds."""
-    seen = Seen()
+    record = Seen()
     end = time.monotonic() + _SETTLE_SECONDS + seconds
     begun = await _begin(
         address,
         clients,
         script=script,
-        seen=seen,
+        record=record,
         goes_on=lambda: time.monotonic() < end,
     )
-    seen.counts = True
+    record.counts = True
     await asyncio.gather(*(client.ended for client in begun))
-    return seen
+    return record
 
 
 async def request(address: str, clients: int, requests: int) -> None:
     """Make so many requests, whose answers are short."""
-    seen = Seen()
+    record = Seen()
     script = {"events": 5, "rate": 1000, "step": False}
     begun = await _begin(
         address,
         clients,
         script=script,
-        seen=seen,
-        goes_on=lambda: seen.requests < requests,
+        record=record,
+        goes_on=lambda: record.requests < requests,
     )
     await asyncio.gather(*(client.ended for client in begun))
 
@@ -178,7 +178,7 @@ async def hold(address: str, streams: int, look: Callable[[], float]) -> float:
     """
     script = {"events": 100_000, "rate": 1, "step": False}
     begun = await _begin(
-        address, streams, script=script, seen=Seen(), goes_on=lambda: False
+        address, streams, script=script, record=Seen(), goes_on=lambda: False
     )
     held = look()
     for client in begun:

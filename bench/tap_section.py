@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from answers import upstream, write_growing
@@ -98,8 +99,8 @@ class Memory:
     """Resident memory of a process in between, in bytes."""
 
     a_stream: float  # of an open stream
-    early: float  # after a tenth of the requests
-    late: float  # after all of them
+    after_a_tenth: float  # of the requests
+    at_end: float  # after all of them
 
 
 _HEAD = (
@@ -117,18 +118,17 @@ def section(rounds: int, seconds: float, requests: int) -> Section:
 
     Memory after all `requests` is compared with that after a tenth of them.
     """
-    before = Moment.now()
+    start = Moment.now()
     with (
         tempfile.TemporaryDirectory(prefix="bench-tap-") as name,
         _ways(Path(name)) as ways,
     ):
         memory = {name: _memory(ways[name], requests) for name in (TAP, NGINX)}
         passing = [
-            sample
-            for step in (False, True)
-            for sample in _times(ways, rounds, seconds, step=step)
+            *_times(ways, rounds, seconds, step=False),
+            *_times(ways, rounds, seconds, step=True),
         ]
-    quiet = has_priority() or Moment.now().others_since(before) <= QUIET
+    quiet = has_priority() or Moment.now().others_since(start) <= QUIET
     lines = (
         (
             "Streams through the tap, in front of a scripted server on the same "
@@ -145,8 +145,8 @@ def section(rounds: int, seconds: float, requests: int) -> Section:
             f"Each of {_HELD:,} open streams takes {memory[TAP].a_stream / 1000:.1f} "
             f"kB of the tap's memory, and {memory[NGINX].a_stream / 1000:.1f} kB of "
             f"nginx's. From a tenth of {requests:,} requests to all of them the tap "
-            f"grows from {memory[TAP].early / MIB:.1f} to "
-            f"{memory[TAP].late / MIB:.1f} MiB."
+            f"grows from {memory[TAP].after_a_tenth / MIB:.1f} to "
+            f"{memory[TAP].at_end / MIB:.1f} MiB."
         ),
     )
     return Section(
@@ -160,9 +160,9 @@ def section(rounds: int, seconds: float, requests: int) -> Section:
 @contextlib.contextmanager
 def _ways(folder: Path) -> Iterator[dict[str, Running]]:
     """Run the scripted server, and the tap and nginx before it."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     # two connections a stream, and others
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     command = [sys.executable, str(HERE / "tap_server.py")]
     with (
         upstream(write_growing(folder / "metrics")) as metrics,
@@ -193,8 +193,8 @@ def _tap(server: str, metrics: str) -> AbstractContextManager[Running]:
         "--web.listen-address": f"127.0.0.1:{free_port()}",
         "--log.level": "error",
     }
-    words = [word for flag in flags.items() for word in flag]
-    return serving([sys.executable, "-m", "vllm_specdec_exporter", *words], port, "/")
+    command = [sys.executable, "-m", "vllm_specdec_exporter"]
+    return serving([*command, *chain.from_iterable(flags.items())], port, "/")
 
 
 def _nginx(server: str, folder: Path) -> AbstractContextManager[Running]:
@@ -218,9 +218,9 @@ def _memory(way: Running, requests: int) -> Memory:
     idle = resident()
     streaming = asyncio.run(hold(way.address, _HELD, resident))
     asyncio.run(request(way.address, STREAMS, requests // 10))
-    early = resident()
+    after_a_tenth = resident()
     asyncio.run(request(way.address, STREAMS, requests - requests // 10))
-    return Memory((streaming - idle) / _HELD, early, resident())
+    return Memory((streaming - idle) / _HELD, after_a_tenth, resident())
 
 
 def _times(
@@ -234,10 +234,10 @@ def _times(
     for _ in range(rounds):
         for name, way in ways.items():
             used = Usage.of(way.pid).cpu_seconds
-            seen = asyncio.run(stream(way.address, STREAMS, seconds, script))
-            cpu[name].append((Usage.of(way.pid).cpu_seconds - used) / seen.passed)
-            events[name].append(seen.events)
-            firsts[name].append(seen.firsts)
+            record = asyncio.run(stream(way.address, STREAMS, seconds, script))
+            cpu[name].append((Usage.of(way.pid).cpu_seconds - used) / record.passed)
+            events[name].append(record.events)
+            firsts[name].append(record.firsts)
     for name in ways:
         yield Passing(
             name,
@@ -268,56 +268,64 @@ def added(
         base = [(0.0, 0.0)] * len(rounds)
     else:
         base = [cuts(times) for times in direct]
-    pairs = list(zip(map(cuts, rounds), base, strict=True))
-    median, p99 = (
-        statistics.median(own[n] - less[n] for own, less in pairs) for n in (0, 1)
-    )
-    return median, p99
+    medians = []
+    tails = []
+    for times, (base_median, base_p99) in zip(rounds, base, strict=True):
+        median, p99 = cuts(times)
+        medians.append(median - base_median)
+        tails.append(p99 - base_p99)
+    return statistics.median(medians), statistics.median(tails)
 
 
 def _rows(passing: Iterable[Passing]) -> Iterator[tuple[str, ...]]:
-    for one in passing:
-        sign = "" if one.way == DIRECT else "+"
+    for sample in passing:
+        sign = "" if sample.way == DIRECT else "+"
         yield (
-            f"{one.way}{', in step' if one.step else ''}",
-            *(f"{value:{sign}.2f} ms" for value in (*one.event_ms, *one.first_ms)),
-            f"{one.cpu_seconds * 1e6:.0f} µs",
+            f"{sample.way}{', in step' if sample.step else ''}",
+            *(
+                f"{value:{sign}.2f} ms"
+                for value in (*sample.event_ms, *sample.first_ms)
+            ),
+            f"{sample.cpu_seconds * 1e6:.0f} µs",
         )
 
 
 def _of(passing: Iterable[Passing], way: str, *, step: bool) -> Passing:
-    return next(one for one in passing if (one.way, one.step) == (way, step))
+    return next(
+        sample for sample in passing if (sample.way, sample.step) == (way, step)
+    )
 
 
 def goals(passing: Sequence[Passing], *, quiet: bool) -> Iterator[Goal]:
     """Yield what is promised, in step or not; nothing is judged on a busy machine, or
     by few values.
     """
-    taps = [one for one in passing if one.way == TAP]
-    measured = [one for one in passing if one.way != NGINX]
-    for what, added_ms, count in (
+    taps = [sample for sample in passing if sample.way == TAP]
+    measured = [sample for sample in passing if sample.way != NGINX]
+    for title, added_ms, count in (
         (
             "an event",
             [tap.event_ms for tap in taps],
-            min(one.events for one in measured),
+            min(sample.events for sample in measured),
         ),
         (
             "the first bytes of an answer",
-            [one.first_ms for one in taps],
-            min(one.firsts for one in measured),
+            [tap.first_ms for tap in taps],
+            min(sample.firsts for sample in measured),
         ),
     ):
         median, p99 = map(max, zip(*added_ms, strict=True))
+        met = None
+        if quiet and count >= FOR_A_PERCENTILE:
+            met = median < MEDIAN_MS and p99 < P99_MS
         yield Goal(
-            f"what the tap adds to {what}, {STREAMS} streams, in step or not",
+            f"what the tap adds to {title}, {STREAMS} streams, in step or not",
             (
                 f"below {MEDIAN_MS:.0f} ms at the median, {P99_MS:.0f} ms at the 99th "
                 "percentile"
             ),
             f"{median:.2f} ms, {p99:.2f} ms",
-            median < MEDIAN_MS and p99 < P99_MS
-            if quiet and count >= FOR_A_PERCENTILE
-            else None,
+            met,
         )
 
 
@@ -340,5 +348,5 @@ def ratios(
         "tap.event_in_step": over(step=True),
         "tap.cpu_event": ours / theirs if quiet else None,
         "tap.memory_stream": memory[TAP].a_stream / memory[NGINX].a_stream,
-        "tap.memory_growth": memory[TAP].late / memory[TAP].early,
+        "tap.memory_growth": memory[TAP].at_end / memory[TAP].after_a_tenth,
     }

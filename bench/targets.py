@@ -2,6 +2,7 @@
 take.
 """
 
+import itertools
 import tempfile
 import time
 import urllib.request
@@ -38,8 +39,14 @@ def section(intervals: int) -> Section:
         folder = Path(name)
         answers = write_growing(folder / "answers")
         parse = parse_seconds(BODIES[ONE_ENGINE])
-        one = _alone(folder, answers, intervals)
-        return _many(folder, answers, intervals=intervals, one=one, parse=parse)
+        single_seconds = _alone(folder, answers, intervals)
+        return _many(
+            folder,
+            answers,
+            intervals=intervals,
+            single_seconds=single_seconds,
+            parse=parse,
+        )
 
 
 def missed_polls(arrivals: Sequence[Sequence[float]], seconds: float) -> int:
@@ -54,32 +61,32 @@ def clump(arrivals: Sequence[Sequence[float]]) -> float:
     """Return the most polls within a tenth of a second, over those that an even spread
     would have.
     """
-    times = sorted(time for server in arrivals for time in server)
-    most = 0
+    times = sorted(itertools.chain.from_iterable(arrivals))
+    largest = 0
     first = 0
     for last, at in enumerate(times):
         while times[first] < at - _CLUMP_SECONDS:
             first += 1
-        most = max(most, last - first + 1)
-    return most * INTERVAL / (_CLUMP_SECONDS * len(arrivals))
+        largest = max(largest, last - first + 1)
+    return largest * INTERVAL / (_CLUMP_SECONDS * len(arrivals))
 
 
 def _alone(folder: Path, answers: Path, intervals: int) -> float:
     """Return the processor time of one poll of a single server, in seconds."""
     with (
-        servers(answers) as one,
-        exporter("--config.file", str(_configured(folder, one, 0.2)[0])) as running,
+        servers(answers) as single,
+        exporter("--config.file", str(_configured(folder, single, 0.2)[0])) as running,
     ):
         time.sleep(3)
-        one.polled()
-        before = Usage.of(running.pid).cpu_seconds
+        single.polled()
+        cpu_at_start = Usage.of(running.pid).cpu_seconds
         time.sleep(max(5.0, intervals * 2.0))
-        used = Usage.of(running.pid).cpu_seconds - before
-        return used / len(one.polled()[0])
+        used = Usage.of(running.pid).cpu_seconds - cpu_at_start
+        return used / len(single.polled()[0])
 
 
 def _many(
-    folder: Path, answers: Path, intervals: int, one: float, parse: float
+    folder: Path, answers: Path, intervals: int, single_seconds: float, parse: float
 ) -> Section:
     seconds = intervals * INTERVAL
     rows: list[tuple[str, ...]] = []
@@ -89,7 +96,7 @@ def _many(
         config, document = _configured(folder, many, INTERVAL)
         with exporter("--config.file", str(config)) as running:
 
-            def watch(what: str, disturb: Callable[[], None] = lambda: None) -> float:
+            def watch(title: str, disturb: Callable[[], None] = lambda: None) -> float:
                 """Watch the polls, and return the processor time of one."""
                 nonlocal missed
                 many.polled()
@@ -106,7 +113,7 @@ def _many(
                 clumps.append(clump(arrivals))
                 rows.append(
                     (
-                        what,
+                        title,
                         f"{polls:,}",
                         str(lacking),
                         f"{clumps[-1]:.1f} x",
@@ -143,26 +150,28 @@ def _many(
             f"{usage.descriptors} descriptors. A scrape of {scrape['size'] / 1e6:.2f} "
             f"MB takes {scrape['median'] * 1000:.0f} ms at the median. A poll takes "
             f"{each * 1000:.2f} ms of processor time, with a single server "
-            f"{one * 1000:.2f} ms; prometheus_client takes {parse * 1000:.2f} ms to "
-            "parse the answer."
+            f"{single_seconds * 1000:.2f} ms; prometheus_client takes "
+            f"{parse * 1000:.2f} ms to parse the answer."
         ),
         "",
         *table(head, rows),
     )
     ratios = {
-        "targets.cpu": each / one,
-        "targets.poll": one / parse,
+        "targets.cpu": each / single_seconds,
+        "targets.poll": single_seconds / parse,
         "targets.clump": clumps[0],
     }
     return Section(
         f"{TARGETS} servers, one process",
         lines,
         ratios,
-        _goals(missed, max(clumps), one, parse),
+        _goals(missed, max(clumps), single_seconds, parse),
     )
 
 
-def _goals(missed: int, worst: float, one: float, parse: float) -> tuple[Goal, ...]:
+def _goals(
+    missed: int, worst: float, single_seconds: float, parse: float
+) -> tuple[Goal, ...]:
     return (
         Goal(
             f"polls of {TARGETS} servers",
@@ -179,8 +188,8 @@ def _goals(missed: int, worst: float, one: float, parse: float) -> tuple[Goal, .
         Goal(
             "a poll of one server, all of it",
             f"at most {_SHARE:g} of what prometheus_client takes to parse the answer",
-            f"{one / parse:.2f}: {one * 1000:.2f} ms",
-            one / parse <= _SHARE,
+            f"{single_seconds / parse:.2f}: {single_seconds * 1000:.2f} ms",
+            single_seconds / parse <= _SHARE,
         ),
     )
 

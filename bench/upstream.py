@@ -69,10 +69,14 @@ async def main(answers: list[bytes], count: int) -> None:
 
 def read(path: Path) -> list[bytes]:
     """Return the content of a file, or of every file in a folder."""
-    return [
-        file.read_bytes()
-        for file in (sorted(path.iterdir()) if path.is_dir() else [path])
-    ]
+    files = [path]
+    if path.is_dir():
+        files = sorted(path.iterdir())
+    return [file.read_bytes() for file in files]
 
 
-asyncio.run(main(read(Path(sys.argv[1])) if sys.argv[1] else [], int(sys.argv[2])))
+if sys.argv[1]:
+    bodies = read(Path(sys.argv[1]))
+else:
+    bodies = []
+asyncio.run(main(bodies, int(sys.argv[2])))

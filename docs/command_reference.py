@@ -11,6 +11,7 @@ import importlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
 from vllm_specdec_exporter.config.options import ENVIRONMENT_PREFIX, Parser
@@ -55,9 +56,11 @@ class Flag:
     @property
     def shown(self) -> str:
         """As one writes it."""
-        if not self.names:
-            return f"{self.value}{' ...' if self.repeatable else ''}"
-        return f"{', '.join(self.names)} {self.value}".strip()
+        if self.names:
+            return f"{', '.join(self.names)} {self.value}".strip()
+        if self.repeatable:
+            return f"{self.value} ..."
+        return self.value
 
 
 @dataclass(frozen=True)
@@ -84,14 +87,19 @@ class Command:
     @property
     def synopsis(self) -> str:
         """As the first line of the help has it, with all flags as one word."""
-        name = f"[{self.name}]" if self.name == _SERVE else self.name
-        arguments = [
-            flag.shown if flag.required else f"[{flag.shown}]"
-            for flags in self.groups.values()
-            for flag in flags
-            if not flag.names
-        ]
-        return " ".join((PROGRAM, name, *arguments, "[FLAG ...]"))
+        words = [PROGRAM]
+        if self.name == _SERVE:
+            words.append(f"[{self.name}]")
+        else:
+            words.append(self.name)
+        for flag in chain.from_iterable(self.groups.values()):
+            if flag.names:
+                continue
+            if flag.required:
+                words.append(flag.shown)
+            else:
+                words.append(f"[{flag.shown}]")
+        return " ".join((*words, "[FLAG ...]"))
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
@@ -121,12 +129,19 @@ def command_of(name: str) -> Command:
             else:
                 groups[title] = (*groups.get(title, ()), flag)
     remark, codes = _epilog(parser.epilog or "")
-    return Command(name, COMMANDS[name][1], groups, tuple(shared), remark, codes)
+    return Command(
+        name,
+        summary=COMMANDS[name][1],
+        groups=groups,
+        shared=tuple(shared),
+        remark=remark,
+        exit_codes=codes,
+    )
 
 
 def commands() -> Iterator[str]:
     """Yield the blocks of the page, without its notice."""
-    found = [command_of(name) for name in COMMANDS]
+    shown = [command_of(name) for name in COMMANDS]
     yield "# Commands"
     yield (
         f"`{PROGRAM}` without a command is `{_SERVE}`. Every command takes `--help` "
@@ -136,60 +151,60 @@ def commands() -> Iterator[str]:
     )
     yield table(
         ("command", "what it does"),
-        ((f"[`{one.name}`](#{one.name})", one.summary) for one in found),
+        (
+            (f"[`{command.name}`](#{command.name})", command.summary)
+            for command in shown
+        ),
     )
-    for one in found:
-        yield from _section(one)
+    for command in shown:
+        yield from _section(command)
 
 
-def _section(one: Command) -> Iterator[str]:
-    yield f"## {one.name}"
-    yield f"`{one.synopsis}`"
-    yield f"{one.summary[0].upper()}{one.summary[1:]}."
-    for title, flags in one.groups.items():
+def _section(command: Command) -> Iterator[str]:
+    yield f"## {command.name}"
+    yield f"`{command.synopsis}`"
+    yield f"{command.summary[0].upper()}{command.summary[1:]}."
+    for title, flags in command.groups.items():
         if title:
             yield f"{title[0].upper()}{title[1:]}:"
-        yield table(
-            ("flag", "environment variable", "default", "meaning"),
-            (
-                (
-                    f"`{flag.shown}`",
-                    f"`{flag.variable}`" if flag.variable else "",
-                    flag.default,
-                    flag.meaning,
-                )
-                for flag in flags
-            ),
-        )
-    if one.name == _SERVE:
+        head = ("flag", "environment variable", "default", "meaning")
+        yield table(head, map(_row, flags))
+    if command.name == _SERVE:
         yield (
             "All its settings are flags as well: [configuration](configuration.md) has "
             "them."
         )
-    elif one.shared:
-        named = ", ".join(f"`{name}`" for name in one.shared)
+    elif command.shared:
+        named = ", ".join(f"`{name}`" for name in command.shared)
         yield f"As in [configuration](configuration.md): {named}."
-    if one.remark:
-        yield one.remark
-    if one.exit_codes:
+    if command.remark:
+        yield command.remark
+    if command.exit_codes:
         codes = (
             (f"{code}", text)
-            for code, text in one.exit_codes.items()
+            for code, text in command.exit_codes.items()
             if text != _BAD_USAGE
         )
         yield table(("exit code", "when"), codes)
+
+
+def _row(flag: Flag) -> tuple[str, ...]:
+    variable = ""
+    if flag.variable:
+        variable = f"`{flag.variable}`"
+    return f"`{flag.shown}`", variable, flag.default, flag.meaning
 
 
 def _flag(action: argparse.Action) -> Flag:
     text = (action.help or "").replace("%%", "%")
     variable = ""
     default = ""
-    if found := _VARIABLE.search(text):
-        text = text[: found.start()]
-        variable = found[1]
-    if found := _DEFAULT.search(text):
-        text = text[: found.start()]
-        default = found["sentence"] or found["aside"]
+    if match := _VARIABLE.search(text):
+        text = text[: match.start()]
+        variable = match[1]
+    if match := _DEFAULT.search(text):
+        text = text[: match.start()]
+        default = match["sentence"] or match["aside"]
     value = _value(action)
     if len(value) > _LONGEST_VALUE and action.choices is not None:
         value = "NAME"
@@ -226,16 +241,14 @@ def _is_setting(action: argparse.Action) -> bool:
 
 def _epilog(text: str) -> tuple[str, dict[int, str]]:
     """Return what a help says at its end: the text, and the exit codes."""
-    found = _EXIT_CODES.fullmatch(text)
-    if found is None:
+    match = _EXIT_CODES.fullmatch(text)
+    if match is None:
         return text, {}
-    pairs = (
-        re.fullmatch(r"(\d+) (.*)", part, re.DOTALL)
-        for part in found["codes"].split("; ")
-    )
-    return found["before"], {
-        int(pair[1]): pair[2] for pair in pairs if pair is not None
-    }
+    codes = {}
+    for part in match["codes"].split("; "):
+        code, _, meaning = part.partition(" ")
+        codes[int(code)] = meaning
+    return match["before"], codes
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
@@ -243,8 +256,8 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     columns = [column for column in zip(head, *rows, strict=True) if any(column[1:])]
     head, *body = zip(*columns, strict=True)
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    lines += [
-        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
-        for row in body
-    ]
+    for row in body:
+        # A bar within a cell would end it.
+        cells = [cell.replace("|", r"\|") for cell in row]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -27,7 +27,7 @@ from vllm_specdec_exporter.commands.simulate.speculation import (
 )
 from vllm_specdec_exporter.config.options import Option
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics.cost import thresholds_for
+from vllm_specdec_exporter.economics.cost import CostProfile, thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN, for_method
 from vllm_specdec_exporter.engines import DIALECTS
 from vllm_specdec_exporter.judgement.activity import ActivityState
@@ -199,9 +199,9 @@ def configuration() -> Iterator[str]:
 
 def command_reference() -> Iterator[str]:
     """Yield the blocks of the command reference."""
-    title, *rest = commands()
+    title, *blocks = commands()
     yield f"{NOTICE}\n{title}"
-    yield from rest
+    yield from blocks
 
 
 def cost_profiles() -> Iterator[str]:
@@ -214,35 +214,13 @@ def cost_profiles() -> Iterator[str]:
         "`--cost.profile`, and shown as `cost_profile` in `vllm_specdec_info`. What "
         "is measured against a [baseline](../payoff.md#measured) beats all of these."
     )
-    batches = (1, 16, 64, 256)
-    ks = (1, 3, 5)
     head = (
         "profile",
         "chosen for",
         "cost of a step at K=1, 3, 5, by batch size",
         "may be off by",
     )
-    yield table(
-        head,
-        (
-            (
-                f"`{profile.name}`",
-                _codes(profile.methods),
-                "; ".join(
-                    (
-                        f"{batch}: "
-                        f"{', '.join(f'{sized.step_cost(k, batch):.2f}' for k in ks)}"
-                    )
-                    for batch in batches
-                ),
-                f"{profile.uncertainty:.0%}",
-            )
-            for profile in BUILTIN.values()
-            for sized in [
-                profile.sized(profile.size_ratio) if profile.size_ratio else profile
-            ]
-        ),
-    )
+    yield table(head, map(_profile, BUILTIN.values()))
     yield (
         "A step that costs 1.6 plain ones must emit 1.6 tokens: its cost is the "
         "break-even length."
@@ -287,16 +265,16 @@ def cost_profiles() -> Iterator[str]:
         "disable_mean_acceptance_length",
         "disable_acceptance_ratio",
     )
-    found = {
+    thresholds = {
         method: dict(thresholds_for(for_method(method)).items()) for method in methods
     }
     ks_of = {method: for_method(method).typical_k for method in methods}
+    rows = []
+    for name in shown:
+        numbers = [f"{thresholds[method][name]:.3g}" for method in methods]
+        rows.append((f"`{name}`", *numbers))
     yield table(
-        ("threshold", *(f"{method}, K={ks_of[method]}" for method in methods)),
-        (
-            (f"`{name}`", *(f"{found[method][name]:.3g}" for method in methods))
-            for name in shown
-        ),
+        ("threshold", *(f"{method}, K={ks_of[method]}" for method in methods)), rows
     )
 
 
@@ -316,44 +294,53 @@ def simulator() -> Iterator[str]:
     yield _SCENARIO
     common = _parameters(PhaseParameters)
     yield "## Phases"
-    rows = (
-        (
-            f"`{kind.name}`",
-            kind.help,
-            "; ".join(f"`{n}`: {text}" for n, text in _own(kind, common)),
-        )
-        for kind in PHASES.values()
-    )
+    rows = []
+    for kind in PHASES.values():
+        parameters = "; ".join(f"`{n}`: {text}" for n, text in _own(kind, common))
+        rows.append((f"`{kind.name}`", kind.help, parameters))
     yield table(("phase", "what happens", "parameters of its own"), rows)
     yield "## Parameters of every phase"
-    defaults = {
-        field.name: field.default for field in msgspec.structs.fields(PhaseParameters)
-    }
-    every = (
-        (f"`{n}`", "" if defaults[n] is None else f"{defaults[n]}", text)
-        for n, text in common.items()
+    rows = []
+    for field in msgspec.structs.fields(PhaseParameters):
+        default = ""
+        if field.default is not None:
+            default = f"{field.default}"
+        rows.append((f"`{field.name}`", default, common[field.name]))
+    yield table(("parameter", "default", "meaning"), rows)
+
+
+def _profile(profile: CostProfile) -> tuple[str, ...]:
+    """Return the row of a cost profile."""
+    sized = profile
+    if profile.size_ratio:
+        sized = profile.sized(profile.size_ratio)
+    batches = []
+    for batch in (1, 16, 64, 256):
+        costs = ", ".join(f"{sized.step_cost(k, batch):.2f}" for k in (1, 3, 5))
+        batches.append(f"{batch}: {costs}")
+    return (
+        f"`{profile.name}`",
+        _codes(profile.methods),
+        "; ".join(batches),
+        f"{profile.uncertainty:.0%}",
     )
-    yield table(("parameter", "default", "meaning"), every)
 
 
 def _parameters(kind: type[PhaseParameters]) -> dict[str, str]:
     """Return the parameters of a kind of phase with their meaning, those of its own
     last.
     """
-    parents = reversed([one for one in kind.__mro__ if issubclass(one, Traffic)])
-    return {
-        name: text
-        for parent in parents
-        for name, text in snapshot.attribute_docs(parent.__doc__ or "").items()
-    }
+    parameters: dict[str, str] = {}
+    for ancestor in reversed(kind.__mro__):
+        if issubclass(ancestor, Traffic):
+            parameters |= snapshot.attribute_docs(ancestor.__doc__ or "")
+    return parameters
 
 
 def _own(kind: PhaseKind, common: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    yield from (
-        (name, text)
-        for name, text in _parameters(kind.parameters).items()
-        if name not in common
-    )
+    for name, text in _parameters(kind.parameters).items():
+        if name not in common:
+            yield name, text
 
 
 def schema() -> Iterator[str]:
@@ -416,7 +403,9 @@ def main() -> int:
             if not check:
                 path.write_text(text, encoding="utf-8")
     if stale:
-        verb = "not current, run `make generate`" if check else "written"
+        verb = "written"
+        if check:
+            verb = "not current, run `make generate`"
         sys.stdout.write(f"{verb}: {', '.join(stale)}\n")
     return int(check and bool(stale))
 

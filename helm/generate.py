@@ -65,13 +65,11 @@ def wanted() -> dict[Path, str]:
     sections = table.read((CHART / "values.yaml").read_text("utf-8"))
     hints = table.hints((CHART / "templates" / "_validate.tpl").read_text("utf-8"))
     routes = yaml.safe_load((ROOT / "alerts" / "alertmanager.yml").read_text("utf-8"))
+    config = json.dumps(alertmanager_config(routes), indent=2)
     return {
         CHART / "values.schema.json": text.schema(sections, _schemas(), hints),
         README: _readme(sections),
-        FILES / "alertmanagerconfig.json": json.dumps(
-            alertmanager_config(routes), indent=2
-        )
-        + "\n",
+        FILES / "alertmanagerconfig.json": config + "\n",
     }
 
 
@@ -79,47 +77,37 @@ def _schemas() -> dict[str, Any]:
     """Return what the defaults do not say of the values: names that the code has, and
     value_schemas.yaml.
     """
-    files = {
-        path.stem: yaml.safe_load(path.read_text("utf-8"))
-        for path in ROOT.glob(LINKED["rules"])
-    }
-    rules = [
-        rule
-        for file in files.values()
-        for group in file["groups"]
-        for rule in group["rules"]
-    ]
+    files = {path.stem: path for path in ROOT.glob(LINKED["rules"])}
+    alerts: set[str] = set()
+    for path in files.values():
+        for group in yaml.safe_load(path.read_text("utf-8"))["groups"]:
+            alerts.update(rule["alert"] for rule in group["rules"] if "alert" in rule)
     boards = [
         path.stem.removeprefix("vllm-specdec-")
         for path in ROOT.glob(LINKED["dashboards"])
     ]
-    settings: dict[str, Any] = {}
-    for option in OPTIONS:
-        if option.name not in _ELSEWHERE and not option.name.startswith(_ELSEWHERE_ALL):
-            many = {"anyOf": [_SCALAR, {"type": "array", "items": _SCALAR}]}
-            settings[option.name] = (many if option.repeatable else _SCALAR) | {
-                "description": option.help
-            }
+    thresholds = {PUBLISHED: {"type": "boolean"}}
+    thresholds |= {name: _NUMBER for name, _ in Thresholds().items()}
     return {
-        "exporter.settings": _only(settings),
-        "exporter.thresholds": {
-            "anyOf": [
-                {"const": PUBLISHED},
-                _only(
-                    {
-                        PUBLISHED: {"type": "boolean"},
-                        **{name: _NUMBER for name, _ in Thresholds().items()},
-                    }
-                ),
-            ]
-        },
+        "exporter.settings": _only(_settings()),
+        "exporter.thresholds": {"anyOf": [{"const": PUBLISHED}, _only(thresholds)]},
         "prometheusRule.groups": _switches(files),
-        "prometheusRule.disabled": _switches(
-            {rule["alert"] for rule in rules if "alert" in rule}
-        ),
+        "prometheusRule.disabled": _switches(alerts),
         "dashboards.boards": _switches(boards),
         **yaml.safe_load((ROOT / "helm" / "value_schemas.yaml").read_text("utf-8")),
     }
+
+
+def _settings() -> dict[str, Any]:
+    """Return the schema of each option that has no value of its own."""
+    several = {"anyOf": [_SCALAR, {"type": "array", "items": _SCALAR}]}
+    settings: dict[str, Any] = {}
+    for option in OPTIONS:
+        if option.name in _ELSEWHERE or option.name.startswith(_ELSEWHERE_ALL):
+            continue
+        schema = several if option.repeatable else _SCALAR
+        settings[option.name] = schema | {"description": option.help}
+    return settings
 
 
 def _only(properties: dict[str, Any]) -> dict[str, Any]:
@@ -142,18 +130,20 @@ def bring_links_up_to_date(*, check: bool) -> int:
     """Link to what the chart shares with other ways to install it; return the exit
     code.
     """
-    links = {
-        FILES / folder / path.name: os.path.relpath(path, FILES / folder)
-        for folder, pattern in LINKED.items()
-        for path in ROOT.glob(pattern)
-    }
-    there = {path for folder in LINKED for path in (FILES / folder).iterdir()}
+    links: dict[Path, str] = {}
+    present: set[Path] = set()
+    for name, pattern in LINKED.items():
+        folder = FILES / name
+        present.update(folder.iterdir())
+        for path in ROOT.glob(pattern):
+            links[folder / path.name] = os.path.relpath(path, folder)
     stale = {
         path
-        for path in links
-        if not path.is_symlink() or str(path.readlink()) != links[path]
+        for path, target in links.items()
+        if not path.is_symlink() or str(path.readlink()) != target
     }
-    wrong = stale | there - links.keys()
+    # A file without a counterpart is left over from a rule or board that is gone.
+    wrong = stale | present - links.keys()
     if check and wrong:
         sys.stderr.write(
             f"not current: {', '.join(path.name for path in wrong)}; run `make "

@@ -121,8 +121,10 @@ def notes(tag: str, version: str, changelog: str, *, rehearse: bool = False) -> 
             f"the tag is {tag}, and the package's version {version}: wanted v{version}"
         )
         raise ChangelogError(msg)
-    by_version = {one.version: one for one in sections(changelog)}
-    section = by_version.get(version) or (by_version[UNRELEASED] if rehearse else None)
+    by_version = {listed.version: listed for listed in sections(changelog)}
+    section = by_version.get(version)
+    if section is None and rehearse:
+        section = by_version[UNRELEASED]
     if section is None:
         msg = (
             f"no section [{version}]: name the one that is [{UNRELEASED}] so, with its "

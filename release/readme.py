@@ -12,7 +12,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 #: A link or a picture of a file: what stands before its path, and the path.
 _LINK = re.compile(
-    r"(?P<before>(?P<picture>!?)\[[^\]]*\]\()(?![a-z]+:|#)(?P<path>[^)]+)"
+    r"(?P<label>(?P<picture>!?)\[[^\]]*\]\()(?![a-z]+:|#)(?P<path>[^)]+)"
 )
 
 
@@ -24,12 +24,12 @@ class Readme(MetadataHookInterface):
         page = metadata["urls"]["Repository"]
         tag = f"v{metadata['version']}"
 
-        def whole(link: re.Match[str]) -> str:
+        def absolute(link: re.Match[str]) -> str:
             kind = "raw" if link["picture"] else "blob"
-            return f"{link['before']}{page}/{kind}/{tag}/{link['path']}"
+            return f"{link['label']}{page}/{kind}/{tag}/{link['path']}"
 
         text = Path(self.root, "README.md").read_text("utf-8")
         metadata["readme"] = {
             "content-type": "text/markdown",
-            "text": _LINK.sub(whole, text),
+            "text": _LINK.sub(absolute, text),
         }

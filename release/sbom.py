@@ -41,6 +41,7 @@ NAME = "vllm-specdec-exporter"
 #: Names of licences that packages give instead of SPDX identifiers.
 _SPDX = {"Apache 2.0": "Apache-2.0"}
 
+_LICENCE_FIELDS = ("License-Expression", "License")
 _ENTRY = re.compile(
     r"^(?P<name>[a-z0-9-]+)==(?P<version>\S+) \\\n(?P<rest>(?:^ .*\n)+)", re.MULTILINE
 )
@@ -112,23 +113,19 @@ def licence(name: str, version: str) -> License:
     if metadata is None or metadata["Version"] != version:
         msg = f"{name} {version} is not installed, so its licence is not known"
         raise SbomError(msg)
-    said = next(
-        (
-            metadata[field]
-            for field in ("License-Expression", "License")
-            if field in metadata
-        ),
-        "",
-    )
+    # The newer field first: a package that has both keeps the older for old tools.
+    stated_in = [name for name in _LICENCE_FIELDS if name in metadata]
+    stated = metadata[stated_in[0]] if stated_in else ""
     factory = LicenseFactory()
-    spdx = _SPDX.get(said, said)
+    spdx = _SPDX.get(stated, stated)
     try:
         if " " in spdx:
             return factory.make_with_expression(spdx)
         return factory.make_with_id(spdx)
     except FactoryException as error:
         msg = (
-            f"{name} {version} gives as its licence {said!r}, which SPDX does not know"
+            f"{name} {version} gives as its licence {stated!r}, "
+            "which SPDX does not know"
         )
         raise SbomError(msg) from error
 
@@ -139,23 +136,23 @@ def bill(packages: Mapping[str, Locked]) -> Bom:
     Raises:
         SbomError: a licence is not known.
     """
-    own = _component(
+    exporter = _component(
         NAME,
         __version__,
         ComponentType.APPLICATION,
         LicenseFactory().make_with_id("Apache-2.0"),
     )
-    components = {NAME: own}
+    components = {NAME: exporter}
     for name, package in packages.items():
-        one = _component(
+        component = _component(
             name, package.version, ComponentType.LIBRARY, licence(name, package.version)
         )
         # A package has a file for each platform. They are listed here and not as the
         # component's own hashes, which are of one thing.
-        one.external_references.add(
+        component.external_references.add(
             ExternalReference(
                 type=ExternalReferenceType.DISTRIBUTION,
-                url=XsUri(str(one.purl)),
+                url=XsUri(str(component.purl)),
                 comment="any one of these files, by platform",
                 hashes=[
                     HashType(alg=HashAlgorithm.SHA_256, content=digest)
@@ -163,7 +160,7 @@ def bill(packages: Mapping[str, Locked]) -> Bom:
                 ],
             )
         )
-        components[name] = one
+        components[name] = component
     made = Bom(
         components=[
             component for name, component in components.items() if name != NAME
@@ -172,14 +169,18 @@ def bill(packages: Mapping[str, Locked]) -> Bom:
         serial_number=uuid.uuid5(
             uuid.NAMESPACE_URL, f"{NAME}@{__version__} {sorted(packages.items())}"
         ),
-        metadata=BomMetaData(component=own),
+        metadata=BomMetaData(component=exporter),
     )
     # The library fills in the present time, and writes none for None.
     made.metadata.timestamp = None  # type: ignore[assignment]
     for name, component in components.items():
         made.register_dependency(
             component,
-            [components[one] for one in packages if name in packages[one].via],
+            [
+                components[dependent]
+                for dependent in packages
+                if name in packages[dependent].via
+            ],
         )
     return made
 

@@ -15,6 +15,7 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from vllm_specdec_exporter import __version__
@@ -59,24 +60,24 @@ class Place:
     """A text that repeats the version, or an address.
 
     Attributes:
-        before: a regular expression of what stands before it.
+        prefix: a regular expression of what stands before it.
         files: glob patterns of the files that may have it.
         fact: what stands there, one of `facts`.
         value: a regular expression of what may stand there now.
-        after: a regular expression of what stands behind it.
+        suffix: a regular expression of what stands behind it.
     """
 
-    before: str
+    prefix: str
     files: tuple[str, ...]
     fact: str = "version"
     value: str = VERSION
-    after: str = r"(?![\w.])"
+    suffix: str = r"(?![\w.])"
 
     @property
     def pattern(self) -> re.Pattern[str]:
         """What stands before, and the fact as the group `fact`."""
         return re.compile(
-            rf"(?<![\w.-]){self.before}(?P<fact>{self.value}){self.after}",
+            rf"(?<![\w.-]){self.prefix}(?P<fact>{self.value}){self.suffix}",
             re.MULTILINE | re.ASCII,
         )
 
@@ -87,7 +88,7 @@ def _default(name: str, fact: str) -> Place:
         (f"helm/{_NAME}/values.yaml",),
         fact,
         value=r'[^"\n]*',
-        after='"$',
+        suffix='"$',
     )
 
 
@@ -115,66 +116,66 @@ PLACES = (
         ),
         "repository",
         value=_URL,
-        after="",
+        suffix="",
     ),
     Place(
         "",
         _DOCUMENTS + _MANIFESTS,
         "reference",
         value=rf"{_HOST}/{_IMAGE}",
-        after=rf"(?=:{VERSION})",
+        suffix=rf"(?=:{VERSION})",
     ),
     Place(
         "- name: ",
         _DOCUMENTS + _MANIFESTS,
         "reference",
         value=rf"{_HOST}/{_IMAGE}",
-        after="$",
+        suffix="$",
     ),
     Place(
         r"(?:image\.)?registry(?:: |=)",
         (*_DOCUMENTS, "helm/**/ci/*.yaml"),
         "registry",
         value=_REGISTRY,
-        after="",
+        suffix="",
     ),
     Place(
         r"(?:image\.)?repository(?:: |=)",
         (*_DOCUMENTS, "helm/**/ci/*.yaml"),
         "image",
         value=_IMAGE,
-        after="",
+        suffix="",
     ),
     Place(
         "IMAGE_REGISTRY: ",
         (".github/workflows/*.yml",),
         "registry",
         value=r"\S+",
-        after="$",
+        suffix="$",
     ),
     Place(
-        "IMAGE: ", (".github/workflows/*.yml",), "reference", value=r"\S+", after="$"
+        "IMAGE: ", (".github/workflows/*.yml",), "reference", value=r"\S+", suffix="$"
     ),
     Place(
         r"^maintainers:\n  - name: ",
         (_CHART,),
         "index-account",
         value=r"\S+",
-        after="$",
+        suffix="$",
     ),
     Place(
         r"\bhelm (?:install|upgrade|upgrade --install) specdec ",
         _DOCUMENTS,
         "chart",
         value=rf"(?:helm/{_NAME}|oci://\S+ --version {VERSION})",
-        after="(?= )",
+        suffix="(?= )",
     ),
     Place(
         rf"name: {_NAME}\n +version: {VERSION}\n +repository: ",
         _DOCUMENTS,
         "dependency",
         value=r"\S+",
-        after="$",
+        suffix="$",
     ),
     _default("registry", "published registry"),
     _default("repository", "published image"),
@@ -184,7 +185,7 @@ PLACES = (
         ("README.md",),
         "installing",
         value=r"(?:.*\n)*?",
-        after="<!-- End. -->$",
+        suffix="<!-- End. -->$",
     ),
 )
 
@@ -226,21 +227,23 @@ def facts(version: str, publish: Mapping[str, str]) -> dict[str, str]:
             raise ValueError(msg)
     reference = f"{publish['registry']}/{publish['image']}"
     charts = f"oci://{publish['registry']}/charts"
-    shown = not placeholders(publish)
-    return {
-        **publish,
-        "version": version,
-        "reference": reference,
-        "chart": f"{charts}/{_NAME} --version {version}" if shown else f"helm/{_NAME}",
-        "dependency": charts if shown else f"file://../{_NAME}",
-        "published registry": publish["registry"] if shown else "",
-        "published image": publish["image"] if shown else "",
-        "published runbooks": f"{publish['repository']}/blob/main/alerts/runbooks"
-        if shown
-        else "",
-        "installing": _INSTALLING.format(reference=reference, version=version)
-        if shown
-        else _NOT_PUBLISHED,
+    always = {**publish, "version": version, "reference": reference}
+    if placeholders(publish):
+        return always | {
+            "chart": f"helm/{_NAME}",
+            "dependency": f"file://../{_NAME}",
+            "published registry": "",
+            "published image": "",
+            "published runbooks": "",
+            "installing": _NOT_PUBLISHED,
+        }
+    return always | {
+        "chart": f"{charts}/{_NAME} --version {version}",
+        "dependency": charts,
+        "published registry": publish["registry"],
+        "published image": publish["image"],
+        "published runbooks": f"{publish['repository']}/blob/main/alerts/runbooks",
+        "installing": _INSTALLING.format(reference=reference, version=version),
     }
 
 
@@ -251,7 +254,7 @@ def placeholders(publish: Mapping[str, str]) -> list[str]:
 
 def files(patterns: tuple[str, ...]) -> list[Path]:
     """Return the files of the repository, without those of installed packages."""
-    paths = {path for pattern in patterns for path in ROOT.glob(pattern)}
+    paths = set(chain.from_iterable(map(ROOT.glob, patterns)))
     return sorted(path for path in paths if "node_modules" not in path.parts)
 
 
@@ -266,25 +269,26 @@ def written(text: str, place: Place, fact: str) -> str:
     return place.pattern.sub(replace, text)
 
 
-def wanted(known: Mapping[str, str]) -> Iterator[tuple[Path, str, str]]:
+def wanted(values: Mapping[str, str]) -> Iterator[tuple[Path, str, str]]:
     """Yield the files that repeat a fact: path, text as it is, text as it should be.
 
     Raises:
         LookupError: no file has a place, so the place is described wrongly.
     """
-    texts: dict[Path, tuple[str, str]] = {}
+    updated: dict[Path, str] = {}
     for place in PLACES:
-        having = []
+        is_found = False
         for path in files(place.files):
-            before, after = texts.get(path) or (path.read_text("utf-8"),) * 2
-            if place.pattern.search(after):
-                having.append(path)
-                texts[path] = before, written(after, place, known[place.fact])
-        if not having:
-            msg = f"no file says {place.before!r} and the {place.fact}"
+            # An earlier place may have changed the file already.
+            text = updated.get(path) or path.read_text("utf-8")
+            if place.pattern.search(text):
+                is_found = True
+                updated[path] = written(text, place, values[place.fact])
+        if not is_found:
+            msg = f"no file says {place.prefix!r} and the {place.fact}"
             raise LookupError(msg)
-    for path, (before, after) in sorted(texts.items()):
-        yield path, before, after
+    for path, text in sorted(updated.items()):
+        yield path, path.read_text("utf-8"), text
 
 
 def main() -> int:
@@ -309,13 +313,17 @@ def main() -> int:
         return 1
     publish = tomllib.loads(PUBLISH.read_text("utf-8"))
     try:
-        known = facts(__version__, publish)
+        values = facts(__version__, publish)
     except ValueError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     if args.ready:
         return _ready(publish)
-    stale = [(path, after) for path, before, after in wanted(known) if before != after]
+    stale = [
+        (path, expected)
+        for path, current, expected in wanted(values)
+        if current != expected
+    ]
     names = ", ".join(str(path.relative_to(ROOT)) for path, _ in stale)
     if args.check and stale:
         sys.stderr.write(
@@ -323,8 +331,8 @@ def main() -> int:
             "`make generate`\n"
         )
         return 1
-    for path, after in stale:
-        path.write_text(after, encoding="utf-8")
+    for path, expected in stale:
+        path.write_text(expected, encoding="utf-8")
     if stale:
         sys.stdout.write(f"written: {names}\n")
     return 0
@@ -337,11 +345,10 @@ def _ready(publish: Mapping[str, str]) -> int:
             f"set {key} in release/publish.toml: {KEYS[key][1]} (now "
             f"{publish[key]!r})\n"
         )
-    if left:
-        sys.stdout.write("then run `make generate`\n")
-    if left:
-        return 1
-    return 0
+    if not left:
+        return 0
+    sys.stdout.write("then run `make generate`\n")
+    return 1
 
 
 if __name__ == "__main__":

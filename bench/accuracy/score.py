@@ -30,7 +30,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from statistics import NormalDist, mean, median
 from typing import Any
@@ -113,6 +113,12 @@ def configurations() -> dict[str, Architecture]:
     return {name: read_architecture(document) for name, document in documents.items()}
 
 
+def _parameters(billions: float | None) -> float | None:
+    if billions is None:
+        return None
+    return billions * 1e9
+
+
 @dataclass(frozen=True)
 class Measurement:
     """One published speedup, and what it was measured with."""
@@ -169,12 +175,14 @@ class Measurement:
         """Return the roofline model of the deployment, by what an operator would know
         of it.
         """
-        size = self.parameters_billions * 1e9
-        active = self.active_billions * 1e9 if self.active_billions else None
-        target = from_parameters(size, PRECISIONS[self.precision], active)
+        precision = PRECISIONS[self.precision]
         if self.config:
-            target = from_architecture(
-                configurations()[self.config], PRECISIONS[self.precision]
+            target = from_architecture(configurations()[self.config], precision)
+        else:
+            target = from_parameters(
+                self.parameters_billions * 1e9,
+                precision,
+                _parameters(self.active_billions),
             )
         if self.vocabulary:
             target = replace(target, vocabulary=self.vocabulary)
@@ -189,7 +197,7 @@ class Measurement:
             for_method(self.method),
             Hardware(self.hardware, machine, target),
             method=self.method,
-            draft_parameters=self.draft_billions * 1e9 if self.draft_billions else None,
+            draft_parameters=_parameters(self.draft_billions),
             dated=is_dated(engine, version),
             unsplit=engine is None or not engine.splits_attention,
         )
@@ -325,10 +333,11 @@ def reach(errors: Sequence[Sequence[float]], centre: float, freedom: int) -> flo
     `1 + 1 / n` counts the error of the centre; where that is taken to be 0, the
     interval is a bit too wide.
     """
-    variance = (
-        sum(mean((error - centre) ** 2 for error in group) for group in errors)
-        / freedom
-    )
+    # A deployment counts once, however many measurements it has.
+    squares = 0.0
+    for group in errors:
+        squares += mean((error - centre) ** 2 for error in group)
+    variance = squares / freedom
     t = t_expansion(NormalDist().inv_cdf((1 + INTERVAL) / 2), freedom)
     return t * math.sqrt(variance * (1 + 1 / len(errors)))
 
@@ -339,26 +348,32 @@ def speedup_interval(
     """Return the factor of a speedup's interval: of this kind, of its family or of its
     regime.
     """
-    errors_by_kind = [
-        (
-            group[0].row.kind,
-            [error.speedup / widening(error.row.batch) for error in group],
-        )
-        for group in groups
-    ]
-    classes = (
-        [errors for other_kind, errors in errors_by_kind if other_kind == kind],
-        [errors for other_kind, errors in errors_by_kind if other_kind[0] == kind[0]],
-        [errors for other_kind, errors in errors_by_kind if other_kind[1] == kind[1]],
-    )
+    of_kind = []
+    of_family = []
+    of_regime = []
+    for group in groups:
+        errors = [error.speedup / widening(error.row.batch) for error in group]
+        group_kind = group[0].row.kind
+        if group_kind == kind:
+            of_kind.append(errors)
+        if group_kind[0] == kind[0]:
+            of_family.append(errors)
+        if group_kind[1] == kind[1]:
+            of_regime.append(errors)
+    # The narrowest class that has enough deployments to show a spread.
+    classes = (of_kind, of_family, of_regime)
     chosen = next(errors for errors in classes if len(errors) >= FEWEST)
     return math.exp(max(LEAST, reach(chosen, 0.0, len(chosen))))
 
 
 def with_steps(groups: Sequence[Sequence[LeftOut]]) -> list[list[LeftOut]]:
     """Return the measurements whose steps are published, by deployment."""
-    timed = ([error for error in group if error.row.plain_seconds] for group in groups)
-    return [group for group in timed if group]
+    timed = []
+    for group in groups:
+        errors = [error for error in group if error.row.plain_seconds]
+        if errors:
+            timed.append(errors)
+    return timed
 
 
 def plain_interval(
@@ -367,8 +382,8 @@ def plain_interval(
     """Return the factors of the interval of a step's time without drafts in a
     regime.
     """
-    of_regime = [group for group in with_steps(groups) if group[0].row.kind[1] == where]
-    errors = [[error.plain for error in group] for group in of_regime]
+    timed = [group for group in with_steps(groups) if group[0].row.kind[1] == where]
+    errors = [[error.plain for error in group] for group in timed]
     centre = mean(map(mean, errors))
     far = reach(errors, centre, len(errors) - 1)
     return math.exp(centre - far), math.exp(centre + far)
@@ -379,14 +394,13 @@ def intervals(
 ) -> tuple[dict[tuple[str, str], float], float, dict[str, tuple[float, float]]]:
     """Return the numbers of `economics/hardware.py`."""
     speedups = {
-        (method, where): round(speedup_interval(groups, (method, where)), 2)
-        for method in FAMILIES
-        for where in REGIMES
+        kind: round(speedup_interval(groups, kind), 2)
+        for kind in product(FAMILIES, REGIMES)
     }
-    ends = {where: plain_interval(groups, where) for where in REGIMES}
-    plain = {
-        where: (round(low, 2), round(high, 2)) for where, (low, high) in ends.items()
-    }
+    plain = {}
+    for where in REGIMES:
+        low, high = plain_interval(groups, where)
+        plain[where] = round(low, 2), round(high, 2)
     steps = [[error.step for error in group] for group in with_steps(groups)]
     return speedups, round(math.exp(reach(steps, 0.0, len(steps))), 2), plain
 
@@ -397,25 +411,23 @@ def modelled(groups: Sequence[Sequence[LeftOut]]) -> list[Estimated]:
     """
     estimates = []
     for group in groups:
-        factor = speedup_interval(
-            [group_beside for group_beside in groups if group_beside is not group],
-            group[0].row.kind,
-        )
-        estimates += [
-            by_profile(
-                measured.row,
-                "modelled",
-                replace(measured.profile, uncertainty=factor - 1),
-            )
-            for measured in group
-        ]
+        factor = speedup_interval(_without(groups, group), group[0].row.kind)
+        for measured in group:
+            profile = replace(measured.profile, uncertainty=factor - 1)
+            estimates.append(by_profile(measured.row, "modelled", profile))
     return estimates
+
+
+def _without(
+    groups: Sequence[Sequence[LeftOut]], omitted: Sequence[LeftOut]
+) -> list[Sequence[LeftOut]]:
+    return [group for group in groups if group is not omitted]
 
 
 def by_profile(row: Measurement, basis: str, profile: CostProfile) -> Estimated:
     """Return the estimate of a profile."""
     cost = profile.step_cost(row.k, row.batch)
-    (lowest_cost, highest_cost) = profile.cost_range(row.k, row.batch)
+    lowest_cost, highest_cost = profile.cost_range(row.k, row.batch)
     return Estimated(
         row,
         basis,
@@ -432,14 +444,10 @@ def observed(groups: Sequence[Sequence[LeftOut]]) -> list[Estimated]:
     estimates = []
     measured = with_steps(groups)
     for group in measured:
-        error = plain_interval(
-            [group_beside for group_beside in measured if group_beside is not group],
-            group[0].row.kind[1],
-        )
-        estimates += [
-            by_profile(timed.row, "observed", by_step(timed.row, timed.profile, error))
-            for timed in group
-        ]
+        error = plain_interval(_without(measured, group), group[0].row.kind[1])
+        for timed in group:
+            profile = by_step(timed.row, timed.profile, error)
+            estimates.append(by_profile(timed.row, "observed", profile))
     return estimates
 
 
@@ -526,9 +534,10 @@ def decoder(name: str, precision: str) -> Model:
     used = shape.get("used", 0)
     mlp = 3 * hidden * shape["intermediate"]
     attention = 2 * hidden * size * (shape["heads"] + shape["kv_heads"])
-    dense = layers * (attention + (0 if experts else mlp))
     routed = layers * experts * mlp
-    dense += shape.get("vocabulary", 0) * hidden
+    dense = layers * attention + shape.get("vocabulary", 0) * hidden
+    if not experts:
+        dense += layers * mlp
     return Model(
         parameters=dense + routed,
         active_parameters=dense + layers * used * mlp,
@@ -591,10 +600,10 @@ def steps_table() -> str:
         made = f"{measured['device']}, {measured['torch']}, {measured['date']}"
         parts: dict[str, list[dict[str, Any]]] = {}
         for row in measured["rows"]:
-            experts = decoder(row["shape"], row["precision"]).experts
-            parts.setdefault(
-                f"{'experts' if experts else 'dense'}, {row['precision']}", []
-            ).append(row)
+            kind = "dense"
+            if decoder(row["shape"], row["precision"]).experts:
+                kind = "experts"
+            parts.setdefault(f"{kind}, {row['precision']}", []).append(row)
         for kind, rows in parts.items():
             times, ratios = step_errors(measured["hardware"], rows)
             errors = (
@@ -692,13 +701,12 @@ def rows_by_kind(estimates: Sequence[Estimated]) -> Iterator[str]:
         "Precision": lambda row: row.precision,
     }
     for title, kind in kinds.items():
-        for value in sorted(
-            {kind(estimate.row) for estimate in estimates},
-            key=lambda text: (len(text), text),
-        ):
-            members = [
-                estimate for estimate in estimates if kind(estimate.row) == value
-            ]
+        by_value: dict[str, list[Estimated]] = {}
+        for estimate in estimates:
+            by_value.setdefault(kind(estimate.row), []).append(estimate)
+        # Numbers of different lengths sort by their size: "2 to 8" before "above 8".
+        for value in sorted(by_value, key=lambda text: (len(text), text)):
+            members = by_value[value]
             numbers = summary(members)
             gains = share(members, lambda estimate: estimate.low > 1)
             losses = share(members, lambda estimate: estimate.high < 1)

@@ -16,10 +16,11 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import TextIO
 
 import torch
 from torch.nn import functional
@@ -62,7 +63,9 @@ class Linear:
             / columns**0.5
         )
         self.fp8 = precision == "fp8"
-        self.weight = weight.to(torch.float8_e4m3fn) if self.fp8 else weight
+        if self.fp8:
+            weight = weight.to(torch.float8_e4m3fn)
+        self.weight = weight
         self.one = torch.ones((), device=device)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -138,10 +141,13 @@ class Layer:
         self.out = Linear(
             shape.hidden, shape.heads * shape.head_size, precision, device
         )
-        self.mlp = None if shape.experts else Mlp(shape, precision, device)
-        self.experts = Experts(shape, device) if shape.experts else None
+        self.mlp = None
+        self.experts = None
         if shape.experts:
+            self.experts = Experts(shape, device)
             self.router = Linear(shape.experts, shape.hidden, "bf16", device)
+        else:
+            self.mlp = Mlp(shape, precision, device)
         self.norm = torch.ones(shape.hidden, device=device, dtype=torch.bfloat16)
 
     def __call__(
@@ -244,18 +250,22 @@ def median_seconds(step: Callable[[], object], repeats: int, device: str) -> flo
     with torch.cuda.graph(graph):
         step()
     graph.replay()
-    begins, ends = (
-        [torch.cuda.Event(enable_timing=True) for _ in range(repeats)] for _ in range(2)
-    )
-    for begin, end in zip(begins, ends, strict=True):
+    events = []
+    for _ in range(repeats):
+        begin = torch.cuda.Event(enable_timing=True)
+        end = torch.cuda.Event(enable_timing=True)
         begin.record()
         graph.replay()
         end.record()
+        events.append((begin, end))
     torch.cuda.synchronize()
-    return (
-        statistics.median(a.elapsed_time(b) for a, b in zip(begins, ends, strict=True))
-        / 1000
-    )
+    return statistics.median(a.elapsed_time(b) for a, b in events) / 1000
+
+
+def _output(name: str) -> AbstractContextManager[TextIO]:
+    if name == "-":
+        return nullcontext(sys.stdout)
+    return Path(name).open("w", encoding="utf-8")
 
 
 def main() -> int:
@@ -294,17 +304,13 @@ def main() -> int:
     args = parser.parse_args()
     if args.device == "cuda":
         name = torch.cuda.get_device_name()
-    else:
-        name = "cpu"
-    begin = time.monotonic()
-    if args.device == "cuda":
         attention = SDPBackend.FLASH_ATTENTION
     else:
+        name = "cpu"
         attention = SDPBackend.MATH
+    begin = time.monotonic()
     with (
-        nullcontext(sys.stdout)
-        if args.out == "-"
-        else Path(args.out).open("w", encoding="utf-8") as out,
+        _output(args.out) as out,
         torch.inference_mode(),
         sdpa_kernel(attention),
     ):
@@ -335,11 +341,11 @@ def main() -> int:
                 took = ", ".join(
                     f"{tokens}: {seconds * 1e3:.4f}" for tokens, seconds in pairs
                 )
-                what = (
+                conditions = (
                     f"shape: {shape}, precision: {precision}, batch: {batch}, context: "
                     f"{context}"
                 )
-                out.write(f"- {{{what}, milliseconds: {{{took}}}}}\n")
+                out.write(f"- {{{conditions}, milliseconds: {{{took}}}}}\n")
                 out.flush()
             print(
                 f"{time.monotonic() - begin:.0f} s: {shape} {precision} done",

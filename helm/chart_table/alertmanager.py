@@ -73,4 +73,7 @@ def _matcher(text: str) -> dict[str, str]:
         raise ValueError(msg)
     name, kind, value = match.groups()
     # Equality is the operator's default; a bare "=" is a trap in YAML 1.1.
-    return {"name": name, "value": value} | ({"matchType": kind} if kind != "=" else {})
+    matcher = {"name": name, "value": value}
+    if kind != "=":
+        matcher["matchType"] = kind
+    return matcher

@@ -98,10 +98,10 @@ def _values(
         yield line, Value(".".join(path), loader.construct_document(inner), about)
 
 
-def _comment(lines: Sequence[str], end: int, least: int = 0) -> str:
+def _comment(lines: Sequence[str], end: int, first: int = 0) -> str:
     """Return the comment right above a line."""
     start = end
-    while start > least and lines[start - 1].lstrip().startswith("# "):
+    while start > first and lines[start - 1].lstrip().startswith("# "):
         start -= 1
     return " ".join(line.strip().removeprefix("# ") for line in lines[start:end])
 

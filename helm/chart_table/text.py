@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import jsonschema
@@ -23,22 +24,22 @@ def schema(
         hints: names of other charts, which the templates refuse with a better message.
     """
     root = _level()
-    for value in (value for section in sections for value in section.values):
+    for value in chain.from_iterable(section.values for section in sections):
         *levels, name = value.path.split(".")
-        place = root
+        parent = root
         for level in levels:
-            _require(place, level)
-            place = place["properties"].setdefault(level, _level())
-        own = schema_of(value, special)
-        if not jsonschema.Draft7Validator(own).is_valid(type(value.default)()):
-            _require(place, name)
-        place["properties"][name] = {**own, "description": value.about}
+            _require(parent, level)
+            parent = parent["properties"].setdefault(level, _level())
+        value_schema = schema_of(value, special)
+        if not jsonschema.Draft7Validator(value_schema).is_valid(type(value.default)()):
+            _require(parent, name)
+        parent["properties"][name] = {**value_schema, "description": value.about}
     for path, instead in hints.items():
         *levels, name = path.split(".")
-        place = root
+        parent = root
         for level in levels:
-            place = place["properties"][level]
-        place["properties"][name] = {
+            parent = parent["properties"][level]
+        parent["properties"][name] = {
             "$comment": "refused",
             "description": f"No value of this chart: {instead}.",
         }
@@ -57,14 +58,13 @@ def schema(
         "type": "boolean",
         "description": "For a parent chart's dependency condition; not used.",
     }
-    draft = "http://json-schema.org/draft-07/schema#"
-    title = "Values of vllm-specdec-exporter"
-    return (
-        json.dumps(
-            {"$schema": draft, "title": title, **root}, indent=2, ensure_ascii=False
-        )
-        + "\n"
-    )
+    # Draft 7 is the newest that every Helm 3 validates with.
+    document = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Values of vllm-specdec-exporter",
+        **root,
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def _level() -> dict[str, Any]:
@@ -90,10 +90,9 @@ def tables(sections: Sequence[Section]) -> Iterator[str]:
         yield "|---|---|---|"
         rows: dict[tuple[str, str, str], list[str]] = {}
         for value in section.values:
-            rest = value.path.partition(".")[2]
-            rows.setdefault((rest, _short(value.default), value.about), []).append(
-                f"`{value.path}`"
-            )
+            # `podMonitor.labels` and `serviceMonitor.labels` share a row, if they are alike.
+            key = value.path.partition(".")[2], _short(value.default), value.about
+            rows.setdefault(key, []).append(f"`{value.path}`")
         for (_, default, about), names in rows.items():
             yield f"| {', '.join(names)} | `{default}` | {about} |"
         yield ""

@@ -36,22 +36,22 @@ def rule_object(
         name: of the object.
         groups: as in a rule file.
     """
-    kept = [
-        {
-            **group,
-            "rules": [
-                {k: v for k, v in rule.items() if k not in _MISSING[kind]}
-                for rule in group["rules"]
-            ],
-        }
-        for group in groups
-    ]
     return {
         "apiVersion": _API[kind],
         "kind": kind,
         "metadata": {"name": name},
-        "spec": {"groups": kept},
+        "spec": {"groups": [_group(kind, group) for group in groups]},
     }
+
+
+def _group(kind: str, group: Mapping[str, Any]) -> dict[str, Any]:
+    rules = []
+    for rule in group["rules"]:
+        kept = dict(rule)
+        for field in _MISSING[kind]:
+            kept.pop(field, None)
+        rules.append(kept)
+    return {**group, "rules": rules}
 
 
 def rule_objects(kind: str, name: str, text: str) -> Iterator[dict[str, Any]]:

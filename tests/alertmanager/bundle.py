@@ -43,17 +43,17 @@ class Rule:
 def rules() -> tuple[Rule, ...]:
     """Return the alerting rules of the bundle."""
     shown = shown_labels()
-    found = []
+    rules = []
     for rule in read_bundle().alerts:
         name = rule.name.removeprefix(PREFIX)
         labels = FROM_EXPRESSION.get(name, {}) | dict(rule.labels)
         # That promtool shows, and two that no rule aggregates away and that few of its
         # histories have.
-        target = {"cluster", "target"} | shown[
-            rule.name, labels.get("level", "")
-        ] - labels.keys()
-        target |= {"model_name"} if labels.get("level") == "model" else set()
-        found.append(
+        level = labels.get("level", "")
+        target = {"cluster", "target"} | shown[rule.name, level] - labels.keys()
+        if level == "model":
+            target.add("model_name")
+        rules.append(
             Rule(
                 name,
                 rule.title,
@@ -62,14 +62,13 @@ def rules() -> tuple[Rule, ...]:
                 target_labels=frozenset(target),
             )
         )
-    return tuple(found)
+    return tuple(rules)
 
 
 def rule(name: str, **labels: str) -> Rule:
     """Return the first rule of a name and these labels."""
-    return next(
-        r for r in rules() if r.name == name and labels.items() <= r.labels.items()
-    )
+    named = (source for source in rules() if source.name == name)
+    return next(source for source in named if labels.items() <= source.labels.items())
 
 
 _TIMES = ("group_wait", "group_interval", "repeat_interval")
@@ -84,16 +83,16 @@ WHERE = {
 }
 
 
-def alert(found: Rule, **where: str) -> dict[str, Any]:
+def alert(source: Rule, **where: str) -> dict[str, Any]:
     """Return an alert of a rule as Prometheus sends it; what is empty in `where` is not
     there.
     """
     places = {
         name: value
         for name, value in (WHERE | where).items()
-        if name in found.target_labels and value
+        if name in source.target_labels and value
     }
-    return {"labels": {"alertname": PREFIX + found.name, **places, **found.labels}}
+    return {"labels": {"alertname": PREFIX + source.name, **places, **source.labels}}
 
 
 def config() -> dict[str, Any]:
@@ -116,18 +115,18 @@ def test_config(addresses: Addresses, **times: str) -> dict[str, Any]:
     """Return the committed configuration with other addresses and times, and nothing
     else changed.
     """
-    found = copy.deepcopy(config())
-    found["templates"] = [str(CONFIG.parent / "templates" / "*.tmpl")]
-    found["global"] |= {
+    document = copy.deepcopy(config())
+    document["templates"] = [str(CONFIG.parent / "templates" / "*.tmpl")]
+    document["global"] |= {
         "slack_api_url_file": str(addresses.secrets / "slack-url"),
         "smtp_auth_password_file": str(addresses.secrets / "smtp-password"),
         "smtp_smarthost": addresses.smtp,
         "smtp_require_tls": False,
         "pagerduty_url": f"{addresses.http}/pagerduty",
     }
-    for route in routes(found["route"]):
+    for route in routes(document["route"]):
         route.update(times)
-    for receiver in found["receivers"]:
+    for receiver in document["receivers"]:
         for webhook in receiver.get("webhook_configs", ()):
             webhook["url"] = f"{addresses.http}/{receiver['name']}"
             token = webhook["http_config"]["authorization"]
@@ -138,7 +137,7 @@ def test_config(addresses: Addresses, **times: str) -> dict[str, Any]:
             page["routing_key_file"] = page["routing_key_file"].replace(
                 SECRETS, f"{addresses.secrets}/"
             )
-    return found
+    return document
 
 
 def write_secrets(folder: Path, http: str) -> None:
@@ -159,11 +158,11 @@ def faster_config(addresses: Addresses, factor: float) -> dict[str, Any]:
     """Return the committed configuration for a test in which time passes so many times
     as fast.
     """
-    found = test_config(addresses)
-    for route in routes(found["route"]):
+    document = test_config(addresses)
+    for route in routes(document["route"]):
         times = {key: faster(route[key], factor) for key in _TIMES if key in route}
         route.update(times)
-    return found
+    return document
 
 
 test_config.__test__ = False  # type: ignore[attr-defined]

@@ -37,9 +37,9 @@ class Mail:
 
     def part(self, kind: str) -> str:
         """Return a part of the body, such as html."""
-        found = self.message.get_body((kind,))
-        assert found is not None, kind
-        return str(found.get_content()).replace("\r\n", "\n")
+        body = self.message.get_body((kind,))
+        assert body is not None, kind
+        return str(body.get_content()).replace("\r\n", "\n")
 
 
 @dataclass
@@ -51,36 +51,39 @@ class Receivers:
     deliveries: list[Delivery] = field(default_factory=list)
     mails: list[Mail] = field(default_factory=list)
 
-    def to(self, path: str, least: int = 1) -> list[Delivery]:
+    def to(self, path: str, count: int = 1) -> list[Delivery]:
         """Return the deliveries to a path, once there are so many."""
 
         def found() -> list[Delivery]:
             return [delivery for delivery in self.deliveries if delivery.path == path]
 
-        eventually(lambda: len(found()) >= least)
+        eventually(lambda: len(found()) >= count)
         return found()
 
-    def mailed(self, least: int = 1) -> list[Mail]:
+    def mailed(self, count: int = 1) -> list[Mail]:
         """Return the mails, once there are so many."""
-        eventually(lambda: len(self.mails) >= least)
+        eventually(lambda: len(self.mails) >= count)
         return list(self.mails)
 
 
 @contextlib.contextmanager
 def receivers() -> Iterator[Receivers]:
     """Run an HTTP and an SMTP receiver until the end of the context."""
-    found = Receivers("", "")
+    receivers = Receivers("", "")
 
     class Http(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            found.deliveries.append(
+            receivers.deliveries.append(
                 Delivery(
                     self.path, self.headers.get("Authorization", ""), json.loads(body)
                 )
             )
             # What PagerDuty answers; the others take any 2xx, and Slack wants the word.
-            self.send_response(202 if self.path == "/pagerduty" else 200)
+            status = 200
+            if self.path == "/pagerduty":
+                status = 202
+            self.send_response(status)
             self.end_headers()
             self.wfile.write(b"ok")
 
@@ -88,7 +91,7 @@ def receivers() -> Iterator[Receivers]:
             """Say nothing."""
 
     class Smtp(_Smtp):
-        received = found.mails
+        received = receivers.mails
 
     with (
         ThreadingHTTPServer(("127.0.0.1", 0), Http) as http,
@@ -99,10 +102,10 @@ def receivers() -> Iterator[Receivers]:
             threading.Thread(
                 target=server.serve_forever, args=(0.05,), daemon=True
             ).start()
-        found.http = f"http://127.0.0.1:{http.server_address[1]}"
-        found.smtp = f"127.0.0.1:{smtp.server_address[1]}"
+        receivers.http = f"http://127.0.0.1:{http.server_address[1]}"
+        receivers.smtp = f"127.0.0.1:{smtp.server_address[1]}"
         try:
-            yield found
+            yield receivers
         finally:
             http.shutdown()
             smtp.shutdown()
@@ -118,15 +121,16 @@ class _Smtp(socketserver.StreamRequestHandler):
         recipients = []
         self._say("220 test")
         while line := self.rfile.readline().decode().strip():
-            verb, _, rest = line.partition(" ")
+            verb, _, argument = line.partition(" ")
             match verb.upper():
                 case "EHLO":
                     self._say("250-test\r\n250 AUTH PLAIN")
                 case "AUTH":
-                    password = base64.b64decode(rest.split()[1]).decode().split("\0")[2]
+                    login = base64.b64decode(argument.split()[1]).decode()
+                    password = login.split("\0")[2]
                     self._say("235 ok")
                 case "RCPT":
-                    recipients.append(rest.partition("<")[2].partition(">")[0])
+                    recipients.append(argument.partition("<")[2].partition(">")[0])
                     self._say("250 ok")
                 case "DATA":
                     self._say("354 go on")
@@ -144,7 +148,8 @@ class _Smtp(socketserver.StreamRequestHandler):
     def _data(self) -> bytes:
         lines = []
         while (line := self.rfile.readline()) not in (b".\r\n", b""):
-            lines.append(line.removeprefix(b".") if line.startswith(b"..") else line)
+            # A line that begins with a dot is sent with another one before it.
+            lines.append(line.removeprefix(b"."))
         return b"".join(lines)
 
     def _say(self, text: str) -> None:

@@ -32,11 +32,11 @@ def sample(
     rule's own.
     """
     labels = {"severity": severity, "reason": reason}
-    found = rule(name, **{label: value for label, value in labels.items() if value})
-    own = {
-        key: found.annotations[key]
+    source = rule(name, **{label: value for label, value in labels.items() if value})
+    annotations = {
+        key: source.annotations[key]
         for key in ("summary", "action")
-        if "{{" not in found.annotations[key]
+        if "{{" not in source.annotations[key]
     }
     page = f"{GRAFANA}{dashboard}?from=now-6h&var-namespace=chat&var-model_name=llama"
     links = {"runbook_url": f"{RUNBOOKS}{name}.md", "dashboard_url": page}
@@ -46,8 +46,8 @@ def sample(
     if description:
         texts["description"] = description
     return {
-        **alert(found, **{"cluster": "eu-1", "model_name": MODEL, **where}),
-        "annotations": {**own, **links, **texts},
+        **alert(source, **{"cluster": "eu-1", "model_name": MODEL, **where}),
+        "annotations": {**annotations, **links, **texts},
         "generatorURL": "https://prometheus.example.com/graph?g0.expr=up",
     }
 
@@ -96,11 +96,11 @@ def hostile(severity: str) -> Alert:
     have one.
     """
     if severity == "critical":
-        found = harmful(HOSTILE)
+        fired = harmful(HOSTILE)
     else:
-        found = sample("SpeedupRegressed", "overview", model_name=HOSTILE)
-    found["labels"] |= {"namespace": "<i>&amp;\n*x*", "cluster": "<@U123>"}
-    found["annotations"] |= {
+        fired = sample("SpeedupRegressed", "overview", model_name=HOSTILE)
+    fired["labels"] |= {"namespace": "<i>&amp;\n*x*", "cluster": "<@U123>"}
+    fired["annotations"] |= {
         "description": f"{HOSTILE} is slow\r\nBcc: everybody@example.com",
         "value": "<script>alert(1)</script>",
         "threshold": "{{ .Labels }} </td></table>",
@@ -109,4 +109,4 @@ def hostile(severity: str) -> Alert:
         "runbook_url": 'javascript:alert("1")',
         "dashboard_url": "https://grafana.example.com/d/x?a=<b>&c=|d e\"'",
     }
-    return found
+    return fired

@@ -26,11 +26,8 @@ def check(folder: Path, document: dict[str, Any]) -> str:
 def receivers_of(labels: dict[str, str], path: Path = CONFIG) -> list[str]:
     """Return the receivers that an alert is routed to, by amtool."""
     pairs = [f"{name}={value}" for name, value in labels.items()]
-    return (
-        amtool("config", "routes", "test", f"--config.file={path}", *pairs)
-        .strip()
-        .split(",")
-    )
+    command = ("config", "routes", "test", f"--config.file={path}", *pairs)
+    return amtool(*command).strip().split(",")
 
 
 @pytest.mark.full
@@ -54,30 +51,23 @@ def test_every_alert_goes_where_its_severity_says_and_others_are_left_alone() ->
         "info": ["hints"],
         "none": [],
     }
-    rows = [
-        (
-            alert(rule)["labels"],
-            ["watchdog"]
-            if rule.name == "Watchdog"
-            else ["actions"] * (rule.labels["subject"] == "decision")
-            + by_severity[rule.labels["severity"]],
-        )
-        for rule in RULES
-    ] + [
-        ({"alertname": "NodeDown", "severity": "critical"}, ["nobody"]),
-        ({"alertname": "NodeDown", "action": "disable"}, ["nobody"]),
-        ({"alertname": "MyVLLMSpecDecodeRule", "severity": "critical"}, ["nobody"]),
-        ({"alertname": f"{PREFIX}Own", "severity": "sev1"}, ["ticket"]),
-        ({"alertname": f"{PREFIX}Own"}, ["ticket"]),
-        (
-            {"alertname": f"{PREFIX}Own", "severity": "warning", "action": ""},
-            ["ticket"],
-        ),
-    ]
-    wrong = [
-        (labels, found) for labels, to in rows if (found := receivers_of(labels)) != to
-    ]
-    assert wrong == []
+    for rule in RULES:
+        wanted = by_severity[rule.labels["severity"]]
+        if rule.labels["subject"] == "decision":
+            wanted = ["actions", *wanted]
+        if rule.name == "Watchdog":
+            wanted = ["watchdog"]
+        assert receivers_of(alert(rule)["labels"]) == wanted, rule.title
+    own = {"alertname": f"{PREFIX}Own"}
+    for labels, receiver in (
+        ({"alertname": "NodeDown", "severity": "critical"}, "nobody"),
+        ({"alertname": "NodeDown", "action": "disable"}, "nobody"),
+        ({"alertname": "MyVLLMSpecDecodeRule", "severity": "critical"}, "nobody"),
+        (own | {"severity": "sev1"}, "ticket"),
+        (own, "ticket"),
+        (own | {"severity": "warning", "action": ""}, "ticket"),
+    ):
+        assert receivers_of(labels) == [receiver], labels
 
 
 def test_notifications_are_by_model_and_repeats_are_looked_at_often_enough() -> None:
@@ -90,11 +80,9 @@ def test_notifications_are_by_model_and_repeats_are_looked_at_often_enough() -> 
     seconds = {"s": 1, "m": 60, "h": 3600, "d": 86400}
     for route in routes(bundle[0]):
         assert route.get("group_by", bundle[0]["group_by"]) == bundle[0]["group_by"]
-        wait, interval, repeat = (
-            int(route[f"{name}"][:-1]) * seconds[route[name][-1]]
-            for name in ("group_wait", "group_interval", "repeat_interval")
-        )
-        assert wait <= interval < repeat
+        times = (route["group_wait"], route["group_interval"], route["repeat_interval"])
+        wait, interval, repeat = (int(time[:-1]) * seconds[time[-1]] for time in times)
+        assert wait <= interval < repeat, route
         assert repeat < 120 * 3600, (
             "Alertmanager forgets after 120 hours what it has sent"
         )
@@ -106,9 +94,7 @@ def test_the_example_of_a_muted_rollout_loads_once_it_is_taken_into_use(
 ) -> None:
     """It is a comment: nothing is muted as the file is."""
     text = CONFIG.read_text("utf-8")
-    assert not any(
-        "mute_time_intervals" in route for route in routes(config()["route"])
-    )
+    assert "mute_time_intervals" not in str(config()["route"])
     used = yaml.safe_load(
         text.replace("# mute_time_intervals: [", "mute_time_intervals: [")
     )
@@ -122,14 +108,14 @@ def test_it_can_be_merged_into_another_configuration_as_its_comment_says(
     tmp_path: Path,
 ) -> None:
     """The other's alerts go where they went, the bundle's where they should."""
-    own = config()
+    shipped = config()
     merged = {
-        **own,
+        **shipped,
         "route": {
             "receiver": "other",
             "group_by": ["alertname"],
             "routes": [
-                *own["route"]["routes"],
+                *shipped["route"]["routes"],
                 {"matchers": ['severity="critical"'], "receiver": "loud"},
             ],
         },
@@ -138,29 +124,27 @@ def test_it_can_be_merged_into_another_configuration_as_its_comment_says(
             {"name": "loud"},
             *(
                 receiver
-                for receiver in own["receivers"]
+                for receiver in shipped["receivers"]
                 if receiver["name"] != "nobody"
             ),
         ],
     }
     assert "SUCCESS" in check(tmp_path, merged)
     path = tmp_path / "alertmanager.yml"
-    assert receivers_of({"alertname": "NodeDown", "severity": "critical"}, path) == [
-        "loud"
-    ]
-    assert receivers_of({"alertname": "NodeDown", "severity": "warning"}, path) == [
-        "other"
-    ]
-    assert receivers_of(
-        {"alertname": f"{PREFIX}Harmful", "severity": "critical"}, path
-    ) == ["page"]
+    for name, severity, receiver in (
+        ("NodeDown", "critical", "loud"),
+        ("NodeDown", "warning", "other"),
+        (f"{PREFIX}Harmful", "critical", "page"),
+    ):
+        labels = {"alertname": name, "severity": severity}
+        assert receivers_of(labels, path) == [receiver], labels
 
 
 def test_secrets_come_from_files() -> None:
     """Every setting that is a secret names a file, and all files are in one folder."""
     secret = r"\w*(?:api_url|password|_key|credentials|token|secret)(?:_file)?"
-    found = re.findall(rf"(?m)^[ -]*({secret}): (\S+)$", CONFIG.read_text("utf-8"))
-    assert len(found) == 5
-    for key, value in found:
+    secrets = re.findall(rf"(?m)^[ -]*({secret}): (\S+)$", CONFIG.read_text("utf-8"))
+    assert len(secrets) == 5
+    for key, value in secrets:
         assert key.endswith("_file"), key
         assert re.fullmatch(re.escape(SECRETS) + r"[a-z-]+", value), value

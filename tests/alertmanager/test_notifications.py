@@ -24,6 +24,7 @@ from alertmanager.receivers import Delivery, Receivers, receivers
 from alertmanager.samples import Alert, sample
 from support.alertmanager import AlertmanagerServer
 from support.golden import golden_text
+from support.programs import eventually
 from vllm_specdec_exporter.commands.act.decision import decide
 
 pytestmark = pytest.mark.full
@@ -48,8 +49,8 @@ def running(
         # As for people who want to read what has ended as well; hints are only read.
         for receiver in config["receivers"]:
             for kind in ("slack_configs", "email_configs"):
-                for one in receiver.get(kind, ()):
-                    one["send_resolved"] = receiver["name"] != "hints"
+                for entry in receiver.get(kind, ()):
+                    entry["send_resolved"] = receiver["name"] != "hints"
         with AlertmanagerServer(config, external_url=EXTERNAL) as manager:
             yield manager, received
             assert manager.failures() == 0, manager.log()
@@ -85,7 +86,8 @@ def resolve(manager: AlertmanagerServer, *alerts: Alert) -> None:
     )
 
 
-_TIMES = re.compile(r"20\d\d-\d\d-\d\d([ T])\d\d:\d\d(:\d\d\.\d+(Z|\+00:00))?")
+_TIME = re.compile(r"20\d\d-\d\d-\d\d \d\d:\d\d")
+_ISO_TIME = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d(:\d\d\.\d+(Z|\+00:00))?")
 
 
 def golden(name: str, content: Any) -> None:
@@ -96,10 +98,7 @@ def golden(name: str, content: Any) -> None:
         text = content
     else:
         text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    text = _TIMES.sub(
-        lambda one: "2026-03-01 12:00" if one[1] == " " else "2026-03-01T12:00:00Z",
-        text,
-    )
+    text = _TIME.sub("2026-03-01 12:00", _ISO_TIME.sub("2026-03-01T12:00:00Z", text))
     assert text == golden_text(GOLDEN / name, text)
     assert "<no value>" not in text
     assert "ZgotmplZ" not in text
@@ -115,18 +114,15 @@ def golden_page(name: str, page: Delivery) -> None:
     golden(name, {**page.body, "dedup_key": "..."})
 
 
-def slack(received: Receivers, channel: str, least: int = 1) -> list[dict[str, Any]]:
+def slack(received: Receivers, channel: str, count: int = 1) -> list[dict[str, Any]]:
     """The messages to a channel, once there are so many."""
-    total = 1
-    while True:
-        found = [
-            one.body
-            for one in received.to("/slack", total)
-            if one.body["channel"] == channel
-        ]
-        if len(found) >= least:
-            return found
-        total += 1
+
+    def messages() -> list[dict[str, Any]]:
+        bodies = [delivery.body for delivery in received.to("/slack")]
+        return [body for body in bodies if body["channel"] == channel]
+
+    eventually(lambda: len(messages()) >= count)
+    return messages()
 
 
 def webhook(received: Receivers, path: str) -> dict[str, Any]:
@@ -220,20 +216,21 @@ def test_lost_monitoring_names_the_namespace_or_nothing(sent: Sent) -> None:
 def test_a_hint_is_a_message_and_nothing_when_it_ends(sent: Sent) -> None:
     """No page, no mail."""
     manager, received = sent
-    said = (
-        "The exporter at {} in chat has observed 180 requests, and no answer had a "
-        "record."
-    )
-    hints = [
-        sample(
-            "RequestsUnobserved",
-            "requests",
-            said.format(pod),
-            reason="no_record",
-            pod=pod,
+    hints = []
+    for pod in ("vllm-0", "vllm-1"):
+        description = (
+            f"The exporter at {pod} in chat has observed 180 requests, and no answer "
+            "had a record."
         )
-        for pod in ("vllm-0", "vllm-1")
-    ]
+        hints.append(
+            sample(
+                "RequestsUnobserved",
+                "requests",
+                description,
+                reason="no_record",
+                pod=pod,
+            )
+        )
     fire(manager, *hints)
     golden("hints/slack.json", slack(received, "#specdec-hints")[-1])
     resolve(manager, *hints)
@@ -258,14 +255,14 @@ def test_a_decision_goes_to_the_webhook_and_becomes_a_ticket(sent: Sent) -> None
     golden("actions/webhook-firing.json", webhook(received, "/actions"))
     assert received.to("/actions")[-1].authorization == "Bearer of-act"
     understood = decide(json.dumps(received.to("/actions")[-1].body).encode())
-    assert all(
-        each.label("action") == "disable" and not each.why for each in understood
-    )
+    for event in understood:
+        assert event.label("action") == "disable"
+        assert not event.why
     golden("actions/slack.json", slack(received, "#specdec-tickets")[-1])
     resolve(manager, decisions[0])
     received.to("/actions", 2)
     later = webhook(received, "/actions")["alerts"]
-    assert {(one["labels"]["action"], one["status"]) for one in later} == {
+    assert {(fired["labels"]["action"], fired["status"]) for fired in later} == {
         ("disable", "resolved"),
         ("increase_k", "firing"),
     }
@@ -281,6 +278,10 @@ def test_the_watchdog_is_sent_at_once_to_its_own_webhook(tmp_path: Path) -> None
         golden("watchdog/webhook.json", webhook(received, "/watchdog"))
         assert received.to("/watchdog")[-1].authorization == "Bearer of-the-watchdog"
         assert {delivery.path for delivery in received.deliveries} == {"/watchdog"}
+
+
+#: A link in Slack to one of our pages, with a word as its text.
+_LINK = re.compile(r"https://(grafana|alertmanager)\.example\.com/[^|]*\|[A-Z][a-z]+")
 
 
 class _Links(HTMLParser):
@@ -310,13 +311,8 @@ def test_hostile_values_are_text_in_every_format(sent: Sent) -> None:
     texts = [attachment["title"], attachment["fallback"], attachment["text"]]
     texts += [each["value"] for each in attachment["fields"]]
     for text in texts:
-        marked = re.findall(r"<([^>]*)>", text)
-        assert all(
-            re.fullmatch(
-                r"https://(grafana|alertmanager)\.example\.com/[^|]*\|[A-Z][a-z]+", one
-            )
-            for one in marked
-        )
+        for marked in re.findall(r"<([^>]*)>", text):
+            assert _LINK.fullmatch(marked), text
     assert not page.get("link_names")
 
     (mail,) = received.mailed()
@@ -327,10 +323,8 @@ def test_hostile_values_are_text_in_every_format(sent: Sent) -> None:
     links = _Links()
     links.feed(mail.part("html"))
     assert not {"b", "i", "script"} & links.tags
-    assert all(
-        link.startswith(("https://grafana.example.com/", EXTERNAL))
-        for link in links.links
-    )
+    for link in links.links:
+        assert link.startswith(("https://grafana.example.com/", EXTERNAL)), link
 
 
 def test_what_is_missing_is_not_shown(sent: Sent) -> None:
@@ -356,14 +350,10 @@ def test_times_are_those_of_the_alert(sent: Sent) -> None:
     manager, received = sent
     begun = {**samples.harmful(), "startsAt": "2026-03-01T13:05:00+01:00"}
     manager.post(begun)
-    assert (
-        "• Since: 2026-03-01 12:05 UTC\n"
-        in slack(received, "#specdec-page")[-1]["attachments"][0]["text"]
-    )
-    assert (
-        "  Since: 2026-03-01 12:05 UTC"
-        in received.to("/pagerduty")[-1].body["payload"]["custom_details"]["firing"]
-    )
+    text = slack(received, "#specdec-page")[-1]["attachments"][0]["text"]
+    assert "• Since: 2026-03-01 12:05 UTC\n" in text
+    details = received.to("/pagerduty")[-1].body["payload"]["custom_details"]
+    assert "  Since: 2026-03-01 12:05 UTC" in details["firing"]
     manager.post({**begun, "endsAt": "2026-03-02T01:10:00+01:00"})
     text = slack(received, "#specdec-page", 2)[-1]["attachments"][0]["text"]
     assert text.endswith(": 2026-03-01 12:05 to 2026-03-02 00:10 UTC")
@@ -375,11 +365,11 @@ def silence_links(received: Receivers) -> set[str]:
     mail = received.mailed()[-1]
     links = _Links()
     links.feed(mail.part("html"))
-    found = re.findall(r"<([^|>]*)\|Silence>", text)
-    found += [link for link in links.links if "/silences/" in link]
-    found += re.findall(r"Silence: (\S+)", mail.part("plain"))
-    assert len(found) == 3
-    return set(found)
+    addresses = re.findall(r"<([^|>]*)\|Silence>", text)
+    addresses += [link for link in links.links if "/silences/" in link]
+    addresses += re.findall(r"Silence: (\S+)", mail.part("plain"))
+    assert len(addresses) == 3
+    return set(addresses)
 
 
 @pytest.mark.parametrize("model", [samples.MODEL, "a \"b\" 'c' + d & <e> \\ % é"])
@@ -388,8 +378,8 @@ def test_the_link_to_a_silence_fits_its_alert_alone(sent: Sent, model: str) -> N
     engine or model.
     """
     manager, received = sent
-    found = alert(rule("EngineOutlier"), model_name=model, engine="3")
-    fire(manager, found)
+    fired = alert(rule("EngineOutlier"), model_name=model, engine="3")
+    fire(manager, fired)
     addresses = silence_links(received)
     fire(
         manager,
@@ -398,14 +388,13 @@ def test_the_link_to_a_silence_fits_its_alert_alone(sent: Sent, model: str) -> N
     )
     for address in addresses:
         path, _, query = urllib.parse.urlsplit(address).fragment.partition("?")
-        assert path == "/silences/new"
+        assert path == "/silences/new", address
         assert address.startswith(f"{EXTERNAL}/#/")
         text = urllib.parse.unquote(query.removeprefix("filter="))
-        assert text.startswith("{")
-        assert text.endswith("}")
-        matchers = re.findall(r'[a-z_]+="(?:[^"\\]|\\.)*"', text[1:-1])
-        assert ",".join(matchers) == text[1:-1]
+        matchers = re.findall(r'[a-z_]+="(?:[^"\\]|\\.)*"', text)
+        assert f"{{{','.join(matchers)}}}" == text
         assert {matcher.partition("=")[0] for matcher in matchers} == {
             "alertname", "cluster", "engine", "instance", "model_name", "namespace",
-        }  # fmt: skip
-        assert [one["labels"] for one in manager.alerts(*matchers)] == [found["labels"]]
+        }, address  # fmt: skip
+        (silenced,) = manager.alerts(*matchers)
+        assert silenced["labels"] == fired["labels"], address

@@ -2,6 +2,7 @@
 polls.
 """
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -15,38 +16,47 @@ tap = load("tap_section")
 targets = load("targets")
 
 
-def test_a_percentile_of_few_probes_is_not_judged() -> None:
-    """Of two dozen the 99th percentile is the longest; one that fails is one too many
-    in any case.
-    """
-    for answers, p99, failures, met in (
+@pytest.mark.parametrize(
+    ("answers", "p99", "failures", "met"),
+    [
         (240, 0.049, 0, True),
         (240, 0.051, 0, False),
         (24, 0.001, 0, None),
         (24, 0.001, 1, False),
-    ):
-        assert (
-            load_section.in_time({"answers": answers, "p99": p99, "failures": failures})
-            is met
-        )
+    ],
+)
+def test_a_percentile_of_few_probes_is_not_judged(
+    answers: int, p99: float, failures: int, met: bool | None
+) -> None:
+    """Of two dozen the 99th percentile is the longest; one that fails is one too many
+    in any case.
+    """
+    probes = {"answers": answers, "p99": p99, "failures": failures}
+    assert load_section.in_time(probes) is met
 
 
-def test_rules_may_take_3_percent_of_a_core_for_the_fleet_that_is_promised() -> None:
+@pytest.mark.parametrize(
+    ("engines", "quiet", "collapse", "met", "core"),
+    [
+        (1_000, 0.029, 0.029, [True, True], 0.029),
+        (1_000, 0.029, 0.031, [True, False], 0.029),
+        (100, 0.001, 0.9, [None, None], None),
+    ],
+)
+def test_rules_may_take_3_percent_of_a_core_for_the_fleet_that_is_promised(
+    engines: int,
+    quiet: float,
+    collapse: float,
+    met: list[bool | None],
+    core: float | None,
+) -> None:
     """Quiet and in a collapse; over fewer engines neither goals nor share say
     anything.
     """
-    for engines, quiet, collapse, met in (
-        (1_000, 0.029, 0.029, [True, True]),
-        (1_000, 0.029, 0.031, [True, False]),
-        (100, 0.001, 0.9, [None, None]),
-    ):
-        costs = (rules.Cost(core, 200.0, 300.0) for core in (quiet, collapse))
-        section = rules.judged(engines, *costs)
-        assert [goal.met for goal in section.goals] == met
-        assert section.ratios == {
-            "rules.series": 1.5,
-            "rules.core": None if met[0] is None else quiet,
-        }
+    costs = (rules.Cost(share, 200.0, 300.0) for share in (quiet, collapse))
+    section = rules.judged(engines, *costs)
+    assert [goal.met for goal in section.goals] == met
+    assert section.ratios == {"rules.series": 1.5, "rules.core": core}
 
 
 #: What each way adds to an event and to the first bytes, at the median and the 99th
@@ -62,22 +72,21 @@ def passing(**changes: Any) -> list[Any]:
     """How streams pass every way, in step and not; in step the tap differs by these
     changes.
     """
-    return [
-        replace(
-            tap.Passing(
-                way,
-                step,
-                event_ms=event,
-                first_ms=first,
-                cpu_seconds=5e-5,
-                events=8000,
-                firsts=320,
-            ),
-            **changes if step and way == tap.TAP else {},
+    samples = []
+    for step, (way, (event, first)) in itertools.product((False, True), ADDED.items()):
+        sample = tap.Passing(
+            way,
+            step,
+            event_ms=event,
+            first_ms=first,
+            cpu_seconds=5e-5,
+            events=8000,
+            firsts=320,
         )
-        for step in (False, True)
-        for way, (event, first) in ADDED.items()
-    ]
+        if step and way == tap.TAP:
+            sample = replace(sample, **changes)
+        samples.append(sample)
+    return samples
 
 
 @pytest.mark.parametrize(
@@ -98,14 +107,11 @@ def test_what_the_tap_may_add(
     """Below 1 ms and 5 ms, for events and for first bytes; few values or a busy machine
     say nothing.
     """
-    assert [goal.met for goal in tap.goals(passing(**changes), quiet=True)] == [
-        event,
-        first,
-    ]
-    assert [goal.met for goal in tap.goals(passing(**changes), quiet=False)] == [
-        None,
-        None,
-    ]
+    samples = passing(**changes)
+    quiet = [goal.met for goal in tap.goals(samples, quiet=True)]
+    busy = [goal.met for goal in tap.goals(samples, quiet=False)]
+    assert quiet == [event, first]
+    assert busy == [None, None]
 
 
 def test_the_tap_is_compared_with_nginx_of_the_same_run() -> None:
@@ -123,9 +129,11 @@ def test_the_tap_is_compared_with_nginx_of_the_same_run() -> None:
     )
     times = dict.fromkeys(("tap.event", "tap.event_in_step", "tap.cpu_event"))
     assert tap.ratios(passing(), memory, quiet=False) == {**times, **always}
-    noise = [
-        replace(one, event_ms=(0.004, 0.1)) if one.way == tap.NGINX else one
-        for one in passing()
+    noise = [sample for sample in passing() if sample.way != tap.NGINX]
+    noise += [
+        replace(sample, event_ms=(0.004, 0.1))
+        for sample in passing()
+        if sample.way == tap.NGINX
     ]
     assert tap.ratios(noise, memory, quiet=True)["tap.event"] is None
 
@@ -140,9 +148,8 @@ def test_what_a_way_adds_is_compared_within_each_round() -> None:
 
 def arrivals(shift: float) -> list[list[float]]:
     """Polls of 100 servers, four each, whose first ones lie so far apart."""
-    return [
-        [n * shift + turn * targets.INTERVAL for turn in range(4)] for n in range(100)
-    ]
+    turns = [turn * targets.INTERVAL for turn in range(4)]
+    return [[n * shift + turn for turn in turns] for n in range(100)]
 
 
 def test_even_polls_are_even_clumps_and_missed_polls_are_not() -> None:

@@ -51,8 +51,8 @@ class Bench:
 
         return measured
 
-    def __call__(self, *words: str) -> int:
-        self._patch.setattr(sys, "argv", ["run.py", *words])
+    def __call__(self, *flags: str) -> int:
+        self._patch.setattr(sys, "argv", ["run.py", *flags])
         return int(run.main())
 
     @property
@@ -67,24 +67,24 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(tmp_path, monkeypatch)
 
 
+@pytest.mark.parametrize(("met", "verdict"), [(True, "met"), (None, "not judged")])
 def test_a_run_as_expected_passes_and_writes_the_page(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
+    bench: Bench,
+    capsys: pytest.CaptureFixture[str],
+    met: bool | None,
+    verdict: str,
 ) -> None:
     """The goal is met, or not judged, and the ratio within its tolerance: nothing is an
     error.
     """
     bench.found = {"poll": {"poll.cost": 0.039}}
-    for met, said, cell in (
-        (True, "met         ", "met"),
-        (None, "not judged  ", "not judged"),
-    ):
-        bench.met = {"poll": met}
-        assert bench("--only", "poll") == 0
-        told = capsys.readouterr()
-        assert told.err == ""
-        assert f"{said}goal of poll: 3 (goal: below 2)\n" in told.out
-        assert "## Title of poll\n\ntext of poll\n" in bench.page
-        assert f"| goal of poll | below 2 | 3 | {cell} |" in bench.page
+    bench.met = {"poll": met}
+    assert bench("--only", "poll") == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    assert f"{verdict:12}goal of poll: 3 (goal: below 2)\n" in output.out
+    assert "## Title of poll\n\ntext of poll\n" in bench.page
+    assert f"| goal of poll | below 2 | 3 | {verdict} |" in bench.page
 
 
 def test_a_missed_goal_and_a_regression_fail_the_run(
@@ -99,13 +99,13 @@ def test_a_missed_goal_and_a_regression_fail_the_run(
     bench.met = {"start": False}
     for flags in (("--quick",), ()):
         assert bench("--only", "poll", "start", *flags) == 1
-        told = capsys.readouterr()
-        assert sorted(told.err.splitlines()) == [
+        output = capsys.readouterr()
+        assert sorted(output.err.splitlines()) == [
             "error: poll.cost: REGRESSION",
             "error: start: goal missed: goal of start: 3 (goal: below 2)",
-        ]
-        assert "MISSED      goal of start: 3" in told.out
-        assert "| 0.08 | 0.04 | 10% | **REGRESSION** |" in told.out
+        ], flags
+        assert "MISSED      goal of start: 3" in output.out
+        assert "| 0.08 | 0.04 | 10% | **REGRESSION** |" in output.out
         if flags:
             with pytest.raises(FileNotFoundError):
                 _ = bench.page

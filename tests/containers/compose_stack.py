@@ -66,23 +66,23 @@ class Stack:
             )
         alertmanager.write_text(yaml.safe_dump(config), "utf-8")
 
-    def compose(self, *words: str) -> str:
+    def compose(self, *arguments: str) -> str:
         """Run podman-compose, and return what it prints."""
-        return self._run("podman-compose", "--profile", "simulator", *words)
+        return self._run("podman-compose", "--profile", "simulator", *arguments)
 
-    def podman(self, *words: str) -> str:
+    def podman(self, *arguments: str) -> str:
         """Run podman, and return what it prints."""
-        return self._run("podman", *words)
+        return self._run("podman", *arguments)
 
-    def _run(self, *words: str) -> str:
+    def _run(self, *command: str) -> str:
         done = subprocess.run(
-            words,
+            command,
             cwd=self._folder,
             env=self._environment,
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}{done.stderr}"
+        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr
 
     def up(self) -> None:
@@ -140,9 +140,9 @@ class Stack:
         rules = [rule for group in groups for rule in group["rules"]]
         wrong = [target["scrapeUrl"] for target in targets if target["health"] != "up"]
         wrong += [
-            f"{one['name']}: {one.get('lastError')}"
-            for one in rules
-            if one["health"] != "ok"
+            f"{rule['name']}: {rule.get('lastError')}"
+            for rule in rules
+            if rule["health"] != "ok"
         ]
         if len(targets) == 2 and len(rules) > 50:
             return wrong
@@ -179,8 +179,8 @@ def _document() -> dict[str, Any]:
     """
     document = json.loads(json.dumps(raw()))
     kept = {
-        name: one
-        for name, one in document["services"].items()
+        name: service
+        for name, service in document["services"].items()
         if name != "grafana" and "-gpu" not in name
     }
     for service in kept.values():
@@ -197,7 +197,7 @@ def _document() -> dict[str, Any]:
     return {**{key: document[key] for key in ("name", "volumes")}, "services": kept}
 
 
-def within(seconds: float, what: str, condition: Callable[[], object]) -> float:
+def within(seconds: float, title: str, condition: Callable[[], object]) -> float:
     """Wait until a condition holds, and return the seconds that it took.
 
     Raises:
@@ -205,7 +205,7 @@ def within(seconds: float, what: str, condition: Callable[[], object]) -> float:
     """
     began = time.monotonic()
     while not condition():
-        assert time.monotonic() - began < seconds, f"not within {seconds:g} s: {what}"
+        assert time.monotonic() - began < seconds, f"not within {seconds:g} s: {title}"
         time.sleep(0.5)
     return time.monotonic() - began
 
@@ -255,7 +255,7 @@ def main(folder: Path, promised: float) -> None:
     stack.up()
     assert stack.value(pages, moment), "Prometheus has lost its data"
     kept = stack.get("ALERTMANAGER", "/api/v2/silences")
-    assert [one["comment"] for one in kept] == ["kept"], (
+    assert [silence["comment"] for silence in kept] == ["kept"], (
         "Alertmanager has lost its data"
     )
     say("data survived down and up")

@@ -23,11 +23,11 @@ def check_packages(venv: Path) -> None:
     """No pip, build backend or tests, but rules and dashboards."""
     expected = {name: version for name, (version, _) in locked("runtime").items()}
     (packages,) = venv.glob("lib/python3.*/site-packages")
-    found = {
+    installed = {
         re.sub(r"[-_.]+", "-", distribution.name).lower(): distribution.version
         for distribution in importlib.metadata.distributions(path=[str(packages)])
     }
-    assert found == expected | {"vllm-specdec-exporter": __version__}, found
+    assert installed == expected | {"vllm-specdec-exporter": __version__}, installed
     package = packages / "vllm_specdec_exporter"
     assert list((package / "rules").glob("*.yml"))
     assert list((package / "dashboards").glob("*.json"))

@@ -24,30 +24,22 @@ def schema_errors(schema: str, document: Any) -> list[str]:
     """Return what a published schema refuses in a document, by its name among those of
     check-jsonschema.
     """
-    text = (
-        resources.files("check_jsonschema") / f"builtin_schemas/vendor/{schema}.json"
-    ).read_text()
-    rules = json.loads(text)
-    return [
-        error.message
-        for error in jsonschema.validators.validator_for(rules)(rules).iter_errors(
-            document
-        )
-    ]
+    schemas = resources.files("check_jsonschema") / "builtin_schemas" / "vendor"
+    rules = json.loads((schemas / f"{schema}.json").read_text())
+    validator = jsonschema.validators.validator_for(rules)(rules)
+    return [error.message for error in validator.iter_errors(document)]
 
 
 def dotenv() -> dict[str, str]:
     """Return what .env sets; single quotes keep a value as it is."""
-    found = {}
+    variables = {}
     for line in DOTENV.read_text("utf-8").splitlines():
         if line.strip() and not line.startswith("#"):
             name, _, value = line.partition("=")
-            quoted = re.fullmatch(r"'([^']*)'", value)
-            assert quoted or not re.search(r"[\s\"'#$]", value), (
-                f"{name} needs single quotes"
-            )
-            found[name] = quoted[1] if quoted else value
-    return found
+            quoted = re.fullmatch(r"'([^']*)'|[^\s\"'#$]*", value)
+            assert quoted, f"{name} needs single quotes"
+            variables[name] = value.strip("'")
+    return variables
 
 
 def interpolated(value: Any, variables: Mapping[str, str]) -> Any:
@@ -61,13 +53,13 @@ def interpolated(value: Any, variables: Mapping[str, str]) -> Any:
     if not isinstance(value, str):
         return value
 
-    def fill(found: re.Match[str]) -> str:
-        text = variables.get(found["name"], "")
+    def fill(match: re.Match[str]) -> str:
+        text = variables.get(match["name"], "")
         if text:
             return text
-        if found["kind"] == "-":
-            return found["text"]
-        raise KeyError(found["name"], found["text"])
+        if match["kind"] == "-":
+            return match["text"]
+        raise KeyError(match["name"], match["text"])
 
     return _VARIABLE.sub(fill, value)
 
@@ -88,10 +80,10 @@ def services(*profiles: str, **variables: str) -> dict[str, dict[str, Any]]:
     of COMPOSE_PROFILES.
     """
     active = set(profiles) or set(dotenv()["COMPOSE_PROFILES"].split(","))
-    found: dict[str, dict[str, Any]] = document(**variables)["services"]
+    services: dict[str, dict[str, Any]] = document(**variables)["services"]
     return {
         name: service
-        for name, service in found.items()
+        for name, service in services.items()
         if not service.get("profiles") or active & set(service["profiles"])
     }
 
@@ -106,18 +98,18 @@ def mounts(service: Mapping[str, Any]) -> dict[str, str]:
     """Return what a service mounts, by path in the container: a path of the repository,
     or a volume.
     """
-    found = {}
+    mounts = {}
     for volume in service.get("volumes", ()):
         source, target, *_ = volume.split(":")
-        found[target] = source
-    return found
+        mounts[target] = source
+    return mounts
 
 
 def value_of(service: Mapping[str, Any], flag: str) -> str:
     """Return the value of a flag that a service is started with."""
-    (found,) = (
+    (value,) = (
         word.partition("=")[2]
         for word in service["command"]
         if word.startswith(f"{flag}=")
     )
-    return found
+    return value

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from string import Template
@@ -45,7 +45,8 @@ class Stage:
     name: str  # after ``AS``; empty for the last one
     base: str  # what it begins with, arguments filled in
     platform: str  # that of ``FROM``, empty for the target's
-    instructions: tuple[Instruction, ...]  # all but ``FROM``
+    #: All but ``FROM``.
+    instructions: list[Instruction] = field(default_factory=list)
 
     def all(self, name: str) -> list[Instruction]:
         """Return the instructions of a name."""
@@ -55,14 +56,14 @@ class Stage:
 
     def one(self, name: str) -> Instruction:
         """Return the only instruction of a name."""
-        (found,) = self.all(name)
-        return found
+        (instruction,) = self.all(name)
+        return instruction
 
     @property
     def environment(self) -> dict[str, str]:
         """What ``ENV`` sets, unexpanded."""
-        pairs = [pair for one in self.all("ENV") for pair in one.text.split()]
-        return dict(pair.split("=", 1) for pair in pairs)
+        text = " ".join(instruction.text for instruction in self.all("ENV"))
+        return dict(pair.split("=", 1) for pair in text.split())
 
 
 def _instructions(text: str) -> list[Instruction]:
@@ -72,49 +73,42 @@ def _instructions(text: str) -> list[Instruction]:
         if line.strip() and not line.lstrip().startswith("#")
     ]
     joined = re.sub(r"\s*\\\n\s*", " ", "\n".join(lines))
-    found = []
+    instructions = []
     for line in joined.splitlines():
-        name, _, rest = line.partition(" ")
-        found.append(Instruction(name.upper(), rest.strip()))
-    return found
+        name, _, argument = line.partition(" ")
+        instructions.append(Instruction(name.upper(), argument.strip()))
+    return instructions
 
 
 @cache
 def stages() -> tuple[Stage, ...]:
     """Return the stages of the committed Dockerfile, in order."""
     arguments: dict[str, str] = {}
-    found: list[tuple[str, str, str, list[Instruction]]] = []
+    listed: list[Stage] = []
     for instruction in _instructions(DOCKERFILE.read_text("utf-8")):
-        if instruction.name == "ARG" and not found:
+        if instruction.name == "ARG" and not listed:
             name, _, default = instruction.text.partition("=")
             arguments[name] = default
         elif instruction.name == "FROM":
             base, _, name = instruction.arguments.partition(" AS ")
-            found.append(
-                (
-                    name,
-                    Template(base).substitute(arguments),
-                    instruction.flags.get("platform", ""),
-                    [],
-                )
-            )
+            base = Template(base).substitute(arguments)
+            listed.append(Stage(name, base, instruction.flags.get("platform", "")))
         else:
-            found[-1][3].append(instruction)
-    return tuple(
-        Stage(name, base, platform, tuple(inside))
-        for name, base, platform, inside in found
-    )
+            listed[-1].instructions.append(instruction)
+    return tuple(listed)
 
 
 def stage(name: str) -> Stage:
     """Return the stage of a name; the last one has none."""
-    (found,) = (one for one in stages() if one.name == name)
-    return found
+    (named,) = (candidate for candidate in stages() if candidate.name == name)
+    return named
 
 
 def copied() -> list[str]:
     """Return every source that is copied from the build context."""
-    copies = [
-        copy for one in stages() for copy in one.all("COPY") if "from" not in copy.flags
-    ]
-    return [source for copy in copies for source in copy.arguments.split()[:-1]]
+    sources = []
+    for stage in stages():
+        for copy in stage.all("COPY"):
+            if "from" not in copy.flags:
+                sources += copy.arguments.split()[:-1]
+    return sources

@@ -38,19 +38,19 @@ def test_it_is_a_compose_file() -> None:
     assert schema_errors("compose-spec", raw()) == []
 
 
-def test_exactly_one_service_is_vllm() -> None:
+@pytest.mark.parametrize(
+    ("profile", "name"),
+    [("simulator", "simulator"), ("gpu", "vllm-gpu"), ("sglang", "sglang-gpu")],
+)
+def test_exactly_one_service_is_vllm(profile: str, name: str) -> None:
     """Two would answer in turns, and take each other's port."""
-    for profile, name in {
-        "simulator": "simulator",
-        "gpu": "vllm-gpu",
-        "sglang": "sglang-gpu",
-    }.items():
-        assert [
-            one
-            for one, service in services(profile).items()
-            if "vllm" in names(one, service)
-        ] == [name]
-        assert EVERY[name]["ports"] == EVERY["vllm-gpu"]["ports"]
+    answering = [
+        key
+        for key, service in services(profile).items()
+        if "vllm" in names(key, service)
+    ]
+    assert answering == [name]
+    assert EVERY[name]["ports"] == EVERY["vllm-gpu"]["ports"]
 
 
 def test_images_are_pinned() -> None:
@@ -59,21 +59,20 @@ def test_images_are_pinned() -> None:
     """
     for name, service in EVERY.items():
         image, _, tag = service["image"].partition(":")
-        ours = image == "vllm-specdec-exporter"
-        assert re.fullmatch(
-            r"v?\d+\.\d+\.\d+" + ("" if ours else r"@sha256:[0-9a-f]{64}"), tag
-        ), name
         assert "." not in image, f"{name}: a registry host"
         # Built once: builders that work side by side on one name get into each other's
         # way.
-        if ours:
-            expected = (name == "exporter", {"exporter": "build"}.get(name, "never"))
+        assert ("build" in service) == (name == "exporter"), name
+        if image != "vllm-specdec-exporter":
+            assert re.fullmatch(r"v?\d+\.\d+\.\d+@sha256:[0-9a-f]{64}", tag), name
+            assert "pull_policy" not in service, name
+            continue
+        assert re.fullmatch(r"\d+\.\d+\.\d+", tag), name
+        if name == "exporter":
+            assert service["pull_policy"] == "build"
         else:
-            expected = (False, None)
-        assert ("build" in service, service.get("pull_policy")) == expected, name
-        assert (
-            not ours or name == "exporter" or service["depends_on"] == ["exporter"]
-        ), name
+            assert service["pull_policy"] == "never", name
+            assert service["depends_on"] == ["exporter"], name
 
 
 def test_ports_are_on_loopback() -> None:
@@ -82,7 +81,7 @@ def test_ports_are_on_loopback() -> None:
     """
     for name, service in EVERY.items():
         published = service.get("ports", [])
-        assert bool(published) == (name != "act")
+        assert bool(published) == (name != "act"), name
         for port in published:
             assert re.fullmatch(rf"127\.0\.0\.1:\d+:{PORTS[name]}", port), name
 
@@ -91,16 +90,12 @@ def test_services_are_confined() -> None:
     """Read-only, without capabilities and new privileges; engines, which compile
     kernels, only the last.
     """
-    everybody = {
-        "security_opt": ["no-new-privileges:true"],
-        "restart": "unless-stopped",
-    }
     for name, service in EVERY.items():
-        if name.endswith("-gpu"):
-            confined = {}
-        else:
-            confined = {"read_only": True, "cap_drop": ["ALL"]}
-        assert service.items() >= {**everybody, **confined}.items(), name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["restart"] == "unless-stopped", name
+        if not name.endswith("-gpu"):
+            assert service["read_only"] is True, name
+            assert service["cap_drop"] == ["ALL"], name
         # The image's own user is none that could do harm.
         assert not {"privileged", "user"} & set(service), name
 
@@ -120,23 +115,19 @@ def test_what_is_mounted_exists_and_cannot_be_changed() -> None:
 def test_vllm_and_exporter_get_the_same_speculative_config() -> None:
     """Else the exporter judges by the cost of another method."""
     text = value_of(EVERY["exporter"], "--spec.config")
-    assert (
-        text
-        == value_of(EVERY["vllm-gpu"], "--speculative-config")
-        == dotenv()["VLLM_SPECULATIVE_CONFIG"]
-    )
-    assert value_of(EVERY["simulator"], "--num-speculative-tokens") == str(
-        json.loads(text)["num_speculative_tokens"]
-    )
-    assert value_of(EVERY["simulator"], "--model") == EVERY["vllm-gpu"]["command"][0]
-    sglang = EVERY["sglang-gpu"]
     config = json.loads(text)
-    assert value_of(sglang, "--model-path") == EVERY["vllm-gpu"]["command"][0]
+    k = str(config["num_speculative_tokens"])
+    vllm = EVERY["vllm-gpu"]
+    assert text == dotenv()["VLLM_SPECULATIVE_CONFIG"]
+    assert value_of(vllm, "--speculative-config") == text
+    simulator = EVERY["simulator"]
+    assert value_of(simulator, "--num-speculative-tokens") == k
+    assert value_of(simulator, "--model") == vllm["command"][0]
+    sglang = EVERY["sglang-gpu"]
+    assert value_of(sglang, "--model-path") == vllm["command"][0]
     assert value_of(sglang, "--speculative-algorithm").lower() == config["method"]
     assert value_of(sglang, "--speculative-draft-model-path") == config["model"]
-    assert value_of(sglang, "--speculative-num-steps") == str(
-        config["num_speculative_tokens"]
-    )
+    assert value_of(sglang, "--speculative-num-steps") == k
 
 
 def test_the_exporter_takes_its_command() -> None:
@@ -182,7 +173,7 @@ def test_the_documented_addresses_are_those_that_are_published() -> None:
     """docs/deployment.md lists every published port, each with its default of .env."""
     text = (ROOT / "docs" / "deployment.md").read_text("utf-8")
     said = set(re.findall(r"^\| http://(127\.0\.0\.1:\d+)", text, re.MULTILINE))
-    ports = {
-        port for service in services().values() for port in service.get("ports", [])
-    }
-    assert said == {port.rpartition(":")[0] for port in ports}
+    published: set[str] = set()
+    for service in services().values():
+        published |= {port.rpartition(":")[0] for port in service.get("ports", [])}
+    assert said == published

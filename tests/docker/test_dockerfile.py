@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 from docker.dockerfile import DOCKERFILE, ROOT, copied, stage, stages
@@ -15,14 +16,14 @@ LAST = stage("")
 def locked(name: str) -> dict[str, tuple[str, frozenset[str]]]:
     """Return version and hashes by package, of a lock file."""
     text = (ROOT / "requirements" / f"{name}.txt").read_text("utf-8")
-    found = re.findall(
+    entries = re.findall(
         r"^([\w.-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)",
         text,
         re.MULTILINE,
     )
     return {
         package: (version, frozenset(re.findall(r"sha256:(\w+)", hashes)))
-        for package, version, hashes in found
+        for package, version, hashes in entries
     }
 
 
@@ -42,10 +43,9 @@ def test_every_stage_has_the_same_pinned_python() -> None:
     """By version to read and by digest: a virtual environment fits only the Python that
     made it.
     """
-    bases = {one.base for one in stages()}
-    (base,) = bases
+    (base,) = {built.base for built in stages()}
     assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+@sha256:[0-9a-f]{64}", base)
-    assert [one.platform for one in stages()] == ["$BUILDPLATFORM", "", ""]
+    assert [built.platform for built in stages()] == ["$BUILDPLATFORM", "", ""]
     minor = ".".join(base.removeprefix("python:").split(".")[:2])
     assert f'"Programming Language :: Python :: {minor}"' in (
         ROOT / "pyproject.toml"
@@ -82,22 +82,15 @@ def test_everything_installed_is_locked() -> None:
     """Every installation is by hash from a lock file, or of the wheel made here without
     any index.
     """
-    installs = [
-        command
-        for one in stages()
-        for run in one.all("RUN")
-        for command in run.text.split(" && ")
-        if " pip " in command
-    ]
+    runs = chain.from_iterable(built.all("RUN") for built in stages())
+    commands = " && ".join(run.text for run in runs).split(" && ")
+    installs = [command.split() for command in commands if " pip " in command]
     assert len(installs) == 3
-    for command in installs:
-        locked_by_hash = (
-            "--require-hashes" in command and "--only-binary :all:" in command
-        )
-        assert locked_by_hash or ("--no-index" in command and "--no-deps" in command), (
-            command
-        )
-        assert "--no-cache-dir" in command
+    for words in installs:
+        from_lock = {"--require-hashes", "--only-binary", ":all:"} <= set(words)
+        of_wheel = {"--no-index", "--no-deps"} <= set(words)
+        assert from_lock or of_wheel, words
+        assert "--no-cache-dir" in words, words
 
 
 def test_the_build_backend_is_the_locked_one() -> None:
@@ -119,7 +112,7 @@ def test_the_build_context_is_what_is_copied() -> None:
         line for line in lines if line and not line.startswith("#")
     )
     assert (first, last) == ("*", "**/__pycache__")
-    assert {one.removeprefix("!").partition("/*.")[0] for one in allowed} == set(
-        copied()
-    )
-    assert all((ROOT / one).exists() for one in copied())
+    sources = {pattern.removeprefix("!").partition("/*.")[0] for pattern in allowed}
+    assert sources == set(copied())
+    for path in copied():
+        assert (ROOT / path).exists(), path

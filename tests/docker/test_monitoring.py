@@ -2,7 +2,8 @@
 agree with each other.
 """
 
-from pathlib import PurePosixPath
+from itertools import chain
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -21,17 +22,16 @@ PROMETHEUS = ALERTS / "prometheus.yml"
 ALERTMANAGER = ALERTS / "alertmanager.compose.yml"
 
 
-def read(path: Any) -> Any:
+def read(path: Path) -> Any:
     return yaml.safe_load(path.read_text("utf-8"))
 
 
 def endpoints() -> set[str]:
     """Every address that a container of the default reaches another at."""
-    return {
-        f"{name}:{PORTS[key]}"
-        for key, service in services().items()
-        for name in names(key, service)
-    }
+    addresses: set[str] = set()
+    for key, service in services().items():
+        addresses |= {f"{name}:{PORTS[key]}" for name in names(key, service)}
+    return addresses
 
 
 def test_prometheus_reaches_what_it_scrapes_and_tells() -> None:
@@ -40,14 +40,13 @@ def test_prometheus_reaches_what_it_scrapes_and_tells() -> None:
     """
     config = read(PROMETHEUS)
     scraped = {
-        one["job_name"]: one["static_configs"][0]["targets"]
-        for one in config["scrape_configs"]
+        job["job_name"]: job["static_configs"][0]["targets"]
+        for job in config["scrape_configs"]
     }
-    told = config["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"]
+    (alertmanagers,) = config["alerting"]["alertmanagers"][0]["static_configs"]
     assert set(scraped) == {"vllm-specdec-exporter", "vllm"}
-    assert {
-        target for targets in (*scraped.values(), told) for target in targets
-    } <= endpoints()
+    targets = set().union(*scraped.values(), alertmanagers["targets"])
+    assert targets <= endpoints()
     mounted = mounts(services()["prometheus"])
     (rules,) = (
         PurePosixPath("/etc/prometheus", pattern) for pattern in config["rule_files"]
@@ -72,25 +71,25 @@ def test_alertmanager_routes_as_in_production() -> None:
     )
 
 
+def receivers(path: Path) -> dict[str, dict[str, Any]]:
+    return {receiver["name"]: receiver for receiver in read(path)["receivers"]}
+
+
 def test_alertmanager_has_the_same_receivers_without_secrets() -> None:
     """Each of them is act, and is told of an end where one of the original is."""
     amtool("check-config", str(ALERTMANAGER))
-    here, there = (
-        {receiver["name"]: receiver for receiver in read(path)["receivers"]}
-        for path in (ALERTMANAGER, ALERTS / "alertmanager.yml")
-    )
+    here = receivers(ALERTMANAGER)
+    there = receivers(ALERTS / "alertmanager.yml")
     assert set(here) == set(there)
     assert here.pop("nobody") == {"name": "nobody"}
     for name, receiver in here.items():
         (webhook,) = receiver.pop("webhook_configs")
-        told = {
-            one["send_resolved"]
-            for key, ones in there[name].items()
-            if key != "name"
-            for one in ones
-        }
+        original = there[name]
+        del original["name"]
+        entries = chain.from_iterable(original.values())
+        resolved = [entry["send_resolved"] for entry in entries]
         assert receiver == {"name": name}
-        assert webhook == {"url": "http://act:9851/", "send_resolved": any(told)}
+        assert webhook == {"url": "http://act:9851/", "send_resolved": any(resolved)}
     assert "act:9851" in endpoints()
     assert "_file" not in ALERTMANAGER.read_text("utf-8")
 
@@ -129,12 +128,12 @@ def test_links_lead_to_the_published_ports() -> None:
     """Alerts and notifications link to where a browser on this machine finds the
     page.
     """
-    found = services()
+    running = services()
     links = {
-        name: value_of(found[name], "--web.external-url")
+        name: value_of(running[name], "--web.external-url")
         for name in ("prometheus", "alertmanager")
     }
-    links["grafana"] = found["grafana"]["environment"]["GF_SERVER_ROOT_URL"]
+    links["grafana"] = running["grafana"]["environment"]["GF_SERVER_ROOT_URL"]
     for name, link in links.items():
-        (published,) = found[name]["ports"]
+        (published,) = running[name]["ports"]
         assert link == f"http://{published.rpartition(':')[0]}/", name

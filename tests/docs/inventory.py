@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[2]
 
 _FENCED = re.compile(
     r"^(?: *<!-- not run: (?P<reason>.+?) -->\n)?"
-    r"(?P<indent> "
-    r"*)(?P<ticks>`{3,})(?P<language>[\w-]*)[^`\n]*\n(?P<text>.*?)^(?P=indent)(?P=ticks)$",
+    r"(?P<indent> *)(?P<ticks>`{3,})(?P<language>[\w-]*)[^`\n]*\n"
+    r"(?P<text>.*?)^(?P=indent)(?P=ticks)$",
     re.MULTILINE | re.DOTALL,
 )
 #: Folders with Markdown of others, or with what tests and builds leave behind.
@@ -76,27 +76,23 @@ def pages() -> tuple[Path, ...]:
         ).stdout
         paths = {ROOT / name for name in names.splitlines()}
     else:  # an unpacked source distribution
-        paths = {
-            path
-            for path in ROOT.rglob("*.md")
-            if not any(
-                part in _FOREIGN or part.startswith(".")
-                for part in path.relative_to(ROOT).parts
-            )
-        }
+        paths = {path for path in ROOT.rglob("*.md") if not _is_foreign(path)}
     return tuple(sorted(path for path in paths if path.is_file()))
+
+
+def _is_foreign(path: Path) -> bool:
+    parts = path.relative_to(ROOT).parts
+    return any(part in _FOREIGN or part.startswith(".") for part in parts)
 
 
 @cache
 def blocks() -> tuple[Block, ...]:
     """Return every block of every page."""
-    return tuple(
-        block
-        for path in pages()
-        for block in blocks_of(
-            path.read_text("utf-8"), path.relative_to(ROOT).as_posix()
-        )
-    )
+    listed: list[Block] = []
+    for path in pages():
+        name = path.relative_to(ROOT).as_posix()
+        listed.extend(blocks_of(path.read_text("utf-8"), name))
+    return tuple(listed)
 
 
 def blocks_of(text: str, path: str) -> Iterator[Block]:

@@ -15,8 +15,8 @@ from injection.kubectl_program import kubectl
 from support.programs import COMMAND, clean_environment, find_program
 from vllm_specdec_exporter.cli import PROGRAM
 
-#: Exit codes beside 0 with which a command reports findings.
-_FINDINGS = {"check": (1, 3), "compare": (1,), "plan": (1,), "requests": (1, 3)}
+#: Commands with an exit code beside 0 by which they report findings.
+_FINDINGS = ("check 1", "check 3", "compare 1", "plan 1", "requests 1", "requests 3")
 #: What of the repository commands name.
 _SHOWN = (
     "alerts",
@@ -70,11 +70,7 @@ def set_up(folder: Path, services: Services) -> dict[str, str]:
         _program(installed / "bin" / name, str(Path(sys.executable).with_name(name)))
     for name in ("python", "python3"):
         _program(programs / name, sys.executable)
-    findings = "".join(
-        f'"{name} {code}") exit 0;; '
-        for name, codes in _FINDINGS.items()
-        for code in codes
-    )
+    findings = "".join(f'"{finding}") exit 0;; ' for finding in _FINDINGS)
     ours = (
         f'{shlex.quote(COMMAND)} "$@"\ncode=$?\ncase "$1 $code" in {findings}esac\n'
         "exit $code"

@@ -6,7 +6,9 @@ import argparse
 import importlib
 import json
 import re
+from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 
 from alerts.lint import raw_metrics, read_bundle, records
 from dashboards.series import VLLM
@@ -25,25 +27,19 @@ def metrics() -> frozenset[str]:
     """Names of series: of the exporter, of servers as captured, and of the rules, with
     their parts.
     """
-    bundle = read_bundle()
-    known = {*raw_metrics(), *VLLM, *records(bundle)}
-    parts = {
-        part
-        for name in known
-        for part in re.findall(r"(?:vllm_specdec_|vllm:)\w+", name)
-    }
+    series = {*raw_metrics(), *VLLM, *records(read_bundle())}
+    series.update(re.findall(r"(?:vllm_specdec_|vllm:)\w+", " ".join(series)))
     families = {
-        re.sub(r"_(bucket|sum|count|total|created)$", "", name)
-        for name in known | parts
+        re.sub(r"_(bucket|sum|count|total|created)$", "", name) for name in series
     }
-    templates = (
-        path.read_text("utf-8")
-        for path in (ROOT / "alerts" / "templates").glob("*.tmpl")
-    )
-    defined = {
-        name for text in templates for name in re.findall(r'define "([\w.]+)"', text)
-    }
-    return frozenset({*known, *parts, *families, *defined, EVENTS})
+    # Templates of messages have names of the same form.
+    templates = _text((ROOT / "alerts" / "templates").glob("*.tmpl"))
+    defined = re.findall(r'define "([\w.]+)"', templates)
+    return frozenset({*series, *families, *defined, EVENTS})
+
+
+def _text(paths: Iterable[Path]) -> str:
+    return "\n".join(path.read_text("utf-8") for path in paths)
 
 
 def labels(metric: str) -> frozenset[str] | None:
@@ -71,11 +67,7 @@ def variables() -> frozenset[str]:
     """
     options = {option.variable for option in OPTIONS}
     files = (ROOT / "Makefile", *(ROOT / "docs" / "hooks").glob("*.py"))
-    others = {
-        name
-        for file in files
-        for name in re.findall(r"\bSPECDEC_[A-Z_]+", file.read_text("utf-8"))
-    }
+    others = re.findall(r"\bSPECDEC_[A-Z_]+", _text(files))
     return frozenset({*options, CONFIG_FILE_VARIABLE, *others})
 
 
@@ -104,18 +96,12 @@ def all_flags() -> frozenset[str]:
     """The flags of all commands, and those of the programs beside them in the
     repository.
     """
-    own = {flag for command in COMMANDS for flag in flags(command)}
-    folders = [
-        ROOT / folder for folder in ("alerts", "dashboards", "docs", "helm", "bench")
-    ]
-    scripts = (
-        path
-        for folder in folders
-        for own in ("*.py", "examples/*.py")
-        for path in folder.glob(own)
-    )
-    text = "".join(path.read_text("utf-8") for path in scripts)
-    return frozenset(own | set(re.findall(r'add_argument\(\s*"(--[\w-]+)"', text)))
+    scripts: list[Path] = []
+    for folder in ("alerts", "dashboards", "docs", "helm", "bench"):
+        scripts.extend((ROOT / folder).glob("*.py"))
+        scripts.extend((ROOT / folder).glob("examples/*.py"))
+    written = re.findall(r'add_argument\(\s*"(--[\w-]+)"', _text(scripts))
+    return frozenset(written).union(*map(flags, COMMANDS))
 
 
 @cache
@@ -128,18 +114,14 @@ def dashboards() -> frozenset[str]:
 @cache
 def endpoints() -> frozenset[str]:
     """The paths that the exporter, `act` and the simulator answer to."""
-    texts = (
-        (ROOT / "exporter" / "vllm_specdec_exporter" / name).read_text("utf-8")
-        for name in (
-            "serve/endpoints.py",
-            "commands/act/__init__.py",
-            "commands/simulate/__init__.py",
-        )
+    package = ROOT / "exporter" / "vllm_specdec_exporter"
+    files = (
+        package / "serve" / "endpoints.py",
+        package / "commands" / "act" / "__init__.py",
+        package / "commands" / "simulate" / "__init__.py",
     )
-    routes = r"add_(?:get|post)\(\s*\"(/[^\"]*)\""
-    return frozenset(
-        {PUSH_PATH, *(path for text in texts for path in re.findall(routes, text))}
-    )
+    routes = re.findall(r"add_(?:get|post)\(\s*\"(/[^\"]*)\"", _text(files))
+    return frozenset({PUSH_PATH, *routes})
 
 
 @cache

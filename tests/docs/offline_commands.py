@@ -30,75 +30,72 @@ class CheckError(AssertionError):
     """Something is wrong with a command."""
 
 
-def _docker(machine: Machine, words: list[str]) -> None:
+def _docker(machine: Machine, command: list[str]) -> None:
     """Images have this version; what follows one are our flags; compose has what is
     named.
     """
-    for word in words:
+    for word in command:
         if image := _IMAGE.search(word):
-            _demand(image[1] == __version__, words, f"the version is {__version__}")
-    if words[1] == "run":
-        image = next(number for number, word in enumerate(words) if _IMAGE.search(word))
-        _run(machine, COMMAND, *words[image + 1 :], "--config.check")
-    elif words[1] == "compose":
-        profiles = {
-            name
-            for one in document()["services"].values()
-            for name in one.get("profiles", [])
-        }
-        known = {"up", "down", "logs", *profiles, *services()}
-        names = [word for word in words[2:] if not word.startswith("-")]
+            _demand(image[1] == __version__, command, f"the version is {__version__}")
+    if command[1] == "run":
+        rest_of_line = itertools.dropwhile(
+            lambda word: not _IMAGE.search(word), command
+        )
+        _image, *flags = rest_of_line
+        _run(machine, COMMAND, *flags, "--config.check")
+    elif command[1] == "compose":
+        arguments = {"up", "down", "logs", *services()}
+        for service in document()["services"].values():
+            arguments.update(service.get("profiles", []))
+        names = [word for word in command[2:] if not word.startswith("-")]
         _demand(
-            known.issuperset(names),
-            words,
-            f"subcommands, profiles and services are {known}",
+            arguments.issuperset(names),
+            command,
+            f"subcommands, profiles and services are {arguments}",
         )
     else:
         declared = re.findall(
             r"^ARG (\w+)", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE
         )
-        for flag, word in itertools.pairwise(words):
-            given = word.partition("=")[0]
+        for flag, word in itertools.pairwise(command):
+            option = word.partition("=")[0]
             _demand(
-                flag != "--build-arg" or given in declared,
-                words,
+                flag != "--build-arg" or option in declared,
+                command,
                 f"Dockerfile does not declare {word}",
             )
 
 
-def _kubectl(machine: Machine, words: list[str]) -> None:
+def _kubectl(machine: Machine, command: list[str]) -> None:
     """It gets as far as the connection to a missing cluster; objects that it creates
     are made offline.
     """
-    if words[1:3] == ["apply", "-f"]:
-        _demand((machine.folder / words[3]).is_file(), words, "there is no such file")
-    dry = ("create" in words or "apply" in words) and "--dry-run=server" not in words
-    if "create" in words and dry:
-        offline = ("--dry-run=client", "--output=name")
-    else:
-        offline = ()
-    line = shlex.join([*words, *offline])
-    if offline:
-        machine.shell(machine.put_here(line))
+    if command[1:3] == ["apply", "-f"]:
+        _demand(
+            (machine.folder / command[3]).is_file(), command, "there is no such file"
+        )
+    if "create" in command and "--dry-run=server" not in command:
+        _run(machine, *command, "--dry-run=client", "--output=name")
         return
-    done = machine.completed(line)
+    done = machine.completed(shlex.join(command))
     output = done.stdout + done.stderr
-    _demand("refused" in output, words, output)
+    _demand("refused" in output, command, output)
 
 
-def _helm(machine: Machine, words: list[str]) -> None:
+def _helm(machine: Machine, command: list[str]) -> None:
     """The chart renders with these values, beside those of an existing release."""
     kept = "--reset-then-reuse-values"
-    rest = [word for word in words[2:] if word not in ("--install", kept)]
-    more = ["--set", "podMonitor.enabled=true"] if kept in words else []
-    printed = machine.shell(shlex.join(["helm", "template", *rest, *more]))
-    _demand("kind:" in printed, words, "it makes no objects")
+    arguments = [word for word in command[2:] if word not in ("--install", kept)]
+    if kept in command:
+        arguments += ["--set", "podMonitor.enabled=true"]
+    printed = machine.shell(shlex.join(["helm", "template", *arguments]))
+    _demand("kind:" in printed, command, "it makes no objects")
 
 
-def _calibrate(machine: Machine, words: list[str]) -> None:
+def _calibrate(machine: Machine, command: list[str]) -> None:
     """The flags are those of the command; a profile is put where it would write one."""
-    _run(machine, COMMAND, *words[1:], "--dry-run")
-    shutil.copy(calibrated_file(), machine.folder / words[words.index("--out") + 1])
+    _run(machine, COMMAND, *command[1:], "--dry-run")
+    shutil.copy(calibrated_file(), machine.folder / command[command.index("--out") + 1])
 
 
 @dataclass(frozen=True)
@@ -114,11 +111,11 @@ class Unavailable:
 class _Kinds(tuple[Unavailable, ...]):
     __slots__ = ()
 
-    def of(self, words: Iterable[str]) -> Unavailable | None:
+    def of(self, command: Iterable[str]) -> Unavailable | None:
         """Return the first kind that a command is of; `None` for one that can be
         run.
         """
-        text = f"{' '.join(words)} "
+        text = f"{' '.join(command)} "
         return next((kind for kind in self if kind.command.match(text)), None)
 
 
@@ -131,24 +128,19 @@ KINDS = _Kinds(
         (r"helm (install|upgrade)( --install)? \S+ (?!helm/)", None),
         (r"helm (install|upgrade) ", _helm),
         (r"make (test|test-vllm|check|lint|bench|pictures|dist|generate)\b", None),
-        (
-            (
-                r"npm run |python tests/dashboards/render/bundle.py|bash "
-                r"tests/vllm/install.sh"
-            ),
-            None,
-        ),
+        (r"npm run |python tests/dashboards/render/bundle.py", None),
+        (r"bash tests/vllm/install.sh", None),
         (r"pytest -m vllm ", None),
         (r"vllm-specdec-exporter calibrate (?!.*--dry-run)", _calibrate),
     )
 )
 
 
-def _run(machine: Machine, *words: str) -> None:
-    machine.shell(machine.put_here(shlex.join(words)))
+def _run(machine: Machine, *command: str) -> None:
+    machine.shell(machine.put_here(shlex.join(command)))
 
 
-def _demand(condition: bool, words: list[str], why: str) -> None:
+def _demand(condition: bool, command: list[str], why: str) -> None:
     if not condition:
-        msg = f"$ {shlex.join(words)}\n{why}"
+        msg = f"$ {shlex.join(command)}\n{why}"
         raise CheckError(msg)

@@ -32,15 +32,16 @@ class Reader:
 
 def reader_of(document: object) -> Reader | None:
     """Return what reads a document, `None` if no tool is known."""
-    keys = set(document) if isinstance(document, dict) else set()
-    return next((reader for reader in READERS if reader.keys & keys), None)
+    if not isinstance(document, dict):
+        return None
+    return next((reader for reader in READERS if reader.keys & document.keys()), None)
 
 
-def _by(*words: str) -> Callable[[Any, Path], None]:
+def _by(*command: str) -> Callable[[Any, Path], None]:
     """A command that reads a file."""
 
     def read(document: Any, folder: Path) -> None:
-        _run(*words, str(_written(document, folder)))
+        _run(*command, str(_written(document, folder)))
 
     return read
 
@@ -61,19 +62,12 @@ def _scenario(document: Any, folder: Path) -> None:
         pass
 
 
-def _containers(document: Any, _folder: Path) -> None:
+def _containers(document: Any, folder: Path) -> None:
     """A part of a pod, in a pod."""
-    containers = {
-        "containers": [{"name": "vllm", "image": "vllm/vllm-openai:v0.32.0"}],
-        **document,
-    }
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "x"},
-        "spec": containers,
-    }
-    assert problems_everywhere([pod]) == []
+    vllm = {"name": "vllm", "image": "vllm/vllm-openai:v0.32.0"}
+    spec = {"containers": [vllm], **document}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}
+    _object(pod, folder)
 
 
 def _object(document: Any, _folder: Path) -> None:
@@ -89,11 +83,12 @@ def _grafana_chart(document: Any, folder: Path) -> None:
     """The sidecar looks for the label and the annotation that our ConfigMaps have."""
     wanted = document["sidecar"]["dashboards"]
     _run(COMMAND, "dashboards", "--out", str(folder), "--configmaps", "monitoring")
-    for path in folder.glob("*.yaml"):
+    config_maps = list(folder.glob("*.yaml"))
+    assert config_maps
+    for path in config_maps:
         metadata = yaml.safe_load(path.read_text("utf-8"))["metadata"]
-        assert metadata["labels"][wanted["label"]] == wanted["labelValue"]
-        assert wanted["folderAnnotation"] in metadata["annotations"]
-    assert list(folder.glob("*.yaml"))
+        assert metadata["labels"][wanted["label"]] == wanted["labelValue"], path
+        assert wanted["folderAnnotation"] in metadata["annotations"], path
 
 
 def _webhook(document: Any, _folder: Path) -> None:
@@ -149,9 +144,9 @@ def _written(document: Any, folder: Path) -> Path:
     return path
 
 
-def _run(*words: str, accepted: tuple[int, ...] = (0,)) -> str:
+def _run(*command: str, accepted: tuple[int, ...] = (0,)) -> str:
     done = subprocess.run(
-        words, capture_output=True, text=True, env=clean_environment(), timeout=180
+        command, capture_output=True, text=True, env=clean_environment(), timeout=180
     )
     assert done.returncode in accepted, done.stdout + done.stderr
     return done.stdout

@@ -71,18 +71,22 @@ class Machine:
         with contextlib.ExitStack() as servers:
             for line in map(_with_few_requests, logical_lines(text)):
                 commands = list(simple_commands(line))
-                kinds = {kind: words for words in commands if (kind := KINDS.of(words))}
+                unavailable = [
+                    (kind, command)
+                    for command in commands
+                    if (kind := KINDS.of(command))
+                ]
                 if not commands:  # a variable, as an environment file has it
                     self._exports.append(f"export {line}")
                     printed.append(self.shell(f"{PROGRAM} --config.check"))
-                elif kinds:
-                    for kind, words in kinds.items():
+                elif unavailable:
+                    for kind, command in unavailable:
                         if kind.check is not None:
-                            kind.check(self, words)
+                            kind.check(self, command)
                 elif serving := self._serving(commands[-1]):
                     servers.enter_context(self._served(line, commands[-1], serving))
-                elif not self._was_printed(command := self.put_here(line)):
-                    printed.append(self.shell(command))
+                elif not self._was_printed(script := self.put_here(line)):
+                    printed.append(self.shell(script))
                 if line.startswith("export "):
                     self._exports.append(line)
         return "".join(printed)
@@ -91,10 +95,10 @@ class Machine:
         """Return whether another block has run a command that only prints, and note
         it.
         """
-        before = command in self._services.printed
+        was_printed = command in self._services.printed
         if _PRINTING.match(command):
             self._services.printed.add(command)
-        return before
+        return was_printed
 
     def shell(self, line: str, **more: str) -> str:
         """Run a line, and return what it printed."""
@@ -177,20 +181,20 @@ class Machine:
 
     # --- programs that serve
 
-    def _serving(self, words: list[str]) -> str:
+    def _serving(self, command: list[str]) -> str:
         """Return the command or program that a command is if it serves, else an empty
         text.
         """
-        if words[0] in _SERVERS:
-            return words[0]
+        if command[0] in _SERVERS:
+            return command[0]
         if (
-            Path(words[0]).name != PROGRAM
-            or "--config.check" in words
-            or "--help" in words
+            Path(command[0]).name != PROGRAM
+            or "--config.check" in command
+            or "--help" in command
         ):
             return ""
-        if len(words) > 1 and words[1] in COMMANDS:
-            name = words[1]
+        if len(command) > 1 and command[1] in COMMANDS:
+            name = command[1]
         else:
             name = "serve"
         if name in _SERVING:
@@ -198,7 +202,7 @@ class Machine:
         return ""
 
     @contextlib.contextmanager
-    def _served(self, line: str, words: list[str], serving: str) -> Iterator[None]:
+    def _served(self, line: str, command: list[str], serving: str) -> Iterator[None]:
         """Run a line that serves until the end of the context; others find it under its
         usual address.
         """
@@ -208,7 +212,9 @@ class Machine:
         # it runs beside what follows, `&` or not
         code = line.partition(" #")[0].rstrip(" &")
         if serving in _SERVERS:
-            mode = "agent" if "agent" in code else "tsdb"
+            mode = "tsdb"
+            if "agent" in code:
+                mode = "agent"
             flags = [
                 flag.format(address=address, folder=self.folder, port=port, mode=mode)
                 for flag in _SERVERS[serving]
@@ -272,8 +278,5 @@ def _listens(port: int) -> bool:
 
 
 def _with_few_requests(line: str) -> str:
-    return re.sub(
-        r"(-exporter sweep \S+)",
-        r"\1 --requests 2",
-        re.sub(r" --requests \d+", "", line),
-    )
+    line = re.sub(r" --requests \d+", "", line)
+    return re.sub(r"(-exporter sweep \S+)", r"\1 --requests 2", line)

@@ -60,7 +60,7 @@ def running_services(folder: Path, openai: int = 0) -> Iterator[Services]:
         speculating = enter(
             simulator(*flags, _scenario(folder, 16), "--num-speculative-tokens", "3")
         )
-        other = enter(
+        second = enter(
             simulator(*flags, _scenario(folder, 24), "--num-speculative-tokens", "4")
         )
         plain = enter(
@@ -98,7 +98,7 @@ def running_services(folder: Path, openai: int = 0) -> Iterator[Services]:
         yield Services(
             addresses={
                 **dict.fromkeys(SPECULATING, speculating.removeprefix("http://")),
-                **dict.fromkeys(OTHER, other.removeprefix("http://")),
+                **dict.fromkeys(OTHER, second.removeprefix("http://")),
                 **dict.fromkeys(PLAIN, plain.removeprefix("http://")),
                 **dict.fromkeys(EXPORTER, address),
                 TAP: answering.removeprefix("http://"),
@@ -199,10 +199,10 @@ def servers_to_sweep(openai: int) -> Iterator[list[str]]:
     """Run servers to sweep; yield their URLs."""
     fakes = [FakeServer() for _ in range(openai)]
     with loop_in_a_thread() as finish:
-        for one in fakes:
-            finish(one.open())
+        for fake in fakes:
+            finish(fake.open())
         try:
             yield [fake.url for fake in fakes]
         finally:
-            for one in fakes:
-                finish(one.close())
+            for fake in fakes:
+                finish(fake.close())

@@ -16,7 +16,7 @@ def logical_lines(text: str) -> list[str]:
     lines = []
     pending = ""
     for line in text.splitlines():
-        pending = f"{pending}\n{line}" if pending else line
+        pending = f"{pending}\n{line}".lstrip("\n")
         if not _is_whole(pending):
             continue
         if pending.strip() and not pending.lstrip().startswith("#"):
@@ -36,19 +36,20 @@ def simple_commands(line: str) -> Iterator[list[str]]:
         line.replace("\\\n", " "), posix=True, punctuation_chars="&|;<>"
     )
     lexer.whitespace_split = True
-    words: list[str] = []
+    command: list[str] = []
     skip = False
-    for word in lexer:
+    # The end of the line ends a command too.
+    for word in (*lexer, ";"):
         if skip:
             skip = False
         elif word in _BETWEEN:
-            yield from [words] if words else []
-            words = []
+            if command:
+                yield command
+            command = []
         elif word in _REDIRECTION:
             skip = True
-        elif words or not _ASSIGNMENT.match(word):
-            words.append(word)
-    yield from [words] if words else []
+        elif command or not _ASSIGNMENT.match(word):
+            command.append(word)
 
 
 def _is_whole(text: str) -> bool:

@@ -31,14 +31,11 @@ def test_a_document_is_valid_for_its_tool(block: Block, tmp_path: Path) -> None:
 
 def test_queries_are_promql() -> None:
     """Each line of a block; that their series exist is asked in test_names.py."""
-    lines = [
-        line
-        for block in blocks_with(Check.PROMQL)
-        for line in block.text.splitlines()
-        if line
-    ]
+    texts = [block.text for block in blocks_with(Check.PROMQL)]
+    lines = list(filter(None, "\n".join(texts).splitlines()))
     assert lines
-    assert all(promql_parser.parse(line) for line in lines)
+    for line in lines:
+        assert promql_parser.parse(line), line
 
 
 # --- systemd
@@ -50,10 +47,11 @@ def test_drop_ins_are_valid_for_systemd(tmp_path: Path) -> None:
     """
     blocks = blocks_with(Check.UNIT)
     assert blocks
+    variables = {option.variable for option in OPTIONS}
     for number, block in enumerate(blocks):
-        assert verified(block.text, tmp_path / str(number)) == ""
-        said = set(re.findall(r"\bVLLM_SPECDEC_EXPORTER_\w+", block.text))
-        assert said <= {option.variable for option in OPTIONS}
+        assert verified(block.text, tmp_path / str(number)) == "", block.where
+        used = set(re.findall(r"\bVLLM_SPECDEC_EXPORTER_\w+", block.text))
+        assert used <= variables, block.where
     assert "LoadCredentials" in verified(
         "[Service]\nLoadCredentials=a:/b\n", tmp_path / "wrong"
     )

@@ -46,6 +46,10 @@ _ENUMERATIONS = (
 _REST = {QualityLevel.FAIR}
 
 
+#: The calls that write an event.
+_LOGGING = {"Event", "log", "logs.log", "logs.log_seldom"}
+
+
 def read(name: str) -> str:
     return (DOCS / name).read_text("utf-8")
 
@@ -65,19 +69,17 @@ def table(page: str, first_cell: str) -> list[list[str]]:
     (rows,) = re.findall(
         rf"^\| {re.escape(first_cell)} \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE
     )
-    return [
-        [cell.strip() for cell in line.strip("|").split(" | ")]
-        for line in rows.splitlines()
-    ]
+    lines = rows.splitlines()
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
 @pytest.mark.parametrize(("page", "first_cell", "values"), _ENUMERATIONS)
 def test_a_table_has_every_value_and_no_other(
     page: str, first_cell: str, values: type[StrEnum]
 ) -> None:
-    rows = table(read(page), first_cell)
-    named = {name for row in rows for name in re.findall(r"[a-z_]+", row[0])}
-    assert named == {str(value) for value in values if value not in _REST}
+    """The first cells of its rows are the values."""
+    cells = " ".join(row[0] for row in table(read(page), first_cell))
+    assert set(re.findall(r"[a-z_]+", cells)) == set(values) - _REST
 
 
 def test_the_readme_has_every_verdict_and_state() -> None:
@@ -85,41 +87,33 @@ def test_the_readme_has_every_verdict_and_state() -> None:
     rows = {
         row[0].partition("{")[0].strip("`"): row[2] for row in table(text, "series")
     }
-    verdicts = rows["vllm_specdec_payoff"]
-    states = rows["vllm_specdec_activity"]
-    assert set(re.findall(r"`(\w+)`", verdicts)) == {
-        str(verdict) for verdict in PayoffVerdict
-    }
-    assert set(re.findall(r"`(\w+)`", states)) == {
-        str(state) for state in ActivityState
-    }
+    verdicts = re.findall(r"`(\w+)`", rows["vllm_specdec_payoff"])
+    states = re.findall(r"`(\w+)`", rows["vllm_specdec_activity"])
+    assert set(verdicts) == set(PayoffVerdict)
+    assert set(states) == set(ActivityState)
 
 
 def messages(*levels: str) -> set[str]:
     """Return the messages of events of these levels that the source writes out."""
-    calls = (
-        node
-        for path in PACKAGE.rglob("*.py")
-        if not {"act", "simulate"} & set(path.parts)
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Call)
-        and ast.unparse(node.func) in {"Event", "log", "logs.log", "logs.log_seldom"}
-    )
-    return {
-        call.args[1].value
-        for call in calls
-        if isinstance(call.args[1], ast.Constant)
-        and ast.unparse(call.args[0]) in levels
-    }
+    written = set()
+    for path in PACKAGE.rglob("*.py"):
+        # They run apart from the exporter, and have pages of their own.
+        if {"act", "simulate"} & set(path.parts):
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            match node:
+                case ast.Call(args=[level, ast.Constant(value=message), *_]) if (
+                    ast.unparse(node.func) in _LOGGING and ast.unparse(level) in levels
+                ):
+                    written.add(message)
+    return written
 
 
 def test_operations_explain_every_warning_and_error() -> None:
     """And none that does not exist any more."""
-    named = {
-        name
-        for row in table(read("operations.md"), "message")
-        for name in re.findall(r"`([^`]+)`", row[0])
-    }
+    cells = " ".join(row[0] for row in table(read("operations.md"), "message"))
+    named = set(re.findall(r"`([^`]+)`", cells))
+    # Messages that the source puts together.
     computed = {
         "log lines dropped: output blocked",
         "discovery failed unexpectedly",
@@ -131,73 +125,48 @@ def test_operations_explain_every_warning_and_error() -> None:
 
 def test_limits_are_those_of_the_code() -> None:
     """Each row of the threat model's limits has the numbers of its constants."""
-    rows = {
-        row[0]: row[1]
-        for row in table(read("threat-model.md").partition("\n## Limits\n")[2], "what")
-    }
-    wrong = []
-    for what, limits in rows.items():
+    rows = table(read("threat-model.md").partition("\n## Limits\n")[2], "what")
+    for subject, limits, *_ in rows:
         constants = next(
-            (names for begin, names in _LIMITS.items() if what.startswith(begin)), ""
+            (names for begin, names in _LIMITS.items() if subject.startswith(begin)), ""
         ).split()
+        assert constants or subject.startswith(_LIMIT_OF_A_LIBRARY), subject
         numbers = {
             float(number.replace(",", "")) * _UNITS[unit]
             for number, unit in re.findall(r"([\d,]+) ?(KiB|MiB|s|)", limits)
         }
-        if not constants and not what.startswith(_LIMIT_OF_A_LIBRARY):
-            wrong.append(f"{what}: no constant")
         for name in constants:
             module, _, constant = name.rpartition(".")
-            value = getattr(
-                importlib.import_module(f"vllm_specdec_exporter.{module}"), constant
-            )
-            wrong += (
-                []
-                if float(value) in numbers
-                else [f"{name} is {value}, and not {limits}"]
-            )
-    assert wrong == []
+            source = importlib.import_module(f"vllm_specdec_exporter.{module}")
+            assert float(getattr(source, constant)) in numbers, (subject, name)
     assert len(rows) == len(_LIMITS) + 1
 
 
 def test_what_the_threat_model_promises_names_its_tests() -> None:
     """Each section, and each protection against an attack; the files exist."""
     sections = re.split(r"^##+ ", read("threat-model.md"), flags=re.MULTILINE)
-    named = {
-        text.partition("\n")[0]: re.findall(r"`(tests/[\w/.]+)`", text)
-        for text in sections
-    }
-    assert [
-        path for paths in named.values() for path in paths if not (ROOT / path).exists()
-    ] == []
-    assert [name for name, paths in named.items() if not paths] == [
-        "# Threat model",
-        "Who could do what",
-        "What remains",
-    ]
-    protections = [
-        row[1]
-        for text in sections
-        if "| attack |" in text
-        for row in table(text, "attack")
-    ]
+    without_tests = []
+    protections = []
+    for text in sections:
+        paths = re.findall(r"`(tests/[\w/.]+)`", text)
+        for path in paths:
+            assert (ROOT / path).exists(), path
+        if not paths:
+            without_tests.append(text.partition("\n")[0])
+        if "| attack |" in text:
+            protections += [row[1] for row in table(text, "attack")]
+    assert without_tests == ["# Threat model", "Who could do what", "What remains"]
     assert len(protections) > 10
-    assert [
-        each
-        for each in protections
-        if not re.match("none|nothing", each) and "`tests/" not in each
-    ] == []
+    for protection in protections:
+        assert re.match("none|nothing|.*`tests/", protection), protection
 
 
 def test_the_index_lists_every_page() -> None:
     """docs/README.md links to each page and schema beside it."""
     linked = set(re.findall(r"\]\(((?:reference/)?[\w.-]+)\)", read("README.md")))
-    there = {
-        str(path.relative_to(DOCS))
-        for pattern in ("*.md", "reference/*.md", "reference/*.json")
-        for path in DOCS.glob(pattern)
-    } - {"README.md"}
-    assert there - linked == set()
+    existing = (*DOCS.glob("*.md"), *DOCS.glob("reference/*.[mj]*"))
+    names = {path.relative_to(DOCS).as_posix() for path in existing}
+    assert names - linked == {"README.md"}
 
 
 def test_no_page_installs_an_unpublished_package_from_an_index() -> None:
@@ -207,11 +176,8 @@ def test_no_page_installs_an_unpublished_package_from_an_index() -> None:
     installs = re.compile(
         r"\b(?:pip3?|pipx|uv|uvx)\b[^`\n]*[ \"']vllm[-_]specdec[-_]exporter(?![\w./-])"
     )
-    assert [
-        str(path.relative_to(ROOT))
-        for path in pages()
-        if installs.search(path.read_text("utf-8"))
-    ] == []
+    for path in pages():
+        assert not installs.search(path.read_text("utf-8")), path
 
 
 def test_what_the_exporter_needs_is_what_is_measured_and_pinned() -> None:
@@ -224,14 +190,11 @@ def test_what_the_exporter_needs_is_what_is_measured_and_pinned() -> None:
     text = read("deployment.md")
     measured = read("reference/performance.md")
     for figure in ("below 46 MiB", "at most 0.35 of what"):
-        assert figure in text
-        assert figure in measured
-    for place in ("docs/operations.md", "helm/vllm-specdec-exporter/values.yaml"):
-        assert "below 48 MiB in the image" in text
-        assert "below 48 MiB" in (ROOT / place).read_text("utf-8"), place
-    pinned = re.findall(
-        r"^[\w-]+==",
-        (ROOT / "requirements" / "runtime.txt").read_text("utf-8"),
-        re.MULTILINE,
-    )
+        assert figure in text, figure
+        assert figure in measured, figure
+    assert "below 48 MiB in the image" in text
+    for path in ("docs/operations.md", "helm/vllm-specdec-exporter/values.yaml"):
+        assert "below 48 MiB" in (ROOT / path).read_text("utf-8"), path
+    lock = (ROOT / "requirements" / "runtime.txt").read_text("utf-8")
+    pinned = re.findall(r"^[\w-]+==", lock, re.MULTILINE)
     assert f"| {len(pinned)}, all pinned by hash" in text

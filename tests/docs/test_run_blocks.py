@@ -28,30 +28,27 @@ def test_every_block_does_what_it_says(tmp_path: Path) -> None:
     can.
     """
     # What stands on several pages runs once.
-    blocks = list(
-        {block.text: block for block in blocks_with(Check.SHELL, Check.PYTHON)}.values()
-    )
+    by_text = {block.text: block for block in blocks_with(Check.SHELL, Check.PYTHON)}
+    # The longest first, so that all end together.
+    blocks = sorted(by_text.values(), key=lambda block: "sweep" not in block.text)
     assert len(blocks) > 100
     sweeps = [block.where for block in blocks if "sweep" in block.text]
     with running_services(tmp_path, len(sweeps)) as running:
         openai = dict(zip(sweeps, running.openai, strict=True))
 
-        def failure(numbered: tuple[int, Block]) -> str:
-            number, block = numbered
+        def failure(number: int, block: Block) -> str:
             machine = Machine(
                 tmp_path / f"block-{number}", running, openai.get(block.where, "")
             )
+            run = machine.run
+            if block.language == "python":
+                run = machine.python
             try:
-                (machine.python if block.language == "python" else machine.run)(
-                    block.text
-                )
+                run(block.text)
             except CheckError as error:
                 return f"{block.where}\n{error}"
             return ""
 
-        # The longest first, so that all end together.
-        order = sorted(
-            enumerate(blocks), key=lambda numbered: "sweep" not in numbered[1].text
-        )
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            assert [wrong for wrong in pool.map(failure, order) if wrong] == []
+            failures = list(pool.map(failure, range(len(blocks)), blocks))
+        assert list(filter(None, failures)) == []

@@ -7,6 +7,7 @@ what the numbers led to.
 
 import contextlib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -29,13 +30,12 @@ def readme(text: str) -> list[list[str]]:
     has `text`.
     """
     (block,) = (
-        one
-        for one in blocks()
-        if one.path == "README.md" and one.language == "sh" and text in one.text
+        block
+        for block in blocks()
+        if block.path == "README.md" and block.language == "sh" and text in block.text
     )
-    return [
-        words for line in logical_lines(block.text) for words in simple_commands(line)
-    ]
+    lines = logical_lines(block.text)
+    return list(chain.from_iterable(map(simple_commands, lines)))
 
 
 @contextlib.contextmanager
@@ -71,12 +71,12 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     with contextlib.ExitStack() as stack:
         enter = stack.enter_context
         server = enter(simulator_of_readme(folder))
-        ((_, _, _, *told),) = readme("--spec.config")
+        ((_, _, _, *flags),) = readme("--spec.config")
         watching = enter(
             running_exporter(
                 "--vllm.url",
                 f"http://{server}",
-                *told,
+                *flags,
                 "--poll.interval",
                 "500ms",
                 "--poll.timeout",

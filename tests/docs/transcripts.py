@@ -43,19 +43,19 @@ def missing(printed: str, output: str) -> str:
     """Return the first part of what a page prints that is not in an output in this
     order; empty if all is.
     """
-    rest = shape(output)
+    remaining = shape(output)
     for part in re.split(rf"^ *{re.escape(_ELLIPSIS)}$", printed, flags=re.MULTILINE):
         wanted = shape(part)
-        _, present, behind = rest.partition(wanted)
+        _, present, behind = remaining.partition(wanted)
         if not present:
             longest = max(
-                (n for n in range(len(wanted)) if wanted[:n] in rest), default=0
+                (n for n in range(len(wanted)) if wanted[:n] in remaining), default=0
             )
             return (
                 f"as far as {wanted[:longest]!r}, and not "
-                f"{wanted[longest : longest + 80]!r}, in\n{rest}"
+                f"{wanted[longest : longest + 80]!r}, in\n{remaining}"
             )
-        rest = behind
+        remaining = behind
     return ""
 
 
@@ -71,8 +71,10 @@ def labels(text: str) -> list[str]:
     for line in text.splitlines():
         goes_on = len(above) > _FULL and _indent(line) > _indent(above)
         columns = re.split(r" {2,}", line.strip())
-        above = above if goes_on else line
-        if goes_on or not line.strip():
+        if goes_on:
+            continue
+        above = line
+        if not line.strip():
             continue
         if len(columns) >= _HEAD and not _NUMBER.search(columns[-1]):
             names.append(shape(line))
@@ -87,9 +89,6 @@ def _indent(line: str) -> int:
 
 def unlabelled(printed: str, output: str) -> list[str]:
     """Return the labels that a page prints and an output does not have."""
-    known = set(map(shape, output.splitlines()))
-    return [
-        label
-        for label in labels(printed)
-        if not any(line.startswith(label) for line in known)
-    ]
+    printed_lines = set(map(shape, output.splitlines()))
+    begins = "\n".join(printed_lines)
+    return [label for label in labels(printed) if f"\n{label}" not in f"\n{begins}"]

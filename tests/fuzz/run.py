@@ -42,23 +42,23 @@ def main() -> None:
         choices=sorted(path.stem for path in (HERE / "targets").glob("[a-z]*.py")),
     )
     parser.add_argument("--runs", type=int, default=1_000_000, help="inputs to try")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     import atheris
 
     with atheris.instrument_imports(include=["vllm_specdec_exporter"]):
-        target = importlib.import_module(f"fuzz.targets.{given.target}")
-    corpus = FOLDER / f"{given.target}.corpus"
-    words = FOLDER / f"{given.target}.dictionary"
+        target = importlib.import_module(f"fuzz.targets.{arguments.target}")
+    corpus = FOLDER / f"{arguments.target}.corpus"
+    dictionary = FOLDER / f"{arguments.target}.dictionary"
     corpus.mkdir(parents=True, exist_ok=True)
     tokens = set(MORE_TOKENS)
     for seed in target.seeds():
         (corpus / hashlib.sha256(seed).hexdigest()[:16]).write_bytes(seed)
         tokens.update(re.findall(rb'[\w:.="{}/-]{3,50}', seed))
-    words.write_text("".join(f'"{_escaped(token)}"\n' for token in sorted(tokens)))
+    dictionary.write_text("".join(f'"{_escaped(token)}"\n' for token in sorted(tokens)))
     options = {
-        "runs": given.runs,
-        "dict": words,
-        "artifact_prefix": FOLDER / f"{given.target}-",
+        "runs": arguments.runs,
+        "dict": dictionary,
+        "artifact_prefix": FOLDER / f"{arguments.target}-",
         "max_len": MAX_LENGTH,
         "timeout": PATIENCE,
         "seed": 1,
@@ -70,9 +70,7 @@ def main() -> None:
 
 
 def _escaped(word: bytes) -> str:
-    return "".join(
-        chr(b) if 0x20 <= b < 0x7F and b not in b'"\\' else f"\\x{b:02x}" for b in word
-    )
+    return "".join(f"\\x{byte:02x}" for byte in word)
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def fenced(name: str, language: str) -> list[bytes]:
     """Return the examples in a language that a page of the documentation has."""
-    found = re.findall(
+    blocks = re.findall(
         rf"^```{language}\n(.*?)^```$",
         (DOCS / name).read_text("utf-8"),
         re.DOTALL | re.MULTILINE,
     )
-    return [example.encode() for example in found]
+    return [example.encode() for example in blocks]

@@ -18,6 +18,7 @@ from vllm_specdec_exporter.engines import read
 NAMES = sorted(exposition._COUNTED)
 
 blanks = st.text(" \t", max_size=2)
+comments = st.text(st.characters(codec="utf-8", exclude_characters="\n\0"), max_size=20)
 some_blanks = st.text(" \t", min_size=1, max_size=2)
 label_names = st.sampled_from(
     ["model_name", "engine", "position", "pid", "le"]
@@ -37,47 +38,34 @@ def blocks(draw: st.DrawFn) -> str:
     """Labels as Prometheus takes them: with blanks anywhere, and with a comma behind
     the last.
     """
-    pairs = draw(st.dictionaries(label_names, label_values, max_size=4))
+    labels = draw(st.dictionaries(label_names, label_values, max_size=4))
     texts = [
         f'{name}{draw(blanks)}={draw(blanks)}"'
         + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
         + f'"{draw(blanks)}'
-        for name, value in pairs.items()
+        for name, value in labels.items()
     ]
-    comma = draw(st.sampled_from(["", ","])) if texts else ""
-    return (
-        "{"
-        + draw(blanks)
-        + ("," + draw(blanks)).join(texts)
-        + comma
-        + draw(blanks)
-        + "}"
-    )
+    comma = ""
+    if texts:
+        comma = draw(st.sampled_from(["", ","]))
+    pairs = f",{draw(blanks)}".join(texts)
+    return f"{{{draw(blanks)}{pairs}{comma}{draw(blanks)}}}"
 
 
 @st.composite
 def sample_lines(draw: st.DrawFn) -> str:
     """One line of a sample, or a comment."""
     if draw(st.integers(0, 5)) == 0:
-        return (
-            draw(blanks)
-            + "# "
-            + draw(
-                st.text(
-                    st.characters(codec="utf-8", exclude_characters="\n\0"), max_size=20
-                )
-            )
-        )
+        return f"{draw(blanks)}# {draw(comments)}"
     name = draw(st.sampled_from(NAMES) | st.just("process_start_time_seconds"))
     if draw(st.booleans()):
-        behind = draw(blanks) + draw(blocks()) + draw(blanks)
+        labels = f"{draw(blanks)}{draw(blocks())}{draw(blanks)}"
     else:
-        behind = draw(some_blanks)
+        labels = draw(some_blanks)
+    stamp = ""
     if draw(st.integers(0, 4)) == 0:
-        stamp = draw(some_blanks) + "1795203444000"
-    else:
-        stamp = ""
-    return draw(blanks) + name + behind + draw(values) + stamp + draw(blanks)
+        stamp = f"{draw(some_blanks)}1795203444000"
+    return f"{draw(blanks)}{name}{labels}{draw(values)}{stamp}{draw(blanks)}"
 
 
 texts = st.lists(sample_lines(), max_size=12).map(
@@ -125,8 +113,8 @@ def test_what_is_damaged(
     """Bytes put in, left out and replaced anywhere: a reading, or a refusal of its own
     kind.
     """
-    for place, new, gone in damages:
-        at = place % (len(text) + 1)
+    for position, new, gone in damages:
+        at = position % (len(text) + 1)
         text = text[:at] + new + text[at + gone :]
     exposition.check(mode + text)
 
@@ -180,9 +168,8 @@ def test_time_grows_with_the_size_alone() -> None:
         )
     except subprocess.TimeoutExpired as error:
         pytest.fail(f"it does not end, after {(error.stdout or b'').decode()}")
-    assert (done.returncode, done.stdout.decode().splitlines()) == (0, list(HOSTILE)), (
-        done.stderr
-    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode().splitlines() == list(HOSTILE)
 
 
 def test_defects_are_told_in_part() -> None:

@@ -11,7 +11,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuzz.seeds import fenced
 from fuzz.targets import documents, push, relay, settings
 from tap.streams import RECORD, chat_stream
 from vllm_specdec_exporter.config.options import ConfigError
@@ -41,16 +40,17 @@ damages = st.lists(
 
 def damaged(text: str, places: list[tuple[int, str, int]]) -> bytes:
     """A text with some characters put in, left out and replaced."""
-    for place, new, gone in places:
-        at = place % (len(text) + 1)
+    for position, new, gone in places:
+        at = position % (len(text) + 1)
         text = text[:at] + new + text[at + gone :]
     return text.encode("utf-8", "surrogatepass")
 
 
-def nested(key: str, value: object) -> dict[str, object]:
+def nested(key: str, value: object) -> object:
     """A document that sets one setting."""
-    first, _, rest = key.partition(".")
-    return {first: nested(rest, value) if rest else value}
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return value
 
 
 @given(st.sampled_from(OPTIONS), anything, damages)
@@ -68,9 +68,9 @@ def test_any_value_of_any_setting(
         max_size=3,
     )
 )
-def test_any_text_in_the_environment(found: list[tuple[str, str]]) -> None:
+def test_any_text_in_the_environment(variables: list[tuple[str, str]]) -> None:
     """Any text in any variable."""
-    records = (f"{key.replace('_', '-')}\x1f{text}" for key, text in found)
+    records = (f"{key.replace('_', '-')}\x1f{text}" for key, text in variables)
     settings.check(b"1" + "\x1e".join(records).encode("utf-8", "surrogatepass"))
 
 
@@ -79,33 +79,21 @@ pieces = st.text(st.sampled_from(list("@:/?#&=%[]{}'\",*!-| \tab1")), max_size=8
 
 @given(pieces, pieces, pieces, pieces)
 def test_secrets_and_hashes_are_hidden(
-    before: str, left: str, right: str, behind: str
+    prefix: str, left: str, right: str, suffix: str
 ) -> None:
     """In addresses, headers, broken files and a web configuration, with what means
     something around them.
     """
-    settings.check("\x1e".join(["2" + before, left, right, behind]).encode())
-    documents.check("\x1e".join(["5" + before, left, behind]).encode())
+    settings.check("\x1e".join(["2" + prefix, left, right, suffix]).encode())
+    documents.check("\x1e".join(["5" + prefix, left, suffix]).encode())
 
 
-EXAMPLES = [
-    ("0", "reference/cost-profiles.md"),
-    ("1", "operations.md"),
-    ("4", "reference/simulator.md"),
-]
-
-
-@given(
-    st.sampled_from(
-        [(kind, example) for kind, page in EXAMPLES for example in fenced(page, "yaml")]
-    ),
-    damages,
-)
+@given(st.sampled_from(list(documents.documented())), damages)
 def test_documented_examples_that_are_damaged(
-    example: tuple[str, bytes], places: list[tuple[int, str, int]]
+    example: bytes, places: list[tuple[int, str, int]]
 ) -> None:
     """The examples that people begin with, with mistakes in them."""
-    documents.check(example[0].encode() + damaged(example[1].decode(), places))
+    documents.check(example[:1] + damaged(example[1:].decode(), places))
 
 
 @given(
@@ -117,19 +105,17 @@ def test_documented_examples_that_are_damaged(
 def test_json_with_other_values(seed: bytes, data: st.DataObject) -> None:
     """Baselines and configurations of models, with any JSON in any place."""
     document = json.loads(seed[1:])
-    place = document
+    node = document
     while True:
-        key = data.draw(
-            st.sampled_from(
-                sorted(place) if isinstance(place, dict) else range(len(place))
-            )
-        )
-        if not (isinstance(place[key], dict | list) and place[key]) or data.draw(
-            st.booleans()
-        ):
+        keys = range(len(node))
+        if isinstance(node, dict):
+            keys = sorted(node)
+        key = data.draw(st.sampled_from(keys))
+        is_leaf = not isinstance(node[key], dict | list) or not node[key]
+        if is_leaf or data.draw(st.booleans()):
             break
-        place = place[key]
-    place[key] = data.draw(
+        node = node[key]
+    node[key] = data.draw(
         st.none()
         | st.integers()
         | st.floats()
@@ -169,13 +155,13 @@ requests = st.fixed_dictionaries(
     st.lists(requests, max_size=5),
     st.lists(st.tuples(st.integers(0, 600), st.binary(max_size=2)), max_size=2),
 )
-def test_pushes(found: list[object], damages: list[tuple[int, bytes]]) -> None:
+def test_pushes(pushed: list[object], damages: list[tuple[int, bytes]]) -> None:
     """Requests of every form, good and bad, whole and damaged: each is counted, and
     none is quoted.
     """
-    body = json.dumps({"requests": found}).encode()
-    for place, new in damages:
-        body = body[:place] + new + body[place + 1 :]
+    body = json.dumps({"requests": pushed}).encode()
+    for position, new in damages:
+        body = body[:position] + new + body[position + 1 :]
     push.check(body)
 
 
@@ -215,15 +201,15 @@ traffic = st.sampled_from(
 
 
 @given(
-    st.sampled_from(b"01234"),
+    st.sampled_from(sorted(relay.KINDS)),
     st.integers(0, 255),
     st.lists(traffic, max_size=20).map(b"".join),
 )
-def test_traffic(kind: int, way: int, data: bytes) -> None:
+def test_traffic(kind: bytes, way: int, data: bytes) -> None:
     """Bytes of connections, in any pieces: every part of the tap treats them as it
     treats the whole.
     """
-    relay.check(bytes((kind, way)) + data)
+    relay.check(kind + bytes((way,)) + data)
 
 
 def test_a_file_is_read_like_that(tmp_path: Path) -> None:

@@ -28,34 +28,25 @@ def sources() -> dict[str, dict[str, Any]]:
 
 
 def provider() -> dict[str, Any]:
-    (found,) = read(PROVIDER)["providers"]
-    assert isinstance(found, dict)
-    return found
+    (provider,) = read(PROVIDER)["providers"]
+    assert isinstance(provider, dict)
+    return provider
 
 
 def test_the_config_map_has_the_data_source_of_the_files() -> None:
     """The same but for its address, and for the Alertmanager, which a cluster has of
     its own.
     """
-    found = yaml.safe_load(CONFIG_MAP.read_text("utf-8"))
-    assert (found["kind"], found["metadata"]["labels"]) == (
-        "ConfigMap",
-        {"grafana_datasource": "1"},
-    )
-    (text,) = found["data"].values()
+    config_map = read(CONFIG_MAP)
+    assert config_map["kind"] == "ConfigMap"
+    assert config_map["metadata"]["labels"] == {"grafana_datasource": "1"}
+    (text,) = config_map["data"].values()
     (mapped,) = yaml.safe_load(text)["datasources"]
-    source = yaml.safe_load(SOURCES.read_text("utf-8"))["datasources"][0]
-    own = {
-        key: value
-        for key, value in source["jsonData"].items()
-        if "lertmanager" not in key
-    }
-    expected = {
-        **source,
-        "url": mapped["url"],
-        "jsonData": {k: v for k, v in own.items() if k != "manageAlerts"},
-    }
-    assert mapped == expected
+    source = read(SOURCES)["datasources"][0]
+    for key in list(source["jsonData"]):
+        if "lertmanager" in key or key == "manageAlerts":
+            del source["jsonData"][key]
+    assert mapped == {**source, "url": mapped["url"]}
 
 
 def test_the_generated_provider_is_the_same() -> None:
@@ -94,5 +85,5 @@ def test_the_scrape_interval_is_that_of_the_instructions() -> None:
     interval = parse_duration(sources()["prometheus"]["jsonData"]["timeInterval"])
     for readme in (README, DASHBOARDS.parent / "alerts" / "README.md"):
         scraped = re.findall(r"scrape_interval: (\w+)", readme.read_text("utf-8"))
-        assert scraped
+        assert scraped, readme
         assert {parse_duration(text) for text in scraped} == {interval}

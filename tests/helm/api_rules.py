@@ -5,6 +5,8 @@ selectors, sizes.
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 from .quantities import quantity
@@ -25,23 +27,24 @@ def rule_problems(obj: Mapping[str, Any]) -> list[str]:
     """Return what the API server would refuse in an object that fits its schema."""
     kind = obj.get("kind")
     metadata = obj.get("metadata") or {}
-    found = _mismatches(
+    problems = _mismatches(
         "metadata.name", [metadata.get("name")], _NAMES.get(str(kind), _SUBDOMAIN)
     )
-    found += _metadata_problems("metadata", metadata)
+    problems += _metadata_problems("metadata", metadata)
     if kind in {"ConfigMap", "Secret"}:
         data = (obj.get("data") or {}) | (obj.get("stringData") or {})
-        found += _mismatches("data", data, r"[-._a-zA-Z0-9]{1,253}")
+        problems += _mismatches("data", data, r"[-._a-zA-Z0-9]{1,253}")
         if sum(len(str(value).encode()) for value in data.values()) > _MIB:
-            found.append("data: more than 1 MiB")
+            problems.append("data: more than 1 MiB")
+    # Knative has a Service too, whose ports are not these.
     if kind == "Service" and obj.get("apiVersion") == "v1":
         ports = (obj.get("spec") or {}).get("ports") or []
-        found += _twice("spec.ports: the name", (port.get("name") for port in ports))
-        found += _twice("spec.ports: the port", (port.get("port") for port in ports))
+        problems += _twice("spec.ports: the name", (port.get("name") for port in ports))
+        problems += _twice("spec.ports: the port", (port.get("port") for port in ports))
     spec = pod_spec(obj)
     if spec is not None:
-        found += _pod_problems(spec)
-    return [*found, *_template_problems(obj)]
+        problems += _pod_problems(spec)
+    return [*problems, *_template_problems(obj)]
 
 
 def pod_spec(obj: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -72,9 +75,9 @@ def _mismatches(where: str, texts: Iterable[Any], form: str) -> list[str]:
     ]
 
 
-def _twice(what: str, names: Iterable[Any]) -> list[str]:
+def _twice(subject: str, names: Iterable[Any]) -> list[str]:
     return [
-        f"{what} {name!r} stands twice"
+        f"{subject} {name!r} stands twice"
         for name, count in Counter(names).items()
         if count > 1
     ]
@@ -84,23 +87,21 @@ def _metadata_problems(where: str, metadata: Mapping[str, Any]) -> list[str]:
     labels = metadata.get("labels") or {}
     annotations = metadata.get("annotations") or {}
     texts = [*labels.values(), *annotations.values()]
-    found = [
+    problems = [
         f"{where}: {text!r} is not text" for text in texts if not isinstance(text, str)
     ]
-    found += _mismatches(
+    problems += _mismatches(
         f"{where}.namespace", filter(None, [metadata.get("namespace")]), _LABEL
     )
-    found += _mismatches(f"{where}.labels, a key", labels, _KEY)
-    found += _mismatches(
+    problems += _mismatches(f"{where}.labels, a key", labels, _KEY)
+    problems += _mismatches(
         f"{where}.labels, a value", labels.values(), f"(?:{_QUALIFIED})?"
     )
-    found += _mismatches(f"{where}.annotations, a key", annotations, _KEY)
-    if (
-        sum(len(f"{key}{value}".encode()) for key, value in annotations.items())
-        > _MIB // 4
-    ):
-        found.append(f"{where}.annotations: more than 256 KiB")
-    return found
+    problems += _mismatches(f"{where}.annotations, a key", annotations, _KEY)
+    size = sum(len(f"{key}{value}".encode()) for key, value in annotations.items())
+    if size > _MIB // 4:
+        problems.append(f"{where}.annotations: more than 256 KiB")
+    return problems
 
 
 def _template_problems(obj: Mapping[str, Any]) -> Iterator[str]:
@@ -122,17 +123,17 @@ def _pod_problems(spec: Mapping[str, Any]) -> Iterator[str]:
         "the container name", (container["name"] for container in containers)
     )
     yield from _twice("the volume name", volumes)
-    ports = [port for container in containers for port in container.get("ports") or ()]
+    ports = chain.from_iterable(
+        container.get("ports") or () for container in containers
+    )
     yield from _twice(
         "the port name", (port["name"] for port in ports if "name" in port)
     )
     if not spec.get("containers"):
         yield "no containers"
     for container in containers:
-        yield from (
-            f"{container['name']}: {container_problem}"
-            for container_problem in _container_problems(container, volumes)
-        )
+        for problem in _container_problems(container, volumes):
+            yield f"{container['name']}: {problem}"
 
 
 def _container_problems(
@@ -145,31 +146,24 @@ def _container_problems(
     yield from _mismatches(
         "the port name", (port["name"] for port in ports if "name" in port), _PORT_NAME
     )
-    yield from (
-        f"the port {port}"
-        for port in ports
-        if not 0 < int(port["containerPort"]) < 65536
-    )
+    for port in ports:
+        if not 0 < int(port["containerPort"]) < 65536:
+            yield f"the port {port}"
     yield from _twice("the mountPath", (mount["mountPath"] for mount in mounts))
-    yield from (
-        f"there is no volume to mount: {one}"
-        for one in mounts
-        if one["name"] not in volumes
-    )
+    for mount in mounts:
+        if mount["name"] not in volumes:
+            yield f"there is no volume to mount: {mount}"
     resources = container.get("resources") or {}
     try:
-        requests, limits = (
-            {name: quantity(text) for name, text in (resources.get(kind) or {}).items()}
-            for kind in ("requests", "limits")
-        )
+        requests = _amounts(resources.get("requests"))
+        limits = _amounts(resources.get("limits"))
     except ValueError as error:
         yield f"resources: {error}"
-    else:
-        above = [
-            name
-            for name in requests.keys() & limits.keys()
-            if requests[name] > limits[name]
-        ]
-        yield from (
-            f"resources: the request of {name} is above its limit" for name in above
-        )
+        return
+    for name in requests.keys() & limits.keys():
+        if requests[name] > limits[name]:
+            yield f"resources: the request of {name} is above its limit"
+
+
+def _amounts(texts: Mapping[str, Any] | None) -> dict[str, Fraction]:
+    return {name: quantity(text) for name, text in (texts or {}).items()}

@@ -102,14 +102,12 @@ def _render4(chart: str, values: str, release: str, namespace: str) -> str:
 @functools.lru_cache(maxsize=512)
 def _objects4(chart: str, values: str, release: str, namespace: str) -> str:
     files = json.loads(_render4(chart, values, release, namespace))
-    return json.dumps(
-        [
-            obj
-            for name, text in sorted(files.items())
-            if name.endswith(".yaml")
-            for obj in documents(text)
-        ]
-    )
+    objects = []
+    for name, text in sorted(files.items()):
+        if name.endswith(".yaml"):
+            objects += documents(text)
+    # As text, so that a caller may change what it gets.
+    return json.dumps(objects)
 
 
 #: A chart's template that shows what the named templates render.

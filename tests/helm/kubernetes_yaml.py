@@ -24,37 +24,28 @@ class _Loader(yaml.CSafeLoader):
     def construct_mapping(
         self, node: yaml.MappingNode, deep: bool = False
     ) -> dict[Any, Any]:
-        seen = set()
+        keys = set()
         for key, _ in node.value:
             name = self.construct_object(key, deep=True)
-            if name in seen:
+            if name in keys:
                 raise ValueError(f"the key {name!r} stands twice{key.start_mark}")
-            seen.add(name)
+            keys.add(name)
         return super().construct_mapping(node, deep)
 
 
-_Loader.yaml_implicit_resolvers = {
-    first: [
+_Loader.yaml_implicit_resolvers = {}
+for _first, _resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items():
+    _Loader.yaml_implicit_resolvers[_first] = [
         (tag, pattern)
-        for tag, pattern in resolvers
-        if tag
-        not in {
-            f"{_PREFIX}timestamp",
-            f"{_PREFIX}float",
-            f"{_PREFIX}int",
-            f"{_PREFIX}value",
-        }
+        for tag, pattern in _resolvers
+        if tag.removeprefix(_PREFIX) not in {"timestamp", "float", "int", "value"}
     ]
-    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
 _Loader.add_implicit_resolver(f"{_PREFIX}int", _INTEGER, list("-+0123456789"))
 _Loader.add_implicit_resolver(f"{_PREFIX}float", _FLOAT, list("-+0123456789."))
 
 
 def documents(text: str) -> list[dict[str, Any]]:
     """Return the objects of a YAML stream; empty documents are none."""
-    found = [
-        document for document in yaml.load_all(text, _Loader) if document is not None
-    ]
-    assert all(isinstance(document, dict) for document in found), found
-    return found
+    objects = [obj for obj in yaml.load_all(text, _Loader) if obj is not None]
+    assert all(isinstance(obj, dict) for obj in objects), objects
+    return objects

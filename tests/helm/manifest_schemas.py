@@ -40,31 +40,32 @@ def problems(
 def _problems(text: str, kube_version: str) -> tuple[str, ...]:
     obj = json.loads(text)
     if _is_core(obj):
-        found = _core_problems(obj, kube_version)
+        schema_problems = _core_problems(obj, kube_version)
     elif is_operators(obj):
-        found = _operator_problems(obj)
+        schema_problems = _operator_problems(obj)
     else:
-        found = _custom_problems(obj)
-    return (*found, *rule_problems(obj))
+        schema_problems = _custom_problems(obj)
+    return (*schema_problems, *rule_problems(obj))
 
 
 def problems_everywhere(objects: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the problems of all objects in all versions of Kubernetes that have their
     API; one must.
     """
-    found = []
+    listed = []
     for obj in objects:
-        having = [
-            kube_version
-            for kube_version in KUBE_VERSIONS
-            if _is_core(obj) and _file(obj, kube_version).is_file()
+        versions = [
+            version
+            for version in KUBE_VERSIONS
+            if _is_core(obj) and _file(obj, version).is_file()
         ]
-        for version in having or KUBE_VERSIONS[-1:]:
-            found += [
+        # Without one, the newest says what is wrong.
+        for version in versions or KUBE_VERSIONS[-1:]:
+            listed += [
                 f"{title(obj)}, Kubernetes {version}: {problem}"
                 for problem in problems(obj, version)
             ]
-    return found
+    return listed
 
 
 def title(obj: Mapping[str, Any]) -> str:
@@ -91,12 +92,8 @@ def _is_core(obj: Mapping[str, Any]) -> bool:
 
 def _core_problems(obj: Mapping[str, Any], kube_version: str) -> list[str]:
     if not _file(obj, kube_version).is_file():
-        return [
-            (
-                f"Kubernetes {kube_version} has no {obj.get('apiVersion')} "
-                f"{obj.get('kind')}"
-            )
-        ]
+        kind = f"{obj.get('apiVersion')} {obj.get('kind')}"
+        return [f"Kubernetes {kube_version} has no {kind}"]
     return _validated(_core_validator(_file(obj, kube_version).name, kube_version), obj)
 
 
@@ -166,26 +163,19 @@ def _node() -> subprocess.Popen[str]:
 
 
 def _custom_problems(obj: Mapping[str, Any]) -> list[str]:
-    validator = _custom_validators().get(
-        (str(obj.get("apiVersion")), str(obj.get("kind")))
-    )
+    kind = str(obj.get("apiVersion")), str(obj.get("kind"))
+    validator = _custom_validators().get(kind)
     if validator is None:
-        return [
-            (
-                f"no schema of {obj.get('apiVersion')} {obj.get('kind')} in "
-                "tests/data/crds/"
-            )
-        ]
+        return [f"no schema of {' '.join(kind)} in tests/data/crds/"]
     return _validated(validator, obj)
 
 
 @functools.cache
 def _custom_validators() -> dict[tuple[str, str], jsonschema.Draft202012Validator]:
-    schemas = [json.loads(path.read_text()) for path in CRDS.glob("*.json")]
-    return {
-        (
-            schema["properties"]["apiVersion"]["const"],
-            schema["properties"]["kind"]["const"],
-        ): (jsonschema.Draft202012Validator(schema))
-        for schema in schemas
-    }
+    validators = {}
+    for path in CRDS.glob("*.json"):
+        schema = json.loads(path.read_text())
+        properties = schema["properties"]
+        kind = properties["apiVersion"]["const"], properties["kind"]["const"]
+        validators[kind] = jsonschema.Draft202012Validator(schema)
+    return validators

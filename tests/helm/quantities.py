@@ -26,11 +26,11 @@ def quantity(text: str | float) -> Fraction:
     match = _QUANTITY.fullmatch(str(text))
     if match is None:
         raise ValueError(f"not a quantity: {text!r}")
-    number = match[1]
+    number = Fraction(match[1])
     unit = match[2] or ""
-    return Fraction(number) * (
-        _UNITS[unit] if unit in _UNITS else Fraction(10) ** int(unit[1:])
-    )
+    if unit in _UNITS:
+        return number * _UNITS[unit]
+    return number * Fraction(10) ** int(unit[1:])
 
 
 def qos_class(pod: Mapping[str, Any]) -> str:
@@ -58,7 +58,10 @@ def qos_class(pod: Mapping[str, Any]) -> str:
 
 
 def _compute(amounts: Mapping[str, str] | None) -> dict[str, Fraction]:
-    found = {
-        name: quantity(amounts[name]) for name in _COMPUTE if name in (amounts or {})
-    }
-    return {name: amount for name, amount in found.items() if amount > 0}
+    quantities = {}
+    for name in _COMPUTE:
+        amount = quantity((amounts or {}).get(name, 0))
+        # Kubernetes takes an amount of 0 as none.
+        if amount > 0:
+            quantities[name] = amount
+    return quantities

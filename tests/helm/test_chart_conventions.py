@@ -5,6 +5,7 @@ chart has for it.
 import json
 import re
 import subprocess
+from typing import Any
 
 import pytest
 import yaml
@@ -18,10 +19,11 @@ from .value_cases import (
     IMAGE,
     INJECTION,
     LEAVES,
+    PATHS,
+    REMEDIES,
     REQUIRED,
     SIDECAR,
     at,
-    levels,
     merged,
     nested,
     value_at,
@@ -32,112 +34,112 @@ def test_other_charts_names_are_refused_with_ours() -> None:
     """One sentence with the path as it was typed; each remedy names a value that there
     is.
     """
-    remedies = {
-        (*path, name): one["description"].removeprefix("No value of this chart: ")
-        for path, level in levels()
-        for name, one in level["properties"].items()
-        if one.get("$comment") == "refused"
+    usual = {
+        ("volumes",),
+        ("volumeMounts",),
+        ("extraContainers",),
+        ("initContainers",),
+        ("readinessProbe",),
+        ("hostNetwork",),
+        ("releaseLabel",),
+        ("selfMonitor",),
     }
-    most = (
-        "volumes",
-        "volumeMounts",
-        "extraContainers",
-        "initContainers",
-        "readinessProbe",
-        "hostNetwork",
-    )
-    assert {(name,) for name in (*most, "releaseLabel", "selfMonitor")} < set(remedies)
-    assert len(remedies) <= 20
-    known = {
-        ".".join(path[:depth]) for path in LEAVES for depth in range(1, len(path) + 1)
-    }
-    for path, remedy in remedies.items():
-        assert known & {word.strip(".,:()") for word in remedy.split()}, path
-    for path in remedies:
-        wanted = f"{'.'.join(path)}: {remedies[path]} The chart has no such value"
+    assert usual < REMEDIES.keys()
+    assert len(REMEDIES) <= 20
+    for path, remedy in REMEDIES.items():
+        assert PATHS & {word.strip(".,:()") for word in remedy.split()}, path
+        wanted = f"{'.'.join(path)}: {remedy} The chart has no such value"
         assert refusal(merged(SIDECAR, nested(path, {"a": "b"}))) == wanted
 
 
 @pytest.mark.full  # the operator's schemas need Node
-def test_null_leaves_any_value_out() -> None:
+@pytest.mark.parametrize(
+    "base", [EVERYTHING_BESIDE, EVERYTHING_ALONE], ids=["beside", "alone"]
+)
+def test_null_leaves_any_value_out(base: dict[str, Any]) -> None:
     """Of every part at once: it renders, or is refused with a message of the chart's
     own.
     """
     parts = sorted({path[0] for path in LEAVES})
-    for base in (EVERYTHING_BESIDE, EVERYTHING_ALONE):
-        for part in parts:
-            paths = [
-                path for path in LEAVES if path[0] == part and path[-1] != "enabled"
-            ]
-            # What has no default, Helm hands to the schema as null.
-            optional = [
-                path
-                for path in paths
-                if path not in REQUIRED and value_at(DEFAULTS, path) is not None
-            ]
-            nulls = [nested(path, None) for path in optional]
-            try:
-                objects = render(merged(base, *nulls))
-            except RenderError as error:
-                if not error.refusal:
-                    raise
-            else:
-                found = [
-                    (obj["kind"], problem)
-                    for obj in objects
-                    if (problem := problems(obj, "1.36"))
-                ]
-                assert found == [], part
+    for part in parts:
+        # What has no default, Helm hands to the schema as null.
+        nulls = [
+            nested(path, None)
+            for path in LEAVES.keys() - REQUIRED
+            if path[0] == part
+            and path[-1] != "enabled"
+            and value_at(DEFAULTS, path) is not None
+        ]
+        try:
+            objects = render(merged(base, *nulls))
+        except RenderError as error:
+            if not error.refusal:
+                raise
+            continue
+        for obj in objects:
+            assert problems(obj, "1.36") == [], (part, obj["kind"])
 
 
 def test_null_is_refused_where_there_is_no_empty_value() -> None:
     """By the name of the value, as Helm removes it before the schema sees it."""
     assert {("exporter", "port"), ("tap", "tls"), ("image", "pullPolicy")} < REQUIRED
     for path in REQUIRED:
-        assert re.search(f"missing propert.*'{path[-1]}'", refusal(nested(path, None)))
+        missing = f"missing propert.*'{path[-1]}'"
+        assert re.search(missing, refusal(nested(path, None))), path
     assert "/exporter/settings/log.level': got null" in refusal(
         at(exporter__settings={"log.level": None})
     )
 
 
-def test_null_leaves_out_what_kubernetes_would_get() -> None:
+@pytest.mark.parametrize("user", [None, ""])
+def test_null_leaves_out_what_kubernetes_would_get(user: str | None) -> None:
     """No liveness probe for groups of pods, no user on OpenShift; empty text where Helm
     3.6 ignores null.
     """
-    for user in (None, ""):
-        values = at(
-            exporter__livenessProbe=None, exporter__securityContext__runAsUser=user
-        )
-        container, _ = named_templates(merged(IMAGE, values))
-        assert "livenessProbe" not in container
-        assert "runAsUser" not in container["securityContext"]
-        assert container["securityContext"]["runAsNonRoot"] is True
+    values = at(exporter__livenessProbe=None, exporter__securityContext__runAsUser=user)
+    container, _ = named_templates(merged(IMAGE, values))
+    assert "livenessProbe" not in container
+    assert "runAsUser" not in container["securityContext"]
+    assert container["securityContext"]["runAsNonRoot"] is True
+
+
+API = "admissionregistration.k8s.io"
+
+
+def template_for(*options: str) -> subprocess.CompletedProcess[str]:
+    """Render with Helm 3, which can be given a cluster's versions."""
+    command = (helm3(), "template", "specdec", CHART, "--values", "-", "--kube-version")
+    return subprocess.run(
+        (*command, *options),
+        input=json.dumps(INJECTION),
+        capture_output=True,
+        text=True,
+    )
 
 
 @pytest.mark.full
-def test_the_policy_has_the_version_that_the_cluster_has() -> None:
-    """By Helm 3, which can be given a cluster's versions; without one it is refused."""
-    api = "admissionregistration.k8s.io"
-    command = (helm3(), "template", "specdec", CHART, "--values", "-", "--kube-version")
-    for options, wanted in (
+@pytest.mark.parametrize(
+    ("options", "version"),
+    [
         (("1.36.2",), "v1"),
         (
-            ("1.35.0", "--api-versions", f"{api}/v1beta1/MutatingAdmissionPolicy"),
+            ("1.35.0", "--api-versions", f"{API}/v1beta1/MutatingAdmissionPolicy"),
             "v1beta1",
         ),
         (("1.35.0", "--set", "injection.apiVersion=v1beta1"), "v1beta1"),
-        (("1.35.0",), ""),
-    ):
-        done = subprocess.run(
-            (*command, *options),
-            input=json.dumps(INJECTION),
-            capture_output=True,
-            text=True,
-        )
-        if wanted:
-            versions = {
-                obj["apiVersion"] for obj in yaml.safe_load_all(done.stdout) if obj
-            }
-            assert versions == {f"{api}/{wanted}"}, done.stderr
-        else:
-            assert "injection.enabled needs MutatingAdmissionPolicy" in done.stderr
+    ],
+)
+def test_the_policy_has_the_version_that_the_cluster_has(
+    options: tuple[str, ...], version: str
+) -> None:
+    """The newest that it has, or the one that is set."""
+    done = template_for(*options)
+    objects = filter(None, yaml.safe_load_all(done.stdout))
+    assert {obj["apiVersion"] for obj in objects} == {f"{API}/{version}"}, done.stderr
+
+
+@pytest.mark.full
+def test_a_cluster_without_the_policy_is_refused() -> None:
+    """With a message that names the value."""
+    refused = template_for("1.35.0").stderr
+    assert "injection.enabled needs MutatingAdmissionPolicy" in refused

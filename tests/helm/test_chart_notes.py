@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any
 
+import pytest
+
 from support.published import REFERENCE
 
 from .charts import render_files
@@ -35,7 +37,7 @@ def test_what_is_missing_is_said() -> None:
     ample = at(exporter__resources={"requests": amounts, "limits": amounts})
     unknown = at(exporter__specConfig="")
     tapped = "exporter.resources are those of an exporter without the tap"
-    for words, missing, there in (
+    for sentence, missing, complete in (
         ("Nothing is installed yet", {}, SIDECAR),
         ("exporter.specConfig is empty", merged(STANDALONE, unknown), STANDALONE),
         ("exporter.specConfig is empty", merged(INJECTION, unknown), INJECTION),
@@ -65,40 +67,39 @@ def test_what_is_missing_is_said() -> None:
         ("Set exporter.resources, requests and", INJECTION, STANDALONE),
         ("vllm-specdec-exporter/inject=enabled", INJECTION, STANDALONE),
     ):
-        assert words in notes(missing), words
-        assert words not in notes(there), words
-    command = (
+        assert sentence in notes(missing), sentence
+        assert sentence not in notes(complete), sentence
+    assert "Upgrade with -f values.yaml" in notes(SIDECAR)
+    text = notes({})
+    assert "Upgrade with -f values.yaml" in text
+    assert "prometheusLabels.release=" in text
+    assert (
         "helm upgrade specdec YOUR-CHART --namespace monitoring "
         "--reset-then-reuse-values"
-    )
-    for values in ({}, SIDECAR):
-        assert "Upgrade with -f values.yaml" in notes(values)
-    assert [
-        word for word in (command, "prometheusLabels.release=") if word not in notes({})
-    ] == []
+    ) in text
 
 
-def test_the_labels_that_prometheus_must_look_for_are_said() -> None:
+@pytest.mark.parametrize(
+    ("part", "bare"),
+    [
+        ("podMonitor", SIDECAR),
+        ("serviceMonitor", merged(STANDALONE, on("serviceMonitor"))),
+        ("prometheusRule", RULES),
+    ],
+    ids=["podMonitor", "serviceMonitor", "prometheusRule"],
+)
+def test_the_labels_that_prometheus_must_look_for_are_said(
+    part: str, bare: dict[str, Any]
+) -> None:
     """Or that there are none, which is the most frequent reason for nothing to show
     up.
     """
-    for part, bare in {
-        "podMonitor": SIDECAR,
-        "serviceMonitor": merged(STANDALONE, on("serviceMonitor")),
-        "prometheusRule": RULES,
-    }.items():
-        assert "WITHOUT labels" in notes(bare), part
-        labelled = notes(
-            merged(
-                bare,
-                {part: {"labels": {"b": "c"}}},
-                at(prometheusLabels={"release": "kps"}),
-            )
-        )
-        assert "WITHOUT labels" not in labelled, part
-        assert [
-            word for word in ("release=kps", "b=c", "Selector") if word not in labelled
-        ] == [], part
+    assert "WITHOUT labels" in notes(bare)
+    labels = {part: {"labels": {"b": "c"}}, "prometheusLabels": {"release": "kps"}}
+    labelled = notes(merged(bare, labels))
+    assert "WITHOUT labels" not in labelled
+    for text in ("release=kps", "b=c", "Selector"):
+        assert text in labelled
 
 
 def test_the_sidecar_is_shown_ready_to_paste() -> None:

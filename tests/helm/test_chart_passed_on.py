@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import helm_python
+import pytest
 import yaml
 
 from .charts import CHART, ROOT, render
 from .value_cases import STANDALONE, merged, on
 
 SLACK = {"slackConfigs": [{"channel": "#specdec"}]}
+WATCHDOG = {"webhookConfigs": [{"url": "https://example.com"}]}
 PAGER = {"pagerdutyConfigs": [{"serviceKey": {"name": "pagerduty", "key": "key"}}]}
 
 
@@ -24,8 +26,8 @@ def rendered(**receivers: object) -> tuple[dict[str, Any], dict[str, str]]:
             on("alertmanagerConfig"), {"alertmanagerConfig": {"receivers": receivers}}
         )
     )
-    (config,) = [one for one in objects if one["kind"] == "AlertmanagerConfig"]
-    (texts,) = [one for one in objects if one["kind"] == "ConfigMap"]
+    (config,) = [obj for obj in objects if obj["kind"] == "AlertmanagerConfig"]
+    (texts,) = [obj for obj in objects if obj["kind"] == "ConfigMap"]
     return config["spec"], texts["data"]
 
 
@@ -37,9 +39,9 @@ def test_a_package_has_the_linked_files_themselves(tmp_path: Path) -> None:
         for path in linked:
             member = archive.getmember(f"{CHART.name}/{path.relative_to(CHART)}")
             content = archive.extractfile(member)
-            assert member.isfile()
-            assert content is not None
-            assert content.read() == path.read_bytes()
+            assert member.isfile(), path
+            assert content is not None, path
+            assert content.read() == path.read_bytes(), path
 
 
 def test_routes_inhibitions_and_texts_are_those_of_alerts() -> None:
@@ -48,46 +50,45 @@ def test_routes_inhibitions_and_texts_are_those_of_alerts() -> None:
     """
     spec, texts = rendered(ticket=SLACK)
     files = {
-        path.name: path.read_text("utf-8")
+        path.name: path.read_text("utf-8").strip()
         for path in (ROOT / "alerts" / "templates").glob("*.tmpl")
     }
-    assert texts.keys() == files.keys()
-    assert [
-        name for name, text in texts.items() if text.strip() != files[name].strip()
-    ] == []
+    assert {name: text.strip() for name, text in texts.items()} == files
     converted = json.loads(
         (CHART / "files" / "alertmanagerconfig.json").read_text("utf-8")
     )
-    assert {name: spec[name] for name in ("route", "inhibitRules")} == converted
+    assert {"route": spec["route"], "inhibitRules": spec["inhibitRules"]} == converted
     source = yaml.safe_load((ROOT / "alerts" / "alertmanager.yml").read_text("utf-8"))
     (ours,) = source["route"]["routes"]
     assert len(spec["inhibitRules"]) == len(source["inhibit_rules"]) > 8
     assert [
-        (one["receiver"], len(one["matchers"]), one.get("continue"))
-        for one in spec["route"]["routes"]
+        (child["receiver"], len(child["matchers"]), child.get("continue"))
+        for child in spec["route"]["routes"]
     ] == [
         (route["receiver"], len(route["matchers"]), route.get("continue"))
         for route in ours["routes"]
     ]
 
 
-def test_receivers_are_the_users_and_what_is_severe_always_reaches_one() -> None:
-    """A page silences the tickets of its subject: with one receiver, it gets both."""
-    watchdog = {"webhookConfigs": [{"url": "https://example.com"}]}
-    for given, page, ticket in (
+@pytest.mark.parametrize(
+    ("configured", "page", "ticket"),
+    [
         ({"page": PAGER}, PAGER, PAGER),
         ({"ticket": SLACK}, SLACK, SLACK),
-        ({"page": PAGER, "ticket": SLACK, "watchdog": watchdog}, PAGER, SLACK),
-    ):
-        spec, _ = rendered(**given)
-        receivers = {one.pop("name"): one for one in spec["receivers"]}
-        wanted = {
-            "page": page,
-            "ticket": ticket,
-            "hints": {},
-            "watchdog": given.get("watchdog", {}),
-        }
-        assert receivers.items() >= wanted.items()
+        ({"page": PAGER, "ticket": SLACK, "watchdog": WATCHDOG}, PAGER, SLACK),
+    ],
+    ids=["page", "ticket", "both"],
+)
+def test_receivers_are_the_users_and_what_is_severe_always_reaches_one(
+    configured: dict[str, Any], page: dict[str, Any], ticket: dict[str, Any]
+) -> None:
+    """A page silences the tickets of its subject: with one receiver, it gets both."""
+    spec, _ = rendered(**configured)
+    receivers = {receiver.pop("name"): receiver for receiver in spec["receivers"]}
+    assert receivers["page"] == page
+    assert receivers["ticket"] == ticket
+    assert receivers["hints"] == {}
+    assert receivers["watchdog"] == configured.get("watchdog", {})
 
 
 def test_the_test_pod_asks_the_service_with_the_web_configuration() -> None:
@@ -103,17 +104,17 @@ def test_the_test_pod_asks_the_service_with_the_web_configuration() -> None:
             "key": "w.yml",
         },
     }
-    by_kind = {one["kind"]: one for one in render(merged(STANDALONE, values))}
+    by_kind = {obj["kind"]: obj for obj in render(merged(STANDALONE, values))}
     deployment = by_kind["Deployment"]["spec"]["template"]["spec"]
     pod = by_kind["Pod"]["spec"]
     web = "--web.config.file=/etc/specdec/w.yml"
-    for spec in (deployment, pod):
+    for kind, spec in (("Deployment", deployment), ("Pod", pod)):
         (container,) = spec["containers"]
         (mount,) = container["volumeMounts"]
-        assert web in container["args"]
-        assert mount["mountPath"] == "/etc/specdec"
-        assert [volume["name"] for volume in spec["volumes"]] == [mount["name"]]
-        assert spec["imagePullSecrets"] == [{"name": "pull"}]
+        assert web in container["args"], kind
+        assert mount["mountPath"] == "/etc/specdec", kind
+        assert [volume["name"] for volume in spec["volumes"]] == [mount["name"]], kind
+        assert spec["imagePullSecrets"] == [{"name": "pull"}], kind
     service = by_kind["Service"]["metadata"]["name"]
     assert pod["containers"][0]["args"] == [
         "health",

@@ -4,6 +4,7 @@ the values say.
 
 from collections.abc import Iterator
 from copy import deepcopy
+from itertools import chain
 from typing import Any
 
 import yaml
@@ -17,15 +18,6 @@ FILES = {
     path.stem: yaml.load(path.read_text("utf-8"), yaml.CSafeLoader)["groups"]
     for path in (ROOT / "alerts/rules").glob("*.yml")
 }
-ALERTS = sorted(
-    {
-        rule["alert"]
-        for groups in FILES.values()
-        for group in groups
-        for rule in group["rules"]
-        if "alert" in rule
-    }
-)
 GRAFANA = "https://grafana.example.com"
 
 
@@ -33,8 +25,8 @@ def rules(**values: Any) -> dict[str, list[dict[str, Any]]]:
     """The groups of each PrometheusRule, by the file's name; addresses are left as in
     the files.
     """
-    given = {"runbookUrl": RUNBOOKS, "grafanaUrl": GRAFANA, **values}
-    objects = render(merged(RULES, {"prometheusRule": given}), release="r")
+    complete = {"runbookUrl": RUNBOOKS, "grafanaUrl": GRAFANA, **values}
+    objects = render(merged(RULES, {"prometheusRule": complete}), release="r")
     return {
         obj["metadata"]["name"].removeprefix("r-vllm-specdec-exporter-"): obj["spec"][
             "groups"
@@ -43,8 +35,12 @@ def rules(**values: Any) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def alerts_of(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [rule for group in groups for rule in group["rules"] if "alert" in rule]
+def alerts_of(files: dict[str, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    for group in chain.from_iterable(files.values()):
+        yield from (rule for rule in group["rules"] if "alert" in rule)
+
+
+ALERTS = sorted({alert["alert"] for alert in alerts_of(FILES)})
 
 
 def without(names: set[str]) -> dict[str, list[dict[str, Any]]]:
@@ -71,20 +67,20 @@ def test_nothing_switched_is_the_files() -> None:
     """Every group, rule, label, annotation and expression, in the same order; own
     groups are added.
     """
-    own = [
+    groups = [
         {
             "name": "own",
             "rules": [{"record": "own:up:sum", "expr": "sum(up) # {{ x }}"}],
         }
     ]
-    assert rules(extraGroups=own) == {**FILES, "extra": own}
+    assert rules(extraGroups=groups) == {**FILES, "extra": groups}
 
 
 def test_a_group_off_is_that_file_less() -> None:
     """And nothing else."""
     for off in halves(sorted(set(FILES) - {"recording"})):
         left = {name: groups for name, groups in FILES.items() if name not in off}
-        assert rules(groups=dict.fromkeys(off, False)) == left
+        assert rules(groups=dict.fromkeys(off, False)) == left, off
 
 
 def test_an_alert_off_is_that_alert_less() -> None:
@@ -92,7 +88,8 @@ def test_an_alert_off_is_that_alert_less() -> None:
     disables nothing.
     """
     for off in (set(ALERTS), *halves(ALERTS)):
-        assert rules(disabled={alert: alert in off for alert in ALERTS}) == without(off)
+        disabled = {alert: alert in off for alert in ALERTS}
+        assert rules(disabled=disabled) == without(off), off
 
 
 def test_addresses_are_replaced_everywhere() -> None:
@@ -117,10 +114,9 @@ def test_without_addresses_no_alert_has_a_link_to_nowhere() -> None:
     assert "example.com" not in yaml.safe_dump(bare)
     assert RUNBOOKS not in yaml.safe_dump(bare)
     wanted = deepcopy(FILES)
-    for groups in wanted.values():
-        for alert in alerts_of(groups):
-            for link in ("runbook_url", "dashboard_url"):
-                alert["annotations"].pop(link, None)
+    for alert in alerts_of(wanted):
+        alert["annotations"].pop("runbook_url", None)
+        alert["annotations"].pop("dashboard_url", None)
     assert bare == wanted
 
 
@@ -128,21 +124,10 @@ def test_labels_and_annotations_go_on_every_alert_and_change_none() -> None:
     """Recording rules get none, which would make other series of theirs; a severity is
     never overwritten.
     """
-    extra = rules(
-        extraLabels={"team": "inference", "severity": "mine"},
-        extraAnnotations={"note": "{{ $labels.pod }}", "summary": "mine"},
-    )
+    labels = {"team": "inference", "severity": "mine"}
+    annotations = {"note": "{{ $labels.pod }}", "summary": "mine"}
     wanted = deepcopy(FILES)
-    for groups in wanted.values():
-        for alert in alerts_of(groups):
-            alert["labels"] = {
-                "team": "inference",
-                "severity": "mine",
-                **alert["labels"],
-            }
-            alert["annotations"] = {
-                "note": "{{ $labels.pod }}",
-                "summary": "mine",
-                **alert["annotations"],
-            }
-    assert extra == wanted
+    for alert in alerts_of(wanted):
+        alert["labels"] = labels | alert["labels"]
+        alert["annotations"] = annotations | alert["annotations"]
+    assert rules(extraLabels=labels, extraAnnotations=annotations) == wanted

@@ -5,6 +5,8 @@ and the monitors.
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.published import REFERENCE
 from vllm_specdec_exporter import __version__
 
@@ -59,27 +61,39 @@ def test_values_arrive_as_flags() -> None:
         "--web.config.file=/etc/vllm-specdec-exporter/web/web-config.yml",
         "--log.level=debug",
     ]
-    for text in (
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         '{"method": "ngram",  "prompt_lookup_max": 4}',
         "{}",
         '{"model": "b: \\"c\\" {{ d }} #e"}',
-    ):
-        container, _ = named_templates(merged(IMAGE, at(exporter__specConfig=text)))
-        assert container["args"][2] == f"--spec.config={text}"
+    ],
+)
+def test_a_configuration_as_text_arrives_word_for_word(text: str) -> None:
+    """With its spaces and quotes."""
+    container, _ = named_templates(merged(IMAGE, at(exporter__specConfig=text)))
+    assert container["args"][2] == f"--spec.config={text}"
 
 
-def test_the_published_thresholds_are_as_easy_as_with_the_flag() -> None:
-    both = ["minimum_drafts=200", "published"]
-    for thresholds, given in (
-        ("published", ["published"]),
+@pytest.mark.parametrize(
+    ("thresholds", "flags"),
+    [
+        ("published", ["--threshold=published"]),
         ({"published": False}, []),
-        ({"published": True, "minimum_drafts": 200}, both),
-    ):
-        container, _ = named_templates(
-            merged(IMAGE, at(exporter__thresholds=thresholds))
-        )
-        flags = [flag for flag in container["args"] if flag.startswith("--threshold")]
-        assert flags == [f"--threshold={one}" for one in given]
+        (
+            {"published": True, "minimum_drafts": 200},
+            ["--threshold=minimum_drafts=200", "--threshold=published"],
+        ),
+    ],
+)
+def test_the_published_thresholds_are_as_easy_as_with_the_flag(
+    thresholds: str | dict[str, Any], flags: list[str]
+) -> None:
+    """As a word alone, or beside others."""
+    container, _ = named_templates(merged(IMAGE, at(exporter__thresholds=thresholds)))
+    assert flags == [flag for flag in container["args"] if "--threshold" in flag]
 
 
 def test_the_tap_and_push_arrive_as_flags() -> None:
@@ -109,55 +123,60 @@ def test_the_tap_and_push_arrive_as_flags() -> None:
         "containerPort": 8080,
         "protocol": "TCP",
     }
-    mounts = [
-        ("specdec-tap-tls", "tap", "certificate"),
-        ("specdec-push", "push", "gateway"),
-    ]
+    folder = "/etc/vllm-specdec-exporter"
     assert container["volumeMounts"] == [
-        {
-            "name": name,
-            "mountPath": f"/etc/vllm-specdec-exporter/{folder}",
-            "readOnly": True,
-        }
-        for name, folder, _ in mounts
+        {"name": "specdec-tap-tls", "mountPath": f"{folder}/tap", "readOnly": True},
+        {"name": "specdec-push", "mountPath": f"{folder}/push", "readOnly": True},
     ]
+    certificate = {"secretName": "certificate", "optional": True}
     assert volumes == [
-        {"name": name, "secret": {"secretName": secret, "optional": True}}
-        for name, _, secret in mounts
+        {"name": "specdec-tap-tls", "secret": certificate},
+        {"name": "specdec-push", "secret": {"secretName": "gateway", "optional": True}},
     ]
 
 
-def test_the_standalone_pod_may_take_its_time_to_end() -> None:
+@pytest.mark.parametrize(
+    ("tap", "seconds"),
+    [
+        ({}, 10),
+        (merged(TAP_ALONE, at(tap__drainTimeout="0s")), 10),
+        (merged(TAP_ALONE, at(tap__drainTimeout="1500ms")), 12),
+        (merged(TAP_ALONE, at(tap__drainTimeout="25s")), 35),
+        (merged(TAP_ALONE, at(tap__drainTimeout="2m")), 130),
+    ],
+    ids=["no tap", "0s", "1500ms", "25s", "2m"],
+)
+def test_the_standalone_pod_may_take_its_time_to_end(
+    tap: dict[str, Any], seconds: int
+) -> None:
     """As long as the tap may wait for open connections; ten seconds without it."""
-    for drain, seconds in (("25s", 35), ("1500ms", 12), ("0s", 10), ("2m", 130)):
-        (deployment, *_) = render(
-            merged(STANDALONE, TAP_ALONE, at(tap__drainTimeout=drain))
-        )
-        assert (
-            deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
-            == seconds
-        ), drain
-    (deployment, *_) = render(STANDALONE)
-    assert deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 10
+    pod = kinds(STANDALONE, tap)["Deployment"]["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] == seconds
 
 
-def test_the_image_is_named_in_full() -> None:
-    """A digest pins it; a tag beside it is for people.
+DIGEST = f"sha256:{'a' * 64}"
 
-    The registry of a parent chart comes first.
-    """
-    digest = f"sha256:{'a' * 64}"
-    for image, expected in (
+
+@pytest.mark.parametrize(
+    ("image", "reference"),
+    [
         ({"repository": "a/b"}, f"a/b:{__version__}"),
         (
             {"repository": "b", "registry": "r.example.com:5000/"},
             f"r.example.com:5000/b:{__version__}",
         ),
-        ({"repository": "b", "digest": digest}, f"b@{digest}"),
-        ({"repository": "b", "tag": "1", "digest": digest}, f"b:1@{digest}"),
-    ):
-        container, _ = named_templates({"image": {"registry": "", **image}})
-        assert container["image"] == expected
+        ({"repository": "b", "digest": DIGEST}, f"b@{DIGEST}"),
+        ({"repository": "b", "tag": "1", "digest": DIGEST}, f"b:1@{DIGEST}"),
+    ],
+)
+def test_the_image_is_named_in_full(image: dict[str, str], reference: str) -> None:
+    """A digest pins it; a tag beside it is for people."""
+    container, _ = named_templates({"image": {"registry": "", **image}})
+    assert container["image"] == reference
+
+
+def test_a_parent_charts_registry_and_secrets_come_first() -> None:
+    """As charts have it whose images are all mirrored."""
     pulled = at(
         imagePullSecrets=["a", {"name": "b"}], global__imagePullSecrets=[{"name": "g"}]
     )
@@ -181,38 +200,53 @@ def test_the_standalone_exporter_is_one_and_its_probes_need_no_vllm() -> None:
     assert "restartPolicy" not in container
     # A sidecar waits with its errors; a pod of its own may fail visibly.
     assert not [
-        one for one in container["args"] if one.startswith("--startup.on-error")
+        argument
+        for argument in container["args"]
+        if argument.startswith("--startup.on-error")
     ]
     assert container["readinessProbe"]["httpGet"]["path"] == "/-/ready"
     assert container["livenessProbe"]["httpGet"]["path"] == "/-/healthy"
 
 
-def test_tls_changes_probes_and_monitors_together() -> None:
+WEB_VOLUME = {
+    "name": "specdec-web-config",
+    "secret": {"secretName": "web", "optional": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("web", "scheme", "way", "volumes"),
+    [
+        ({}, "http", "httpGet", []),
+        ({"existingSecret": "web"}, "http", "httpGet", [WEB_VOLUME]),
+        (
+            {"existingSecret": "web", "tls": True},
+            "https",
+            "tcpSocket",
+            [WEB_VOLUME],
+        ),
+    ],
+    ids=["none", "password", "tls"],
+)
+def test_tls_changes_probes_and_monitors_together(
+    web: dict[str, Any], scheme: str, way: str, volumes: list[Any]
+) -> None:
     """With TLS the kubelet only looks whether the port is open: it has no client
     certificate.
     """
-    for web, scheme, way in (
-        ({}, "http", "httpGet"),
-        ({"existingSecret": "web"}, "http", "httpGet"),
-        ({"existingSecret": "web", "tls": True}, "https", "tcpSocket"),
-    ):
-        objects = kinds(STANDALONE, on("serviceMonitor"), {"webConfig": web})
-        pod = objects["Deployment"]["spec"]["template"]["spec"]
-        for probe in ("livenessProbe", "readinessProbe"):
-            assert way in pod["containers"][0][probe], web
-        assert objects["ServiceMonitor"]["spec"]["endpoints"][0]["scheme"] == scheme
-        secret = {
-            "name": "specdec-web-config",
-            "secret": {"secretName": "web", "optional": True},
-        }
-        assert pod.get("volumes", []) == ([secret] if web else [])
+    objects = kinds(STANDALONE, on("serviceMonitor"), {"webConfig": web})
+    pod = objects["Deployment"]["spec"]["template"]["spec"]
+    assert way in pod["containers"][0]["livenessProbe"]
+    assert way in pod["containers"][0]["readinessProbe"]
+    assert objects["ServiceMonitor"]["spec"]["endpoints"][0]["scheme"] == scheme
+    assert pod.get("volumes", []) == volumes
 
 
 def test_monitors_set_the_job_that_rules_look_for() -> None:
     """Whatever the release is called; relabelings of the user's come behind it. vLLM
     has a job of its own.
     """
-    own = [{"targetLabel": "x", "replacement": "y", "action": "replace"}]
+    relabelings = [{"targetLabel": "x", "replacement": "y", "action": "replace"}]
     job = [
         {
             "targetLabel": "job",
@@ -221,15 +255,15 @@ def test_monitors_set_the_job_that_rules_look_for() -> None:
         }
     ]
     (monitor,) = render(
-        merged(SIDECAR, at(podMonitor__relabelings=own)), release="other"
+        merged(SIDECAR, at(podMonitor__relabelings=relabelings)), release="other"
     )
-    assert monitor["spec"]["podMetricsEndpoints"][0]["relabelings"] == job + own
+    assert monitor["spec"]["podMetricsEndpoints"][0]["relabelings"] == job + relabelings
     # In all namespaces: the port's name is what picks the pods.
     assert monitor["spec"]["selector"] == {}
     assert monitor["spec"]["namespaceSelector"] == {"any": True}
-    values = at(serviceMonitor__relabelings=own)
+    values = at(serviceMonitor__relabelings=relabelings)
     service = kinds(STANDALONE, on("serviceMonitor"), values)["ServiceMonitor"]["spec"]
-    assert service["endpoints"][0]["relabelings"] == job + own
+    assert service["endpoints"][0]["relabelings"] == job + relabelings
     (vllm,) = render(
         merged(on("vllmPodMonitor"), at(vllmPodMonitor__selector=VLLM_PODS))
     )

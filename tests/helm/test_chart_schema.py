@@ -46,12 +46,12 @@ def test_the_defaults_fit_and_are_complete() -> None:
     }
     for path, level in levels():
         if path not in optional:
-            own = {
+            properties = {
                 name
-                for name, one in level["properties"].items()
-                if "$comment" not in one
+                for name, schema in level["properties"].items()
+                if "$comment" not in schema
             }
-            assert own - OF_HELM <= value_at(DEFAULTS, path).keys(), path
+            assert properties - OF_HELM <= value_at(DEFAULTS, path).keys(), path
 
 
 def test_everything_is_off_by_default() -> None:
@@ -73,26 +73,24 @@ def test_an_unknown_key_is_refused_at_every_level(helm: Callable[..., object]) -
         merged(*(nested((*path, "unheardOf"), 1) for path in paths)), helm
     )
     # Helm 4 says `at '/tap/tls'`, Helm 3 `tap.tls`, and `(root)`.
-    places = re.findall(
-        r"- (?:at ')?([^':]*)'?: (?i:additional propert).*unheardOf", message
+    pointers = re.findall(
+        r"- (?:at ')?/?([^':]*)'?: (?i:additional propert).*unheardOf", message
     )
-    found = [
-        place.lstrip("/").replace("/", ".").replace("(root)", "") for place in places
-    ]
-    assert sorted(found) == sorted(".".join(path) for path in paths)
+    named = [pointer.replace("/", ".").replace("(root)", "") for pointer in pointers]
+    assert sorted(named) == sorted(".".join(path) for path in paths)
 
 
 def test_a_wrong_type_is_refused_for_every_value() -> None:
     """The message names each value by its path; each has a description."""
-    own = {"thresholds", "groups", "boards", "disabled", "livenessProbe"}
+    free_keys = {"thresholds", "groups", "boards", "disabled", "livenessProbe"}
     values: dict[str, Any] = {}
     for path, schema in LEAVES.items():
-        assert schema.get("description") or path[1] in own, path
+        assert schema.get("description") or path[1] in free_keys, path
         validator = jsonschema.Draft7Validator(schema)
         wrong = next(
-            one
-            for one in ("\n \n", 1.5, True, [[]], {"a": []})
-            if not validator.is_valid(one)
+            nonsense
+            for nonsense in ("\n \n", 1.5, True, [[]], {"a": []})
+            if not validator.is_valid(nonsense)
         )
         values = merged(values, nested(path, wrong))
     message = refusal(values)
@@ -132,9 +130,8 @@ NONSENSE = yaml.safe_load(Path(__file__).with_name("nonsense.yml").read_text("ut
 def test_nonsense_is_refused_by_name() -> None:
     """With the value's path."""
     for path, value in NONSENSE:
-        assert f"/{path.replace('.', '/')}" in refusal(
-            nested(tuple(path.split(".")), value)
-        )
+        message = refusal(nested(tuple(path.split(".")), value))
+        assert f"/{path.replace('.', '/')}" in message, (path, value)
     many = {"vllmUrls": list(NO_SERVERS), "settings": dict.fromkeys(ELSEWHERE, "x")}
     message = refusal({"exporter": many})
     assert [
@@ -158,7 +155,7 @@ def test_what_the_exporter_takes_as_a_server_is_taken() -> None:
     )
     for url in taken:
         assert schema.is_valid([url]), url
-        assert parse_servers(url)
+        assert parse_servers(url), url
     for url in NO_SERVERS:
         with pytest.raises(ValueError, match=r"\w"):
             parse_servers(url)
@@ -174,6 +171,9 @@ def test_every_option_of_the_exporter_has_a_place() -> None:
     assert defaults["tap.drain-timeout"] == DEFAULTS["tap"]["drainTimeout"]
 
 
+GROUPS_AND_BOARDS = {("groups",), ("boards",)}
+
+
 @pytest.mark.full
 @pytest.mark.timeout(600)
 def test_every_value_is_set_by_a_named_set_and_does_something() -> None:
@@ -182,11 +182,7 @@ def test_every_value_is_set_by_a_named_set_and_does_something() -> None:
     """
     # Their texts take long.
     off = merged(
-        *(
-            nested(path, False)
-            for path in LEAVES
-            if path[1:2] in (("groups",), ("boards",))
-        )
+        *(nested(path, False) for path in LEAVES if path[1:2] in GROUPS_AND_BOARDS)
     )
     idle = []
     # Passed on alike, whatever the name; or each has a test of its own.
@@ -195,10 +191,9 @@ def test_every_value_is_set_by_a_named_set_and_does_something() -> None:
         if others_do & set(path[1:2]):
             continue
         others = {name: inner for name, inner in off.items() if name != path[0]}
-        bases = [
-            merged(case.values, others)
-            for case in sorted(CASES, key=lambda one: path[0] not in one.values)
-        ]
+        # Sets that have the part first: the search ends at the first difference.
+        cases = sorted(CASES, key=lambda case: path[0] not in case.values)
+        bases = [merged(case.values, others) for case in cases]
         if "boolean" in schema.get("type", ()):
             pairs = ((base, flipped(base, path)) for base in bases)
         else:
@@ -207,7 +202,7 @@ def test_every_value_is_set_by_a_named_set_and_does_something() -> None:
                 for base in bases
                 if value_at(base, path) is not None
             )
-        if all(outcome(before) == outcome(after) for before, after in pairs):
+        if all(outcome(unchanged) == outcome(changed) for unchanged, changed in pairs):
             idle.append(path)
     assert idle == []
 
@@ -221,11 +216,12 @@ def outcome(values: Any) -> object:
     return {name: text for name, text in files.items() if name != "templates/NOTES.txt"}
 
 
-def test_it_works_as_a_dependency() -> None:
+@pytest.mark.parametrize(
+    "values", [EVERYTHING_BESIDE, EVERYTHING_ALONE], ids=["beside", "alone"]
+)
+def test_it_works_as_a_dependency(values: dict[str, Any]) -> None:
     """Helm hands `global` and the condition's `enabled` to a subchart; neither changes
     anything.
     """
-    for values in (EVERYTHING_BESIDE, EVERYTHING_ALONE):
-        assert render(merged(values, {"global": {"a": 1}, "enabled": True})) == render(
-            values
-        )
+    as_dependency = merged(values, {"global": {"a": 1}, "enabled": True})
+    assert render(as_dependency) == render(values)

@@ -17,7 +17,7 @@ from .value_cases import (
     ALERTMANAGER,
     DASHBOARDS,
     INJECTION,
-    LEAVES,
+    PATHS,
     RULES,
     SIDECAR,
     TAP,
@@ -59,6 +59,9 @@ WITHOUT_SCHEMA = merged(
     INJECTION, {"injection": {"labels": {"vllm-specdec-exporter/inject": None}}}
 )
 
+_REMEDY = re.compile(
+    r"\b(use|set|give|name|switch|remove|make|keep|enable|install|build|needs)\b"
+)
 _FAIL = re.compile(
     r"""(?:fail|println)\s+(?:\(printf\s+)?(?P<text>"(?:[^"\\]|\\.)*"|`[^`]*`)"""
 )
@@ -71,29 +74,20 @@ def texts() -> list[str]:
         for path in (CHART / "templates").rglob("*")
         if path.is_file()
     ]
-    found = [
-        match["text"][1:-1].replace('\\"', '"')
-        for text in templates
-        for match in _FAIL.finditer(text)
+    source = "\n".join(templates)
+    messages = [
+        match["text"][1:-1].replace('\\"', '"') for match in _FAIL.finditer(source)
     ]
-    assert (
-        len(found)
-        == sum(
-            len(re.findall(r"\{\{- (?:fail|println) [^.]", text)) for text in templates
-        )
-        >= 20
-    )
-    return found
+    # None is written in a way that the pattern does not see.
+    assert len(messages) == len(re.findall(r"\{\{- (?:fail|println) [^.]", source))
+    assert len(messages) >= 20
+    return messages
 
 
 def says(text: str, message: str) -> bool:
     """Whether a message is what printf makes of a text."""
-    return (
-        re.fullmatch(
-            ".+".join(re.escape(part) for part in re.split(r"%[sdqv]", text)), message
-        )
-        is not None
-    )
+    form = ".+".join(map(re.escape, re.split(r"%[sdqv]", text)))
+    return re.fullmatch(form, message) is not None
 
 
 def test_contradictions_are_refused(tmp_path: Path) -> None:
@@ -122,23 +116,16 @@ def test_contradictions_are_refused(tmp_path: Path) -> None:
         for text in texts()
         if not text.startswith("injection.enabled needs Mutating")
     ]
-    lines = [line for _, message in messages for line in message.splitlines()]
-    reached = {text for text in written for line in lines if says(text, line)}
-    assert set(written) == reached
-    paths = {
-        ".".join(path[:depth]) for path in LEAVES for depth in range(1, len(path) + 1)
-    }
+    reached = set()
     for begin, message in messages:
         assert message.startswith(begin)
-        assert all(
-            any(says(text, line) for text in written) for line in message.splitlines()
-        ), message
-        assert set(re.findall(r"[a-zA-Z]+(?:\.[a-zA-Z]+)*", message)) & paths, message
-        todo = (
-            r"\b(use|set|give|name|switch|remove|make|keep|enable|install|build"
-            r"|needs)\b"
-        )
-        assert re.search(todo, message.lower()), message
+        for line in message.splitlines():
+            said = {text for text in written if says(text, line)}
+            assert said, line
+            reached |= said
+        assert PATHS & set(re.findall(r"[a-zA-Z]+(?:\.[a-zA-Z]+)*", message)), message
+        assert _REMEDY.search(message.lower()), message
+    assert reached == set(written)
 
 
 def test_all_faults_are_in_one_message() -> None:
@@ -160,10 +147,8 @@ def test_all_faults_are_in_one_message() -> None:
         "exporter.specConfig ",
     )
     lines = refusal(_set({}, faults)).splitlines()
-    assert len(lines) == len(begins)
-    assert all(
-        line.startswith(begin) for line, begin in zip(lines, begins, strict=True)
-    ), lines
+    for line, begin in zip(lines, begins, strict=True):
+        assert line.startswith(begin)
 
 
 @pytest.mark.full
@@ -171,9 +156,8 @@ def test_helm_3_refuses_the_same() -> None:
     """One case of each value that messages begin with; both render the same
     templates.
     """
-    for begin, values in {
-        begin.split()[0]: (begin, values) for begin, values in REFUSED
-    }.values():
+    cases = {begin.split()[0]: (begin, values) for begin, values in REFUSED}
+    for begin, values in cases.values():
         assert refusal(values, render_helm3).startswith(begin)
 
 
@@ -183,25 +167,22 @@ def test_similar_values_are_not_refused() -> None:
 
     Amounts are equal however they are spelled.
     """
-    assert all(
-        render(values) for values in (RULES, DASHBOARDS, ALERTMANAGER, on("podMonitor"))
-    )
+    for values in (RULES, DASHBOARDS, ALERTMANAGER, on("podMonitor")):
+        assert render(values), values
     for interval, timeout in (("15s", "15000ms"), ("1h", "60m"), ("1d", "24h")):
-        assert render(
-            _set(
-                SIDECAR,
-                {"podMonitor.interval": interval, "podMonitor.scrapeTimeout": timeout},
-            )
-        )
+        scrape = {"interval": interval, "scrapeTimeout": timeout}
+        assert render(merged(SIDECAR, {"podMonitor": scrape})), scrape
     for limits in (
         {"cpu": 0.2, "memory": "134217728"},
         {"cpu": "200m", "memory": "0.125Gi"},
     ):
-        assert render(_set(INJECTION, {"exporter.resources.limits": limits}))
+        resources = at(exporter__resources={"limits": limits})
+        assert render(merged(INJECTION, resources)), limits
     for port, url in (
         (8000, "http://vllm.chat:8000"),
         (80, "http://127.0.0.1:8000"),
         (9852, "http://127.example.com:9852"),
         (9852, "http://127.0.0.1:8000/v1:9852/"),
     ):
-        assert render(_set(_TAP, {"tap.port": port, "exporter.vllmUrls": [url]})), url
+        values = at(tap__port=port, exporter__vllmUrls=[url])
+        assert render(merged(_TAP, values)), url

@@ -40,8 +40,8 @@ class ValueCase:
 def merged(*values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values over values, as several `--values` files."""
     result: dict[str, Any] = {}
-    for one in values:
-        for key, value in one.items():
+    for part in values:
+        for key, value in part.items():
             if isinstance(value, dict) and isinstance(result.get(key), dict):
                 result[key] = merged(result[key], value)
             else:
@@ -148,6 +148,7 @@ def _named() -> Iterator[ValueCase]:
     yield ValueCase("everything-beside", EVERYTHING_BESIDE)
     yield ValueCase("everything-alone", EVERYTHING_ALONE)
     labelled = {"nameOverride": "n" * 63, **_PARTS["labelled"]}
+    # 53 characters: the most that Helm takes as the name of a release.
     yield ValueCase(
         "long-names-beside", merged(EVERYTHING_BESIDE, labelled), release="r" * 53
     )
@@ -156,9 +157,9 @@ def _named() -> Iterator[ValueCase]:
     )
     labelled = merged(EVERYTHING_ALONE, _PARTS["labelled"])
     yield ValueCase("labelled-alone", labelled, release="my-vllm-specdec-exporter")
-    for name, values in (("standalone", STANDALONE), ("injection", INJECTION)):
-        for part in ("container", "container-otherwise", "tap"):
-            yield ValueCase(f"{part}-{name}", merged(values, _PARTS[part]))
+    for part in ("container", "container-otherwise", "tap"):
+        yield ValueCase(f"{part}-standalone", merged(STANDALONE, _PARTS[part]))
+        yield ValueCase(f"{part}-injection", merged(INJECTION, _PARTS[part]))
     servers = at(exporter__vllmUrls=[f"http://10.0.0.{n}:8000" for n in range(200)])
     alone = merged(STANDALONE, TAP_ALONE)
     little = merged(
@@ -166,7 +167,6 @@ def _named() -> Iterator[ValueCase]:
         at(alertmanagerConfig__receivers__page=RECEIVERS["page"]),
         {"prometheusRule": {"groups": dict.fromkeys(RULE_GROUPS, False)}},
     )
-    boards = on("dashboards.grafanaDashboard")
     part = _PARTS
     policies = at(networkPolicy__sidecar__namespace="chat")
     for name, sets in {
@@ -179,8 +179,7 @@ def _named() -> Iterator[ValueCase]:
         "little-of-the-bundle": (
             RULES,
             DASHBOARDS,
-            boards,
-            on("alertmanagerConfig"),
+            on("dashboards.grafanaDashboard", "alertmanagerConfig"),
             little,
         ),
         "extra-manifests": (part["extra-manifests"],),
@@ -226,34 +225,38 @@ def levels(
 
 
 #: The schema of every value that is no level, by path.
-LEAVES: dict[Path, dict[str, Any]] = {
-    (*path, name): inner
-    for path, level in levels()
-    for name, inner in level["properties"].items()
-    if not _is_level(path, name, inner)
-    and "$comment" not in inner
-    and (path or name not in OF_HELM)
-}
-
-
+LEAVES: dict[Path, dict[str, Any]] = {}
 #: Paths of what the chart cannot do without: levels, and values that have no empty one.
-REQUIRED = {
-    (*path, name) for path, level in levels() for name in level.get("required", ())
-}
+REQUIRED: set[Path] = set()
+#: What to do instead of each name of other charts, as the schema says.
+REMEDIES: dict[Path, str] = {}
+for _path, _level in levels():
+    REQUIRED.update((*_path, name) for name in _level.get("required", ()))
+    for _name, _inner in _level["properties"].items():
+        if "$comment" in _inner:
+            about = _inner["description"].removeprefix("No value of this chart: ")
+            REMEDIES[*_path, _name] = about
+        elif not _is_level(_path, _name, _inner) and (_path or _name not in OF_HELM):
+            LEAVES[*_path, _name] = _inner
+
+#: The paths of all values and levels as people write them.
+PATHS = {".".join(path[:depth]) for path in LEAVES for depth in range(1, len(path) + 1)}
 
 
 def value_at(values: Any, path: Path) -> Any:
     """Return the value at a path; None if there is none."""
     for name in path:
-        values = values.get(name) if isinstance(values, dict) else None
+        if not isinstance(values, dict):
+            return None
+        values = values.get(name)
     return values
 
 
 def without(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return values without the one at a path."""
-    found = merged(values)
-    value_at(found, path[:-1]).pop(path[-1])
-    return found
+    complete = merged(values)
+    value_at(complete, path[:-1]).pop(path[-1])
+    return complete
 
 
 def flipped(values: Mapping[str, Any], path: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ a variable, may only stand alone or in dyn().
 """
 
 from collections.abc import Iterator
+from itertools import chain
 
 import lark
 
@@ -17,16 +18,14 @@ _FORMS = {"list_lit", "map_lit", "ident_arg", "member_object"}
 
 def literal_faults(tree: lark.Tree[lark.Token]) -> list[str]:
     """Return the literals of an expression whose values are of several types."""
-    return [fault for node in tree.iter_subtrees() for fault in _faults(node)]
+    return list(chain.from_iterable(map(_faults, tree.iter_subtrees())))
 
 
 def _faults(node: lark.Tree[lark.Token]) -> Iterator[str]:
+    items = list(chain.from_iterable(map(_items, node.children)))
     if node.data == "list_lit":
-        yield from _mixed(
-            "list", [item for part in node.children for item in _items(part)]
-        )
+        yield from _mixed("list", items)
     elif node.data == "map_lit":
-        items = [item for part in node.children for item in _items(part)]
         yield from _mixed("map keys", items[0::2])
         yield from _mixed("map", items[1::2])
 
@@ -37,10 +36,10 @@ def _items(node: object) -> list[object]:
     return [node]
 
 
-def _mixed(what: str, items: list[object]) -> Iterator[str]:
+def _mixed(subject: str, items: list[object]) -> Iterator[str]:
     types = {_type(item) for item in items}
     if len(types) > 1 or (_UNKNOWN in types and len(items) > 1):
-        yield f"{what} literal of several types: {', '.join(sorted(types))}"
+        yield f"{subject} literal of several types: {', '.join(sorted(types))}"
 
 
 def _type(node: object) -> str:

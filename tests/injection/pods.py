@@ -24,9 +24,9 @@ def pod(*, metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any
 
 
 #: What is injected into, by name.
-INJECTED = {name: pod(**given) for name, given in _DOCUMENT["injected"].items()}
+INJECTED = {name: pod(**fields) for name, fields in _DOCUMENT["injected"].items()}
 #: What is not, by the condition that it does not meet.
 REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
-    name: (condition, pod(**given))
-    for name, (condition, given) in _DOCUMENT["refused"].items()
+    name: (condition, pod(**fields))
+    for name, (condition, fields) in _DOCUMENT["refused"].items()
 }

@@ -139,12 +139,12 @@ def _selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     """Whether a LabelSelector selects something with these labels; an empty one selects
     everything.
     """
+    for expression in selector.get("matchExpressions") or ():
+        wanted = {"In": True, "NotIn": False}[expression["operator"]]
+        if (labels.get(expression["key"]) in expression["values"]) != wanted:
+            return False
     exact = (selector.get("matchLabels") or {}).items()
-    return exact <= labels.items() and all(
-        (labels.get(one["key"]) in one["values"])
-        == {"In": True, "NotIn": False}[one["operator"]]
-        for one in selector.get("matchExpressions") or ()
-    )
+    return exact <= labels.items()
 
 
 def _apply(operation: Mapping[str, Any], document: Any) -> None:
@@ -155,7 +155,9 @@ def _apply(operation: Mapping[str, Any], document: Any) -> None:
         for part in operation["path"].split("/")[1:]
     )
     target = functools.reduce(lambda inside, part: inside[part], parents, document)
-    if isinstance(target, list):
-        target.insert(len(target) if last == "-" else int(last), operation["value"])
-    else:
+    if not isinstance(target, list):
         target[last] = operation["value"]
+    elif last == "-":
+        target.append(operation["value"])
+    else:
+        target.insert(int(last), operation["value"])

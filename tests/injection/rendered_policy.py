@@ -25,9 +25,13 @@ def policy(values: Mapping[str, Any] | None = None) -> dict[str, Any]:
 
 def switched_on(values: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the values with an image, and injection switched on."""
-    given = dict(values or {})
-    section = {"enabled": True, **given.get("injection", {})}
-    return {**given, "image": {**IMAGE, **given.get("image", {})}, "injection": section}
+    chart_values = dict(values or {})
+    section = {"enabled": True, **chart_values.get("injection", {})}
+    return {
+        **chart_values,
+        "image": {**IMAGE, **chart_values.get("image", {})},
+        "injection": section,
+    }
 
 
 def sidecar(values: Mapping[str, Any] | None = None) -> dict[str, Any]:

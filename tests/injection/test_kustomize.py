@@ -47,10 +47,9 @@ def workload(
     kind: str, *init: dict[str, Any], inject: str = "enabled", tap: str = ""
 ) -> dict[str, Any]:
     """Return a workload that asks for the sidecar, with init containers of its own."""
-    spec: dict[str, Any] = {
-        "containers": [VLLM],
-        **({"initContainers": list(init)} if init else {}),
-    }
+    spec: dict[str, Any] = {"containers": [VLLM]}
+    if init:
+        spec["initContainers"] = list(init)
     # A label of the pods asks for nothing here: Kustomize sees the workload's own.
     metadata = {"labels": {"app": "vllm", INJECT: "enabled"}}
     made: dict[str, Any] = {
@@ -71,14 +70,6 @@ def workload(
 #: Workloads, each with the init containers that it must have afterwards; None: it stays
 #: as it is.
 WORKLOADS: dict[str, tuple[dict[str, Any], list[dict[str, Any]] | None]] = {
-    **{
-        f"plain-{kind.lower()}": (workload(kind), [sidecar()])
-        for kind in list(KINDS)[:4]
-    },
-    **{
-        f"tap-{kind.lower()}": (workload(kind, tap="true"), [sidecar() | TAP])
-        for kind in list(KINDS)[:4]
-    },
     # Kustomize puts new entries first: the exporter starts before a download.
     "init-container": (workload("Deployment", DOWNLOAD), [sidecar(), DOWNLOAD]),
     "no-tap": (workload("Deployment", tap="false"), [sidecar()]),
@@ -90,6 +81,10 @@ WORKLOADS: dict[str, tuple[dict[str, Any], list[dict[str, Any]] | None]] = {
     # init containers.
     "custom": (workload("LeaderWorkerSet", DOWNLOAD, tap="true"), None),
 }
+for _kind in ("Deployment", "StatefulSet", "DaemonSet", "Job"):
+    _name = _kind.lower()
+    WORKLOADS[f"plain-{_name}"] = (workload(_kind), [sidecar()])
+    WORKLOADS[f"tap-{_name}"] = (workload(_kind, tap="true"), [sidecar() | TAP])
 SENT: Objects = {
     name: {**sent, "metadata": {**sent["metadata"], "name": name}}
     for name, (sent, _) in WORKLOADS.items()
@@ -102,9 +97,8 @@ def by_name(text: str) -> Objects:
     """
     objects = {obj["metadata"]["name"]: obj for obj in yaml.safe_load_all(text)}
     for obj in objects.values():
-        for container in (
-            obj["spec"].get("template", {}).get("spec", {}).get("initContainers", ())
-        ):
+        spec = obj["spec"].get("template", {}).get("spec", {})
+        for container in spec.get("initContainers", ()):
             container.get("ports", []).sort(key=lambda port: int(port["containerPort"]))
     return objects
 
@@ -123,8 +117,8 @@ def build(folder: Path, components: tuple[str, ...], objects: Objects) -> Object
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": "flags"},
+        "spec": {"template": {"spec": spec}},
     }
-    patch |= {"spec": {"template": {"spec": spec}}}
     kustomization = {
         "resources": ["workloads.yaml"],
         "components": [f"../{component}" for component in components],
@@ -147,7 +141,8 @@ def test_the_components_have_the_charts_container_and_tap() -> None:
     assert pod_spec(patch) == {"initContainers": [sidecar()]}
     assert sidecar({"tap": {"enabled": True}})["ports"] == TAP["ports"]
     parsers = {option.variable: option.parse for option in OPTIONS}
-    assert [parsers[one["name"]](one["value"]) for one in TAP["env"]] == [("", 9852)]
+    (variable,) = TAP["env"]
+    assert parsers[variable["name"]](variable["value"]) == ("", 9852)
 
 
 def test_workloads_that_ask_get_the_sidecar_and_the_tap(tmp_path: Path) -> None:
@@ -158,14 +153,14 @@ def test_workloads_that_ask_get_the_sidecar_and_the_tap(tmp_path: Path) -> None:
     assert made.keys() == SENT.keys()
     for name, (_, init) in WORKLOADS.items():
         sent = SENT[name]
-        after = made[name]
+        injected = made[name]
         if init is None:
-            assert after == sent, name
+            assert injected == sent, name
             continue
-        assert pod_spec(after) == {**pod_spec(sent), "initContainers": init}, name
-        assert {**after, "spec": None} == {**sent, "spec": None}, name
-        assert problems_everywhere([after]) == []
-        assert qos_class(pod_spec(after)) == "Guaranteed", name
+        assert pod_spec(injected) == {**pod_spec(sent), "initContainers": init}, name
+        assert {**injected, "spec": None} == {**sent, "spec": None}, name
+        assert problems_everywhere([injected]) == [], name
+        assert qos_class(pod_spec(injected)) == "Guaranteed", name
     assert build(tmp_path / "turned", COMPONENTS[::-1], SENT) == made
     assert build(tmp_path / "twice", COMPONENTS, made) == made
 
@@ -220,10 +215,10 @@ def test_readme_is_executed(tmp_path: Path) -> None:
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": "vllm"},
-    }
-    service["spec"] = {
-        "selector": {"app": "vllm"},
-        "ports": [{"port": 80, "targetPort": 8000}],
+        "spec": {
+            "selector": {"app": "vllm"},
+            "ports": [{"port": 80, "targetPort": 8000}],
+        },
     }
     objects = {"tapped": SENT["tap-deployment"], "vllm": service}
     made = of_readme(tmp_path / "tap", "kustomization.yaml, with the tap", objects)

@@ -23,45 +23,43 @@ PUSH = {"push": {"existingSecret": "gateway"}}
 NAMED = {case.name: case.values for case in CASES}
 #: Each pod with all that the chart has for pods, and a plain pod with other values.
 PAIRS = [
-    *((sent, NAMED["everything-beside"]) for sent in INJECTED.values()),
-    *(
-        (INJECTED["bare"], NAMED[f"{name}injection"])
-        for name in ("", "container-", "container-otherwise-", "tap-")
-    ),
+    *((name, "everything-beside") for name in INJECTED),
+    ("bare", "injection"),
+    ("bare", "container-injection"),
+    ("bare", "container-otherwise-injection"),
+    ("bare", "tap-injection"),
 ]
 
 
-def test_pod_gets_the_chart_s_sidecar() -> None:
+@pytest.mark.parametrize(("name", "case"), PAIRS)
+def test_pod_gets_the_chart_s_sidecar(name: str, case: str) -> None:
     """The last init container is what the named template renders; all else of the pod
     stays as it was.
 
     The second time, by reinvocation, the policy does not match; nor would its patch add
     anything.
     """
-    for sent, values in PAIRS:
-        made = policy(values)
-        admitted = admit(made, sent)
-        *others, added = admitted["spec"]["initContainers"]
-        assert added == sidecar(values)
-        assert others == sent["spec"].get("initContainers", [])
-        assert admitted["spec"].get("volumes", []) == [
-            *sent["spec"].get("volumes", []),
-            *volumes(values),
-        ]
-        for key in set(sent["spec"]) - {
-            "initContainers",
-            "volumes",
-            "imagePullSecrets",
-        }:
-            assert admitted["spec"][key] == sent["spec"][key]
-        assert admitted["metadata"] == sent["metadata"]
-        assert problems_everywhere([admitted]) == []
-        if qos_class(
-            sent["spec"]
-        ) == "Guaranteed" and "allowBurstable" not in values.get("exporter", {}):
-            assert qos_class(admitted["spec"]) == "Guaranteed"
-        assert unmet_condition(made, admitted) == "no-sidecar-yet"
-        assert patch(made, admitted) == []
+    sent = INJECTED[name]
+    values = NAMED[case]
+    made = policy(values)
+    admitted = admit(made, sent)
+    *others, added = admitted["spec"]["initContainers"]
+    assert added == sidecar(values)
+    assert others == sent["spec"].get("initContainers", [])
+    mounted = sent["spec"].get("volumes", [])
+    assert admitted["spec"].get("volumes", []) == [*mounted, *volumes(values)]
+    for key in set(sent["spec"]) - {"initContainers", "volumes", "imagePullSecrets"}:
+        assert admitted["spec"][key] == sent["spec"][key], key
+    assert admitted["metadata"] == sent["metadata"]
+    assert problems_everywhere([admitted]) == []
+    if "allowBurstable" not in values.get("exporter", {}):
+        assert qos_class(admitted["spec"]) == qos_class(sent["spec"])
+    assert unmet_condition(made, admitted) == "no-sidecar-yet"
+    assert patch(made, admitted) == []
+
+
+def test_a_guaranteed_pod_is_among_the_pods() -> None:
+    """Else nothing shows that a sidecar keeps the quality of service."""
     assert qos_class(INJECTED["deployment"]["spec"]) == "Guaranteed"
 
 
@@ -75,18 +73,17 @@ def test_the_policy_never_holds_pods_up() -> None:
     spec = made["spec"]
     assert binding["spec"] == {"policyName": made["metadata"]["name"]}
     assert (spec["failurePolicy"], spec["reinvocationPolicy"]) == ("Ignore", "IfNeeded")
-    assert (
-        policy({"injection": {"failurePolicy": "Fail"}})["spec"]["failurePolicy"]
-        == "Fail"
-    )
+    closed = policy({"injection": {"failurePolicy": "Fail"}})
+    assert closed["spec"]["failurePolicy"] == "Fail"
     # Variables are CEL identifiers, conditions are qualified names; none twice.
     for entries, form in (
         (spec["variables"], r"[A-Za-z_][A-Za-z0-9_]*"),
         (spec["matchConditions"], r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"),
     ):
         names = [entry["name"] for entry in entries]
-        assert all(re.fullmatch(form, name) for name in names)
-        assert len(set(names)) == len(names)
+        for name in names:
+            assert re.fullmatch(form, name), name
+        assert len(set(names)) == len(names), names
 
 
 def test_labels_are_selected_as_given() -> None:
@@ -94,10 +91,8 @@ def test_labels_are_selected_as_given() -> None:
     removed.
     """
     labels = {"serve": "llm", "vllm-specdec-exporter/inject": None}
-    selector = policy({"injection": {"labels": labels}})["spec"]["matchConstraints"][
-        "objectSelector"
-    ]
-    assert selector == {"matchLabels": {"serve": "llm"}}
+    constraints = policy({"injection": {"labels": labels}})["spec"]["matchConstraints"]
+    assert constraints["objectSelector"] == {"matchLabels": {"serve": "llm"}}
 
 
 def test_pod_that_does_not_qualify_stays_as_it_is() -> None:
@@ -193,14 +188,15 @@ ANNOTATED: dict[str, tuple[dict[str, str], list[str]]] = {
 }
 
 
-def test_annotations_change_the_flags_of_their_pod() -> None:
+@pytest.mark.parametrize(("annotations", "args"), ANNOTATED.values(), ids=ANNOTATED)
+def test_annotations_change_the_flags_of_their_pod(
+    annotations: dict[str, str], args: list[str]
+) -> None:
     """They stand in for the chart's flags of the same name; its other flags stay."""
-    for name, (said, args) in ANNOTATED.items():
-        admitted = admit(policy(FLAGS), pod(metadata={"annotations": said}))
-        (added,) = admitted["spec"]["initContainers"]
-        assert added["args"] == args, name
-        assert {**added, "args": None} == {**sidecar(FLAGS), "args": None}, name
-        assert main([*args, "--config.check"]) == 0, name
+    admitted = admit(policy(FLAGS), pod(metadata={"annotations": annotations}))
+    (added,) = admitted["spec"]["initContainers"]
+    assert added == {**sidecar(FLAGS), "args": args}
+    assert main([*args, "--config.check"]) == 0
 
 
 def asking(for_tap: str) -> dict[str, Any]:
@@ -208,73 +204,70 @@ def asking(for_tap: str) -> dict[str, Any]:
     return pod(metadata={"annotations": {"vllm-specdec-exporter/tap": for_tap}})
 
 
-def test_a_pod_may_ask_for_the_tap() -> None:
+@pytest.mark.parametrize("values", [{}, WEB, {**WEB, **PUSH}], ids=["", "web", "push"])
+def test_a_pod_may_ask_for_the_tap(values: dict[str, Any]) -> None:
     """Where the chart has it off: it gets what `tap.enabled` gives, certificate and
     volume with it.
     """
     tls = {"tls": {"existingSecret": "certificate"}}
-    for values in ({}, WEB, {**WEB, **PUSH}):
-        admitted = admit(policy({**values, "tap": tls}), asking("true"))["spec"]
-        assert admitted["initContainers"] == [sidecar({**values, **TAP})]
-        assert admitted["volumes"] == volumes({**values, **TAP})
-        port = {"name": "tap", "containerPort": 9852, "protocol": "TCP"}
-        assert port in admitted["initContainers"][0]["ports"]
+    admitted = admit(policy({**values, "tap": tls}), asking("true"))["spec"]
+    assert admitted["initContainers"] == [sidecar({**values, **TAP})]
+    assert admitted["volumes"] == volumes({**values, **TAP})
+    port = {"name": "tap", "containerPort": 9852, "protocol": "TCP"}
+    assert port in admitted["initContainers"][0]["ports"]
 
 
-def test_a_pod_may_do_without_the_tap() -> None:
+@pytest.mark.parametrize("text", ["false", "", "True", "yes"])
+def test_a_pod_may_do_without_the_tap(text: str) -> None:
     """Where the chart has it on: no flag, port, mount or volume of it is left.
 
     Only `true` asks for it.
     """
-    for said in ("false", "", "True", "yes"):
-        admitted = admit(policy({**TAP, **PUSH}), asking(said))
-        assert admitted == admit(policy(PUSH), asking(said)), said
-        assert "tap" not in str(admitted["spec"]), said
+    admitted = admit(policy({**TAP, **PUSH}), asking(text))
+    assert admitted == admit(policy(PUSH), asking(text))
+    assert "tap" not in str(admitted["spec"])
 
 
-def test_the_ports_of_the_sidecar_must_be_free() -> None:
-    """A pod that has one gets no sidecar with it: by the ports of the chart, not by
-    numbers of their own.
-    """
-    for taken in ({"containerPort": 9852}, {"name": "tap", "containerPort": 1}):
-        containers = [VLLM, {"name": "a", "image": "x", "ports": [taken]}]
-        assert (
-            unmet_condition(policy(TAP), pod(containers=containers))
-            == "port-tap-is-free"
-        )
-        assert unmet_condition(policy(), pod(containers=containers)) is None
-        wanted = {**asking("true"), "spec": {"containers": containers}}
-        assert unmet_condition(policy(), wanted) == "port-tap-is-free"
-        assert (
-            unmet_condition(
-                policy(TAP), {**asking("false"), "spec": {"containers": containers}}
-            )
-            is None
-        )
+def with_port(port: dict[str, Any]) -> dict[str, Any]:
+    """Return the spec of a pod in which another container has a port."""
+    return {"containers": [VLLM, {"name": "a", "image": "x", "ports": [port]}]}
+
+
+@pytest.mark.parametrize(
+    "port", [{"containerPort": 9852}, {"name": "tap", "containerPort": 1}]
+)
+def test_the_port_of_the_tap_must_be_free(port: dict[str, Any]) -> None:
+    """A pod that has one gets no tap with it, by the chart or by its annotation."""
+    spec = with_port(port)
+    asks = {**asking("true"), "spec": spec}
+    declines = {**asking("false"), "spec": spec}
+    assert unmet_condition(policy(TAP), pod(**spec)) == "port-tap-is-free"
+    assert unmet_condition(policy(), pod(**spec)) is None
+    assert unmet_condition(policy(), asks) == "port-tap-is-free"
+    assert unmet_condition(policy(TAP), declines) is None
+
+
+def test_the_port_of_the_exporter_must_be_free() -> None:
+    """That of the chart's values, and not the default."""
     made = policy({"exporter": {"port": 9999}})
-    for number, unmet in ((9999, "port-specdec-metrics-is-free"), (9850, None)):
-        other = {"name": "a", "image": "x", "ports": [{"containerPort": number}]}
-        assert unmet_condition(made, pod(containers=[VLLM, other])) == unmet
+    taken = pod(**with_port({"containerPort": 9999}))
+    assert unmet_condition(made, taken) == "port-specdec-metrics-is-free"
+    assert unmet_condition(made, pod(**with_port({"containerPort": 9850}))) is None
 
 
 def test_volume_of_that_name_is_taken_as_it_is() -> None:
     """So a namespace whose Secret has another name can bring its own volume."""
-    own = {"name": "specdec-web-config", "secret": {"secretName": "mine"}}
-    assert admit(policy(WEB), pod(volumes=[own]))["spec"]["volumes"] == [own]
+    volume = {"name": "specdec-web-config", "secret": {"secretName": "mine"}}
+    assert admit(policy(WEB), pod(volumes=[volume]))["spec"]["volumes"] == [volume]
 
 
 def test_pull_secrets_are_added_once() -> None:
     """To those that the pod has, or as its first."""
     made = policy({"imagePullSecrets": [{"name": "pull"}, {"name": "theirs"}]})
-    assert admit(made, pod())["spec"]["imagePullSecrets"] == [
-        {"name": "pull"},
-        {"name": "theirs"},
-    ]
-    admitted = admit(made, pod(imagePullSecrets=[{"name": "theirs"}]))
-    assert admitted["spec"]["imagePullSecrets"] == [
-        {"name": "theirs"},
-        {"name": "pull"},
-    ]
+    for present, names in (([], ["pull", "theirs"]), (["theirs"], ["theirs", "pull"])):
+        secrets = [{"name": name} for name in present]
+        admitted = admit(made, pod(imagePullSecrets=secrets))["spec"]
+        assert [secret["name"] for secret in admitted["imagePullSecrets"]] == names
 
 
 def test_the_page_s_example_gets_the_sidecar_with_its_flags() -> None:

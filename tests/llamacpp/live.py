@@ -57,14 +57,14 @@ def llama_server(models: Path, rates: tuple[float, ...] = ()) -> Iterator[str]:
     """A server that drafts K tokens and accepts them at these rates, or honestly;
     yields its address.
     """
-    words = [
+    command = [
         str(BUILT / "llama-server"),
         "-m",
         str(models / "target.gguf"),
         "-md",
         str(models / "draft.gguf"),
     ]
-    words += [
+    command += [
         "--spec-type",
         "draft-simple",
         "--spec-draft-n-max",
@@ -72,7 +72,7 @@ def llama_server(models: Path, rates: tuple[float, ...] = ()) -> Iterator[str]:
         "--metrics",
         "--no-warmup",
     ]
-    words += [
+    command += [
         "--host",
         "127.0.0.1",
         "--port",
@@ -85,8 +85,8 @@ def llama_server(models: Path, rates: tuple[float, ...] = ()) -> Iterator[str]:
         "1",
     ]
     if rates:
-        words += ["--spec-synth-rates", ",".join(f"{rate:g}" for rate in rates)]
-    with Program(words, ready="/health") as program:
+        command += ["--spec-synth-rates", ",".join(f"{rate:g}" for rate in rates)]
+    with Program(command, ready="/health") as program:
         yield program.url
 
 
@@ -179,7 +179,7 @@ def row(name: str, engine: EngineResult) -> str:
 def test_what_is_published_agrees_with_the_prescribed_rates(
     models: Path, tmp_path: Path
 ) -> None:
-    found = {}
+    measured = {}
     rows = []
     for name, wanted in SETS.items():
         with (
@@ -192,20 +192,20 @@ def test_what_is_published_agrees_with_the_prescribed_rates(
                 accepted,
             )
             if wrong := differences(engine, wanted, REQUESTS):
-                found[name] = wrong
+                measured[name] = wrong
             rows.append(row(name, engine))
             if UPDATE:
                 (DATA / f"llamacpp-synth/{name}.txt").write_text(metrics_of(url))
     print("\n", *rows, sep="")
-    assert found == {}
+    assert measured == {}
     if UPDATE:
-        head, rest = TABLE.read_text().split(BEGIN)
+        head, remainder = TABLE.read_text().split(BEGIN)
         title = (
             "| rates | drafts | prescribed, % | published | length | published | "
             "verdict | advice |\n"
         )
         table = title + "|---|---|---|---|---|---|---|---|\n" + "".join(rows)
-        TABLE.write_text(head + BEGIN + table + END + rest.split(END, 1)[1])
+        TABLE.write_text(head + BEGIN + table + END + remainder.split(END, 1)[1])
 
 
 def test_honest_drafts_are_counted_as_their_responses_say(

@@ -66,7 +66,7 @@ def differences(result: EngineResult, wanted: Prescribed, requests: int) -> list
     window = result.window(result.judged_window)
     if window is None or not window.drafts:
         return ["no drafts"]
-    found = []
+    wrong = []
 
     def compare(
         name: str, value: float | None, expected: float, variance: float
@@ -75,12 +75,12 @@ def differences(result: EngineResult, wanted: Prescribed, requests: int) -> list
             window.drafts or 1
         )
         if value is None or abs(value - expected) > allowed:
-            found.append(
+            wrong.append(
                 f"{name}: {value} instead of {expected:g}, allowed are {allowed:.3g}"
             )
 
     if len(window.position_acceptance_ratio) != len(wanted.rates):
-        found.append(f"positions: {window.position_acceptance_ratio}")
+        wrong.append(f"positions: {window.position_acceptance_ratio}")
     for position, (value, rate) in enumerate(
         zip(window.position_acceptance_ratio, wanted.rates, strict=False)
     ):
@@ -103,5 +103,5 @@ def differences(result: EngineResult, wanted: Prescribed, requests: int) -> list
         ("advised K", result.advice.num_speculative_tokens, wanted.ks),
     ):
         if value not in expected:
-            found.append(f"{name}: {value} instead of {expected}")
-    return found
+            wrong.append(f"{name}: {value} instead of {expected}")
+    return wrong

@@ -33,23 +33,23 @@ WINDOW = Window(300.0)
 @pytest.mark.parametrize("name", SETS)
 def test_the_recorded_answer_agrees_with_the_prescribed_rates(name: str) -> None:
     """Before the first request every total is 0, and no position is printed."""
-    after = upstream(f"llamacpp-synth/{name}.txt")
-    before = re.sub(
+    scraped = upstream(f"llamacpp-synth/{name}.txt")
+    cleared = re.sub(
         rb"(?m)^(llamacpp:\w+) \S+$",
         rb"\1 0",
-        re.sub(rb"(?m)^.*position=.*\n", b"", after),
+        re.sub(rb"(?m)^.*position=.*\n", b"", scraped),
     )
     settings = replace(
         Settings(costs=CostSettings(KNOWN)), windows=(WINDOW,), judged=WINDOW
     )
-    states, _ = process_reading({}, read(before), 0.0, settings)
-    running = re.sub(rb"(?m)^(llamacpp:requests_processing) \S+$", rb"\1 4", after)
+    states, _ = process_reading({}, read(cleared), 0.0, settings)
+    running = re.sub(rb"(?m)^(llamacpp:requests_processing) \S+$", rb"\1 4", scraped)
     _, (engine,) = process_reading(states, read(running), 200.0, settings)
 
     assert differences(engine, SETS[name], REQUESTS) == []
     others = [
-        other
-        for other in SETS
-        if other != name and not differences(engine, SETS[other], REQUESTS)
+        lookalike
+        for lookalike in SETS
+        if lookalike != name and not differences(engine, SETS[lookalike], REQUESTS)
     ]
     assert others == []

@@ -50,15 +50,17 @@ class Stack:
     def pages(self, action: str) -> list[dict[str, Any]]:
         """Return the pages that began something (`trigger`) or ended it (`resolve`)."""
         return [
-            one.body
-            for one in self._to("/pagerduty")
-            if one.body["event_action"] == action
+            delivery.body
+            for delivery in self._to("/pagerduty")
+            if delivery.body["event_action"] == action
         ]
 
     def slack(self, channel: str) -> list[dict[str, Any]]:
         """Return what a Slack channel got."""
         return [
-            one.body for one in self._to("/slack") if one.body["channel"] == channel
+            delivery.body
+            for delivery in self._to("/slack")
+            if delivery.body["channel"] == channel
         ]
 
     def watchdogs(self) -> int:
@@ -88,22 +90,21 @@ class Stack:
 
     def suppressed(self) -> set[str]:
         """Return the names of the alerts that others silence at the moment."""
-        return {
-            alert["labels"]["alertname"].removeprefix(PREFIX)
-            for alert in self.alertmanager.alerts()
-            if alert["status"]["inhibitedBy"]
-        }
+        return self._names(lambda status: bool(status["inhibitedBy"]))
 
     def active(self) -> set[str]:
         """Return the names of the alerts that nothing silences, the watchdog apart."""
+        return self._names(lambda status: status["state"] == "active") - {"Watchdog"}
+
+    def _names(self, condition: Callable[[dict[str, Any]], bool]) -> set[str]:
         return {
             alert["labels"]["alertname"].removeprefix(PREFIX)
             for alert in self.alertmanager.alerts()
-            if alert["status"]["state"] == "active"
-        } - {"Watchdog"}
+            if condition(alert["status"])
+        }
 
     def wait(
-        self, what: Callable[[], object], minutes: float, grace: float = 8.0
+        self, condition: Callable[[], object], minutes: float, grace: float = 8.0
     ) -> float:
         """Wait until something is so, and return the minutes of production that it
         took.
@@ -116,16 +117,16 @@ class Stack:
                 machine.
         """
         took = 0.0
-        before = time.monotonic()
-        while not what():
-            late = took - seconds(minutes)
-            assert late < grace, (
+        last_look = time.monotonic()
+        while not condition():
+            lateness = took - seconds(minutes)
+            assert lateness < grace, (
                 f"not within {minutes} minutes; active: {self.active()}"
             )
             time.sleep(_POLL)
-            now = time.monotonic()
-            took = took + min(now - before, _STILL)
-            before = now
+            moment = time.monotonic()
+            took = took + min(moment - last_look, _STILL)
+            last_look = moment
         return took * FACTOR / 60.0
 
 
@@ -143,7 +144,11 @@ def stack(
             Program(act, ready="/-/ready", environment=clean_environment())
         )
         config = faster_config(Addresses(folder, received.http, received.smtp), FACTOR)
-        (actions,) = (one for one in config["receivers"] if one["name"] == "actions")
+        (actions,) = (
+            receiver
+            for receiver in config["receivers"]
+            if receiver["name"] == "actions"
+        )
         actions["webhook_configs"][0]["url"] = f"{acting.url}/"
         manager = running.enter_context(AlertmanagerServer(config))
         window = f"{seconds(5):g}s"

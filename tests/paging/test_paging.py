@@ -49,15 +49,23 @@ def set_phase(server: str, name: str, **parameters: object) -> None:
 
 def chapters_of(stack: Stack) -> Callable[..., Chapter]:
     """Return a function that returns what came since it was last asked."""
-    seen = [0, 0, 0, 0]
+    counts = [0, 0, 0, 0]
 
     def chapter(took: float = 0.0) -> Chapter:
         pages = (stack.pages("trigger"), stack.pages("resolve"))
         every = [*pages, stack.slack("#specdec-tickets"), stack.actions()]
-        new = [found[before:] for found, before in zip(every, seen, strict=True)]
-        seen[:] = [len(found) for found in every]
+        new = [messages[count:] for messages, count in zip(every, counts, strict=True)]
+        counts[:] = [len(messages) for messages in every]
+        triggered, resolved, tickets, actions = new
         return Chapter(
-            *new, took, stack.active(), stack.suppressed(), stack.watchdogs()
+            triggered,
+            resolved,
+            tickets=tickets,
+            actions=actions,
+            took=took,
+            active=stack.active(),
+            suppressed=stack.suppressed(),
+            watchdogs=stack.watchdogs(),
         )
 
     return chapter
@@ -73,13 +81,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapte
     ):
         chapters = {}
         chapter = chapters_of(running)
-        running.wait(
-            lambda: running.prometheus.query(
-                "model:vllm_specdec_speedup:ratio_rate5m > 1"
-            ),
-            10,
-            20,
-        )
+        fast = "model:vllm_specdec_speedup:ratio_rate5m > 1"
+        running.wait(lambda: running.prometheus.query(fast), 10, grace=20)
         time.sleep(seconds(8))
         chapters["healthy"] = chapter()
 
@@ -105,12 +108,12 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapte
         chapters["collapsed again"] = chapter()
         # without a word, as an out-of-memory kill does
         running.exporter.terminate(signal.SIGKILL)
-        before = len(running.pages("trigger"))
+        pages_before = len(running.pages("trigger"))
 
         def death_is_paged() -> bool:
             return any(
                 "MonitoringLost" in json.dumps(page)
-                for page in running.pages("trigger")[before:]
+                for page in running.pages("trigger")[pages_before:]
             )
 
         took = running.wait(death_is_paged, PROMISED_DEATH)
@@ -121,12 +124,10 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapte
 def test_a_healthy_service_is_quiet(story: dict[str, Chapter]) -> None:
     """No page, no ticket, no action; only the dead man's switch is held down."""
     healthy = story["healthy"]
-    assert (healthy.triggered, healthy.tickets, healthy.actions, healthy.active) == (
-        [],
-        [],
-        [],
-        set(),
-    )
+    assert healthy.triggered == []
+    assert healthy.tickets == []
+    assert healthy.actions == []
+    assert healthy.active == set()
     assert healthy.watchdogs > 0
 
 
@@ -149,7 +150,7 @@ def test_the_page_says_what_where_and_what_to_do(story: dict[str, Chapter]) -> N
         "runbooks/VLLMSpecDecodeHarmful.md",
         "/d/vllm-specdec-overview",
     ):
-        assert part in text
+        assert part in text, part
 
 
 def test_a_collapse_becomes_a_decision_and_an_action(story: dict[str, Chapter]) -> None:

@@ -28,9 +28,7 @@ class ReplayServer(FaultyServer):
         self, replies: Sequence[Reply | bytes], *, version: str = "0.32.0"
     ) -> None:
         super().__init__(Behaviour(self._reply))
-        self._replies = [
-            reply if isinstance(reply, Reply) else Reply(reply) for reply in replies
-        ]
+        self._replies = list(replies)
         self.replies_given = 0  # also the last one again
         if version:
             self.version = answer(
@@ -45,6 +43,8 @@ class ReplayServer(FaultyServer):
 
     async def _reply(self, peer: Peer) -> None:
         reply = self._replies[min(self.replies_given, len(self._replies) - 1)]
+        if isinstance(reply, bytes):
+            reply = Reply(reply)
         self.replies_given += 1
         status = f"{reply.status} {HTTPStatus(reply.status).phrase}"
         await answer(reply.body, status, reply.content_type).run(peer)

@@ -12,6 +12,7 @@ between values of known polls, and nearly all are exact.
 """
 
 import math
+import operator
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -79,15 +80,15 @@ def torn(bodies: Sequence[bytes]) -> list[bytes]:
     """
     answers = []
     for number, index in enumerate(PLAYED[:-1]):
-        late = {0: _DRAFTS, 1: _ACCEPTED}.get(number % 3)
+        delayed = {0: _DRAFTS, 1: _ACCEPTED}.get(number % 3)
         if index == PLAYED[-2]:
-            late = _ACCEPTED
-        if late is None:
+            delayed = _ACCEPTED
+        if delayed is None:
             answers.append(bodies[index])
             continue
-        old = iter(late.findall(bodies[index]))
+        old = iter(delayed.findall(bodies[index]))
         answers.append(
-            late.sub(lambda _, old=old: next(old), bodies[PLAYED[number + 1]])
+            delayed.sub(lambda _, old=old: next(old), bodies[PLAYED[number + 1]])
         )  # type: ignore[misc]
     return [*answers, bodies[PLAYED[-1]]]
 
@@ -117,12 +118,14 @@ class Scrape:
     def one(self, name: str, **labels: str) -> float | None:
         """The value of a series, given the labels that tell it from its siblings."""
         wanted = set(labels.items())
-        found = [
-            v for (n, own), v in self.values.items() if n == name and wanted <= set(own)
+        matching = [
+            value
+            for (series, pairs), value in self.values.items()
+            if series == name and wanted <= set(pairs)
         ]
-        assert len(found) <= 1, f"{name} {labels} is not one series"
-        if found:
-            return found[0]
+        assert len(matching) <= 1, f"{name} {labels} is not one series"
+        if matching:
+            return matching[0]
         return None
 
     @property
@@ -174,8 +177,8 @@ def own(labels: Series) -> tuple[str, tuple[tuple[str, str], ...]]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Play everything once; the tests only ask."""
-    known = tmp_path_factory.mktemp("prometheus") / "baseline.json"
-    known.write_bytes(encode(recorded_baseline()))
+    baseline = tmp_path_factory.mktemp("prometheus") / "baseline.json"
+    baseline.write_bytes(encode(recorded_baseline()))
     with (
         ReplayServer(PLAIN) as plain_server,
         ReplayServer(TORN) as torn_server,
@@ -183,7 +186,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             "--vllm.url",
             plain_server.url,
             "--baseline.file",
-            str(known),
+            str(baseline),
             *FLAGS,
             fast=False,
         ) as plain,
@@ -238,12 +241,12 @@ def test_promql_finds_where_speculation_loses(run: Run) -> None:
         if s.one("up") == 1 and s.one("activity", state="active") == 1
     ]
     assert len(judged) > 12
-    found = set()
+    verdicts = set()
     for scrape in judged[:: max(1, len(judged) // 12)]:
         rule = bool(run.prometheus.query(f"{high} < {threshold}", scrape.time))
         assert rule == bool(run.prometheus.query(verdict, scrape.time)), scrape.time
-        found.add(rule)
-    assert True in found
+        verdicts.add(rule)
+    assert True in verdicts
 
 
 def test_every_scrape_of_a_poll_sees_the_same_values(run: Run) -> None:
@@ -305,10 +308,10 @@ def test_no_counter_and_no_bucket_ever_falls(run: Run, job: str) -> None:
     torn answer alone, they would fall again and again.
     """
     naive = [naive_buckets(body) for body in TORN]
-    pairs = [
-        pair for one, other in pairwise(naive) for pair in zip(one, other, strict=True)
-    ]
-    assert sum(after < before for before, after in pairs) > 10
+    falls = 0
+    for earlier, later in pairwise(naive):
+        falls += sum(map(operator.lt, later, earlier))
+    assert falls > 10
     unseen = (
         MetricScope.REQUESTS,
         MetricScope.GROUP,
@@ -324,11 +327,11 @@ def test_no_counter_and_no_bucket_ever_falls(run: Run, job: str) -> None:
         f"accepted_tokens_per_draft_{part}" for part in ("bucket", "count", "sum")
     ]
     for name in names:
-        found = run.prometheus.query(
+        resets = run.prometheus.query(
             f'resets({PREFIX}{name}{{job="{job}"}}[{ALL}])', run.ended
         )
-        assert set(found.values()) == {0.0}, name
-        assert len(found) == K + 2 or not name.endswith("_bucket")
+        assert set(resets.values()) == {0.0}, name
+        assert len(resets) == K + 2 or not name.endswith("_bucket"), name
     scrapes = [s for s in run.scrapes(job) if s.one("up") == 1]
     assert len(scrapes) > len(PLAIN)
     for scrape in scrapes:
@@ -336,6 +339,6 @@ def test_no_counter_and_no_bucket_ever_falls(run: Run, job: str) -> None:
         values = [
             scrape.one("accepted_tokens_per_draft_bucket", le=bound) for bound in bounds
         ]
-        assert None not in values
-        assert sorted(v for v in values if v is not None) == values
-        assert scrape.one("accepted_tokens_per_draft_count") == values[-1]
+        assert None not in values, scrape.time
+        assert sorted(values) == values, scrape.time
+        assert scrape.one("accepted_tokens_per_draft_count") == values[-1], scrape.time

@@ -29,8 +29,7 @@ def discovered(pod: Pod, address: str) -> list[dict[str, Any]]:
         **_texts("label", pod.labels),
         **_texts("annotation", pod.annotations),
     }
-    found: list[dict[str, Any]] = []
-    nothing: tuple[dict[str, Any], ...] = ({},)
+    targets: list[dict[str, Any]] = []
     for kind, is_init in (("containers", "false"), ("initContainers", "true")):
         for container in pod.spec.get(kind) or ():
             labels = common | {
@@ -38,27 +37,29 @@ def discovered(pod: Pod, address: str) -> list[dict[str, Any]]:
                 f"{_META}pod_container_image": container["image"],
                 f"{_META}pod_container_init": is_init,
             }
-            for port in container.get("ports") or nothing:
-                number = port.get("containerPort")
-                own = {
+            ports = container.get("ports") or ()
+            if not ports:
+                targets.append({"targets": [address], "labels": labels})
+            for port in ports:
+                number = port["containerPort"]
+                port_labels = labels | {
                     f"{_META}pod_container_port_number": str(number),
                     f"{_META}pod_container_port_name": port.get("name", ""),
                     f"{_META}pod_container_port_protocol": port.get("protocol", "TCP"),
                 }
-                target = f"{address}:{number}" if number else address
-                found.append(
-                    {"targets": [target], "labels": labels | (own if number else {})}
+                targets.append(
+                    {"targets": [f"{address}:{number}"], "labels": port_labels}
                 )
-    return found
+    return targets
 
 
 def _texts(kind: str, texts: Mapping[str, str]) -> dict[str, str]:
-    found = {}
+    labels = {}
     for name, value in texts.items():
         safe = re.sub(r"[^a-zA-Z0-9_]", "_", name)
-        found[f"{_META}pod_{kind}_{safe}"] = value
-        found[f"{_META}pod_{kind}present_{safe}"] = "true"
-    return found
+        labels[f"{_META}pod_{kind}_{safe}"] = value
+        labels[f"{_META}pod_{kind}present_{safe}"] = "true"
+    return labels
 
 
 # --- scrape configurations, as the operators write them
@@ -72,12 +73,8 @@ def pod_monitor(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def vm_pod_scrape(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What the VictoriaMetrics operator makes of a VMPodScrape."""
-    return _of_operator(
-        "podScrape",
-        f"monitoring/{obj['metadata']['name']}",
-        obj["spec"],
-        "relabelConfigs",
-    )
+    name = f"monitoring/{obj['metadata']['name']}"
+    return _of_operator("podScrape", name, obj["spec"], "relabelConfigs")
 
 
 def _of_operator(
@@ -86,12 +83,7 @@ def _of_operator(
     """Return a configuration for each endpoint; the two operators differ in names
     alone.
     """
-    labels = {
-        "namespace": "namespace",
-        "container": "pod_container_name",
-        "pod": "pod_name",
-    }
-    found = []
+    jobs = []
     for number, endpoint in enumerate(spec["podMetricsEndpoints"]):
         rules = [
             {
@@ -101,20 +93,25 @@ def _of_operator(
             },
             *_selected(spec["selector"]),
             _keep("pod_container_port_name", endpoint["port"]),
-            *(
-                {"source_labels": [_META + source], "target_label": name}
-                for name, source in labels.items()
-            ),
+            _copied("namespace", "namespace"),
+            _copied("pod_container_name", "container"),
+            _copied("pod_name", "pod"),
             {"target_label": "job", "replacement": name},
             {"target_label": "endpoint", "replacement": endpoint["port"]},
             *(_relabelling(rule) for rule in endpoint.get(relabelling) or ()),
         ]
-        scrape = {
-            "job_name": f"{kind}/{name}/{number}",
-            "kubernetes_sd_configs": [{"role": "pod"}],
-        }
-        found.append({**scrape, "relabel_configs": rules})
-    return found
+        jobs.append(
+            {
+                "job_name": f"{kind}/{name}/{number}",
+                "kubernetes_sd_configs": [{"role": "pod"}],
+                "relabel_configs": rules,
+            }
+        )
+    return jobs
+
+
+def _copied(label: str, target: str) -> dict[str, Any]:
+    return {"source_labels": [_META + label], "target_label": target}
 
 
 def _keep(label: str, value: str) -> dict[str, Any]:

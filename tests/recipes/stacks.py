@@ -66,8 +66,8 @@ def load(recipe: str) -> list[dict[str, Any]]:
 @functools.cache
 def stack(name: str) -> dict[str, Any]:
     """Return the facts on a stack."""
-    (found,) = documents((STACKS / f"{name}.yaml").read_text(encoding="utf-8"))
-    return found
+    (document,) = documents((STACKS / f"{name}.yaml").read_text(encoding="utf-8"))
+    return document
 
 
 def refusals(name: str, document: Mapping[str, Any]) -> list[str]:
@@ -95,10 +95,10 @@ def merged(base: Any, patch: Any, name: str = "") -> Any:
     key = _KEYS.get(name)
     if key is None or not isinstance(base, list):
         return copy.deepcopy(patch)
-    found = {item[key]: copy.deepcopy(item) for item in base}
+    items = {item[key]: copy.deepcopy(item) for item in base}
     for item in patch:
-        found[item[key]] = merged(found.get(item[key]), item)
-    return list(found.values())
+        items[item[key]] = merged(items.get(item[key]), item)
+    return list(items.values())
 
 
 # --- what each stack does
@@ -120,9 +120,9 @@ def _of_template(name: str, template: Mapping[str, Any], *, serves: bool = True)
     return Pod(
         name,
         template["spec"],
-        metadata.get("labels") or {},
-        metadata.get("annotations") or {},
-        serves,
+        labels=metadata.get("labels") or {},
+        annotations=metadata.get("annotations") or {},
+        serves=serves,
     )
 
 
@@ -143,14 +143,13 @@ def llm_d(_recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
     and to no other.
     """
     labels = {"llm-d.ai/role": "decode"}
+    spec = stack("llm-d")["pod"]
     made = [
-        _deployment(
-            f"guide-nvidia-{name}", labels, {"labels": labels}, stack("llm-d")["pod"]
-        )
+        _deployment(f"guide-nvidia-{name}", labels, {"labels": labels}, spec)
         for name in ("decode", "prefill")
     ]
     decode, prefill = workload(kustomized("llm-d", made))
-    assert prefill.spec == made[1]["spec"]["template"]["spec"]
+    assert prefill.spec == spec
     return [decode]
 
 
@@ -193,10 +192,8 @@ def _expanded(node: Any, *, tls: bool) -> Any:
         return [_expanded(item, tls=tls) for item in node]
     if not isinstance(node, str):
         return node
-    text = node.replace(
-        "{{ if .GlobalConfig.EnableTLS }}s{{ end }}", "s" if tls else ""
-    )
-    text = text.replace("{{ .GlobalConfig.EnableTLS }}", str(tls).lower())
+    text = node.replace("{{ .GlobalConfig.EnableTLS }}", str(tls).lower())
+    text = text.replace("{{ if .GlobalConfig.EnableTLS }}s{{ end }}", "s" * tls)
     assert "{{" not in text, text
     return text
 
@@ -216,14 +213,12 @@ def dynamo(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
     engine.
     """
     (document,) = recipe
-    return [
-        Pod(
-            one["name"].lower(),
-            merged(stack("dynamo")["pod"][one["type"]], one["podTemplate"]["spec"]),
-            serves=one["type"] == "worker",
-        )
-        for one in document["spec"]["components"]
-    ]
+    pods = []
+    for component in document["spec"]["components"]:
+        kind = component["type"]
+        spec = merged(stack("dynamo")["pod"][kind], component["podTemplate"]["spec"])
+        pods.append(Pod(component["name"].lower(), spec, serves=kind == "worker"))
+    return pods
 
 
 def production_stack(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
@@ -248,14 +243,8 @@ def vllm_stack(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     deployments = []
     for model in values["servingEngineSpec"]["modelSpec"]:
         spec = copy.deepcopy(stack("production-stack")["pod"])
-        spec["containers"][0]["command"] = [
-            "vllm",
-            "serve",
-            model["modelURL"],
-            "--port",
-            "8000",
-            *model["vllmConfig"]["extraArgs"],
-        ]
+        command = ["vllm", "serve", model["modelURL"], "--port", "8000"]
+        spec["containers"][0]["command"] = command + model["vllmConfig"]["extraArgs"]
         amounts = {
             "cpu": model["requestCPU"],
             "memory": model["requestMemory"],
@@ -271,32 +260,22 @@ def vllm_stack(values: Mapping[str, Any]) -> list[dict[str, Any]]:
             "labels": labels | model["podLabels"],
             "annotations": model["podAnnotations"],
         }
-        deployments.append(
-            _deployment(
-                f"vllm-{model['name']}-deployment-vllm",
-                labels | model["labels"],
-                metadata,
-                spec,
-            )
-        )
-    router = {
-        "containers": [
-            {
-                "name": "router-container",
-                "image": "router",
-                "ports": [{"containerPort": 8000}],
-            }
-        ]
+        name = f"vllm-{model['name']}-deployment-vllm"
+        labels |= model["labels"]
+        deployments.append(_deployment(name, labels, metadata, spec))
+    container = {
+        "name": "router-container",
+        "image": "router",
+        "ports": [{"containerPort": 8000}],
     }
-    return [
-        *deployments,
-        _deployment(
-            "vllm-deployment-router",
-            {"a": "router"},
-            {"labels": {"a": "router"}},
-            router,
-        ),
-    ]
+    labels = {"a": "router"}
+    router = _deployment(
+        "vllm-deployment-router",
+        labels,
+        {"labels": labels},
+        {"containers": [container]},
+    )
+    return [*deployments, router]
 
 
 def _deployment(

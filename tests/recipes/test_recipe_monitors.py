@@ -6,6 +6,8 @@ import functools
 import json
 import urllib.request
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -28,17 +30,19 @@ PORT = 9850
 @functools.cache
 def pods() -> tuple[Pod, ...]:
     """Return the pods of all recipes, under names of their own."""
-    return tuple(
-        Pod(f"{pod.name}-{number}", pod.spec, pod.labels, pod.annotations, pod.serves)
-        for number, recipe in enumerate(RECIPES)
-        for pod in recipe.pods(load(recipe.path))
-    )
+    renamed: list[Pod] = []
+    for number, recipe in enumerate(RECIPES):
+        renamed += [
+            replace(pod, name=f"{pod.name}-{number}")
+            for pod in recipe.pods(load(recipe.path))
+        ]
+    return tuple(renamed)
 
 
 def pod_named(start: str, annotations: Mapping[str, str] | None = None) -> Pod:
     """Return one of the pods, with annotations of its own."""
-    found = next(pod for pod in pods() if pod.name.startswith(start))
-    return Pod(found.name, found.spec, found.labels, annotations or {}, found.serves)
+    named = next(pod for pod in pods() if pod.name.startswith(start))
+    return replace(named, annotations=annotations or {})
 
 
 def address(number: int) -> str:
@@ -66,18 +70,13 @@ def offline(
         assert kept.pop("kubernetes_sd_configs") == [{"role": "pod"}], (
             "lists init containers"
         )
-        name = kept["job_name"]
-        # what Prometheus sets of itself
-        job = {"target_label": "job", "replacement": name}
-        made.append(
-            kept
-            | {
-                "job_name": prefix + name,
-                "scrape_interval": "1h",
-                "file_sd_configs": [{"files": [file]}],
-            }
-            | {"relabel_configs": [job, *kept["relabel_configs"]]}
-        )
+        # What Prometheus sets by itself, from the name that gets a prefix here.
+        job = {"target_label": "job", "replacement": kept["job_name"]}
+        kept["job_name"] = f"{prefix}{kept['job_name']}"
+        kept["scrape_interval"] = "1h"
+        kept["file_sd_configs"] = [{"files": [file]}]
+        kept["relabel_configs"] = [job, *kept["relabel_configs"]]
+        made.append(kept)
     return made
 
 
@@ -96,47 +95,50 @@ PLAIN = ("prometheus/kubernetes-sd.yml", "prometheus/annotations.yml")
 Kept = dict[str, list[dict[str, str]]]
 
 
-def cases() -> dict[str, tuple[Sequence[Mapping[str, Any]], Sequence[Pod], str]]:
-    """Return all that is tried: scrape configurations, pods and their phase."""
+@dataclass(frozen=True)
+class Case:
+    """What one Prometheus discovers, and how it is told to scrape it."""
+
+    configs: Sequence[Mapping[str, Any]]  # scrape configurations
+    pods: Sequence[Pod]
+    phase: str = "Running"  # of all pods
+
+
+def cases() -> dict[str, Case]:
+    """Return all that is tried, by its name."""
     by_annotation = scrape_configs("prometheus/annotations.yml")
-    victoria = [
-        config for obj in load("victoriametrics.yaml") for config in vm_pod_scrape(obj)
-    ]
-    ended = [pod_named("vllm-batch", ONE_PORT)]
-    return {
-        **{path: (scrape_configs(path), pods(), "Running") for path in PLAIN},
-        **{
-            name: (by_annotation, [pod_named("vllm-0", texts)], "Running")
-            for name, texts in ANNOTATED.items()
-        },
-        "tap": (by_annotation, [pod_named(TAPPED, ONE_PORT)], "Running"),
-        **{
-            f"{phase} {path}": (scrape_configs(path), ended, phase)
-            for path in PLAIN
-            for phase in ("Succeeded", "Failed")
-        },
-        "victoriametrics": (victoria, pods(), "Running"),
-        "chart": (pod_monitor(chart_monitor()), pods(), "Running"),
+    victoria = chain.from_iterable(map(vm_pod_scrape, load("victoriametrics.yaml")))
+    listed = {
+        "tap": Case(by_annotation, [pod_named(TAPPED, ONE_PORT)]),
+        "victoriametrics": Case(list(victoria), pods()),
+        "chart": Case(pod_monitor(chart_monitor()), pods()),
     }
+    for name, texts in ANNOTATED.items():
+        listed[name] = Case(by_annotation, [pod_named("vllm-0", texts)])
+    ended = [pod_named("vllm-batch", ONE_PORT)]
+    for path in PLAIN:
+        configs = scrape_configs(path)
+        listed[path] = Case(configs, pods())
+        listed[f"Succeeded {path}"] = Case(configs, ended, "Succeeded")
+        listed[f"Failed {path}"] = Case(configs, ended, "Failed")
+    return listed
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Kept]:
+def kept() -> dict[str, Kept]:
     """What one Prometheus keeps of each case, once it has looked at all that it
     discovered.
     """
     files: dict[str, str] = {}
     configs: list[dict[str, Any]] = []
-    for number, (name, (given, listed, phase)) in enumerate(cases().items()):
-        targets = [
-            target
-            for index, pod in enumerate(listed)
-            for target in discovered(pod, address(index))
-        ]
+    for number, (name, case) in enumerate(cases().items()):
+        targets: list[dict[str, Any]] = []
+        for index, pod in enumerate(case.pods):
+            targets += discovered(pod, address(index))
         for target in targets:
-            target["labels"]["__meta_kubernetes_pod_phase"] = phase
+            target["labels"]["__meta_kubernetes_pod_phase"] = case.phase
         files[f"{number}.json"] = json.dumps(targets)
-        configs += offline(given, f"{number}.json", f"{name}|")
+        configs += offline(case.configs, f"{number}.json", f"{name}|")
     with PrometheusServer(config={"scrape_configs": configs}, files=files) as server:
 
         def synced() -> bool:
@@ -164,11 +166,7 @@ def found() -> dict[str, Kept]:
 
 def chart_monitor() -> dict[str, Any]:
     """Return the chart's PodMonitor."""
-    (monitor,) = [
-        obj
-        for obj in render({"podMonitor": {"enabled": True}})
-        if obj["kind"] == "PodMonitor"
-    ]
+    (monitor,) = render({"podMonitor": {"enabled": True}})
     return monitor
 
 
@@ -181,9 +179,8 @@ def assert_exactly_the_sidecars(targets: Sequence[Mapping[str, str]]) -> None:
         for number, pod in enumerate(pods())
         if pod.serves
     ]
-    assert sorted((target["__url__"], target["pod"]) for target in targets) == sorted(
-        expected
-    )
+    scraped = [(target["__url__"], target["pod"]) for target in targets]
+    assert sorted(scraped) == sorted(expected)
     assert {target["job"] for target in targets} == {JOB}
     assert {target["namespace"] for target in targets} == {NAMESPACE}
     assert {target["container"] for target in targets} == {"specdec-exporter"}
@@ -203,26 +200,27 @@ def assert_vllm(targets: Sequence[Mapping[str, str]]) -> None:
     assert len(targets) == len(labelled) >= 3
 
 
-def test_annotations_scrape_nothing_twice(found: dict[str, Kept]) -> None:
+@pytest.mark.parametrize("name", ANNOTATED)
+def test_annotations_scrape_nothing_twice(kept: dict[str, Kept], name: str) -> None:
     """With prometheus.io/scrape on a pod with two ports, each port is scraped once, by
     one job.
     """
-    for name in ANNOTATED:
-        ((sidecar,), (vllm,)) = (found[name][JOB], found[name]["kubernetes-pods"])
-        assert sidecar["__url__"] == f"http://{address(0)}:{PORT}/metrics", name
-        assert vllm["__url__"] == f"http://{address(0)}:8000/metrics", name
-        assert len(urls(found[name])) == 2
-        assert (sidecar["job"], vllm["job"]) == (JOB, "kubernetes-pods")
-        for target in (sidecar, vllm):
-            assert (target["namespace"], target["pod"]) == (NAMESPACE, "vllm-0")
+    (sidecar,) = kept[name][JOB]
+    (vllm,) = kept[name]["kubernetes-pods"]
+    assert sidecar["__url__"] == f"http://{address(0)}:{PORT}/metrics"
+    assert vllm["__url__"] == f"http://{address(0)}:8000/metrics"
+    assert len(urls(kept[name])) == 2
+    assert (sidecar["job"], vllm["job"]) == (JOB, "kubernetes-pods")
+    assert (sidecar["namespace"], vllm["namespace"]) == (NAMESPACE, NAMESPACE)
+    assert (sidecar["pod"], vllm["pod"]) == ("vllm-0", "vllm-0")
 
 
-def test_annotations_leave_the_tap_alone(found: dict[str, Kept]) -> None:
+def test_annotations_leave_the_tap_alone(kept: dict[str, Kept]) -> None:
     """It relays vLLM's /metrics, which would count everything twice."""
     containers = containers_of(pod_named(TAPPED).spec)
-    names = {port["name"] for container in containers for port in container["ports"]}
-    assert names == {"http", "specdec-metrics", "tap"}
-    assert sorted(url.split(":")[2] for url in urls(found["tap"])) == [
+    ports = chain.from_iterable(container["ports"] for container in containers)
+    assert {port["name"] for port in ports} == {"http", "specdec-metrics", "tap"}
+    assert sorted(url.split(":")[2] for url in urls(kept["tap"])) == [
         "8000/metrics",
         f"{PORT}/metrics",
     ]
@@ -230,65 +228,57 @@ def test_annotations_leave_the_tap_alone(found: dict[str, Kept]) -> None:
 
 def urls(jobs: Kept) -> list[str]:
     """Return what is scraped, by all jobs together."""
-    return [target["__url__"] for targets in jobs.values() for target in targets]
+    return [target["__url__"] for target in chain.from_iterable(jobs.values())]
 
 
-def test_a_pod_that_has_ended_is_not_scraped(found: dict[str, Kept]) -> None:
+@pytest.mark.parametrize("path", PLAIN)
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_has_ended_is_not_scraped(
+    kept: dict[str, Kept], phase: str, path: str
+) -> None:
     """A completed Job's pod keeps its address for a while, and must not count as an
     exporter that is down.
     """
-    ended = {
-        name: urls(found[name])
-        for name in found
-        if name.startswith(("Succeeded", "Failed"))
-    }
-    assert len(ended) == 4
-    assert not any(ended.values()), ended
+    assert urls(kept[f"{phase} {path}"]) == []
 
 
 @pytest.mark.parametrize("case", [*PLAIN, "victoriametrics", "chart"])
-def test_exactly_the_sidecars_are_found(found: dict[str, Kept], case: str) -> None:
+def test_exactly_the_sidecars_are_found(kept: dict[str, Kept], case: str) -> None:
     """Of all ports of all recipes' pods; vLLM under a job of its own that rules can
     join with.
     """
-    sidecars, *others = found[case].values()
+    sidecars, *others = kept[case].values()
     assert_exactly_the_sidecars(sidecars)
     if case in ("prometheus/kubernetes-sd.yml", "victoriametrics"):
         (vllm,) = others
         assert_vllm(vllm)
-        pairs, beside = (
-            {(target["namespace"], target["pod"]) for target in one}
-            for one in (vllm, sidecars)
-        )
-        assert pairs <= beside
+        assert pods_of(vllm) <= pods_of(sidecars)
+
+
+def pods_of(targets: Sequence[Mapping[str, str]]) -> set[tuple[str, str]]:
+    """Return namespace and name of the pods of targets."""
+    return {(target["namespace"], target["pod"]) for target in targets}
 
 
 def test_the_jobs_and_namespaces_are_as_the_rules_need_them(
-    found: dict[str, Kept],
+    kept: dict[str, Kept],
 ) -> None:
     """Google's job is the name of its object, which selects what VictoriaMetrics' does,
     in any namespace.
     """
-    assert {
-        target["job"] for target in found["prometheus/kubernetes-sd.yml"]["vllm"]
-    } == {"vllm"}
+    vllm = kept["prometheus/kubernetes-sd.yml"]["vllm"]
+    assert {target["job"] for target in vllm} == {"vllm"}
     google = load("google-managed-prometheus.yaml")
     victoria = load("victoriametrics.yaml")
     assert problems_everywhere([*google, *victoria]) == []
-    selected = (
-        [
-            (obj["spec"]["selector"], [one["port"] for one in obj["spec"][key]])
-            for obj in objects
-        ]
-        for objects, key in ((google, "endpoints"), (victoria, "podMetricsEndpoints"))
-    )
-    assert next(selected) == next(selected)
     assert [obj["metadata"]["name"] for obj in google] == [JOB, "vllm"]
-    assert all(
-        {"pod", "container"} <= set(obj["spec"]["targetLabels"]["metadata"])
-        for obj in google
-    )
-    assert all(
-        obj["spec"]["namespaceSelector"] == {"any": True}
-        for obj in (*victoria, chart_monitor())
-    )
+    for theirs, obj in zip(google, victoria, strict=True):
+        name = obj["metadata"]["name"]
+        assert theirs["spec"]["selector"] == obj["spec"]["selector"], name
+        ports = [endpoint["port"] for endpoint in theirs["spec"]["endpoints"]]
+        assert ports == [
+            endpoint["port"] for endpoint in obj["spec"]["podMetricsEndpoints"]
+        ], name
+        assert {"pod", "container"} <= set(theirs["spec"]["targetLabels"]["metadata"])
+    for obj in (*victoria, chart_monitor()):
+        assert obj["spec"]["namespaceSelector"] == {"any": True}, obj["metadata"]

@@ -24,6 +24,10 @@ pytestmark = pytest.mark.full
 README = EXAMPLES / "README.md"
 
 
+#: Without what sys.path says, a script of the repository finds no package.
+PYTHONPATH = os.pathsep.join(sys.path)
+
+
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """A copy of what the commands use, `helm` and `python` beside it, and what another
@@ -62,7 +66,7 @@ def test_blocks_do_what_they_say(clone: Path) -> None:
     """
     assert len(EXECUTABLE) >= 3
     path = f"{clone.parent / 'bin'}:{os.environ['PATH']}"
-    environment = os.environ | {"PATH": path, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {"PATH": path, "PYTHONPATH": PYTHONPATH}
     for code in EXECUTABLE:
         command = ("bash", "-euo", "pipefail", "-c", code)
         done = subprocess.run(
@@ -75,13 +79,11 @@ def test_blocks_do_what_they_say(clone: Path) -> None:
         )
         assert done.returncode == 0, code + done.stderr
         written = re.findall(r"> (\S+\.yaml)$", code, flags=re.MULTILINE)
-        assert written
+        assert written, code
         for name in written:
-            objects = [
-                obj for obj in yaml.safe_load_all((clone / name).read_text()) if obj
-            ]
-            assert objects
-            assert problems_everywhere(objects) == []
+            objects = list(filter(None, yaml.safe_load_all((clone / name).read_text())))
+            assert objects, name
+            assert problems_everywhere(objects) == [], name
 
 
 def test_every_recipe_is_in_the_index() -> None:
@@ -99,17 +101,11 @@ def test_every_recipe_is_in_the_index() -> None:
 
 def test_the_index_tells_where_each_recipe_polls() -> None:
     """The table's address is the recipe's."""
-    rows = {
-        path: line
-        for line in README.read_text().splitlines()
-        for path in re.findall(r"\]\(([^)]+\.yaml)\)", line)
-    }
+    rows = {}
+    for line in README.read_text().splitlines():
+        rows |= dict.fromkeys(re.findall(r"\]\(([^)]+\.yaml)\)", line), line)
     for recipe in RECIPES:
+        row = rows[recipe.path]
         for url in recipe.upstream:
-            if url.startswith("https:"):
-                expected = url
-            else:
-                expected = ":" + url.rpartition(":")[2]
-            assert expected in rows[recipe.path] or "the same" in rows[recipe.path], (
-                recipe.path
-            )
+            port = url.rpartition(":")[2]
+            assert f":{port}" in row or "the same" in row, recipe.path

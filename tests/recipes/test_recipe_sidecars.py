@@ -74,27 +74,28 @@ def test_its_pods_have_the_charts_sidecar(recipe: Recipe) -> None:
             if container["name"] != NAME
         ]
         # Where there is no API server, it would report a server that is down for ever.
-        assert len(containers_of(pod.spec)) - len(others) == int(pod.serves)
+        assert len(containers_of(pod.spec)) - len(others) == int(pod.serves), pod.name
         assert_quality_is_kept(pod, others, recipe)
         if not pod.serves:
             continue
-        found = sidecar_of(pod)
+        sidecar = sidecar_of(pod)
         expected = chart_sidecar()
         differs = {
-            key for key in {*expected, *found} if expected.get(key) != found.get(key)
+            key
+            for key in {*expected, *sidecar}
+            if expected.get(key) != sidecar.get(key)
         }
-        assert differs - {"args"} == recipe.differs
+        assert differs - {"args"} == recipe.differs, pod.name
         # Where its restart would be everybody's, it has no liveness probe at all.
-        assert ("livenessProbe" in found) == ("livenessProbe" not in recipe.differs)
-        ports = [port for container in others for port in container.get("ports") or ()]
-        assert "specdec-metrics" not in {port.get("name") for port in ports}
-        assert 9850 not in {port["containerPort"] for port in ports}
-        mounted = {mount["name"] for mount in found.get("volumeMounts") or ()}
-        assert not mounted & {
-            mount["name"]
-            for other in others
-            for mount in other.get("volumeMounts") or ()
-        }
+        probed = "livenessProbe" in sidecar
+        assert probed == ("livenessProbe" not in recipe.differs), pod.name
+        mounted = {mount["name"] for mount in sidecar.get("volumeMounts") or ()}
+        for container in others:
+            for port in container.get("ports") or ():
+                assert port.get("name") != "specdec-metrics", pod.name
+                assert port["containerPort"] != 9850, pod.name
+            for mount in container.get("volumeMounts") or ():
+                assert mount["name"] not in mounted, pod.name
         assert_native(pod, recipe)
         assert_flags(pod, others, recipe)
 
@@ -110,7 +111,7 @@ def assert_quality_is_kept(
         return
     assert (qos_class(pod.spec), bare) == (recipe.quality, recipe.quality)
     limits = {"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
-    limited = [sidecar_of(pod), *(other | limits for other in others)]
+    limited = [sidecar_of(pod), *(container | limits for container in others)]
     assert qos_class({"containers": limited}) == "Guaranteed"
 
 
@@ -120,13 +121,11 @@ def assert_native(pod: Pod, recipe: Recipe) -> None:
     """
     init = [container["name"] for container in pod.spec["initContainers"]]
     assert sidecar_of(pod)["restartPolicy"] == "Always"
+    appended = ()
     if recipe.stack:
         appended = stack(recipe.stack).get("appended", ())
-    else:
-        appended = ()
-    assert set(init[init.index(NAME) + 1 :]) <= {
-        container["name"] for container in appended
-    }
+    behind = set(init[init.index(NAME) + 1 :])
+    assert behind <= {container["name"] for container in appended}
 
 
 def assert_flags(pod: Pod, others: list[dict[str, Any]], recipe: Recipe) -> None:
@@ -134,32 +133,34 @@ def assert_flags(pod: Pod, others: list[dict[str, Any]], recipe: Recipe) -> None
     vLLM has.
     """
     args = sidecar_of(pod)["args"]
-    settings = loaded(args).settings
-    urls = [
-        target.url.removesuffix("/metrics") for target in loaded(args).upstream.targets
-    ]
+    serve = loaded(args)
+    urls = [target.url.removesuffix("/metrics") for target in serve.upstream.targets]
     assert tuple(urls) == recipe.upstream
-    (config,) = [
-        argument.split("=", 1)[1]
-        for argument in args
-        if argument.startswith("--spec.config=")
-    ]
-    assert settings.speculation.method == json.loads(config)["method"]
-    given = re.findall(r"\{\"method\".*?\}", (EXAMPLES / recipe.path).read_text())
-    assert given
-    assert all(json.loads(one) == json.loads(config) for one in given)
+    flag = "--spec.config="
+    (text,) = [argument for argument in args if argument.startswith(flag)]
+    config = json.loads(text.removeprefix(flag))
+    assert serve.settings.speculation.method == config["method"]
+    written = re.findall(r"\{\"method\".*?\}", (EXAMPLES / recipe.path).read_text())
+    assert written
+    for document in written:
+        assert json.loads(document) == config
     listening = set()
-    for container in (part for part in others if part in pod.spec["containers"]):
+    for container in others:
+        if container not in pod.spec["containers"]:
+            continue
         text = json.dumps(container)
         assert "speculative" in text
-        assert json.loads(config).get("model", "") in text
+        assert config.get("model", "") in text
         # A gated model is not loaded without a token.
         assert "meta-llama/" not in text or "HF_TOKEN" in text
         command = " ".join([*container.get("command", ()), *container.get("args", ())])
-        told = re.search(r"--port[= ](\d+)", command)
         ports = [port["containerPort"] for port in container.get("ports") or ()]
-        assert told is None or not ports or int(told[1]) in ports
-        listening.add(int(told[1]) if told else ports[0])
+        match = re.search(r"--port[= ](\d+)", command)
+        if match is None:
+            listening.add(ports[0])
+        else:
+            assert not ports or int(match[1]) in ports
+            listening.add(int(match[1]))
     assert {urlsplit(url).port for url in urls} == listening
 
 
@@ -177,9 +178,8 @@ def test_the_tap_is_in_front_of_the_vllm_that_is_polled() -> None:
     chart = rendered_policy.sidecar({**IMAGE, "tap": {"enabled": True}})
     assert sidecar["ports"] == chart["ports"]
     for name, amount in sidecar["resources"]["limits"].items():
-        assert quantity(amount) > quantity(chart["resources"]["limits"][name]), (
-            "as the chart advises"
-        )
+        # As the chart advises.
+        assert quantity(amount) > quantity(chart["resources"]["limits"][name]), name
     tap = loaded(sidecar["args"]).tap
     assert tap is not None
     assert tap.upstream.address == ("127.0.0.1", 8000, False)
@@ -213,13 +213,11 @@ def test_the_admission_policy_adds_what_kustomize_adds() -> None:
     """
     (values,) = load("production-stack/values.yaml")
     (kustomized,) = production_stack([values])
-    (engine, router) = (
-        deployment["spec"]["template"] for deployment in vllm_stack(values)
+    engine, router = (
+        {"apiVersion": "v1", "kind": "Pod", **deployment["spec"]["template"]}
+        for deployment in vllm_stack(values)
     )
     policy = rendered_policy.policy(IMAGE)
-    admitted = admit(policy, {"apiVersion": "v1", "kind": "Pod", **engine})
+    admitted = admit(policy, engine)
     assert admitted["spec"]["initContainers"] == [sidecar_of(kustomized)]
-    assert (
-        admit(policy, {"apiVersion": "v1", "kind": "Pod", **router})["spec"]
-        == router["spec"]
-    )
+    assert admit(policy, router)["spec"] == router["spec"]

@@ -45,8 +45,8 @@ def test_clients_reach_vllm_through_the_tap_with_the_certificate_of_the_chart(
             "=:9852": f"=127.0.0.1:{port}",
             files: f"{tmp_path}/",
         }
-        for place, here in places.items():
-            args = [argument.replace(place, here) for argument in args]
+        for path, here in places.items():
+            args = [argument.replace(path, here) for argument in args]
         trusted = ssl.create_default_context(cafile=authority.file)
         with running_exporter(*args, fast=False) as exporter:
             assert read(f"https://localhost:{port}/version", trusted) == read(

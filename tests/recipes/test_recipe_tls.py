@@ -22,20 +22,19 @@ async def test_the_recipe_reads_vllm_with_and_without_tls(
     """KServe expands the address, and whether to verify, by its own setting."""
     (pod,) = llm_inference_service(load("kserve/llminferenceservice.yaml"), tls=tls)
     for name in ("first", "second"):
+        files = None
         if tls:
             files = server_side(self_signed(tmp_path, name, "localhost", "127.0.0.1"))
-        else:
-            files = None
         with FaultyServer(
             answer(b"vllm:num_requests_running 0\n"), tls=files
         ) as server:
             args = [
-                one.replace(":8000", f":{server.port}")
-                for one in sidecar_of(pod)["args"]
+                argument.replace(":8000", f":{server.port}")
+                for argument in sidecar_of(pod)["args"]
             ]
             settings = loaded(args).upstream
             client = Upstream(settings.targets[0], settings)
             try:
-                assert b"num_requests_running" in (await client.fetch()).body
+                assert b"num_requests_running" in (await client.fetch()).body, name
             finally:
                 await client.close()

@@ -85,16 +85,19 @@ def test_an_unpacked_sdist_gives_the_same_sdist_and_wheel(
     (sdist,) = built.glob("*.tar.gz")
     root = unpack(sdist, tmp_path / "elsewhere")
     for path in root.rglob("*"):
-        path.chmod(0o700 if path.is_dir() or os.access(path, os.X_OK) else 0o600)
+        mode = 0o600
+        if path.is_dir() or os.access(path, os.X_OK):
+            mode = 0o700
+        path.chmod(mode)
         os.utime(path, (1e9, 1e9))
     for name in STRAY:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("stray")
-    before = os.umask(0o077)
+    umask = os.umask(0o077)
     try:
         build(root, tmp_path / "again", TZ="Asia/Tokyo", LC_ALL="C", PYTHONHASHSEED="7")
     finally:
-        os.umask(before)
+        os.umask(umask)
     assert digests(tmp_path / "again") == digests(built)
 
 
@@ -119,6 +122,11 @@ def test_dist_refuses_what_two_builds_disagree_on(tree: Path) -> None:
 # --- what is inside
 
 
+def listed(name: str, folder: Path) -> set[str]:
+    """Return the files of a folder of the repository, as the package has them."""
+    return {f"{PACKAGE}/{name}/{path.name}" for path in folder.iterdir()}
+
+
 def test_the_wheel_holds_the_package_rules_and_dashboards(
     wheel: zipfile.ZipFile,
 ) -> None:
@@ -130,13 +138,8 @@ def test_the_wheel_holds_the_package_rules_and_dashboards(
         for path in (source / PACKAGE).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    rules = {
-        f"{PACKAGE}/rules/{path.name}" for path in (ROOT / "alerts" / "rules").iterdir()
-    }
-    dashboards = {
-        f"{PACKAGE}/dashboards/{path.name}"
-        for path in (ROOT / "dashboards" / "json").iterdir()
-    }
+    rules = listed("rules", ROOT / "alerts" / "rules")
+    dashboards = listed("dashboards", ROOT / "dashboards" / "json")
     assert rules
     assert dashboards
     assert inside == package | rules | dashboards
@@ -156,7 +159,10 @@ def test_the_page_at_the_index_is_the_readme_with_whole_links(
     links = re.findall(r"(!?)\[[^\]]*\]\(([^)#][^)]*)\)", metadata.description)
     assert len(links) > 20
     for picture, link in links:
-        assert link.startswith(tree.format("raw" if picture else "blob")), link
+        kind = "blob"
+        if picture:
+            kind = "raw"
+        assert link.startswith(tree.format(kind)), link
     text = metadata.description
     for kind in ("raw", "blob"):
         text = text.replace(f"]({tree.format(kind)}", "](")
@@ -195,11 +201,9 @@ def test_the_installed_command_runs(installed: Path, tmp_path: Path) -> None:
     program = installed / "vllm-specdec-exporter"
     said = succeed([program, "--version"], tmp_path, PYTHONPATH="")
     assert said == f"vllm-specdec-exporter {__version__}\n"
-    code = "import vllm_specdec_exporter as found; print(found.__file__)"
+    code = "import vllm_specdec_exporter as package; print(package.__file__)"
     where = succeed([installed / "python", "-c", code], tmp_path, PYTHONPATH="").strip()
     assert Path(where).is_relative_to(installed.parent)
     succeed([program, "dashboards", "--out", tmp_path / "out"], tmp_path, PYTHONPATH="")
-    written = {path.name for path in (tmp_path / "out").glob("*.json")}
-    assert written == {
-        path.name for path in (ROOT / "dashboards" / "json").glob("*.json")
-    }
+    written = listed("dashboards", tmp_path / "out")
+    assert written == listed("dashboards", ROOT / "dashboards" / "json")

@@ -23,7 +23,8 @@ def test_ours_is_in_form() -> None:
     assert unreleased.version == notes.UNRELEASED
     present = [int(number) for number in __version__.split(".")]
     for section in released:
-        assert [int(number) for number in section.version.split(".")] <= present
+        numbers = [int(number) for number in section.version.split(".")]
+        assert numbers <= present, section.version
     assert unreleased.body or released[0].version == __version__
 
 
@@ -34,33 +35,40 @@ def test_the_notes_are_the_section_of_the_version() -> None:
     )
 
 
-def test_no_release_of_another_version_or_without_a_section() -> None:
-    """The message says what to do. A section that lists nothing is none."""
-    for tag, version, said in (
+@pytest.mark.parametrize(
+    ("tag", "version", "message"),
+    [
         ("v1.10.0", "1.11.0", "wanted v1.11.0"),
         ("1.10.0", "1.10.0", "wanted v1.10.0"),
         ("v1.10.0.1", "1.10.0", "wanted v1.10.0"),
         ("v1.11.0", "1.11.0", "no section [1.11.0]"),
         ("v1.1.0", "1.1.0", "no section [1.1.0]"),
-    ):
-        with pytest.raises(notes.ChangelogError, match=re.escape(said)):
-            notes.notes(tag, version, TWO)
+    ],
+)
+def test_no_release_of_another_version_or_without_a_section(
+    tag: str, version: str, message: str
+) -> None:
+    """The message says what to do."""
+    with pytest.raises(notes.ChangelogError, match=re.escape(message)):
+        notes.notes(tag, version, TWO)
+
+
+def test_a_section_that_lists_nothing_is_none() -> None:
+    """A release has something to say."""
     with pytest.raises(notes.ChangelogError, match="lists nothing"):
         notes.notes("v1.9.0", "1.9.0", TWO.replace("- Nine.\n", ""))
 
 
 def test_a_rehearsal_takes_what_is_unreleased() -> None:
     """Where the version has no section yet, and only there."""
-    assert (
-        notes.notes("v1.11.0", "1.11.0", TWO, rehearse=True)
-        == "### Fixed\n\n- Not yet out.\n"
-    )
+    unreleased = notes.notes("v1.11.0", "1.11.0", TWO, rehearse=True)
+    assert unreleased == "### Fixed\n\n- Not yet out.\n"
     assert "- Ten." in notes.notes("v1.10.0", "1.10.0", TWO, rehearse=True)
 
 
-def test_another_form_is_an_error() -> None:
-    """Which names the section."""
-    for old, new, said in (
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
         ("## [1.9.0] - 2026-02-03", "## 1.9.0 - 2026-02-03", "not of the form"),
         ("## [1.9.0] - 2026-02-03", "## [1.9.0] - 3rd of February", "not of the form"),
         ("## [1.9.0] - 2026-02-03", "## [1.9.0] - 2026-02-31", "no date"),
@@ -72,10 +80,13 @@ def test_another_form_is_an_error() -> None:
         ("## [Unreleased]", "## [1.11.0] - 2026-04-01", "the first section"),
         ("### Security", "### Better", "headings"),
         ("### Security", "### Added", "headings"),
-    ):
-        assert TWO.count(old) == 1
-        with pytest.raises(notes.ChangelogError, match=said):
-            notes.sections(TWO.replace(old, new))
+    ],
+)
+def test_another_form_is_an_error(old: str, new: str, message: str) -> None:
+    """Which names the section."""
+    assert TWO.count(old) == 1
+    with pytest.raises(notes.ChangelogError, match=message):
+        notes.sections(TWO.replace(old, new))
 
 
 def test_without_notes_there_is_no_release() -> None:

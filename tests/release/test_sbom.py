@@ -61,23 +61,24 @@ def test_it_is_valid_and_the_same_each_time(
 
 def test_it_lists_what_is_locked(bill: Any) -> None:
     """Every package with its version, and all hashes that may be installed."""
-    found = {}
-    for one in bill["components"]:
-        digests = [
-            digest
-            for reference in one["externalReferences"]
-            for digest in reference["hashes"]
-        ]
-        hashes = {digest["content"] for digest in digests if digest["alg"] == "SHA-256"}
-        found[one["name"]] = (one["version"], hashes)
-    assert found == locked("runtime")
+    components = {}
+    for component in bill["components"]:
+        hashes: set[str] = set()
+        for reference in component["externalReferences"]:
+            hashes |= {
+                digest["content"]
+                for digest in reference["hashes"]
+                if digest["alg"] == "SHA-256"
+            }
+        components[component["name"]] = (component["version"], hashes)
+    assert components == locked("runtime")
 
 
 def test_every_package_has_a_licence(bill: Any) -> None:
     """One that SPDX knows; ours is that of the repository."""
-    for one in (*bill["components"], bill["metadata"]["component"]):
-        (licence,) = one["licenses"]
-        assert licence.get("expression") or licence["license"]["id"], one["name"]
+    for component in (*bill["components"], bill["metadata"]["component"]):
+        (licence,) = component["licenses"]
+        assert licence.get("expression") or licence["license"]["id"], component["name"]
     assert bill["metadata"]["component"]["licenses"] == [
         {"license": {"id": "Apache-2.0"}}
     ]
@@ -85,31 +86,46 @@ def test_every_package_has_a_licence(bill: Any) -> None:
 
 def test_our_own_dependencies_are_named(bill: Any) -> None:
     """As our metadata has them, in versions that it allows."""
-    names = {one["bom-ref"]: one["name"] for one in bill["components"]}
-    versions = {one["name"]: one["version"] for one in bill["components"]}
-    (own,) = (one for one in bill["dependencies"] if one["ref"] == OURS)
+    names = {
+        component["bom-ref"]: component["name"] for component in bill["components"]
+    }
+    versions = {
+        component["name"]: component["version"] for component in bill["components"]
+    }
+    (exporter,) = (
+        dependency for dependency in bill["dependencies"] if dependency["ref"] == OURS
+    )
     stated = map(
         Requirement, importlib.metadata.requires("vllm-specdec-exporter") or ()
     )
-    needed = {one.name: one.specifier for one in stated if one.marker is None}
-    assert {names[ref] for ref in own["dependsOn"]} == needed.keys()
-    assert all(allowed.contains(versions[name]) for name, allowed in needed.items())
+    needed = {
+        requirement.name: requirement.specifier
+        for requirement in stated
+        if requirement.marker is None
+    }
+    assert {names[ref] for ref in exporter["dependsOn"]} == needed.keys()
+    for name, allowed in needed.items():
+        assert allowed.contains(versions[name]), name
 
 
-def test_a_lock_file_with_holes_is_an_error() -> None:
-    """No bill is better than one with a hole: a package that nobody needs, or without
-    hashes, or no lock.
-    """
-    for spoilt in (
+@pytest.mark.parametrize(
+    "spoilt",
+    [
         LOCK.replace("    # via vllm-specdec-exporter (pyproject.toml)\n", "", 1),
         re.sub(
             r"^(idna==.*?)(?: \\\n    --hash=\S+)+", r"\1", LOCK, flags=re.MULTILINE
         ),
         "",
-    ):
-        assert spoilt != LOCK
-        with pytest.raises(sbom.SbomError, match=r"runtime\.txt: no hashes"):
-            sbom.locked(spoilt)
+    ],
+    ids=["not needed", "no hashes", "empty"],
+)
+def test_a_lock_file_with_holes_is_an_error(spoilt: str) -> None:
+    """No bill is better than one with a hole: a package that nobody needs, or without
+    hashes, or no lock.
+    """
+    assert spoilt != LOCK
+    with pytest.raises(sbom.SbomError, match=r"runtime\.txt: no hashes"):
+        sbom.locked(spoilt)
 
 
 def test_another_version_than_the_locked_one_is_an_error() -> None:

@@ -58,52 +58,62 @@ def login(
     )
 
 
-def test_it_logs_in_to_the_host(recording: Path) -> None:
+ROBOT = {
+    "REGISTRY_USER": "robot",
+    "REGISTRY_PASSWORD": SECRET,
+    "WORKFLOW_TOKEN": "other",
+}
+TOKEN = {
+    "REGISTRY_USER": "",
+    "REGISTRY_PASSWORD": "",
+    "GITHUB_ACTOR": "me",
+    "WORKFLOW_TOKEN": SECRET,
+}
+
+
+@pytest.mark.parametrize("command", ["docker login", "helm registry login"])
+@pytest.mark.parametrize(
+    ("variables", "user"), [(ROBOT, "robot"), (TOKEN, "me")], ids=["robot", "token"]
+)
+def test_it_logs_in_to_the_host(
+    recording: Path, command: str, variables: dict[str, str], user: str
+) -> None:
     """Of the registry, without its path; the password goes through standard input."""
-    named = {
-        "REGISTRY_USER": "robot",
-        "REGISTRY_PASSWORD": SECRET,
-        "WORKFLOW_TOKEN": "other",
-    }
-    token = {
-        "REGISTRY_USER": "",
-        "REGISTRY_PASSWORD": "",
-        "GITHUB_ACTOR": "me",
-        "WORKFLOW_TOKEN": SECRET,
-    }
-    for program, words in (("docker", ["login"]), ("helm", ["registry", "login"])):
-        for variables, user in ((named, "robot"), (token, "me")):
-            done = login(
-                program,
-                recording,
-                IMAGE_REGISTRY="registry.example.com/team/a",
-                **variables,
-            )
-            assert done.returncode == 0, done.stderr
-            *called, given = done.stdout.splitlines()
-            options = ["--username", user, "--password-stdin"]
-            assert called == [program, *words, "registry.example.com", *options]
-            assert given == f"stdin: {SECRET}"
+    registry = "registry.example.com/team/a"
+    program = command.partition(" ")[0]
+    done = login(program, recording, IMAGE_REGISTRY=registry, **variables)
+    assert done.returncode == 0, done.stderr
+    *called, password = done.stdout.splitlines()
+    options = f"--username {user} --password-stdin"
+    assert " ".join(called) == f"{command} registry.example.com {options}"
+    assert password == f"stdin: {SECRET}"
 
 
-def test_what_is_missing_is_said(recording: Path) -> None:
+REGISTRY_ONLY = {"IMAGE_REGISTRY": "a.example.com"}
+WITHOUT_SECRET = {**REGISTRY_ONLY, "REGISTRY_USER": "robot"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({}, "IMAGE_REGISTRY is not set"),
+        ({"IMAGE_REGISTRY": ""}, "IMAGE_REGISTRY is not set"),
+        (WITHOUT_SECRET, "the secret is needed too"),
+        ({**WITHOUT_SECRET, "WORKFLOW_TOKEN": SECRET}, "the secret is needed too"),
+        (REGISTRY_ONLY, "GITHUB_ACTOR"),
+    ],
+)
+def test_what_is_missing_is_said(
+    recording: Path, variables: dict[str, str], message: str
+) -> None:
     """Before anything is called; the workflow's token goes to no registry that has a
     user of its own.
     """
-    registry = {"IMAGE_REGISTRY": "a.example.com"}
-    robot = {**registry, "REGISTRY_USER": "robot"}
-    for variables, said in (
-        ({}, "IMAGE_REGISTRY is not set"),
-        ({"IMAGE_REGISTRY": ""}, "IMAGE_REGISTRY is not set"),
-        (robot, "the secret is needed too"),
-        ({**robot, "WORKFLOW_TOKEN": SECRET}, "the secret is needed too"),
-        (registry, "GITHUB_ACTOR"),
-    ):
-        done = login("docker", recording, **variables)
-        assert done.returncode != 0
-        assert said in done.stderr
-        assert done.stdout == ""
-        assert SECRET not in done.stderr
+    done = login("docker", recording, **variables)
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert done.stdout == ""
+    assert SECRET not in done.stderr
 
 
 # --- what a release does, with programs that only record
@@ -142,54 +152,49 @@ def test_what_publishes_is_rehearsed(tree: Path, tmp_path: Path) -> None:
         name: record + _ANSWERS.get(name, "")
         for name in ("cosign", "docker", "gh", "helm")
     }
-    found = programs(tmp_path / "programs", bodies)
+    folder = programs(tmp_path / "programs", bodies)
     # needs a container engine
     (tree / "release" / "smoke.sh").write_text("#!/bin/sh\n")
     succeed(["git", "init", "--quiet"], tree)
-    git = (
-        "git",
-        "-c",
-        "user.name=a",
-        "-c",
-        "user.email=a@example.com",
-        "commit",
-        "--quiet",
-        "--allow-empty",
-    )
-    when = {
+    author = {
+        "GIT_AUTHOR_NAME": "a",
+        "GIT_AUTHOR_EMAIL": "a@example.com",
         "GIT_AUTHOR_DATE": "2026-01-31T12:00:00Z",
+        "GIT_COMMITTER_NAME": "a",
+        "GIT_COMMITTER_EMAIL": "a@example.com",
         "GIT_COMMITTER_DATE": "2026-01-31T12:00:00Z",
     }
-    succeed([*git, "--message", "one"], tree, **when)
+    succeed(["git", "commit", "--quiet", "--allow-empty", "-m", "one"], tree, **author)
     commit = succeed(["git", "rev-parse", "HEAD"], tree).strip()
     for name in ("chart/a.tgz", "dist/a.whl", "dist/a.tar.gz"):
         (tree / name).parent.mkdir(exist_ok=True)
         (tree / name).touch()
-    known = {"ARCHITECTURE": "amd64", "DIGEST": _DIGEST}
+    contexts = {"ARCHITECTURE": "amd64", "DIGEST": _DIGEST}
     variables = {
         "GITHUB_REF_NAME": f"v{__version__}",
         "GITHUB_OUTPUT": str(output),
         "GITHUB_ACTOR": "me",
+        "PATH": path(folder),
     }
-    variables |= {"PATH": path(found)}
     for where, job in map(str.split, _PUBLISHING):
         if job == "tag":
             (tree / "digests" / "arm64").write_text(_DIGEST)  # of the other machine
         document = workflow(where)
-        for step in (
-            one
-            for one in steps()
-            if (one.workflow, one.job) == (where, job) and one.run
-        ):
-            given: dict[str, str] = {}
-            for place in (document, document["jobs"][job], step.says):
-                given |= place.get("env", {})
-            given = {
-                name: known.get(name, re.sub(r"\$\{\{.*?}}", "x", text))
-                for name, text in given.items()
+        for step in steps():
+            if (step.workflow, step.job) != (where, job) or not step.run:
+                continue
+            environment: dict[str, str] = {}
+            for level in (document, document["jobs"][job], step.says):
+                environment |= level.get("env", {})
+            environment = {
+                name: contexts.get(name, re.sub(r"\$\{\{.*?}}", "x", text))
+                for name, text in environment.items()
             }
             succeed(
-                ["bash", "-euo", "pipefail", "-c", step.run], tree, **variables, **given
+                ["bash", "-euo", "pipefail", "-c", step.run],
+                tree,
+                **variables,
+                **environment,
             )
     called = calls.read_text()
     assert output.read_text().count(f"digest={_DIGEST}\n") == 2

@@ -56,14 +56,14 @@ def test_actionlint_finds_nothing() -> None:
     over.
     """
     excused = set()
-    found = []
+    errors = []
     for where, kind, message in actionlint(*files()):
         (about, *_) = re.findall(r'"([^"]*)"', message) or [""]
         if (kind, about) in TOO_NEW:
             excused.add((kind, about))
         else:
-            found.append(f"{where}: {message}")
-    assert found == []
+            errors.append(f"{where}: {message}")
+    assert errors == []
     assert excused == TOO_NEW
 
 
@@ -90,15 +90,16 @@ def test_images_of_others_are_pinned() -> None:
 
 def test_rights_are_given_by_job() -> None:
     """None to a whole workflow; those that write are as few as can be."""
-    assert all(workflow(path.stem)["permissions"] == {} for path in files())
-    written = {
-        f"{where}/{name}": {
-            right for right, level in job["permissions"].items() if level == "write"
-        }
-        for where, name, job in jobs()
-    }
+    for path in files():
+        assert workflow(path.stem)["permissions"] == {}, path
+    written = {}
+    for where, name, job in jobs():
+        rights = job["permissions"]
+        writing = {right for right, level in rights.items() if level == "write"}
+        if writing:
+            written[f"{where}/{name}"] = writing
     signs = {"id-token", "attestations"}
-    assert {name: rights for name, rights in written.items() if rights} == {
+    assert written == {
         "chart/push": {"packages"} | signs,
         "image/push": {"packages"},
         "image/tag": {"packages"} | signs,
@@ -113,8 +114,9 @@ def test_only_a_release_publishes() -> None:
     """What pushes asks for both: to be called so, and a tag."""
     for where in ("image", "chart"):
         job = workflow(where)["jobs"]["push"]
-        assert job["if"] == "inputs.push && startsWith(github.ref, 'refs/tags/v')"
-        assert "tags" not in workflow(where)["on"]["push"]
+        condition = "inputs.push && startsWith(github.ref, 'refs/tags/v')"
+        assert job["if"] == condition, where
+        assert "tags" not in workflow(where)["on"]["push"], where
     assert workflow("image")["jobs"]["tag"]["needs"] == "push"
     assert workflow("release")["on"] == {"push": {"tags": ["v*"]}}
 
@@ -123,15 +125,13 @@ def test_a_release_is_tested_before_anything_leaves() -> None:
     """Of the jobs that write to a registry, an index or the releases, all wait for all
     checks.
     """
-    needs = {
-        name: {job["needs"]}
-        if isinstance(job.get("needs"), str)
-        else set(job.get("needs", ()))
-        for name, job in workflow("release")["jobs"].items()
-    }
+    release = workflow("release")["jobs"]
 
     def before(name: str) -> set[str]:
-        return needs[name].union(*(before(need) for need in needs[name]))
+        needs = release[name].get("needs", [])
+        if isinstance(needs, str):
+            needs = [needs]
+        return set(needs).union(*map(before, needs))
 
     for name in ("image", "chart", "index", "github"):
         assert {"ready", "test", "package"} <= before(name), name
@@ -148,12 +148,8 @@ def test_they_call_targets_that_exist() -> None:
     targets = set(
         re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     )
-    called = {
-        word
-        for step in steps()
-        for words in MAKE.findall(step.run)
-        for word in words.split()
-    }
+    commands = "\n".join(step.run for step in steps())
+    called = set(" ".join(MAKE.findall(commands)).split())
     tests = {name for name in targets if name.startswith("test-")} - {
         "test-all",
         "test-llamacpp",
@@ -179,13 +175,10 @@ def test_every_script_has_a_caller_and_every_call_a_script() -> None:
         path.read_text("utf-8")
         for path in (ROOT / "Makefile", ROOT / "pyproject.toml", *folder.glob("*.sh"))
     ]
-    called = {
-        one
-        for text in callers
-        for one in re.findall(r"\brelease/[a-z]+\.(?:sh|py)", text)
-    }
-    assert called == scripts
-    assert all(path.stat().st_mode & 0o111 for path in folder.glob("*.sh"))
+    called = re.findall(r"\brelease/[a-z]+\.(?:sh|py)", "\n".join(callers))
+    assert set(called) == scripts
+    for path in folder.glob("*.sh"):
+        assert path.stat().st_mode & 0o111, path
 
 
 def test_commands_and_scripts_are_bash() -> None:
@@ -202,7 +195,7 @@ def test_commands_and_scripts_are_bash() -> None:
         assert_bash(path)
 
 
-def assert_bash(*words: str | Path) -> None:
+def assert_bash(*command: str | Path) -> None:
     """Bash finds nothing wrong, without running it."""
-    done = subprocess.run(["bash", "-n", *words], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, ""), words
+    done = subprocess.run(["bash", "-n", *command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, ""), command

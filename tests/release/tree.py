@@ -73,6 +73,6 @@ def repository(built: Path, folder: Path) -> Path:
     return root
 
 
-def python(*words: str | Path) -> list[str | Path]:
+def python(*arguments: str | Path) -> list[str | Path]:
     """Return a command of the Python of the tests."""
-    return [sys.executable, *words]
+    return [sys.executable, *arguments]

@@ -37,22 +37,22 @@ def workflow(name: str) -> dict[str, Any]:
     """Return a workflow; its events are under `on`."""
     document = yaml.safe_load((WORKFLOWS / f"{name}.yml").read_text("utf-8"))
     # YAML 1.1, in which `on` is true.
-    return {"on" if key is True else key: value for key, value in document.items()}
+    document["on"] = document.pop(True)
+    return document
 
 
 def jobs() -> list[tuple[str, str, dict[str, Any]]]:
     """Return all jobs: the name of the workflow, the identifier, the job."""
-    return [
-        (path.stem, name, job)
-        for path in files()
-        for name, job in workflow(path.stem)["jobs"].items()
-    ]
+    listed: list[tuple[str, str, dict[str, Any]]] = []
+    for path in files():
+        of_workflow = workflow(path.stem)["jobs"]
+        listed += [(path.stem, name, job) for name, job in of_workflow.items()]
+    return listed
 
 
 def steps() -> list[Step]:
     """Return all steps."""
-    return [
-        Step(where, name, step)
-        for where, name, job in jobs()
-        for step in job.get("steps", ())
-    ]
+    listed: list[Step] = []
+    for where, name, job in jobs():
+        listed += [Step(where, name, step) for step in job.get("steps", ())]
+    return listed

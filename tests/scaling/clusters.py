@@ -128,10 +128,8 @@ def with_rules(config: Config, alertmanager: str = "") -> tuple[Config, dict[str
         path.name: faster_rules(path.read_text("utf-8"), FACTOR)
         for path in RULES.glob("*.yml")
     }
+    alerting = {}
     if alertmanager:
-        alerting = {
-            "alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]
-        }
-    else:
-        alerting = {}
+        targets = [{"static_configs": [{"targets": [alertmanager]}]}]
+        alerting["alertmanagers"] = targets
     return {**config, "rule_files": sorted(files), "alerting": alerting}, files

@@ -53,16 +53,10 @@ def _simulation(engines: int, k: int) -> Simulation:
     """Return a server with two loads in turn and few prompt tokens: so the time of a
     step is learned.
     """
-    phases = [
-        {
-            "phase": "healthy",
-            "seconds": 30,
-            "clients": clients * engines,
-            "prompt_tokens": 20,
-        }
-        for _ in range(40)
-        for clients in (4, 24)
-    ]
+    phase = {"phase": "healthy", "seconds": 30, "prompt_tokens": 20}
+    few = {**phase, "clients": 4 * engines}
+    many = {**phase, "clients": 24 * engines}
+    phases = [few, many] * 40
     scenario = parse_scenario({"phases": phases}, "two loads")
     configuration = SimulationConfig(
         model=MODEL, engines=engines, num_speculative_tokens=k, scenario=scenario
@@ -97,28 +91,29 @@ async def published(
         SimulatorServer(simulation, speed=0) as server,
         contextlib.AsyncExitStack() as stack,
     ):
-        now = 0.0
-        given = {"vllm.url": [server.url], **flags}
-        exporter = Exporter(lambda: config.load(given, {}), clock=lambda: now)
+        time = 0.0
+        settings = {"vllm.url": [server.url], **flags}
+        exporter = Exporter(lambda: config.load(settings, {}), clock=lambda: time)
         client = await stack.enter_async_context(
             TestClient(TestServer(create_app(exporter)))
         )
         if exporter.config.tap is not None:
             exporter.requests.attach_tap(Tap(exporter.config.tap))
-            for seen in observations(kinds or ()):
-                exporter.requests.observe(Source.TAP, seen)
+            for observation in observations(kinds or ()):
+                exporter.requests.observe(Source.TAP, observation)
         (poller,) = exporter._pollers
         stack.push_async_callback(poller.close)
-        while now < _SECONDS:
+        while time < _SECONDS:
             await server.advance(_POLL)
-            now += _POLL
+            time += _POLL
             await poller.poll()
         text = await (await client.get("/metrics")).text()
-    return Counter(
-        (sample.name.removeprefix(PREFIX), "position" in sample.labels)
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    )
+    counts: Counter[tuple[str, bool]] = Counter()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            name = sample.name.removeprefix(PREFIX)
+            counts[name, "position" in sample.labels] += 1
+    return counts
 
 
 async def of_requests() -> dict[str, int]:
@@ -127,23 +122,19 @@ async def of_requests() -> dict[str, int]:
     """
     scopes = {row.name: row.scope for row in METRICS}
     counted: Counter[tuple[MetricScope, bool]] = Counter()
-    for (name, by_position), number in (
-        await published(REQUESTS_K, kinds=KINDS)
-    ).items():
-        # a part of a histogram
-        base = name if name in scopes else name.rpartition("_")[0]
+    series = await published(REQUESTS_K, kinds=KINDS)
+    for (name, by_position), number in series.items():
+        base = name
+        if name not in scopes:
+            base = name.rpartition("_")[0]  # a part of a histogram
         if base in scopes:
             counted[scopes[base], by_position] += number
+    models = counted[MetricScope.MODEL, False] + counted[MetricScope.RECENT, False]
+    positions = counted[MetricScope.MODEL, True] + counted[MetricScope.RECENT, True]
     return {
         "fixed": counted[MetricScope.REQUESTS, False],
-        "model": (
-            counted[MetricScope.MODEL, False] + counted[MetricScope.RECENT, False]
-        )
-        // MODELS,
-        "position": (
-            counted[MetricScope.MODEL, True] + counted[MetricScope.RECENT, True]
-        )
-        // (MODELS * REQUESTS_K),
+        "model": models // MODELS,
+        "position": positions // (MODELS * REQUESTS_K),
         "group": counted[MetricScope.GROUP, False] // GROUPS,
         "tenant": counted[MetricScope.TENANT, False] // TENANTS,
     }
@@ -173,15 +164,15 @@ the same number.
 - {more["tenant"]} for each tenant"""
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Write the block into the page, or return by the exit code whether it is
     current.
     """
     page = PAGE.read_text("utf-8")
-    before, _, rest = page.partition(f"{BEGIN}\n")
-    after = rest.partition(f"\n{END}")[2]
-    wanted = f"{before}{BEGIN}\n\n{asyncio.run(block())}\n\n{END}{after}"
-    if words != ["--check"]:
+    head, _, remainder = page.partition(f"{BEGIN}\n")
+    tail = remainder.partition(f"\n{END}")[2]
+    wanted = f"{head}{BEGIN}\n\n{asyncio.run(block())}\n\n{END}{tail}"
+    if arguments != ["--check"]:
         PAGE.write_text(wanted, "utf-8")
     elif page != wanted:
         sys.stderr.write(f"not current: {PAGE.name}\n")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,7 @@ def test_each_cluster_has_its_own_ratio(run: Run) -> None:
         for key in run.store.query("vllm_specdec_up")
     }
     assert up == {(run.good.name, EXPORTER), (run.bad.name, EXPORTER)}
-    told = {
+    expected = {
         run.good.name: pytest.approx(run.good.acceptance(), rel=0.1),
         run.bad.name: pytest.approx(run.bad.acceptance(), abs=0.02),
     }
@@ -192,7 +193,7 @@ def test_each_cluster_has_its_own_ratio(run: Run) -> None:
         }
 
     # Once the windows are full, and evaluated three times from engine to model.
-    eventually(lambda: ratios() == told, 90)
+    eventually(lambda: ratios() == expected, 90)
     assert run.good.acceptance() > 0.6 > 0.1 > run.bad.acceptance()
 
 
@@ -200,13 +201,12 @@ def test_each_cluster_has_its_own_ratio(run: Run) -> None:
 def test_every_rule_evaluates(run: Run) -> None:
     """None fails, in particular none for series that it cannot tell apart."""
     run.store.wait_for(RATIO, _FIRST)
-    rules = [rule for group in run.groups() for rule in group["rules"]]
+    rules = list(chain.from_iterable(group["rules"] for group in run.groups()))
     assert len(rules) > 130
-    assert not [
-        (rule["name"], rule["lastError"]) for rule in rules if rule.get("lastError")
-    ]
-    assert {rule["health"] for rule in rules} == {"ok"}
-    assert all(rule["lastEvaluation"] > "2000" for rule in rules)
+    for rule in rules:
+        assert not rule.get("lastError"), rule["name"]
+        assert rule["health"] == "ok", rule["name"]
+        assert rule["lastEvaluation"] > "2000", rule["name"]
 
 
 @pytest.mark.timeout(300)
@@ -218,15 +218,14 @@ def test_an_alert_names_its_cluster_and_spares_the_other(run: Run) -> None:
     assert {
         dict(series)["cluster"] for series in run.store.wait_for(firing, _FIRST)
     } == {run.bad.name}
-    told = eventually(
+    alerts = eventually(
         lambda: run.alertmanager.alerts('alertname="VLLMSpecDecodeCollapsed"')
     )
     assert {
-        (each["labels"]["cluster"], each["labels"]["model_name"]) for each in told
+        (each["labels"]["cluster"], each["labels"]["model_name"]) for each in alerts
     } == {(run.bad.name, MODEL)}
-    for texts in (each["annotations"] for each in told):
-        assert f"var-cluster={run.bad.name}" in texts["dashboard_url"]
-        assert texts["threshold"].endswith("%")
-        assert not [
-            text for text in texts.values() if "<no value>" in text or "{{" in text
-        ]
+    for fired in alerts:
+        texts = fired["annotations"]
+        assert f"var-cluster={run.bad.name}" in texts["dashboard_url"], fired
+        assert texts["threshold"].endswith("%"), fired
+        assert not re.search(r"<no value>|\{\{", "\n".join(texts.values())), fired

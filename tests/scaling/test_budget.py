@@ -40,13 +40,13 @@ async def test_single_requests_add_what_the_page_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "whole", "kept"),
+    ("name", "series", "kept"),
     [
         ("vllm-0.32.0-1engine-k3.classic", 421, 115),
         ("vllm-0.32.0-8engine-k5.classic", 3260, 936),
     ],
 )
-def test_what_vllm_itself_has(name: str, whole: int, kept: int) -> None:
+def test_what_vllm_itself_has(name: str, series: int, kept: int) -> None:
     """The document's numbers are those of recorded answers, before and behind the
     agent's sample.
     """
@@ -60,7 +60,7 @@ def test_what_vllm_itself_has(name: str, whole: int, kept: int) -> None:
         "scrape_configs"
     ]
     keep = re.compile(jobs[1]["metric_relabel_configs"][0]["regex"])
-    assert len(names) == whole
-    assert sum(keep.fullmatch(one) is not None for one in names) == kept
-    assert f"{whole:,}" in DOCUMENT
+    assert len(names) == series
+    assert sum(keep.fullmatch(name) is not None for name in names) == kept
+    assert f"{series:,}" in DOCUMENT
     assert f"{kept:,}" in DOCUMENT

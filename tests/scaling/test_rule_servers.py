@@ -7,6 +7,9 @@ to Prometheus's own loader, mimirtool decodes with known fields only.
 
 import re
 import subprocess
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -21,11 +24,10 @@ from vllm_specdec_exporter.commands.history.series import (
 from vllm_specdec_exporter.engines.dialect import PER_POSITION
 
 FILES = sorted(RULES.glob("*.yml"))
-GROUPS: list[tuple[str, dict[str, Any]]] = [
-    (path.stem, group)
-    for path in FILES
-    for group in yaml.safe_load(path.read_text("utf-8"))["groups"]
-]
+GROUPS: list[dict[str, Any]] = []
+for _path in FILES:
+    GROUPS += yaml.safe_load(_path.read_text("utf-8"))["groups"]
+ALL_RULES = list(chain.from_iterable(group["rules"] for group in GROUPS))
 #: Fields that every one of them knows.
 _GROUP = {"name", "interval", "rules"}
 _RECORD = {"record", "expr", "labels"}
@@ -39,37 +41,36 @@ def test_loaders_know_every_field_and_mimir_takes_them_without_raised_limits() -
     """Common fields only: no partial_response_strategy, query_offset, limit; a
     namespace is a file's name.
     """
-    assert {key for _, group in GROUPS for key in group} <= _GROUP
-    rules = [rule for _, group in GROUPS for rule in group["rules"]]
-    assert {key for rule in rules if "record" in rule for key in rule} <= _RECORD
-    assert {key for rule in rules if "alert" in rule for key in rule} <= _ALERT
-    assert len({group["name"] for _, group in GROUPS}) == len(GROUPS)
-    assert max(len(group["rules"]) for _, group in GROUPS) <= _MIMIR_RULES
+    for group in GROUPS:
+        assert group.keys() <= _GROUP, group["name"]
+        assert len(group["rules"]) <= _MIMIR_RULES, group["name"]
+    for rule in ALL_RULES:
+        fields = _RECORD
+        if "alert" in rule:
+            fields = _ALERT
+        assert rule.keys() <= fields, rule
+    assert len({group["name"] for group in GROUPS}) == len(GROUPS)
     assert len(GROUPS) <= _MIMIR_GROUPS / 2
 
 
 def test_alerts_build_on_no_other_group_of_alerts() -> None:
     """Only these query ALERTS, and need a ruler that can."""
-    rules = [rule for _, group in GROUPS for rule in group["rules"]]
     asking = {
         rule.get("alert") or rule["record"]
-        for rule in rules
+        for rule in ALL_RULES
         if re.search(r"\bALERTS\b", rule["expr"])
     }
-    names = (
-        "AcceptanceDropped",
-        "AcceptanceLow",
-        "Disable",
-        "Reenable",
-        "Harmful",
-        "ObjectiveBurning",
-    )
-    records = (
+    assert asking == {
+        "VLLMSpecDecodeAcceptanceDropped",
+        "VLLMSpecDecodeAcceptanceLow",
+        "VLLMSpecDecodeDisable",
+        "VLLMSpecDecodeReenable",
+        "VLLMSpecDecodeHarmful",
+        "VLLMSpecDecodeObjectiveBurning",
         "method:vllm_specdec_held_speedup:last1h",
         "method:vllm_specdec_paged_lately:bool",
-    )
-    records += ("model:vllm_specdec_disable_is_told:bool",)
-    assert asking == {*records, *(f"VLLMSpecDecode{name}" for name in names)}
+        "model:vllm_specdec_disable_is_told:bool",
+    }
 
 
 def test_no_rule_asks_for_changes() -> None:
@@ -88,15 +89,15 @@ def test_promtool_takes_the_samples() -> None:
     """
     check = [find_program("promtool", "prometheus"), "check", "config", "--syntax-only"]
     for path in SAMPLES.rglob("*.yml"):
-        agent = ["--agent"] if path.stem in {"agent", "vmagent"} else []
-        done = subprocess.run([*check, *agent, path], capture_output=True, text=True)
+        command = [*check, path]
+        if path.stem in {"agent", "vmagent"}:
+            command.append("--agent")
+        done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, f"{path}: {done.stdout + done.stderr}"
     # It would notice a configuration of another kind.
     central = SAMPLES / "remote-write" / "central.yml"
-    assert (
-        subprocess.run([*check, "--agent", central], capture_output=True).returncode
-        != 0
-    )
+    done = subprocess.run([*check, "--agent", central], capture_output=True)
+    assert done.returncode != 0
 
 
 _HISTOGRAM = re.compile(r"_(bucket|count|sum)$")
@@ -107,54 +108,42 @@ _VLLM = SeriesFamily(
     "",
     native=False,
 )
-BY_HISTORY = {
-    name
-    for field in ("requests_running", PER_POSITION, *COUNTERS)
-    for name in _VLLM.names(field)
-}
-BY_HISTORY |= {
-    f"vllm:{name}_{part}"
-    for name in _VLLM.dialect.histograms.values()
-    for part in ("sum", "bucket")
-}
+BY_HISTORY: set[str] = set()
+for _field in ("requests_running", PER_POSITION, *COUNTERS):
+    BY_HISTORY.update(_VLLM.names(_field))
+for _name in _VLLM.dialect.histograms.values():
+    BY_HISTORY |= {f"vllm:{_name}_sum", f"vllm:{_name}_bucket"}
+
+
+def joined(paths: Iterable[Path]) -> str:
+    """Return the texts of files as one."""
+    return "\n".join(path.read_text("utf-8") for path in paths)
 
 
 def test_what_is_kept_of_vllm_is_what_is_asked_for() -> None:
     """The samples keep the series that rules, dashboards, runbooks and `history` name,
     and no other.
     """
-    folders = {
-        RULES: "*.yml",
-        ROOT / "dashboards" / "json": "*.json",
-        RULES.parent / "runbooks": "*.md",
-    }
-    texts = [path for folder, names in folders.items() for path in folder.glob(names)]
-    asked = {
-        name
-        for text in texts
-        for name in re.findall(r"vllm:\w+_\w+", text.read_text("utf-8"))
-    }
-    asked |= BY_HISTORY
+    asking = (
+        *FILES,
+        *(ROOT / "dashboards" / "json").glob("*.json"),
+        *(RULES.parent / "runbooks").glob("*.md"),
+    )
+    asked = BY_HISTORY | set(re.findall(r"vllm:\w+_\w+", joined(asking)))
     families = {_HISTOGRAM.sub("", name) for name in asked}
-    recorded = {
-        name
-        for text in (ROOT / "tests" / "data" / "upstream").glob("vllm*.txt")
-        for name in re.findall(r"^(vllm:\w+)", text.read_text("utf-8"), re.MULTILINE)
-    }
+    upstream = joined((ROOT / "tests" / "data" / "upstream").glob("vllm*.txt"))
+    recorded = set(re.findall(r"^(vllm:\w+)", upstream, re.MULTILINE))
     for path in ("remote-write/agent.yml", "victoriametrics/vmagent.yml"):
         jobs = yaml.safe_load((SAMPLES / path).read_text("utf-8"))["scrape_configs"]
-        ((keep,),) = (
-            job["metric_relabel_configs"] for job in jobs if job["job_name"] == "vllm"
-        )
-        assert (keep["action"], keep["source_labels"]) == ("keep", ["__name__"])
-        kept = re.compile(keep["regex"])
-        assert [name for name in asked if not kept.fullmatch(name)] == []
-        more = {name for name in recorded if kept.fullmatch(name)}
-        assert more
-        assert {
-            name for name in more if _HISTOGRAM.sub("", name) not in families
-        } == set()
-        assert not kept.fullmatch("python_gc_objects_collected_total")
+        (vllm,) = (job for job in jobs if job["job_name"] == "vllm")
+        (keep,) = vllm["metric_relabel_configs"]
+        assert (keep["action"], keep["source_labels"]) == ("keep", ["__name__"]), path
+        is_kept = re.compile(keep["regex"]).fullmatch
+        assert set(filter(is_kept, asked)) == asked, path
+        kept = {_HISTOGRAM.sub("", name) for name in filter(is_kept, recorded)}
+        assert kept, path
+        assert kept <= families, path
+        assert not is_kept("python_gc_objects_collected_total"), path
 
 
 def test_federation_fetches_what_is_recorded_of_models_and_no_more() -> None:
@@ -165,21 +154,10 @@ def test_federation_fetches_what_is_recorded_of_models_and_no_more() -> None:
     (job,) = yaml.safe_load(
         (SAMPLES / "federation" / "central.yml").read_text("utf-8")
     )["scrape_configs"]
-    selectors = [
-        re.findall(r'__name__=~?"(.+?)"', text)[0] for text in job["params"]["match[]"]
-    ]
-    names = {
-        rule["record"]
-        for _, group in GROUPS
-        for rule in group["rules"]
-        if "record" in rule
-    }
+    selectors = re.findall(r'__name__=~?"(.+?)"', "\n".join(job["params"]["match[]"]))
+    names = {rule["record"] for rule in ALL_RULES if "record" in rule}
     names |= {"ALERTS", "up", "vllm_specdec_up", "vllm:num_requests_running"}
-    fetched = {
-        name
-        for name in names
-        if any(re.fullmatch(selector, name) for selector in selectors)
-    }
+    fetched = {name for name in names if re.fullmatch("|".join(selectors), name)}
     assert fetched == {name for name in names if name.startswith("model:")} | {"ALERTS"}
     assert job["honor_labels"] is True
 
@@ -194,7 +172,8 @@ def test_the_job_is_the_one_that_the_alerts_look_for() -> None:
         "victoriametrics/vmagent.yml",
     ):
         jobs = yaml.safe_load((SAMPLES / path).read_text("utf-8"))["scrape_configs"]
-        assert [job["job_name"] for job in jobs] == ["vllm-specdec-exporter", "vllm"]
+        names = [job["job_name"] for job in jobs]
+        assert names == ["vllm-specdec-exporter", "vllm"], path
 
 
 def test_every_sample_is_explained() -> None:

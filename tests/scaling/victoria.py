@@ -50,13 +50,10 @@ def evaluate(scraped: Storage, times: NDArray[np.float64]) -> Storage:
     """Return what all rules give in VictoriaMetrics at these times, those first that
     others are made of.
     """
-    files = [yaml.safe_load(path.read_text("utf-8")) for path in RULES.glob("*.yml")]
-    rules = [
-        Rule(rule)
-        for file in files
-        for group in file["groups"]
-        for rule in group["rules"]
-    ]
+    rules: list[Rule] = []
+    for path in RULES.glob("*.yml"):
+        for group in yaml.safe_load(path.read_text("utf-8"))["groups"]:
+            rules += map(Rule, group["rules"])
     with VictoriaMetrics() as server:
         worlds_write.push(server.url, scraped.times, scraped.series)
         evaluation = _Evaluation(server, times)

@@ -74,7 +74,10 @@ class Servers:
 
         Where there would be too many, those that were started first end.
         """
-        wanted = {json.dumps([model, one]): one for one in speculations}
+        wanted = {
+            json.dumps([model, speculation]): speculation
+            for speculation in speculations
+        }
         old = [key for key in self._running if key not in wanted]
         for key in old[: max(0, len(old) + len(wanted) - MOST_SERVERS)]:
             self._running.pop(key).stop()
@@ -82,10 +85,10 @@ class Servers:
             if key not in self._running:
                 self._running[key] = self.new(model, speculation)
                 self._running[key].start()
-        found = [self._running[key] for key in wanted]
-        for server in found:
+        servers = [self._running[key] for key in wanted]
+        for server in servers:
             server.wait_until_ready()
-        return found
+        return servers
 
     def stop(self) -> None:
         for server in self._running.values():
@@ -189,19 +192,19 @@ def total(metrics: Metrics, name: str, /, **labels: str) -> float | None:
     """Return the sum over all series of a name that carry at least these labels; None
     if there is none.
     """
-    found = metrics.values(name, **labels)
-    if found:
-        return math.fsum(found.values())
+    values = metrics.values(name, **labels)
+    if values:
+        return math.fsum(values.values())
     return None
 
 
 def by(metrics: Metrics, label: str, name: str, /, **labels: str) -> dict[str, float]:
     """Return the values of a name by a label that tells its series apart."""
-    found: dict[str, float] = {}
-    for own, value in metrics.values(name, **labels).items():
-        key = dict(own).get(label, "")
-        found[key] = found.get(key, 0.0) + value
-    return found
+    sums: dict[str, float] = {}
+    for series, value in metrics.values(name, **labels).items():
+        key = dict(series).get(label, "")
+        sums[key] = sums.get(key, 0.0) + value
+    return sums
 
 
 @contextlib.contextmanager
@@ -267,9 +270,9 @@ class Observation:
 
     def increase(self, label: str, name: str) -> dict[str, float]:
         """What the requests added to a counter, by a label."""
-        before = by(self.before, label, name)
+        earlier = by(self.before, label, name)
         return {
-            key: value - before.get(key, 0.0)
+            key: value - earlier.get(key, 0.0)
             for key, value in by(self.scrape, label, name).items()
         }
 
@@ -281,9 +284,11 @@ def wait_until_up(running: RunningExporter) -> Metrics:
     return scrape_when(running, is_up)
 
 
-def observe(running: RunningExporter, told: list[Told], before: Metrics) -> Observation:
+def observe(
+    running: RunningExporter, answers: list[Told], before: Metrics
+) -> Observation:
     """Let the exporter see the end of the requests and keep what it then publishes."""
-    sums = truth(told)
+    sums = truth(answers)
 
     def complete(scrape: Metrics) -> bool:
         """Tell whether the last token is in, which may come after the last draft where

@@ -252,21 +252,21 @@ class VllmServer:
         """
         lines = list(LOG_LINE.finditer(self._log()))
         return sum(int(line["accepted"]) for line in lines), sum(
-            int(one["drafted"]) for one in lines
+            int(line["drafted"]) for line in lines
         )
 
     def polls(self) -> int:
         """Return how often the server was asked for its metrics in this life."""
         return self._log().count("GET /metrics")
 
-    def wait_until_watched(self, process: subprocess.Popen[str], before: int) -> None:
+    def wait_until_watched(self, process: subprocess.Popen[str], polls: int) -> None:
         """Wait until it has answered two polls more: the look before the watch, and its
         first sample.
         """
 
         def watched() -> bool:
             assert process.poll() is None, process.communicate()
-            return self.polls() >= before + 2
+            return self.polls() >= polls + 2
 
         eventually(watched)
 
@@ -418,7 +418,7 @@ def send_all(
         return send(port, ask)
 
     with ThreadPoolExecutor(concurrency) as pool:
-        return [told for told in pool.map(one, asks) if told is not None]
+        return [answer for answer in pool.map(one, asks) if answer is not None]
 
 
 def drive(
@@ -461,15 +461,15 @@ class Truth:
         return self.accepted_tokens / self.draft_tokens
 
 
-def truth(told: Iterable[Told]) -> Truth:
+def truth(answers: Iterable[Told]) -> Truth:
     """Add the records up: the sums equal the server's counters, with tokens accepted
     behind a request's end.
 
     vLLM counts, but gives no record to, requests that end at a stop string, have
     several choices, or whose client went away.
     """
-    told = list(told)
-    records = [one.record for one in told if one.record is not None]
+    answers = list(answers)
+    records = [answer.record for answer in answers if answer.record is not None]
     depth = max((len(record["acceptance_histogram"]) for record in records), default=1)
     per_draft = [0] * depth
     for record in records:
@@ -485,7 +485,7 @@ def truth(told: Iterable[Told]) -> Truth:
             f"a record contradicts itself: {record}"
         )
     return Truth(
-        sum(one.tokens or 0 for one in told),
+        sum(answer.tokens or 0 for answer in answers),
         sum(record["num_spec_steps"] for record in records),
         draft_tokens=sum(record["num_draft_tokens"] for record in records),
         accepted_tokens=sum(record["num_accepted_draft_tokens"] for record in records),

@@ -88,12 +88,12 @@ class Clocked:
         """Return that of a field: the speed of a shared processor changes from second
         to second.
         """
-        return statistics.median(getattr(one, name) for one in self.rounds)
+        return statistics.median(getattr(round_, name) for round_ in self.rounds)
 
     @property
     def scatter(self) -> float:
         """Standard deviation of the logarithm of a speedup."""
-        return statistics.stdev(math.log(one.speedup) for one in self.rounds)
+        return statistics.stdev(math.log(round_.speedup) for round_ in self.rounds)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Trial:
         """The largest scatter of the clients' clocks: what keeps the machine busy slows
         any batch size.
         """
-        return max(one.scatter for one in self.clocked.values())
+        return max(clocked.scatter for clocked in self.clocked.values())
 
     @property
     def error(self) -> float:
@@ -126,11 +126,11 @@ def clock(
 ) -> Round:
     """Send the same requests to both servers in turn."""
     means = []
-    told = []
+    answers = []
     busy = []
     for server in (plain, drafting):
         begun = time.monotonic()
-        told = drive(
+        answers = drive(
             server,
             batch,
             concurrency=batch,
@@ -139,11 +139,15 @@ def clock(
             max_tokens=case.tokens,
         )
         took = time.monotonic() - begun
-        means.append(statistics.mean(one.per_token for one in told))
+        means.append(statistics.mean(answer.per_token for answer in answers))
         busy.append(
-            max(1.0, sum((one.ttft or 0.0) + one.decode_seconds for one in told) / took)
+            max(
+                1.0,
+                sum((answer.ttft or 0.0) + answer.decode_seconds for answer in answers)
+                / took,
+            )
         )
-    return Round(means[0] / means[1], told, *busy)
+    return Round(means[0] / means[1], answers, *busy)
 
 
 def tried(
@@ -198,18 +202,18 @@ def trials(
     plain, *others = servers.running("deep", None, *drafters)
     for server in (plain, *others):  # the first steps are slower than all later ones
         drive(server, 2, max_tokens=8)
-    found = {}
+    clocked = {}
     for (name, case), server in zip(DRAFTERS.items(), others, strict=True):
         file = tmp_path_factory.mktemp("calibrate") / f"{name}.yaml"
         for repeats in REPEATS:
-            found[name] = trial = tried(
+            clocked[name] = trial = tried(
                 plain, server, case=case, file=file, repeats=repeats
             )
             if trial.profile is not None or trial.noise > QUIET:
                 break
         else:
             pytest.fail(f"refused without a reason: {trial}")
-    return found
+    return clocked
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
@@ -225,11 +229,11 @@ def test_calibrated_speedup_is_the_one_that_clients_see(
     assert trial.profile.basis is Basis.CALIBRATED
     estimates = {}
     for batch, clocked in trial.clocked.items():
-        told = [one for each in clocked.rounds for one in each.told]
-        sums = truth(told)
+        answers = [answer for each in clocked.rounds for answer in each.told]
+        sums = truth(answers)
         # What clients got: tokens accepted beyond the end of a request are not among
         # them.
-        length = (sums.completion_tokens - len(told)) / sums.drafts
+        length = (sums.completion_tokens - len(answers)) / sums.drafts
         k = sums.draft_tokens / sums.drafts
         plain, _ = trial.profile.times(k, clocked.median("plain_batch"))
         _, drafting = trial.profile.times(k, clocked.median("drafting_batch"))
@@ -274,7 +278,7 @@ def test_drafter_as_large_as_its_target_is_unknown_and_harmful_once_calibrated(
             for flags in ((), ("--cost.file", str(trial.file)))
         ]
         try:
-            unknown, harmful = (one.result() for one in checks)
+            unknown, harmful = (check.result() for check in checks)
             assert unknown["verdict"] == "unknown", unknown
             assert harmful["verdict"] == "harmful" or not certain, harmful
             assert harmful["loss_probability"] > 0.5, harmful

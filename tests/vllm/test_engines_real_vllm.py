@@ -25,8 +25,8 @@ def test_engines_are_apart_and_add_up_to_the_records(servers: Servers) -> None:
     """
     server = servers.new("target", ngram(3), "--data-parallel-size", "2")
     with server, exporter(server) as running:
-        before = wait_until_up(running)
-        observation = observe(running, drive(server, 16), before)
+        metrics_before = wait_until_up(running)
+        observation = observe(running, drive(server, 16), metrics_before)
         upstream = Metrics(server.metrics())
     scrape = observation.scrape
     sums = observation.truth
@@ -55,10 +55,10 @@ def test_engines_are_apart_and_add_up_to_the_records(servers: Servers) -> None:
             published[name][engine] for name in COUNTERS
         )
         assert min(drafts, drafted, accepted, generated) > 0
-        own = {"engine": engine, "window": WHOLE}
-        assert scrape.value("acceptance_ratio", **own) == pytest.approx(
+        labels = {"engine": engine, "window": WHOLE}
+        assert scrape.value("acceptance_ratio", **labels) == pytest.approx(
             accepted / drafted, rel=1e-9
         )
-        assert scrape.value("mean_acceptance_length", **own) == pytest.approx(
+        assert scrape.value("mean_acceptance_length", **labels) == pytest.approx(
             1 + accepted / drafts, rel=1e-9
         )

@@ -82,8 +82,8 @@ def story(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Story:
     file = tmp_path_factory.mktemp("payoff") / "baseline.json"
     (server,) = servers.running("deep", None)
     with exporter(server) as running:
-        before = wait_until_up(running)
-        off = observe(running, traffic(server, 2, 8), before)
+        metrics_before = wait_until_up(running)
+        off = observe(running, traffic(server, 2, 8), metrics_before)
     plain, output = record(server, file)
     trials = {}
     for name, noise in DRAFTERS.items():
@@ -97,7 +97,7 @@ def record(server: VllmServer, file: Path) -> tuple[list[Told], str]:
     """Run the baseline command around some traffic, as a user does; return the requests
     and its output.
     """
-    before = server.polls()
+    polls = server.polls()
     process = subprocess.Popen(
         [COMMAND, "baseline", server.url, "--interval", "500ms", "--out", file],
         stdout=subprocess.PIPE,
@@ -106,15 +106,15 @@ def record(server: VllmServer, file: Path) -> tuple[list[Told], str]:
         env=clean_environment(),
     )
     try:
-        server.wait_until_watched(process, before)
-        told = traffic(server, 10, 40)
+        server.wait_until_watched(process, polls)
+        answers = traffic(server, 10, 40)
         time.sleep(1)
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=20)
     finally:
         process.kill()
     assert process.returncode == 0, output
-    return told, output
+    return answers, output
 
 
 def watch(server: VllmServer, baseline: Path, requests: int, tokens: int) -> Trial:
@@ -123,8 +123,8 @@ def watch(server: VllmServer, baseline: Path, requests: int, tokens: int) -> Tri
         server, "--baseline.file", str(baseline), "--log.interval", "0s", *THRESHOLDS
     ) as running:
         scrape_when(running, lambda scrape: scrape.value("up") == 1)
-        told = traffic(server, requests, tokens)
-        drafts = truth(told).drafts
+        answers = traffic(server, requests, tokens)
+        drafts = truth(answers).drafts
 
         def is_counted() -> bool:
             windows = running.snapshot()["targets"][0]["engines"][0]["windows"]
@@ -136,14 +136,14 @@ def watch(server: VllmServer, baseline: Path, requests: int, tokens: int) -> Tri
             )
 
         eventually(is_counted, 240)
-        return Trial(told, running.snapshot()["targets"][0]["engines"][0])
+        return Trial(answers, running.snapshot()["targets"][0]["engines"][0])
 
 
-def per_token(told: list[Told]) -> float:
+def per_token(answers: list[Told]) -> float:
     """Return the mean time per output token over requests, as the clients' clocks have
     it.
     """
-    return statistics.mean(one.per_token for one in told)
+    return statistics.mean(answer.per_token for answer in answers)
 
 
 def test_the_baseline_is_what_the_clients_saw(story: Story) -> None:

@@ -107,7 +107,7 @@ def ngram_story(servers: Servers) -> NgramStory:
             with watched(first) as start:
                 unwell = [first.get("/-/healthy").status, first.get("/-/ready").status]
                 server.wait_until_ready()
-            before = wait_until_up(first)
+            metrics_before = wait_until_up(first)
             unused = scrape_when(
                 first, lambda scrape: scrape.values("window_drafts", window=RECENT)
             )
@@ -115,27 +115,27 @@ def ngram_story(servers: Servers) -> NgramStory:
 
             greedy_told = drive(server, 18)
             greedy_told += drive(server, 6, api="chat")
-            greedy = observe(first, greedy_told, before)
+            greedy = observe(first, greedy_told, metrics_before)
             logged = wait_for_log(server, greedy.truth)
 
             # For the first exporter all counters began at 0, and so they do after a
             # restart: it would find the right differences even if it took them across.
             # The second would not.
-            with exporter(server) as late:
-                late_before = wait_until_up(late)
+            with exporter(server) as late_exporter:
+                late_before = wait_until_up(late_exporter)
                 hot, hot_told = drive_until_poor(server, first)
-                both = observe(first, greedy_told + hot_told, before)
-                late_hot = observe(late, hot_told, late_before)
-                with watched(first) as restart, watched(late) as late_restart:
+                both = observe(first, greedy_told + hot_told, metrics_before)
+                late_hot = observe(late_exporter, hot_told, late_before)
+                with watched(first) as restart, watched(late_exporter) as late_restart:
                     server.restart(ngram(2))
                     gone = scrape_when(first, is_down)
-                    scrape_when(late, is_down)
+                    scrape_when(late_exporter, is_down)
                     server.wait_until_ready()
                     wait_until_up(first)
-                    wait_until_up(late)
-                    told = drive(server, 18)
-                    restarted = observe(first, told, NOTHING)
-                    late_restarted = observe(late, told, NOTHING)
+                    wait_until_up(late_exporter)
+                    answers = drive(server, 18)
+                    restarted = observe(first, answers, NOTHING)
+                    late_restarted = observe(late_exporter, answers, NOTHING)
     finally:
         server.stop()
     return NgramStory(
@@ -249,14 +249,14 @@ def test_acceptance_collapses_with_the_temperature_and_is_poor(
     ngram_story: NgramStory,
 ) -> None:
     """Nothing of a random text is guessed, bar a token now and then."""
-    before = ngram_story.greedy.scrape.value("acceptance_ratio", window=WHOLE)
-    now = ngram_story.hot.value("acceptance_ratio", window=RECENT)
+    greedy_ratio = ngram_story.greedy.scrape.value("acceptance_ratio", window=WHOLE)
+    hot_ratio = ngram_story.hot.value("acceptance_ratio", window=RECENT)
     drafts = ngram_story.hot.value("window_drafts", window=RECENT)
-    assert before is not None
-    assert now is not None
+    assert greedy_ratio is not None
+    assert hot_ratio is not None
     assert drafts is not None
-    assert before > 0.4
-    assert now < 0.02
+    assert greedy_ratio > 0.4
+    assert hot_ratio < 0.02
     assert drafts > 0
     assert ngram_story.hot.one_hot("quality") == ["poor"]
     assert ngram_story.hot.one_hot("activity") == ["active"]
@@ -294,13 +294,13 @@ def test_nothing_is_negative_or_absurd_over_a_restart(ngram_story: NgramStory) -
     """No window reaches over it, either."""
     # Of all tokens that the server ever generated, over the shortest time between two
     # polls.
-    most = ngram_story.both.truth.completion_tokens / POLL_INTERVAL
+    highest = ngram_story.both.truth.completion_tokens / POLL_INTERVAL
     wrong = [
         (name, labels, value)
         for scrape in ngram_story.restarting
         for name, labels, value in all_series(scrape)
         if not 0 <= value < math.inf
-        or (name.endswith("_per_second") and value > most)
+        or (name.endswith("_per_second") and value > highest)
         or (name.endswith("_ratio") and not name.startswith("break_even") and value > 1)
     ]
     assert wrong == []
@@ -322,8 +322,8 @@ def test_nothing_is_negative_or_absurd_over_a_restart(ngram_story: NgramStory) -
 @pytest.fixture(scope="module")
 def drafting(server: VllmServer) -> Observation:
     with exporter(server) as running:
-        before = wait_until_up(running)
-        return observe(running, drive(server, 18), before)
+        metrics_before = wait_until_up(running)
+        return observe(running, drive(server, 18), metrics_before)
 
 
 def test_a_good_draft_model_is_known_and_accepted(drafting: Observation) -> None:
@@ -348,10 +348,10 @@ def test_a_good_draft_model_is_known_and_accepted(drafting: Observation) -> None
 )
 def observation(request: pytest.FixtureRequest) -> Observation:
     story, _, moment = request.param.partition(".")
-    found = request.getfixturevalue(story)
-    found = getattr(found, moment) if moment else found
-    assert isinstance(found, Observation)
-    return found
+    observation = request.getfixturevalue(story)
+    observation = getattr(observation, moment) if moment else observation
+    assert isinstance(observation, Observation)
+    return observation
 
 
 def test_counters_equal_the_records(observation: Observation) -> None:
@@ -394,9 +394,9 @@ def test_measures_of_the_whole_window_equal_the_records(
         for name in MEASURES
         if (value := observation.scrape.value(name, window=WHOLE)) is not None
     } | {
-        f"{name} {place}": value
+        f"{name} {position}": value
         for name, label in LABELLED.items()
-        for place, value in by(observation.scrape, label, name, window=WHOLE).items()
+        for position, value in by(observation.scrape, label, name, window=WHOLE).items()
     }
     expected = expected_measures(observation.truth)
     # Left open: whether the K in force is listed among the values that K could have.
@@ -426,10 +426,10 @@ def expected_measures(sums: Truth) -> dict[str, float]:
     }
     for position, accepted in enumerate(positions):
         measures[f"position_acceptance_ratio {position}"] = accepted / drafts
-        before = positions[position - 1] if position else drafts
-        if before:
+        reached = positions[position - 1] if position else drafts
+        if reached:
             measures[f"position_conditional_acceptance_ratio {position}"] = (
-                accepted / before
+                accepted / reached
             )
     for tokens in range(1, len(positions)):
         measures[f"mean_acceptance_length_at {tokens}"] = (

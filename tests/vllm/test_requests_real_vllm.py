@@ -43,13 +43,15 @@ class Story:
 
     def groups(self) -> dict[tuple[str, str], list[Told]]:
         """What was told, by temperature and type as they are counted."""
-        found = defaultdict(list)
-        for one in self.told:
-            found[BUCKETS[one.ask.temperature], one.ask.kind or one.ask.api].append(one)
-        return found
+        groups = defaultdict(list)
+        for answer in self.told:
+            groups[
+                BUCKETS[answer.ask.temperature], answer.ask.kind or answer.ask.api
+            ].append(answer)
+        return groups
 
     def records(self) -> list[dict[str, Any]]:
-        return [one.record for one in self.told if one.record is not None]
+        return [answer.record for answer in self.told if answer.record is not None]
 
 
 @pytest.fixture(scope="module")
@@ -77,19 +79,20 @@ def story(server: VllmServer) -> Story:
         ),
     ]
     with tap(server, "--requests.window", "1h") as (port, running):
-        told = send_all(port, asks)
+        answers = send_all(port, asks)
         quiet = send_all(port, silent)
         wanted = len(asks) + len(silent)
         scrape_when(
-            running, lambda found: total(found, "request_observations_total") == wanted
+            running,
+            lambda scrape: total(scrape, "request_observations_total") == wanted,
         )
         time.sleep(1.1)  # what is judged is drawn once a second
-        return Story(told, quiet, running.metrics())
+        return Story(answers, quiet, running.metrics())
 
 
 def test_every_request_of_a_mixed_load_is_observed_once(story: Story) -> None:
     assert len(story.groups()) >= 12
-    ratios = [one.ratio for one in story.told if one.ratio is not None]
+    ratios = [answer.ratio for answer in story.told if answer.ratio is not None]
     assert min(ratios) < 0.5 < 0.65 < max(ratios)
     recorded = len(story.records())
     assert by(
@@ -112,11 +115,11 @@ def test_counters_and_histograms_of_a_group_are_those_of_its_clients(
         "request_draft_tokens_total": "num_draft_tokens",
         "request_accepted_tokens_total": "num_accepted_draft_tokens",
     }
-    for (temperature, kind), told in story.groups().items():
+    for (temperature, kind), answers in story.groups().items():
         labels = {"temperature": temperature, "request_type": kind}
-        ratios = [one.ratio for one in told if one.ratio is not None]
-        found = by(story.scrape, "le", "request_acceptance_ratio_bucket", **labels)
-        counts = {float(le): count for le, count in found.items()}
+        ratios = [answer.ratio for answer in answers if answer.ratio is not None]
+        buckets = by(story.scrape, "le", "request_acceptance_ratio_bucket", **labels)
+        counts = {float(le): count for le, count in buckets.items()}
         for at, bound in enumerate(bounds):
             expected = sum(bisect_left(bounds, ratio) <= at for ratio in ratios)
             assert counts.get(bound, 0) == expected, (labels, bound)
@@ -125,7 +128,9 @@ def test_counters_and_histograms_of_a_group_are_those_of_its_clients(
                 "request_acceptance_ratio_sum", **labels
             ) == pytest.approx(sum(ratios))
         for metric, name in sums.items():
-            expected = sum(one.record[name] for one in told if one.record is not None)
+            expected = sum(
+                answer.record[name] for answer in answers if answer.record is not None
+            )
             assert story.scrape.value(metric, **labels) == expected, (metric, labels)
 
 
@@ -153,10 +158,12 @@ def test_positions_have_the_drafts_that_reached_them_as_denominator(
 
 
 def test_outcomes_follow_the_published_zones(story: Story) -> None:
-    drafted = [one for one in story.told if one.ratio is not None]
-    losing = [one for one in drafted if one.ratio is not None and one.ratio < 0.5]
+    drafted = [answer for answer in story.told if answer.ratio is not None]
+    losing = [
+        answer for answer in drafted if answer.ratio is not None and answer.ratio < 0.5
+    ]
     assert total(story.scrape, "request_outcomes_total", outcome="loses") == len(losing)
-    tokens = sum(one.tokens or 0 for one in losing)
+    tokens = sum(answer.tokens or 0 for answer in losing)
     assert (
         total(story.scrape, "request_generation_tokens_total", outcome="loses")
         == tokens
@@ -167,20 +174,20 @@ def test_outcomes_follow_the_published_zones(story: Story) -> None:
 
 
 def test_streams_have_times_and_the_others_none(story: Story) -> None:
-    streamed = [one for one in (*story.told, *story.silent) if one.ask.stream]
+    streamed = [answer for answer in (*story.told, *story.silent) if answer.ask.stream]
     assert total(story.scrape, "request_time_to_first_token_seconds_count") == len(
         streamed
     )
-    counted = [one for one in streamed if one.tokens is not None]
+    counted = [answer for answer in streamed if answer.tokens is not None]
     assert total(story.scrape, "request_time_per_output_token_seconds_count") == len(
         counted
     )
-    seen = sum(one.ttft for one in streamed if one.ttft is not None)
-    found = total(story.scrape, "request_time_to_first_token_seconds_sum")
-    assert found is not None
+    measured = sum(answer.ttft for answer in streamed if answer.ttft is not None)
+    counted_seconds = total(story.scrape, "request_time_to_first_token_seconds_sum")
+    assert counted_seconds is not None
     # The clients' threads wait for the processor too, and on a busy machine longer than
     # for the server.
-    assert 0.05 * seen < found <= seen
+    assert 0.05 * measured < counted_seconds <= measured
 
 
 def test_client_that_leaves_ends_its_request_at_the_server(server: VllmServer) -> None:
@@ -196,6 +203,6 @@ def test_client_that_leaves_ends_its_request_at_the_server(server: VllmServer) -
         )
         scrape = scrape_when(
             running,
-            lambda found: found.value("tap_unobserved_total", reason="aborted") == 1,
+            lambda scrape: scrape.value("tap_unobserved_total", reason="aborted") == 1,
         )
         assert scrape.value("tap_open_connections") == 0

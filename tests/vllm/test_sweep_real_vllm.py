@@ -49,10 +49,10 @@ def generated(server: VllmServer) -> float:
 @pytest.fixture(scope="module")
 def story(server: VllmServer, tmp_path_factory: pytest.TempPathFactory) -> SweepStory:
     out = tmp_path_factory.mktemp("out") / "sweep"
-    before = generated(server)
+    generated_before = generated(server)
     done = run("sweep", server.url, "--out", str(out), *GRID, "--json")
     cells = json.loads((out / "sweep.json").read_text("utf-8"))["cells"]
-    return SweepStory(done, cells, generated(server) - before)
+    return SweepStory(done, cells, generated(server) - generated_before)
 
 
 def test_acceptance_falls_with_temperature_beyond_chance(story: SweepStory) -> None:
@@ -67,7 +67,9 @@ def test_acceptance_falls_with_temperature_beyond_chance(story: SweepStory) -> N
     assert story.outcome.code == 0
     document: Any = json.loads(story.outcome.out)
     assert len(document["conclusions"]) == 2
-    assert all("acceptance falls from " in words for words in document["conclusions"])
+    assert all(
+        "acceptance falls from " in sentence for sentence in document["conclusions"]
+    )
 
 
 def test_counters_and_records_agree_exactly(story: SweepStory) -> None:

@@ -47,12 +47,12 @@ def check(data: bytes) -> None:
 def _hashes(text: bytes) -> None:
     """What stands where a hash belongs, in a file that is broken around it."""
     parts = (text.decode("utf-8", "replace").split("\x1e") + [""] * 3)[:3]
-    name, before, behind = (part.replace(_MARK, "").replace("\n", "") for part in parts)
+    name, prefix, behind = (part.replace(_MARK, "").replace("\n", "") for part in parts)
     # In quotes that begin in the name, or before a colon, it would be a part of the
     # name, which is shown.
     name = name.replace("'", "").replace('"', "")
     behind = behind.replace(":", "")
-    _web(f"basic_auth_users:\n  {name}: {before}{_MARK}{behind}\n".encode())
+    _web(f"basic_auth_users:\n  {name}: {prefix}{_MARK}{behind}\n".encode())
 
 
 def _profiles(text: bytes) -> None:
@@ -61,15 +61,15 @@ def _profiles(text: bytes) -> None:
 
 
 def _web(text: bytes) -> None:
-    found = web_document.parse(read_texts(text), "/etc/exporter")
-    assert all(
-        ":" not in name and hashed.startswith("$2") for name, hashed in found.users
-    )
+    document = web_document.parse(read_texts(text), "/etc/exporter")
+    for name, hashed in document.users:
+        assert ":" not in name
+        assert hashed.startswith("$2")
 
 
 def _baseline(text: bytes) -> None:
-    found = decode(text)
-    assert decode(encode(found)) == found, (
+    baseline = decode(text)
+    assert decode(encode(baseline)) == baseline, (
         "a baseline that is not read as it was written"
     )
 
@@ -87,7 +87,7 @@ def _config(text: bytes) -> None:
 
 def _scenario(text: bytes) -> None:
     for phase in parse_scenario(read_yaml(text), "fuzz").phases:
-        assert phase.seconds is None or phase.seconds > 0
+        assert phase.seconds is None or phase.seconds > 0, phase
 
 
 _KINDS = {
@@ -100,16 +100,21 @@ _KINDS = {
 }
 
 
-def seeds() -> Iterator[bytes]:
-    """Yield the examples of the documentation, and one of each kind that uses every
-    key.
-    """
+def documented() -> Iterator[bytes]:
+    """Yield the examples of the documentation."""
     for name, kind in (
         ("reference/cost-profiles.md", b"0"),
         ("operations.md", b"1"),
         ("reference/simulator.md", b"4"),
     ):
         yield from (kind + example for example in fenced(name, "yaml"))
+
+
+def seeds() -> Iterator[bytes]:
+    """Yield the examples of the documentation, and one of each kind that uses every
+    key.
+    """
+    yield from documented()
     yield from (kind + b"{[" for kind in _KINDS)
     yield b"5alice\x1e$2y$10$\x1e"
     yield b"5a: b\x1e*\x1e]"

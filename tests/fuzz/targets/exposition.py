@@ -21,6 +21,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import chain
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -103,7 +104,9 @@ def check(data: bytes) -> None:
         )
     samples = reference(body, openmetrics=openmetrics)
     if samples is not None:
-        names = _COUNTED | _TIMED if latencies else _COUNTED
+        names = set(_COUNTED)
+        if latencies:
+            names |= _TIMED
         wanted = [sample for sample in samples if sample.name in names]
         if reading is None:
             excuse = _excuse(wanted, body, openmetrics=openmetrics)
@@ -160,13 +163,13 @@ def _sample(line: bytes, openmetrics: bool) -> SampleLine | None:
         return None
     try:
         (family,) = text_string_to_metric_families(line.decode() + "\n")
-        (found,) = family.samples
-        value = float(found.value)
+        (sample,) = family.samples
+        value = float(sample.value)
     except (ValueError, OverflowError):
         return None
     if math.isinf(value) and b"nf" not in match[3]:
         return None  # out of range, which Go refuses
-    return SampleLine(found.name, tuple(sorted(found.labels.items())), value)
+    return SampleLine(sample.name, tuple(sorted(sample.labels.items())), value)
 
 
 def _agree(ours: list[SampleLine], theirs: list[SampleLine]) -> None:
@@ -174,12 +177,10 @@ def _agree(ours: list[SampleLine], theirs: list[SampleLine]) -> None:
     assert len(ours) == len(theirs), (
         f"{len(ours)} samples instead of {len(theirs)}: {ours} {theirs}"
     )
-    for mine, other in zip(ours, theirs, strict=True):
-        same = mine.value == other.value or (
-            math.isnan(mine.value) and math.isnan(other.value)
-        )
-        same = same and (mine.name, mine.labels) == (other.name, other.labels)
-        assert same, f"{mine} instead of {other}"
+    for read_line, line in zip(ours, theirs, strict=True):
+        assert (read_line.name, read_line.labels) == (line.name, line.labels)
+        both_nan = math.isnan(read_line.value) and math.isnan(line.value)
+        assert both_nan or read_line.value == line.value, f"{read_line}, not {line}"
 
 
 #: The label with the position of the counters by position, by the ends of their names.
@@ -203,22 +204,21 @@ def _excuse(wanted: list[SampleLine], body: bytes, *, openmetrics: bool) -> str:
     excuses it.
     """
     start = body[:256].lstrip().lower()
-    seen = set()
+    series = set()
     engines = set()
-    for name, labels, value in (
-        (line.name, line.labels, line.value) for line in wanted
-    ):
-        by_name = dict(labels)
-        engines.add(
-            tuple(pair for pair in labels if pair[0] not in ("pid", "le", "position"))
-        )
-        series = (name.removeprefix("ray_").replace(":", "_", 1), labels)
-        if series in seen:
+    for line in wanted:
+        name = line.name
+        by_name = dict(line.labels)
+        engine = set(by_name) - {"pid", "le", "position"}
+        engines.add(tuple((label, by_name[label]) for label in sorted(engine)))
+        # Ray writes the same series under another prefix.
+        key = (name.removeprefix("ray_").replace(":", "_", 1), line.labels)
+        if key in series:
             return "a series twice"
-        seen.add(series)
-        if not 0 <= value <= MAX_VALUE:
+        series.add(key)
+        if not 0 <= line.value <= MAX_VALUE:
             return "a value that cannot be"
-        if sum(len(name) + 3 * len(text) for name, text in labels) > MAX_LABEL:
+        if sum(len(label) + 3 * len(text) for label, text in line.labels) > MAX_LABEL:
             return "a long label"
         label = _position_label(name)
         if label and not re.fullmatch("[0-9]{1,3}", by_name.get(label, ""), re.ASCII):
@@ -247,15 +247,11 @@ def _no_server(wanted: list[SampleLine]) -> bool:
     """Whether the samples are of no known server, or may be of servers of several kinds
     or types.
     """
-    found = [
-        dialect
-        for dialect in DIALECTS
-        if dialect.may_be({line.name for line in wanted})
-    ]
-    types = {
-        value for line in wanted for name, value in line.labels if name == "engine_type"
-    }
-    return len(found) != 1 or len(types) > 1
+    names = {line.name for line in wanted}
+    dialects = [dialect for dialect in DIALECTS if dialect.may_be(names)]
+    labels = set(chain.from_iterable(line.labels for line in wanted))
+    types = [value for name, value in labels if name == "engine_type"]
+    return len(dialects) != 1 or len(types) > 1
 
 
 def _sums(reading: Reading, wanted: list[SampleLine]) -> None:
@@ -266,22 +262,22 @@ def _sums(reading: Reading, wanted: list[SampleLine]) -> None:
     expected: dict[EngineKey, dict[str, float]] = defaultdict(
         lambda: defaultdict(float)
     )
-    seen = set()
+    series = set()
     parts = dialect.parts_in(
         line for line in wanted if line.name not in dialect.histogram_fields
     )
     for line in wanted:
         if line.name.endswith("_bucket"):
-            own = "le"
+            own_label = "le"
         else:
-            own = _position_label(line.name)
-        sums = expected[_engine(dict(line.labels), parts | {own})]
+            own_label = _position_label(line.name)
+        sums = expected[_engine(dict(line.labels), parts | {own_label})]
         field = dialect.fields.get(line.name)
         if field:
-            assert (field, line.labels) not in seen, (
+            assert (field, line.labels) not in series, (
                 f"{line.name}{line.labels} counts twice"
             )
-            seen.add((field, line.labels))
+            series.add((field, line.labels))
             sums[""] = sums[field[0]] = sums[field[0]] + line.value
         timed, part = dialect.histogram_fields.get(line.name, ("", ""))
         if part == "sum":
@@ -306,12 +302,13 @@ def _sums(reading: Reading, wanted: list[SampleLine]) -> None:
         if positions and "accepted_tokens_per_position" not in dialect.derived:
             total = sums["accepted_tokens_per_position"]
             assert _close(sum(positions), total), f"positions: {positions}, {total}"
-        for attribute in dialect.histograms if engine.latencies else ():
+        if engine.latencies is None:
+            continue
+        for attribute in dialect.histograms:
             histogram = getattr(engine.latencies, attribute)
             total = sums.get(attribute, 0.0)
-            assert _close(histogram.sum if histogram else 0.0, total), (
-                f"{attribute}: {histogram}, {total}"
-            )
+            counted_sum = getattr(histogram, "sum", 0.0)
+            assert _close(counted_sum, total), (attribute, histogram, total)
 
 
 def _engine(labels: dict[str, str], parts: frozenset[str]) -> EngineKey:
@@ -323,8 +320,9 @@ def _engine(labels: dict[str, str], parts: frozenset[str]) -> EngineKey:
         name: re.sub("[%,=]", lambda c: f"%{ord(c[0]):02X}", text)
         for name, text in labels.items()
     }
-    engine = [texts["engine"]] if labels.get("engine") else []
-    engine += [f"{name}={texts[name]}" for name in names if name != "model_name"]
+    engine = [f"{name}={texts[name]}" for name in names if name != "model_name"]
+    if labels.get("engine"):
+        engine.insert(0, texts["engine"])
     return EngineKey(labels.get("model_name", ""), ",".join(engine))
 
 
@@ -359,31 +357,30 @@ def _written(lines: Iterable[SampleLine]) -> Iterator[str]:
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
-def _same(one: object, other: object) -> bool:
+def _same(left: object, right: object) -> bool:
     """Tell whether two readings say the same: sums may differ in their last digit,
     defects in their order.
     """
-    if isinstance(one, float) and isinstance(other, float):
-        return one == other or _close(one, other)
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, EngineReading) and isinstance(other, EngineReading):
-        # which they are is a matter of order
-        some = len(one.defects) == len(other.defects) == MAX_DEFECTS
-        one, other = (
-            replace(e, defects=() if some else tuple(sorted(e.defects)))
-            for e in (one, other)
-        )
+    if isinstance(left, float) and isinstance(right, float):
+        return left == right or _close(left, right)
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return len(left) == len(right) and all(map(_same, left, right))
+    if isinstance(left, EngineReading) and isinstance(right, EngineReading):
+        # Of too many defects, which are kept is a matter of order.
+        if len(left.defects) == len(right.defects) == MAX_DEFECTS:
+            right = replace(right, defects=left.defects)
+        left = replace(left, defects=tuple(sorted(left.defects)))
+        right = replace(right, defects=tuple(sorted(right.defects)))
     fields = getattr(
-        one, "__struct_fields__", getattr(one, "__dataclass_fields__", None)
+        left, "__struct_fields__", getattr(left, "__dataclass_fields__", None)
     )
-    if fields and type(one) is type(other):
-        return all(_same(getattr(one, name), getattr(other, name)) for name in fields)
-    return one == other
+    if fields and type(left) is type(right):
+        return all(_same(getattr(left, name), getattr(right, name)) for name in fields)
+    return left == right
 
 
-def _close(one: float, other: float) -> bool:
-    return math.isclose(one, other, rel_tol=1e-9)
+def _close(left: float, right: float) -> bool:
+    return math.isclose(left, right, rel_tol=1e-9)
 
 
 def seeds() -> Iterator[bytes]:

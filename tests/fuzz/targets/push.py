@@ -51,13 +51,13 @@ def _check_counts(data: bytes, pushed: object) -> None:
         f"{len(observations)} and {len(errors)} of {count}"
     )
     assert count <= MAX_REQUESTS, f"{count} requests"
-    places = [place for place, _ in errors]
+    places = [index for index, _ in errors]
     assert places == sorted(set(places)), f"places {places}"
     assert len(warnings) <= len(observations), (
         f"{len(warnings)} warnings of {len(observations)}"
     )
-    for place, message in (*errors, *warnings):
-        assert 0 <= place < count, f"place {place} of {count}"
+    for index, message in (*errors, *warnings):
+        assert 0 <= index < count, f"place {index} of {count}"
         assert MARK not in message, f"content in {message}"
         assert message, "an error without a message"
         assert message.isprintable(), f"a message that steers a terminal: {message!r}"

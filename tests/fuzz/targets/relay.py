@@ -1,6 +1,6 @@
 """The tap: what it observes does not depend on the pieces that the bytes come in.
 
-The first byte of an input says what is fed (`_KINDS`), the second how it is cut into
+The first byte of an input says what is fed (`KINDS`), the second how it is cut into
 pieces. What is promised:
 
 - `EventSplitter`: the same events as a plain reading of the standard finds, and no
@@ -47,8 +47,8 @@ _TURN = b"\x1e"
 
 def check(data: bytes) -> None:
     """Raise unless the tap keeps its promises for one input."""
-    if len(data) > 1 and data[:1] in _KINDS:
-        _KINDS[data[:1]](data[2:], data[1])
+    if len(data) > 1 and data[:1] in KINDS:
+        KINDS[data[:1]](data[2:], data[1])
 
 
 def pieces(data: bytes, way: int) -> list[bytes]:
@@ -65,7 +65,8 @@ def pieces(data: bytes, way: int) -> list[bytes]:
     while start < len(data):
         cut.append(data[start : start + size])
         start += size
-        size = (size * 5 + step) % 61 + 1 + len(data) // 128 if step else size
+        if step:
+            size = (size * 5 + step) % 61 + 1 + len(data) // 128
     return cut
 
 
@@ -73,18 +74,20 @@ def pieces(data: bytes, way: int) -> list[bytes]:
 
 
 def _check_events(data: bytes, way: int) -> None:
-    limit = 48 if way % 2 else 1 << 20
+    limit = 1 << 20
+    if way % 2:
+        limit = 48
     expected = _by_the_standard(data)
     splitter = EventSplitter(limit)
-    found = []
+    events = []
     large = False
     for piece in pieces(data, way):
         try:
-            found += splitter.feed(piece)
+            events += splitter.feed(piece)
         except EventSizeError:
             large = True
             break
-    for event in found:
+    for event in events:
         lines = event.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         values = [
             line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")
@@ -92,12 +95,15 @@ def _check_events(data: bytes, way: int) -> None:
         assert data_of(event) == b"\n".join(values), f"{data_of(event)!r} of {event!r}"
         assert len(event) <= limit, f"an event of {len(event)} bytes"
     if large:
-        assert found == expected[: len(found)], f"{found} of {expected}"
-        rest = data[sum(map(len, expected)) :]
-        assert max(map(len, (*expected, rest))) > limit, "no event is large"
+        assert events == expected[: len(events)], f"{events} of {expected}"
+        remainder = data[sum(map(len, expected)) :]
+        assert max(map(len, (*expected, remainder))) > limit, "no event is large"
     else:
-        assert b"".join(found) + splitter.rest == data, "bytes are lost"
-        assert found == expected, f"{found} instead of {expected}"
+        assert b"".join(events) + splitter.rest == data, "bytes are lost"
+        assert events == expected, f"{events} instead of {expected}"
+
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 def _by_the_standard(data: bytes) -> list[bytes]:
@@ -107,25 +113,15 @@ def _by_the_standard(data: bytes) -> list[bytes]:
     events = []
     start = 0
     position = 0
-    empty = False
     while position < len(data):
-        stop = min(
-            (
-                i
-                for i in (data.find(b"\n", position), data.find(b"\r", position))
-                if i >= 0
-            ),
-            default=-1,
-        )
-        if stop < 0:
+        line_end = _LINE_END.search(data, position)
+        if line_end is None:
             break
-        end = stop + (2 if data[stop : stop + 2] == b"\r\n" else 1)
-        empty = stop == position
+        end = line_end.end()
+        empty = line_end.start() == position
         # An empty line ends an event, also the first one: the bytes before it are its
         # own. One line end alone ends no event: it may be that of its first line.
-        if empty and (
-            position > start or len(re.findall(rb"\r\n|\n|\r", data[start:end])) > 1
-        ):
+        if empty and (position > start or len(_LINE_END.findall(data, start, end)) > 1):
             if end == len(data) and data[end - 1 : end] == b"\r":
                 break
             events.append(data[start:end])
@@ -139,32 +135,29 @@ def _by_the_standard(data: bytes) -> list[bytes]:
 
 def _check_observer(data: bytes, way: int) -> None:
     ends = way % 2 == 0
-    seen = {
-        step: _watch(data, cut, ends=ends)
-        for step, cut in (
-            ("whole", lambda d: [d] if d else []),
-            ("cut", lambda d: pieces(d, way)),
-        )
-    }
-    assert seen["whole"] == seen["cut"], f"{seen}"
+    whole = _watch(data, lambda part: list(filter(None, [part])), ends=ends)
+    in_pieces = _watch(data, lambda part: pieces(part, way), ends=ends)
+    assert in_pieces == whole
 
 
 def _watch(
     data: bytes, cut: Callable[[bytes], list[bytes]], *, ends: bool
 ) -> tuple[object, ...]:
-    told: list[Observation] = []
-    watch = ObservationContext(told.append, Classification(), lambda: 1.0, lambda: 1e9)
+    observations: list[Observation] = []
+    watch = ObservationContext(
+        observations.append, Classification(), lambda: 1.0, lambda: 1e9
+    )
     observer = Observer(watch)
     for turn, part in enumerate(data.split(_TURN)):
+        feed = observer.from_client
+        if turn % 2:
+            feed = observer.from_server
         for piece in cut(part):
-            (observer.from_server if turn % 2 else observer.from_client)(piece)
+            feed(piece)
             assert 0 <= watch.held <= 2 * MAX_BODY + MAX_EVENT, (
                 f"{watch.held} bytes are held"
             )
-            if observer._exchange is not None:
-                held = observer._exchange.held
-            else:
-                held = 0
+            held = getattr(observer._exchange, "held", 0)
             assert watch.held == held <= len(data), (
                 f"{watch.held} and {held} bytes of {len(data)} are held"
             )
@@ -177,23 +170,23 @@ def _watch(
     assert set(watch.unobserved) == set(UNOBSERVED), (
         f"other reasons: {watch.unobserved}"
     )
-    assert sum(watch.unobserved.values()) + len(told) <= watch.requests, (
+    assert sum(watch.unobserved.values()) + len(observations) <= watch.requests, (
         "more outcomes than requests"
     )
     assert watch.unobserved["internal"] == 0
-    for observation in told:
-        for seconds in (observation.ttft_seconds, observation.tpot_seconds):
-            assert seconds is None or seconds >= 0, f"{observation}"
-    return watch.requests, dict(watch.unobserved), told
+    for observation in observations:
+        assert (observation.ttft_seconds or 0) >= 0, f"{observation}"
+        assert (observation.tpot_seconds or 0) >= 0, f"{observation}"
+    return watch.requests, dict(watch.unobserved), observations
 
 
-_KINDS = {
+#: What is fed, by the first byte of an input.
+KINDS = {
     b"0": _check_events,
     b"3": _check_observer,
 }
 
 
-_UNTIL_THE_END = {"transfer-encoding": None}
 _IN_CHUNKS = request(
     b"", Content_Type="application/json", Transfer_Encoding="chunked"
 ) + chunks([dump(chat_request(stream=True)).encode()], trailers=b"X-T: 1\r\n")
@@ -203,31 +196,17 @@ def seeds() -> Iterator[bytes]:
     """Yield whole conversations, and streams with every kind of line end, in some ways
     of cutting.
     """
+    conversations = (
+        (ASKED, STREAMED, ASKED_PLAIN, ANSWERED_PLAIN),
+        (ASKED_PLAIN, answer({"error": {}}, "429 Too Many Requests")),
+        (ASKED, STREAMED[:-5]),
+        (ASKED, stream_head(**{"transfer-encoding": None}) + chat_stream()),
+        (_IN_CHUNKS, answer(chat_answer(), Content_Length=None)),
+        (request(method="HEAD", path="/health"), answer(b""), ASKED, b""),
+    )
     for way in (b"\x00", b"\x07", b"\x1f", b"\xe3"):
         for end in ("\n", "\r\n", "\r"):
             yield b"0" + way + chat_stream(end=end)
         yield b"0" + way + b"data: a\r\ndata: b\r\n\r\n: ping\n\nid: 1\rdata\r\r"
-        yield b"3" + way + _TURN.join((ASKED, STREAMED, ASKED_PLAIN, ANSWERED_PLAIN))
-        yield (
-            b"3"
-            + way
-            + _TURN.join((ASKED_PLAIN, answer({"error": {}}, "429 Too Many Requests")))
-        )
-        yield b"3" + way + _TURN.join((ASKED, STREAMED[:-5]))
-        yield (
-            b"3"
-            + way
-            + _TURN.join((ASKED, stream_head(**_UNTIL_THE_END) + chat_stream()))
-        )
-        yield (
-            b"3"
-            + way
-            + _TURN.join((_IN_CHUNKS, answer(chat_answer(), Content_Length=None)))
-        )
-        yield (
-            b"3"
-            + way
-            + _TURN.join(
-                (request(method="HEAD", path="/health"), answer(b""), ASKED, b"")
-            )
-        )
+        for turns in conversations:
+            yield b"3" + way + _TURN.join(turns)
