@@ -51,9 +51,9 @@ def test_a_misspelt_key_is_refused() -> None:
         msgspec.convert(
             {"name": "Foo", "speculation_option": "-s", "specualtion": 1}, Engine
         )
-    row = {"prefixes": ["foo:"], "sereis": {}}
-    with pytest.raises(ValueError, match="dialect foo: unknown: sereis"):
-        tables._dialect("foo", {"foo": row}, ENGINES[0])
+    row = {"name": "foo", "prefixes": ["foo:"], "sereis": {}}
+    with pytest.raises(ValueError, match="sereis"):
+        tables.dialect_of(row, {})
 
 
 def test_what_an_engine_says_of_a_finding_is_a_finding() -> None:
