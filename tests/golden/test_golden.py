@@ -236,7 +236,11 @@ def test_the_cases_show_every_state() -> None:
     for values in map(samples, NAMES):
         states = (values.get(name, {}) for name in ("activity", "quality"))
         labels = {
-            text for one in states for key, hot in one.items() if hot for _, text in key
+            text
+            for state in states
+            for key, hot in state.items()
+            if hot
+            for _, text in key
         }
         shown |= labels & {*ActivityState, *QualityLevel}
         if set(values["up"].values()) == {0.0}:
