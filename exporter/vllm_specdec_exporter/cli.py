@@ -141,7 +141,7 @@ def _run(argv: Sequence[str] | None) -> int:
             return int(code)
         return int(module.run(args))
     except ConfigError as error:
-        from .publish.wording import printable  # here, so that `health` starts fast
+        from .publish.terminal import printable  # here, so that `health` starts fast
 
         return _fail(program, printable(str(error)))
     except KeyboardInterrupt:

@@ -37,7 +37,7 @@ from vllm_specdec_exporter.economics.baseline import encode
 from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
 from vllm_specdec_exporter.publish import snapshot
 from vllm_specdec_exporter.publish import terminal_report as report
-from vllm_specdec_exporter.publish.wording import RED, YELLOW
+from vllm_specdec_exporter.publish.terminal import RED, YELLOW
 
 PHASES = series("ngram-phases")
 NOSPEC = series("nospec")

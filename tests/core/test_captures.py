@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from datetime import UTC, datetime
 from functools import cache
+from itertools import groupby, pairwise
 
 import pytest
 
@@ -30,12 +31,23 @@ SETTINGS = Settings(
 
 
 @cache
-def results(scenario: str) -> tuple[tuple[float, tuple[EngineResult, ...]], ...]:
-    """The results of every answer of a scenario, with its time."""
+def results(scenario: str) -> tuple[tuple[EngineResult, ...], ...]:
+    """Return the result of every answer of a scenario."""
     readings = [(time, read(text)) for time, text in series(scenario)]
-    return tuple(
-        zip((time for time, _ in readings), processed(readings, SETTINGS), strict=True)
-    )
+    return tuple(processed(readings, SETTINGS))
+
+
+#: The counter of each count in vLLM's record of a request.
+SUMS = {
+    "num_spec_steps": "drafts",
+    "num_draft_tokens": "draft_tokens",
+    "num_accepted_draft_tokens": "accepted_tokens",
+}
+
+
+def completion_tokens(scenario: str) -> int:
+    """Return the tokens of all answers, as the clients got them."""
+    return sum(request["usage"]["completion_tokens"] for request in requests(scenario))
 
 
 def final_counters(scenario: str) -> list[Counters]:
@@ -50,31 +62,23 @@ def test_counters_are_the_sums_over_vllms_own_record_of_each_request(
     """All engines' together; the recovered distribution is the requests' own
     histograms, draft for draft.
     """
-    counters = final_counters(scenario)
-    of_requests = [request["spec"] for request in requests(scenario)]
+    records = [request["spec"] for request in requests(scenario)]
+    total = dict.fromkeys(SUMS, 0.0)
     recovered: Counter[int] = Counter()
-    for values in counters:
-        buckets = recover(values).buckets
-        recovered.update(
-            {
-                j: b - a
-                for j, (a, b) in enumerate(zip((0, *buckets), buckets, strict=False))
-            }
-        )
+    for counters in final_counters(scenario):
+        for name, field in SUMS.items():
+            total[name] += getattr(counters, field)
+        buckets = recover(counters).buckets
+        for accepted, (below, up_to) in enumerate(pairwise((0, *buckets))):
+            recovered[accepted] += up_to - below
     counted: Counter[int] = Counter()
-    for spec in of_requests:
-        counted.update(dict(enumerate(spec["acceptance_histogram"])))
+    for record in records:
+        counted.update(dict(enumerate(record["acceptance_histogram"])))
 
     assert counted == recovered
-    names = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
-    fields = ("drafts", "draft_tokens", "accepted_tokens")
-    assert [sum(spec[name] for spec in of_requests) for name in names] == [
-        sum(getattr(values, field) for values in counters) for field in fields
-    ]
-    tokens = sum(
-        request["usage"]["completion_tokens"] for request in requests(scenario)
-    )
-    assert tokens == sum(c.generation_tokens for c in counters)
+    assert total == {name: sum(record[name] for record in records) for name in SUMS}
+    generated = sum(counters.generation_tokens for counters in final_counters(scenario))
+    assert completion_tokens(scenario) == generated
 
 
 def test_a_server_without_speculation_counts_its_tokens_and_is_off_all_the_time() -> (
@@ -82,17 +86,14 @@ def test_a_server_without_speculation_counts_its_tokens_and_is_off_all_the_time(
 ):
     """No request tells of drafts."""
     (counters,) = final_counters("nospec")
-    found = [engine for _, (engine,) in results("nospec")]
+    engines = [engine for (engine,) in results("nospec")]
 
-    assert {None} == {request["spec"] for request in requests("nospec")}
-    tokens = sum(
-        request["usage"]["completion_tokens"] for request in requests("nospec")
-    )
-    assert (counters.drafts, counters.generation_tokens) == (None, tokens)
-    assert {(ActivityState.OFF, None)} == {
-        (engine.activity.state, engine.quality.level) for engine in found
-    }
-    assert found[-2].window("10s").generation_tokens_per_second > 100
+    assert {request["spec"] for request in requests("nospec")} == {None}
+    assert counters.drafts is None
+    assert counters.generation_tokens == completion_tokens("nospec")
+    states = {(engine.activity.state, engine.quality.level) for engine in engines}
+    assert states == {(ActivityState.OFF, None)}
+    assert engines[-2].window("10s").generation_tokens_per_second > 100
 
 
 _LOGGED = re.compile(r"INFO (\S+ \S+) .*Accepted: (\d+) tokens, Drafted: (\d+) tokens")
@@ -102,53 +103,38 @@ def test_what_vllm_logged_up_to_a_line_lies_between_the_counters_around_it() -> 
     """No tolerance is needed: counters only rise, and the line was written somewhere
     within its second.
     """
-    times = [time for time, _ in results("ngram-phases")]
+    times = [time for time, _ in series("ngram-phases")]
     year = datetime.fromtimestamp(times[0], UTC).year
-    found = [
-        match for line in vllm_log("ngram-phases") if (match := _LOGGED.search(line))
-    ]
+    matches = list(filter(None, map(_LOGGED.search, vllm_log("ngram-phases"))))
     accepted = drafted = 0
-    for match in found:
-        at = datetime.strptime(
-            f"{year}-{match[1]}+0000", "%Y-%m-%d %H:%M:%S%z"
-        ).timestamp()
-        accepted = accepted + int(match[2])
-        drafted = drafted + int(match[3])
-        before = bisect_right(times, at) - 1
-        after = bisect_left(times, at + 1)
-        (lower,), (upper,) = (results("ngram-phases")[i][1] for i in (before, after))
-        assert (
-            lower.counters.accepted_tokens <= accepted <= upper.counters.accepted_tokens
-        )
-        assert lower.counters.draft_tokens <= drafted <= upper.counters.draft_tokens
-    assert len(found) == 9
+    for match in matches:
+        written = datetime.strptime(f"{year}-{match[1]}+0000", "%Y-%m-%d %H:%M:%S%z")
+        accepted += int(match[2])
+        drafted += int(match[3])
+        time = written.timestamp()
+        (lower,) = results("ngram-phases")[bisect_right(times, time) - 1]
+        (upper,) = results("ngram-phases")[bisect_left(times, time + 1)]
+        low, high = lower.counters, upper.counters
+        assert low.accepted_tokens <= accepted <= high.accepted_tokens, match[0]
+        assert low.draft_tokens <= drafted <= high.draft_tokens, match[0]
+    assert len(matches) == 9
 
 
 def test_the_course_of_the_phases() -> None:
     """30 s of repetitive answers, 30 s at a temperature at which nothing is accepted,
     20 s of nothing.
     """
-    course = [
-        (engine.activity.state, engine.quality.level)
-        for _, (engine,) in results("ngram-phases")
-    ]
-    changes = [
-        now
-        for before, now in zip([None, *course], course, strict=False)
-        if now != before
-    ]
-
+    engines = [engine for (engine,) in results("ngram-phases")]
+    states = [(engine.activity.state, engine.quality.level) for engine in engines]
     active = ActivityState.ACTIVE
-    idle = ActivityState.IDLE
-    starting = ActivityState.WARMING_UP
-    assert [
-        (starting, None),
-        (idle, None),
+    assert [state for state, _ in groupby(states)] == [
+        (ActivityState.WARMING_UP, None),
+        (ActivityState.IDLE, None),
         (active, QualityLevel.FAIR),
         (active, QualityLevel.POOR),
-        (starting, None),
-        (idle, None),
+        (ActivityState.WARMING_UP, None),
+        (ActivityState.IDLE, None),
         (active, QualityLevel.FAIR),
-    ] == changes
-    last = [engine for _, engines in results("ngram-phases")[-1:] for engine in engines]
-    assert [(e.engine_resets_total, e.num_speculative_tokens) for e in last] == [(0, 4)]
+    ]
+    assert engines[-1].engine_resets_total == 0
+    assert engines[-1].num_speculative_tokens == 4

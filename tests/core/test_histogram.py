@@ -1,25 +1,26 @@
 """Histograms: quantiles as PromQL has them, and the laws of adding and subtracting."""
 
 import math
+from bisect import bisect_right
 from dataclasses import replace
 from itertools import accumulate
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from vllm_specdec_exporter.engines.reading import Latencies
 from vllm_specdec_exporter.exposition.histogram import Histogram
-from vllm_specdec_exporter.measures.history import Latency, latency_summaries
+from vllm_specdec_exporter.measures.history import latency_summaries
 
 BOUNDS = (0.1, 0.5, 1.0, 5.0)
 
 
 def of(*observations: float, bounds: tuple[float, ...] = BOUNDS) -> Histogram:
     """What a server counts of these observations."""
-    counts = tuple(
-        float(sum(value <= bound for value in observations)) for bound in bounds
-    )
+    ascending = sorted(observations)
+    counts = tuple(float(bisect_right(ascending, bound)) for bound in bounds)
     return Histogram(bounds, counts, float(len(observations)), math.fsum(observations))
 
 
@@ -48,7 +49,7 @@ def prometheus_quantile(q: float, buckets: list[tuple[float, float]]) -> float:
 
 
 values = st.lists(st.floats(0, 10), min_size=1, max_size=40)
-histograms = st.lists(st.floats(0, 10), max_size=40).map(lambda found: of(*found))
+histograms = st.lists(st.floats(0, 10), max_size=40).map(lambda observed: of(*observed))
 
 
 class TestQuantile:
@@ -64,18 +65,17 @@ class TestQuantile:
             (math.inf, histogram.count),
         ]
 
-        known = histogram.counts[0] <= q * histogram.count
-        if known:
+        expected = None
+        if histogram.counts[0] <= q * histogram.count:
             expected = pytest.approx(prometheus_quantile(q, buckets), rel=1e-9)
-        else:
-            expected = None
         assert histogram.quantile(q) == expected
 
     def test_nothing_observed(self) -> None:
         """Of nothing there is no quantile, no mean and no deviation."""
         for empty in (Histogram(), of(), Histogram((), (), 3.0, 1.0)):
-            assert empty.quantile(0.5) is None
-        assert (of().mean, of().deviation) == (None, None)
+            assert empty.quantile(0.5) is None, empty
+        assert of().mean is None
+        assert of().deviation is None
 
 
 class TestMoments:
@@ -96,11 +96,12 @@ class TestMoments:
         """Finite and not negative, none of a single observation, and within a wide
         bucket.
         """
-        found = of(*observations).deviation
-
-        assert (found is None) == (len(observations) == 1)
-        assert found is None or 0 <= found < math.inf
-        assert (of(*[0.001] * 50).deviation or 1) < 0.1
+        deviation = of(*observations).deviation
+        if len(observations) == 1:
+            assert deviation is None
+        else:
+            assert 0 <= deviation < math.inf
+        assert of(*[0.001] * 50).deviation < 0.1
 
     def test_only_zeros(self) -> None:
         """Requests with one token have no time per further token; a bucket may end at
@@ -133,12 +134,12 @@ class TestLaws:
         """Histograms with other buckets are not added up, and nothing is told since one
         of them.
         """
-        other = of(0.2, bounds=(0.1, 1.0))
+        coarse = of(0.2, bounds=(0.1, 1.0))
         with pytest.raises(
             ValueError, match=r"^histograms with different bounds cannot be added$"
         ):
-            of(0.2).plus(other)
-        assert of(0.2).since(other) is None
+            of(0.2).plus(coarse)
+        assert of(0.2).since(coarse) is None
 
     def test_what_fell(self) -> None:
         """A count in a bucket or beyond the last one, or a sum, that fell is a restart:
@@ -149,50 +150,48 @@ class TestLaws:
             of(9.0, 9.0),
             Histogram(BOUNDS, (0.0, 0.0, 0.0, 0.0), 0.0, 5.0),
         ):
-            assert of(0.3).since(earlier) is None
+            assert of(0.3).since(earlier) is None, earlier
 
 
 class TestSummary:
     def test_what_finished_between(self) -> None:
         """Number, mean, deviation and quantiles of each kind that both samples have."""
-        before = Latencies(time_to_first_token=of(0.05), time_per_output_token=of(0.3))
-        after = Latencies(
+        begin = Latencies(time_to_first_token=of(0.05), time_per_output_token=of(0.3))
+        end = Latencies(
             time_to_first_token=of(0.05, 0.3, 0.3),
             time_per_output_token=of(0.3),
             end_to_end=of(0.2),
         )
         between = of(0.3, 0.3)
+        # Of two requests, each with no other.
+        error = between.deviation / 2**0.5
 
-        error = between.deviation / 2**0.5  # of two requests, each with no other
-        numbers = (
-            0.3,
-            between.deviation,
-            *(between.quantile(q) for q in (0.5, 0.95, 0.99)),
-            error,
-            1.0,
-        )
-        assert latency_summaries(before, after) == (
-            Latency(
-                "time_to_first_token",
+        (latency,) = latency_summaries(begin, end)
+        name, *numbers = astuple(latency)
+        assert name == "time_to_first_token"
+        assert numbers == pytest.approx(
+            [
                 2.0,
-                *(pytest.approx(number) for number in numbers),
-            ),
+                0.3,
+                between.deviation,
+                between.quantile(0.5),
+                between.quantile(0.95),
+                between.quantile(0.99),
+                error,
+                1.0,
+            ]
         )
 
     def test_what_was_not_read(self) -> None:
         """Without histograms at both ends there is nothing."""
-        assert (
-            latency_summaries(None, Latencies())
-            == latency_summaries(Latencies(), None)
-            == latency_summaries(None, None)
-            == ()
-        )
+        assert latency_summaries(None, Latencies()) == ()
+        assert latency_summaries(Latencies(), None) == ()
+        assert latency_summaries(None, None) == ()
 
     def test_a_restart_between(self) -> None:
         """Counts that fell leave their kind out, and the others in."""
-        before = Latencies(time_to_first_token=of(0.2, 0.2), end_to_end=of(0.2))
-        after = Latencies(time_to_first_token=of(0.2), end_to_end=of(0.2, 0.4))
+        begin = Latencies(time_to_first_token=of(0.2, 0.2), end_to_end=of(0.2))
+        end = Latencies(time_to_first_token=of(0.2), end_to_end=of(0.2, 0.4))
 
-        assert [found.name for found in latency_summaries(before, after)] == [
-            "end_to_end"
-        ]
+        (latency,) = latency_summaries(begin, end)
+        assert latency.name == "end_to_end"

@@ -3,6 +3,7 @@ them.
 """
 
 import re
+from itertools import chain, product
 
 import pytest
 from hypothesis import example, given
@@ -34,12 +35,17 @@ from vllm_specdec_exporter.observe.pipeline import Settings
 RECORDED = {
     path.name: path.read_bytes() for path in sorted((DATA / "upstream").glob("*.txt"))
 }
+
+
+def engine_name(answer: str) -> str:
+    return ENGINE_OF[read(RECORDED[answer]).dialect].name
+
+
+#: Answers of the same engine, which are harder to tell apart than any two.
 PAIRS = [
-    (one, other)
-    for one in RECORDED
-    for other in RECORDED
-    if ENGINE_OF[read(RECORDED[one]).dialect]
-    == ENGINE_OF[read(RECORDED[other]).dialect]
+    pair
+    for pair in product(RECORDED, repeat=2)
+    if engine_name(pair[0]) == engine_name(pair[1])
 ]
 #: Labels that name parts of one engine in some dialect. Under these, engines cannot be
 #: told apart.
@@ -50,19 +56,22 @@ def labelled(text: bytes, label: str, value: str) -> bytes:
     """A text whose samples all have one more label, as a gateway or Prometheus'
     /federate adds it.
     """
-    samples = re.findall(rb"(?m)^([^#\s{]+)(?:\{(.*)\})?( [^\n]*)$", text)
     pair = f'{label}="{value}"'.encode() if value else b""
-    joined = (
-        b"%b{%b}%b\n" % (name, b",".join(filter(None, [own, pair])), end)
-        for name, own, end in samples
-    )
+    joined = []
+    samples = re.findall(rb"(?m)^([^#\s{]+)(?:\{(.*)\})?( [^\n]*)$", text)
+    for name, labels, end in samples:
+        block = b",".join(filter(None, [labels, pair]))
+        joined.append(b"%b{%b}%b\n" % (name, block, end))
     return b"".join(joined)
 
 
 def values(*texts: bytes) -> list[EngineReading]:
-    """The engines of these texts, by their values alone."""
-    engines = [each for text in texts for each in read(text, latencies=True).engines]
-    return sorted((replace(each, key=EngineKey()) for each in engines), key=repr)
+    """Return the engines of these texts, by their values alone."""
+    engines = []
+    for text in texts:
+        for engine in read(text, latencies=True).engines:
+            engines.append(replace(engine, key=EngineKey()))  # noqa: PERF401
+    return sorted(engines, key=repr)
 
 
 @given(
@@ -90,10 +99,10 @@ def test_two_servers_in_one_text(pair: tuple[str, str], label: str, value: str) 
     alone, or an error.
     """
     first, second = pair
-    one = labelled(RECORDED[first], label, value)
-    other = labelled(RECORDED[second], label, "b")
+    text = labelled(RECORDED[first], label, value)
+    text += labelled(RECORDED[second], label, "b")
     try:
-        together = values(one + other)
+        together = values(text)
     except ValueError as error:
         assert str(error)  # noqa: PT017 - either is right
         return
@@ -105,12 +114,13 @@ def test_what_prometheus_federates_are_as_many_engines_as_servers() -> None:
     load = 'vllm:num_requests_running{engine="0"} 60'
     pod = lines(*vllm_lines(counters(100, [60, 40]), engine="0"), load)
     pods = b"".join(labelled(pod, "instance", f"10.0.0.{n}:8000") for n in range(10))
-    found = read(pods).engines
+    engines = read(pods).engines
 
-    assert [(each.counters, each.load) for each in found] == [
-        (counters(100, [60, 40]), Load(60))
-    ] * 10
-    assert found[0].key == EngineKey("", "0,instance=10.0.0.0:8000")
+    assert len(engines) == 10
+    for engine in engines:
+        assert engine.counters == counters(100, [60, 40]), engine.key
+        assert engine.load == Load(60), engine.key
+    assert engines[0].key == EngineKey("", "0,instance=10.0.0.0:8000")
 
 
 def test_the_stages_of_a_pipeline_are_engines() -> None:
@@ -127,19 +137,12 @@ def test_the_stages_of_a_pipeline_are_engines() -> None:
         speculation=Speculation(configured=True, method="mtp", num_speculative_tokens=2)
     )
     stages = processed(((5.0 * n, read(text)) for n in range(3)), settings)[-1]
-    assert [each.activity.state for each in stages] == [
-        ActivityState.OFF,
-        ActivityState.IDLE,
-    ]
-
-    assert (talker.key.engine, talker.counters) == (
-        "stage=talker",
-        Counters(generation_tokens=4000),
-    )
-    assert (thinker.key.engine, thinker.counters) == (
-        "stage=thinker",
-        counters(100, [75, 45], generation=250),
-    )
+    states = [engine.activity.state for engine in stages]
+    assert states == [ActivityState.OFF, ActivityState.IDLE]
+    assert talker.key.engine == "stage=talker"
+    assert talker.counters == Counters(generation_tokens=4000)
+    assert thinker.key.engine == "stage=thinker"
+    assert thinker.counters == counters(100, [75, 45], generation=250)
 
 
 class TestSGLang:
@@ -151,11 +154,13 @@ class TestSGLang:
         The series of the ranks have none of them.
         """
         names = rb"spec_verify_calls|generation_tokens|num_requests"
-        counted = rb"(?m)^(sglang:(?:" + names + rb")_total\{)(.*) ([\d.]+)$"
         text = re.sub(
-            counted, rb'\1tier="a",\2 \3' + b"\n" + rb'\1tier="b",\2 \3', self.TEXT
+            rb"(?m)^(sglang:(?:" + names + rb")_total\{)(.*)$",
+            rb'\1tier="a",\2' + b"\n" + rb'\1tier="b",\2',
+            self.TEXT,
         )
-        (alone,), (engine,) = read(self.TEXT).engines, read(text).engines
+        (alone,) = read(self.TEXT).engines
+        (engine,) = read(text).engines
 
         assert engine.key == alone.key
         assert engine.counters.drafts == 2 * (alone.counters.drafts or 0)
@@ -168,10 +173,11 @@ class TestSGLang:
         decode = self.TEXT.replace(b"unified", b"decode")
 
         assert "by engine_type alone" in refusal(Unrecognized, read, prefill + decode)
-        apart = labelled(prefill, "worker_addr", "p") + labelled(
-            decode, "worker_addr", "d"
-        )
-        assert [bool(each.uncounted) for each in read(apart).engines] == [False, True]
+        apart = labelled(prefill, "worker_addr", "p")
+        apart += labelled(decode, "worker_addr", "d")
+        decoding, prefilling = read(apart).engines
+        assert not decoding.uncounted
+        assert "prefill worker" in prefilling.uncounted
 
 
 @pytest.mark.parametrize(
@@ -181,11 +187,8 @@ class TestSGLang:
 def test_engines_of_two_kinds_are_refused(first: str, second: str) -> None:
     """Neither is dropped without a word."""
     kinds = sorted(read(upstream(name)).dialect for name in (first, second))
-
-    said = refusal(
-        Unrecognized, read, upstream(first) + upstream(second).replace(b"engine", b"e")
-    )
-    assert said == (
+    merged = upstream(first) + upstream(second).replace(b"engine", b"e")
+    assert refusal(Unrecognized, read, merged) == (
         f"several servers in one response ({', '.join(kinds)}): poll each of them "
         "itself"
     )
@@ -194,15 +197,21 @@ def test_engines_of_two_kinds_are_refused(first: str, second: str) -> None:
 def test_without_a_count_of_tokens_nothing_is_said_to_be_off_or_idle() -> None:
     """production-stack's router has load gauges of its servers and no counter."""
     rows = [
-        f'vllm:num_requests_running{{server="http://{pod}:8000"}} 7' for pod in "ab"
+        'vllm:num_requests_running{server="http://a:8000"} 7',
+        'vllm:num_requests_running{server="http://b:8000"} 7',
     ]
-    old = [f'vllm:num_requests_swapped{{server="http://{pod}:8000"}} 0' for pod in "ab"]
-
+    # Of a vLLM V0, likewise without a counter.
+    old = [
+        'vllm:num_requests_swapped{server="http://a:8000"} 0',
+        'vllm:num_requests_swapped{server="http://b:8000"} 0',
+    ]
     for text in (lines(*rows), lines(*rows, *old)):
         results = processed(((5.0 * n, read(text)) for n in range(3)), Settings())
-        for engine in (each for result in results for each in result):
-            assert (engine.activity.state, engine.load) == (None, Load(7))
-            assert name_of(engine.activity.reason) == "activity.generation_uncounted"
+        for engine in chain.from_iterable(results):
+            assert engine.activity.state is None, text
+            assert engine.load == Load(7), text
+            reason = name_of(engine.activity.reason)
+            assert reason == "activity.generation_uncounted", text
     text = lines("vllm:generation_tokens_total 5")
     ((result,),) = processed([(5.0, read(text))], Settings())
     assert result.activity.state is ActivityState.OFF

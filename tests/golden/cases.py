@@ -123,33 +123,43 @@ def from_zero(body: bytes) -> tuple[Answer, Answer]:
 def run(case: Case) -> ExporterResult:
     """Return what the exporter holds after the last answer of every server."""
     targets = tuple(_target(server, case.settings) for server in case.servers)
-    last = max(
-        (t.last_success_timestamp_seconds or START for t in targets), default=START
-    )
-    # Several servers are those of a name, which had two of them by its last answer.
-    name = Discovered("dns+http://vllm.llm.svc:8000", up=True, targets=len(targets))
+    times = [target.last_success_timestamp_seconds or START for target in targets]
+    discoveries = ()
+    if len(targets) > 1:
+        # Those of a name, which had two of them by its last answer.
+        name = "dns+http://vllm.llm.svc:8000"
+        discoveries = (Discovered(name, up=True, targets=len(targets)),)
+    single = None
+    if case.requests:
+        single = _requests(targets, case.settings)
     return ExporterResult(
         version=VERSION,
-        timestamp_seconds=last + 1.5,
+        timestamp_seconds=max(times) + 1.5,
         targets=targets,
         thresholds=dict(case.settings.thresholds.items()),
         reload=Reload(successful=True, success_timestamp_seconds=START - 1.0),
-        requests=_requests(targets, case.settings) if case.requests else None,
-        discoveries=(name,) if len(targets) > 1 else (),
+        requests=single,
+        discoveries=discoveries,
     )
 
 
 def _captured(row: Mapping[str, Any]) -> Observation:
     """What a client of a real server took down of a request (data/captures)."""
     tokens = row["usage"]["completion_tokens"]
+    record = None
+    if row["spec"]:
+        record = parse_record(row["spec"])
+    tpot_seconds = None
+    if tokens > 1:
+        tpot_seconds = row["decode_s"] / (tokens - 1)
     return Observation(
         time=row["end"],
         temperature=row["temperature"],
         stream=True,
         completion_tokens=tokens,
-        record=parse_record(row["spec"]) if row["spec"] else None,
+        record=record,
         ttft_seconds=row["ttft"],
-        tpot_seconds=row["decode_s"] / (tokens - 1) if tokens > 1 else None,
+        tpot_seconds=tpot_seconds,
     )
 
 
@@ -162,14 +172,18 @@ def _requests(targets: tuple[TargetResult, ...], settings: Settings) -> Requests
     )
     book = RequestAggregator(grouping, settings.thresholds, (Source.TAP, Source.PUSH))
     for number, row in enumerate(requests("ngram-phases")):
-        pushed = number % 5 == 0
-        found = replace(
+        tenant = "else"
+        source = Source.TAP
+        if number % 5 == 0:
+            tenant = "acme"
+            source = Source.PUSH
+        observation = replace(
             _captured(row),
             model_name="tiny-llama",
             request_type="completions",
-            tenant="acme" if pushed else "else",
+            tenant=tenant,
         )
-        book.add(found, Source.PUSH if pushed else Source.TAP, number)
+        book.add(observation, source, number)
     book.push_rejected_total = 2
     tap = TapResult(
         address="127.0.0.1:9851",
@@ -241,9 +255,10 @@ _PHASES = "ngram-phases"
 
 
 def _restarted() -> tuple[Answer, ...]:
-    before = polled(_PHASES, 60.0)
-    after = polled(_PHASES, 15.0)
-    return (*before, *(replace(a, time=before[-1].time + 5.0 + a.time) for a in after))
+    answers = polled(_PHASES, 60.0)
+    start = answers[-1].time + 5.0
+    again = polled(_PHASES, 15.0)
+    return answers + tuple(replace(a, time=start + a.time) for a in again)
 
 
 def _torn() -> tuple[Answer, ...]:
@@ -278,9 +293,8 @@ def _learned() -> tuple[Answer, ...]:
         if poll:
             observed += 100 * batch
             seconds += 100 * batch * (0.010 + 0.001 * batch)
-        answers.append(
-            Answer(5.0 * poll, drafted(observed, batch, (0.9, 0.7, 0.4), seconds))
-        )
+        body = drafted(observed, batch, (0.9, 0.7, 0.4), seconds)
+        answers.append(Answer(5.0 * poll, body))
     return tuple(answers)
 
 
@@ -299,9 +313,11 @@ def drafted(
         "spec_decode_num_accepted_tokens_total": accepted,
         "generation_tokens_total": drafts + accepted,
         "num_requests_running": batch,
-        "inter_token_latency_seconds_count": drafts if seconds else 0.0,
+        "inter_token_latency_seconds_count": 0.0,
         "inter_token_latency_seconds_sum": seconds,
     }
+    if seconds:
+        values["inter_token_latency_seconds_count"] = drafts
     body = _with(values)
     for position, share in enumerate(survival):
         body = re.sub(
@@ -319,7 +335,8 @@ def _decayed() -> tuple[Answer, ...]:
     answers = []
     accepted = 0
     for hour in range(9):
-        accepted += 13_200 - 270 * max(0, hour - 1) if hour else 0
+        if hour:
+            accepted += 13_200 - 270 * (hour - 1)
         values = {
             "spec_decode_num_drafts_total": 6_000 * hour,
             "spec_decode_num_draft_tokens_total": 18_000 * hour,
@@ -354,22 +371,18 @@ def recorded_baseline() -> Baseline:
     dialect = ""
     for time, body in series("nospec"):
         reading = dialects.read(body, latencies=True)
-        (engine,), dialect = reading.engines, reading.dialect
-        recorder.observe(
-            Sample(
-                time,
-                engine.counters,
-                engine.load.requests_running,
-                latencies=engine.latencies,
-            )
-        )
+        dialect = reading.dialect
+        (engine,) = reading.engines
+        running = engine.load.requests_running
+        sample = Sample(time, engine.counters, running, latencies=engine.latencies)
+        recorder.observe(sample)
     return Baseline(
         FORMAT,
-        "tiny-llama",
-        "0.32.0",
-        dialect,
-        "2026-11-20T12:00:00Z",
-        recorder.buckets(),
+        model_name="tiny-llama",
+        upstream_version="0.32.0",
+        dialect=dialect,
+        recorded_at="2026-11-20T12:00:00Z",
+        buckets=recorder.buckets(),
     )
 
 

@@ -24,25 +24,34 @@ class Element:
         """All text within, with spaces collapsed, without what is there for screen
         readers alone.
         """
-        return re.sub(r"\s+", " ", " ".join(self._texts())).strip()
+        return re.sub(r"\s+", " ", " ".join(self._visible())).strip()
 
     def all(self, tag: str = "", **attributes: str) -> list[Element]:
         """Return the elements within that have this tag and these attributes; `class_`
         is one class.
         """
-        found = []
+        matching = []
         for child in self.content:
             if isinstance(child, Element):
                 if child.matches(tag, attributes):
-                    found.append(child)
-                found += child.all(tag, **attributes)
-        return found
+                    matching.append(child)
+                matching += child.all(tag, **attributes)
+        return matching
 
     def one(self, tag: str = "", **attributes: str) -> Element:
         """Return the only such element within."""
-        found = self.all(tag, **attributes)
-        assert len(found) == 1, f"{len(found)} of {tag} {attributes}"
-        return found[0]
+        matching = self.all(tag, **attributes)
+        assert len(matching) == 1, f"{len(matching)} of {tag} {attributes}"
+        return matching[0]
+
+    def values(self, name: str, tag: str = "", **attributes: str) -> list[str]:
+        """Return the values of an attribute of the elements within that have it."""
+        elements = self.all(tag, **attributes)
+        return [e.attributes[name] for e in elements if name in e.attributes]
+
+    def texts(self) -> list[str]:
+        """Return the text of each element directly within, as of each cell of a row."""
+        return [child.text for child in self.content if isinstance(child, Element)]
 
     def matches(self, tag: str, attributes: dict[str, str]) -> bool:
         """Whether this element has this tag and these attributes."""
@@ -52,14 +61,14 @@ class Element:
             for key, value in attributes.items()
         )
 
-    def _texts(self) -> list[str]:
+    def _visible(self) -> Iterator[str]:
         if self.tag in _UNSEEN or "hidden" in self.attributes.get("class", "").split():
-            return []
-        return [
-            t
-            for c in self.content
-            for t in (c._texts() if isinstance(c, Element) else [c])
-        ]
+            return
+        for child in self.content:
+            if isinstance(child, Element):
+                yield from child._visible()
+            else:
+                yield child
 
 
 class _Reader(HTMLParser):
@@ -123,12 +132,12 @@ def lines(root: Element) -> Iterator[str]:
             if child.strip() and root.tag not in ("script", "style"):
                 yield child.strip()
         elif child.tag == "tr":
-            yield " | ".join(
-                cell.text for cell in child.content if isinstance(cell, Element)
-            )
-        elif child.tag in (*_MARKS, "p", "li") or [
-            c for c in child.content if getattr(c, "tag", "") == "dt"
-        ]:
+            yield " | ".join(child.texts())
+        elif child.tag in (*_MARKS, "p", "li") or _is_tile(child):
             yield _MARKS.get(child.tag, "  ") + (child.text or str(child.content[0]))
         else:
             yield from lines(child)
+
+
+def _is_tile(element: Element) -> bool:
+    return any(getattr(child, "tag", "") == "dt" for child in element.content)

@@ -87,6 +87,9 @@ def engine(
     """Return what the pipeline says of an engine that was polled every 5 s while it
     drafted steadily.
     """
+    baseline = None
+    if measured is not None:
+        baseline = baseline_at(running or 1.0)
     settings = Settings(
         speculation=speculation,
         costs=costs,
@@ -94,7 +97,7 @@ def engine(
         # method.
         thresholds=thresholds_for(for_method(""), method=speculation.method),
         memory_ratio=memory_ratio,
-        baseline=None if measured is None else baseline_at(running or 1.0),
+        baseline=baseline,
     )
     readings = []
     for poll in range(polls):
@@ -105,21 +108,23 @@ def engine(
         )
         accepted = sum(positions)
         counters = Counters(
-            drafts=drafts if counts else None,
-            draft_tokens=drafts * (draft_length or len(shares)) if counts else None,
-            accepted_tokens=accepted if counts else None,
-            accepted_tokens_per_position=positions if counts else (),
-            generation_tokens=accepted + drafts + round(poll * 5 * plain),
+            generation_tokens=accepted + drafts + round(poll * 5 * plain)
         )
-        if measured is None:
-            latencies = None
-        else:
+        if counts:
+            counters = replace(
+                counters,
+                drafts=drafts,
+                draft_tokens=drafts * (draft_length or len(shares)),
+                accepted_tokens=accepted,
+                accepted_tokens_per_position=positions,
+            )
+        latencies = None
+        if measured is not None:
             latencies = latencies_of(poll * 20, measured)
         load = replace(LOAD, requests_running=running)
-        reading = Reading(
-            "vllm-v1", (EngineReading(key, counters, load, latencies=latencies),)
-        )
-        readings.append((NOW - 1.3 - (polls - 1 - poll) * 5, reading))
+        polled = EngineReading(key, counters, load, latencies=latencies)
+        time = NOW - 1.3 - (polls - 1 - poll) * 5
+        readings.append((time, Reading("vllm-v1", (polled,))))
     return processed(readings, settings, "0.11.0")[-1][0]
 
 
@@ -142,9 +147,20 @@ def latencies_of(requests: int, speedup: float = 1.0) -> Latencies:
 
 def baseline_at(running: float) -> Baseline:
     """Return a baseline that was recorded at one load."""
-    bucket = LoadBucket(running, 600.0, 280_000.0, 1400, latencies_of(1400))
+    bucket = LoadBucket(
+        running,
+        seconds=600.0,
+        generation_tokens=280_000.0,
+        requests=1400,
+        latencies=latencies_of(1400),
+    )
     return Baseline(
-        FORMAT, MODEL, "0.11.0", "vllm-v1", "2026-09-20T12:00:00Z", (bucket,)
+        format=FORMAT,
+        model_name=MODEL,
+        upstream_version="0.11.0",
+        dialect="vllm-v1",
+        recorded_at="2026-09-20T12:00:00Z",
+        buckets=(bucket,),
     )
 
 
@@ -155,14 +171,11 @@ def old_engine() -> EngineResult:
     lifetime = Lifetime(lifetime_acceptance_ratio=0.617, lifetime_efficiency=0.583)
     key = EngineKey("facebook/opt-6.7b")
     settings = replace(SPECULATION, num_speculative_tokens=5)
-    engines = (
-        EngineReading(key, Counters(generation_tokens=100.0 * n), LOAD, lifetime)
-        for n in range(3)
-    )
-    readings = [
-        (NOW - 11.3 + 5 * n, Reading("vllm-v0", (one,)))
-        for n, one in enumerate(engines)
-    ]
+    readings = []
+    for poll in range(3):
+        counters = Counters(generation_tokens=100.0 * poll)
+        polled = EngineReading(key, counters, LOAD, lifetime)
+        readings.append((NOW - 11.3 + 5 * poll, Reading("vllm-v0", (polled,))))
     return processed(readings, Settings(speculation=settings), "0.8.4")[-1][0]
 
 
@@ -220,19 +233,12 @@ UNKNOWN = engine(costs=CostSettings(BUILTIN["unknown"]))
 UNNAMED = engine(key=EngineKey())
 FLEET = page_of(
     target(
-        *(
-            engine(shares, rate, key=EngineKey(MODEL, str(number)))
-            for number, (shares, rate) in enumerate(
-                [
-                    (HEALTHY, 41.3),
-                    (OPTIMAL, 37.1),
-                    (HOPELESS, 44.0),
-                    (FAIR, 12.9),
-                    (HEALTHY, 0.2),
-                    (OPTIMAL, 140.0),
-                ]
-            )
-        ),
+        engine(HEALTHY, 41.3, key=EngineKey(MODEL, "0")),
+        engine(OPTIMAL, 37.1, key=EngineKey(MODEL, "1")),
+        engine(HOPELESS, 44.0, key=EngineKey(MODEL, "2")),
+        engine(FAIR, 12.9, key=EngineKey(MODEL, "3")),
+        engine(HEALTHY, 0.2, key=EngineKey(MODEL, "4")),
+        engine(OPTIMAL, 140.0, key=EngineKey(MODEL, "5")),
         BYPASSED,
         IDLE,
         address="http://vllm-a:8000",

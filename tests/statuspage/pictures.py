@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 import tempfile
+from itertools import chain
 from pathlib import Path
 
 import yaml
@@ -51,28 +52,21 @@ def main(folder: Path) -> None:
         scenario = Path(scratch, "scenario.yaml")
         phases = [{"phase": "healthy", "seconds": 86400, **_SERVER}]
         scenario.write_text(yaml.safe_dump({"phases": phases}))
-        flags = (
-            "--scenario.file",
-            str(scenario),
-            "--num-speculative-tokens",
-            "5",
-            "--speed",
-            "5",
-        )
-        with (
-            simulator(*flags) as url,
-            running_exporter(
-                "--vllm.url",
-                url,
-                "--spec.config",
-                json.dumps(_SPECULATION),
-                "--cost.hardware",
-                "H100",
-                fast=False,
-            ) as exporter,
-        ):
-            asyncio.run(draw(f"{exporter.url}/", folder))
+        flags = {
+            "--scenario.file": str(scenario),
+            "--num-speculative-tokens": "5",
+            "--speed": "5",
+        }
+        with simulator(*chain.from_iterable(flags.items())) as url:
+            options = {
+                "--vllm.url": url,
+                "--spec.config": json.dumps(_SPECULATION),
+                "--cost.hardware": "H100",
+            }
+            arguments = chain.from_iterable(options.items())
+            with running_exporter(*arguments, fast=False) as exporter:
+                asyncio.run(draw(f"{exporter.url}/", folder))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else _FOLDER)
+    main(Path(*sys.argv[1:2] or [_FOLDER]))

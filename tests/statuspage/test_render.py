@@ -42,7 +42,7 @@ from vllm_specdec_exporter.observe.result import (
     Reload,
     TargetResult,
 )
-from vllm_specdec_exporter.publish.last_hour import add_minute
+from vllm_specdec_exporter.publish.last_hour import LastHour, add_minute
 from vllm_specdec_exporter.publish.numbers import duration, rate
 from vllm_specdec_exporter.publish.status_page import (
     CONTENT_SECURITY_POLICY,
@@ -60,6 +60,17 @@ def show(result: ExporterResult, engine: str = "") -> Element:
     return read(render(result, NOW, replace(OPEN, engine=engine)))
 
 
+def show_engine(shown: EngineResult, **changes: object) -> Element:
+    """Return the page of a server with one engine, with `changes` to it."""
+    return show(page_of(target(replace(shown, **changes))))  # type: ignore[arg-type]
+
+
+def only(name: str) -> EngineResult:
+    """Return the only engine of a page."""
+    ((result,),) = (server.engines for server in PAGES[name].targets)
+    return result
+
+
 def answers(page: Element) -> dict[str, str]:
     """Return the tiles of the only engine within: title to text."""
     tiles = page.one("dl", class_="answer").all("div")
@@ -68,17 +79,24 @@ def answers(page: Element) -> dict[str, str]:
 
 def panel(page: Element, title: str) -> Element:
     """Return the section with this title."""
-    own = (s for s in page.all("section") if s.content[0].tag == "h4")
-    return next(s for s in own if s.content[0].text.startswith(title))
+    for section in page.all("section"):
+        head = section.content[0]
+        if head.tag == "h4" and head.text.startswith(title):
+            return section
+    raise AssertionError(title)
 
 
-def codes(element: Element) -> list[list[str]]:
-    """Return what a shell makes of every flag to paste: its name left out, the words
-    behind it.
-    """
-    found = [shlex.split(str(code.content[0])) for code in element.all("code")]
-    assert {words[0] for words in found} == {"--speculative-config"}
-    return [words[1:] for words in found]
+def to_paste(page: Element) -> list[str]:
+    """Return each text to paste."""
+    codes = panel(page, "To paste").all("code")
+    return [str(code.content[0]) for code in codes]
+
+
+def after_the_flag(text: str) -> list[str]:
+    """Return what a shell passes behind the flag of a text to paste."""
+    flag, *values = shlex.split(text)
+    assert flag == "--speculative-config"
+    return values
 
 
 def queried(link: str) -> dict[str, str]:
@@ -88,102 +106,88 @@ def queried(link: str) -> dict[str, str]:
 
 def rows(element: Element) -> list[list[str]]:
     """Return the texts of all rows of a table's body."""
-    return [
-        [cell.text for cell in row.content if isinstance(cell, Element)]
-        for row in element.one("tbody").all("tr")
-    ]
+    return [row.texts() for row in element.one("tbody").all("tr")]
 
 
-def faults(result: ExporterResult) -> Iterator[object]:
+def faults(page: Element) -> Iterator[object]:
     """Yield what is wrong with a page, whatever it shows."""
-    page = show(result)
-    every = page.all()
-    ids = [e.attributes["id"] for e in every if "id" in e.attributes]
-    links = [a.attributes["href"] for a in page.all("a")]
+    yield from structural_faults(page)
+    yield from foreign_parts(page)
+    yield from unexplained_marks(page)
 
-    # It is a page, and can be read aloud.
-    yield from (found for found in ids if ids.count(found) > 1)
-    yield from {
-        e.attributes["aria-labelledby"]
-        for e in every
-        if "aria-labelledby" in e.attributes
-    } - set(ids)
-    if page.one("html").attributes["lang"] != "en" or not page.one(
-        "meta", charset="utf-8"
-    ):
-        yield "no language or encoding"
-    levels = [int(e.tag[1]) for e in every if re.fullmatch("h[1-6]", e.tag)]
-    if (
-        levels[0] != 1
-        or levels.count(1) != 1
-        or any(b > a + 1 for a, b in pairwise(levels))
-    ):
+
+def structural_faults(page: Element) -> Iterator[object]:
+    """It is a page, and can be read aloud."""
+    ids = page.values("id")
+    yield from (name for name in ids if ids.count(name) > 1)
+    yield from set(page.values("aria-labelledby")) - set(ids)
+    anchors = [link[1:] for link in page.values("href") if link.startswith("#")]
+    yield from set(anchors) - set(ids)
+    if page.one("html").attributes["lang"] != "en":
+        yield "no language"
+    if not page.all("meta", charset="utf-8"):
+        yield "no encoding"
+    levels = [int(e.tag[1]) for e in page.all() if re.fullmatch("h[1-6]", e.tag)]
+    skipped = [pair for pair in pairwise(levels) if pair[1] > pair[0] + 1]
+    if levels[0] != 1 or levels.count(1) != 1 or skipped:
         yield f"headings: {levels}"
     for table in page.all("table"):
         heads = table.one("thead").all("th")
-        yield from (th for th in heads if th.attributes["scope"] != "col")
+        if {head.attributes["scope"] for head in heads} != {"col"}:
+            yield table
         for row in table.one("tbody").all("tr"):
-            if row.one("th").attributes["scope"] != "row" or len(
-                row.all("th") + row.all("td")
-            ) != len(heads):
+            cells = len(row.all("th") + row.all("td"))
+            if row.one("th").attributes["scope"] != "row" or cells != len(heads):
                 yield row
 
-    # It needs nothing from elsewhere, which the policy would refuse, and links stay
-    # behind a proxy's path.
-    for script in page.all("script"):
-        digest = b64encode(
-            sha256("".join(map(str, script.content)).encode()).digest()
-        ).decode()
-        if (
-            script.attributes
-            or f"script-src 'sha256-{digest}';" not in CONTENT_SECURITY_POLICY
-        ):
-            yield script
-    foreign = {"img", "iframe", "object", "form", "base"}
-    own = ("on", "style")
-    yield from (
-        e
-        for e in every
-        if e.tag in foreign or any(k.startswith(own) for k in e.attributes)
-    )
-    yield from (e for e in page.all("link") if e.attributes["href"] != "data:,")
-    yield from (
-        word
-        for word in ("url(", "@import")
-        if word in str(page.one("style").content[0])
-    )
-    yield from (link for link in links if link.startswith("/") or ":" in link)
-    yield from {"metrics", "api/v1/snapshot", "config", "-/healthy", "-/ready"} - set(
-        links
-    )
-    yield from {link[1:] for link in links if link.startswith("#")} - set(ids)
-    yield from (
-        link
-        for link in links
-        if link.startswith("?") and parse_query(queried(link)).link() == "."
-    )
 
-    # A bar or a colour is never alone, a dash says why, and no number is made up.
-    yield from (
-        g
-        for g in page.all("div", class_="gauge")
-        if not re.fullmatch(r"[\d.,]+[%×]?|–", g.text)
-    )
-    yield from (mark for mark in page.all("span", class_="pill") if not mark.text)
+def foreign_parts(page: Element) -> Iterator[object]:
+    """Yield what needs something from elsewhere, which the policy would refuse, and
+    links that leave a proxy's path.
+    """
+    for script in page.all("script"):
+        content = "".join(map(str, script.content))
+        digest = b64encode(sha256(content.encode()).digest()).decode()
+        allowed = f"script-src 'sha256-{digest}';" in CONTENT_SECURITY_POLICY
+        if script.attributes or not allowed:
+            yield script
+    for element in page.all():
+        # Handlers of events and styles of single elements are refused too.
+        if re.search(r"^(on|style)", "\n".join(element.attributes), re.MULTILINE):
+            yield element
+        if element.tag in ("img", "iframe", "object", "form", "base"):
+            yield element
+    yield from set(page.values("href", "link")) - {"data:,"}
+    yield from re.findall(r"url\(|@import", str(page.one("style").content[0]))
+    links = page.values("href", "a")
+    endpoints = {"metrics", "api/v1/snapshot", "config", "-/healthy", "-/ready"}
+    yield from endpoints - set(links)
+    for link in links:
+        if link.startswith("/") or ":" in link:
+            yield link
+        if link.startswith("?") and parse_query(queried(link)).link() == ".":
+            yield link
+
+
+def unexplained_marks(page: Element) -> Iterator[object]:
+    """A bar or a colour is never alone, a dash says why, and no number is made up."""
+    for gauge in page.all("div", class_="gauge"):
+        if not re.fullmatch(r"[\d.,]+[%×]?|–", gauge.text):
+            yield gauge
+    for pill in page.all("span", class_="pill"):
+        if not pill.text:
+            yield pill
     for dash in page.all("span", class_="none"):
         why = dash.attributes["title"]
-        if (
-            not why
-            or dash.text != "–"
-            or f"none: {why}" not in dash.one("span", class_="hidden").content
-        ):
+        aloud = dash.one("span", class_="hidden").content
+        if not why or dash.text != "–" or f"none: {why}" not in aloud:
             yield dash
     yield from re.findall(r"\b(?:nan|inf|None)\b(?!:)", page.one("main").text)
 
 
-def test_every_state_is_a_valid_page() -> None:
-    found = {name: list(faults(result)) for name, result in PAGES.items()}
-    assert {name: wrong for name, wrong in found.items() if wrong} == {}
+@pytest.mark.parametrize("name", PAGES)
+def test_every_state_is_a_valid_page(name: str) -> None:
+    assert list(faults(show(PAGES[name]))) == []
 
 
 @pytest.mark.parametrize(
@@ -208,45 +212,43 @@ def test_a_page_says_what_is_committed(name: str) -> None:
     """
     page = show(PAGES[name])
     if name.startswith("requests_"):
-        (page,) = (
-            one
-            for one in page.all("section", class_="target")
-            if one.all(id="requests")
-        )
-    now = "".join(f"{line}\n" for line in lines(page))
-    assert golden_text(Path(__file__).parent / "pages" / f"{name}.txt", now) == now
+        # The servers are those of other pages.
+        page = page.all("section", class_="target")[-1]
+        assert page.all(id="requests")
+    text = "\n".join([*lines(page), ""])
+    assert golden_text(Path(__file__).parent / "pages" / f"{name}.txt", text) == text
 
 
-def test_the_answer_leads_with_payoff_and_what_to_do() -> None:
-    for name, payoff, basis in (
+@pytest.mark.parametrize(
+    ("name", "payoff", "basis"),
+    [
         ("healthy", "beneficial 1.88×", "calibrated"),
         ("marginal", "marginal 1.13×", "calibrated"),
         ("disable", "harmful 0.52×", "calibrated"),
         ("measured_harmful", "harmful 0.87×", "measured"),
-    ):
-        page = show(PAGES[name])
-        said = answers(page)
-        only = PAGES[name].targets[0].engines[0]
-        assert list(said)[:2] == ["Payoff", "What to do"]
-        assert said["Payoff"].startswith(
-            f"{payoff} times as fast as without speculation, {basis}, last 5m "
-            "by the cost profile it breaks even at "
-        )
-        assert [
-            reason for reason in only.payoff.reasons if reason not in said["Payoff"]
-        ] == []
-        assert said["What to do"].endswith(
-            only.advice.reason.removeprefix("no advice on K: ")
-        )
-        assert payoff.split()[0] in page.one("article").attributes["class"].split(), (
-            "the border"
-        )
+    ],
+)
+def test_the_answer_leads_with_payoff_and_what_to_do(
+    name: str, payoff: str, basis: str
+) -> None:
+    page = show(PAGES[name])
+    tiles = answers(page)
+    assert list(tiles)[:2] == ["Payoff", "What to do"]
+    assert tiles["Payoff"].startswith(
+        f"{payoff} times as fast as without speculation, {basis}, last 5m by the "
+        "cost profile it breaks even at "
+    )
+    for reason in only(name).payoff.reasons:
+        assert reason in tiles["Payoff"]
+    reason = only(name).advice.reason.removeprefix("no advice on K: ")
+    assert tiles["What to do"].endswith(reason)
+    border = page.one("article").attributes["class"].split()
+    assert payoff.split()[0] in border
 
 
-def test_every_action_and_every_k_are_in_plain_words() -> None:
-    """In the answer, in the overview of engines, and in the table of every K."""
-    only = engine()
-    for action, k, words, marked in (
+@pytest.mark.parametrize(
+    ("action", "k", "text", "marked"),
+    [
         (Action.KEEP, 4, "keep K=4", {"4 now, recommended"}),
         (
             Action.INCREASE_K,
@@ -263,18 +265,23 @@ def test_every_action_and_every_k_are_in_plain_words() -> None:
         ),
         (Action.SWITCH_METHOD, 4, "try another method", {"4 now, recommended"}),
         (Action.INSUFFICIENT_DATA, None, "–", {"4 now"}),
-    ):
-        advice = replace(
-            only.advice, action=action, num_speculative_tokens=k, reason="why"
-        )
-        told = replace(only, advice=advice)
-        page = show(page_of(target(told), target(told, address="http://other:8000")))
-        assert answers(page.one("article"))["What to do"] == f"{words} why"
-        assert {row[2] for row in rows(page.one("table", class_="overview"))} == {words}
-        heads = [row[0] for row in rows(panel(page, "Every K"))]
-        assert {
-            head for head in heads if "now" in head or "recommended" in head
-        } == marked
+    ],
+)
+def test_every_action_and_every_k_are_in_plain_words(
+    action: Action, k: int | None, text: str, marked: set[str]
+) -> None:
+    """In the answer, in the overview of engines, and in the table of every K."""
+    healthy = only("healthy")
+    advice = replace(
+        healthy.advice, action=action, num_speculative_tokens=k, reason="why"
+    )
+    advised = replace(healthy, advice=advice)
+    page = show(page_of(target(advised), target(advised, address="http://other:8000")))
+    assert answers(page.one("article"))["What to do"] == f"{text} why"
+    overview = rows(page.one("table", class_="overview"))
+    assert [row[2] for row in overview] == [text, text]
+    heads = {row[0] for row in rows(panel(page, "Every K"))}
+    assert set(filter(re.compile("now|recommended").search, heads)) == marked
 
 
 def test_a_payoff_that_cannot_be_known_says_why() -> None:
@@ -283,11 +290,10 @@ def test_a_payoff_that_cannot_be_known_says_why() -> None:
     """
     assert re.match(
         r"likely beneficial \(0\.\d\d to (\d\.\d\d)\) 0\.\d\d to \1 times as fast as "
-        r"without "
-        r"speculation, modelled, last 5m",
+        r"without speculation, modelled, last 5m",
         answers(show(PAGES["payoff_unknown"]))["Payoff"],
     )
-    page = show(page_of(target(engine(running=None))))
+    page = show_engine(engine(running=None))
     why = (
         "the number of running requests is missing, so the cost of a step is not known"
     )
@@ -298,88 +304,99 @@ def test_a_payoff_that_cannot_be_known_says_why() -> None:
 
 def test_what_to_paste_is_the_operators_json_with_another_k() -> None:
     """Where that is not known, it says so; of any content it survives a shell."""
-    found = panel(show(PAGES["decrease"]), "To paste")
-    model = "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"
-    assert json.loads(codes(found)[0][0]) == {
+    (value,) = after_the_flag(to_paste(show(PAGES["decrease"]))[0])
+    assert json.loads(value) == {
         "method": "eagle3",
-        "model": model,
+        "model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B",
         "num_speculative_tokens": 2,
     }
 
-    unsaid = panel(show(PAGES["unsaid"]), "To paste")
-    pasted = [str(code.content[0]) for code in unsaid.all("code")]
+    page = show(PAGES["unsaid"])
+    pasted = to_paste(page)
     assert json.loads(pasted[0]) == {"num_speculative_tokens": 2}
     assert "--speculative-config" not in "".join(pasted)
-    assert "Only what changes is in it: add it to the server's own JSON." in unsaid.text
+    note = "Only what changes is in it: add it to the server's own JSON."
+    assert note in panel(page, "To paste").text
 
-    (words,) = codes(panel(show(PAGES["hostile"]), "To paste"))
-    assert [json.loads(word)["method"] for word in words] == [HOSTILE_TEXT]
+    (pasted_text,) = to_paste(show(PAGES["hostile"]))
+    (value,) = after_the_flag(pasted_text)
+    assert json.loads(value)["method"] == HOSTILE_TEXT
 
 
 def test_a_schedule_says_what_it_rests_on_or_why_there_is_none() -> None:
-    only = PAGES["measured"].targets[0].engines[0]
+    measured = only("measured")
 
     def text(**changes: object) -> str:
-        advice = replace(only.advice, **changes)  # type: ignore[arg-type]
-        return panel(
-            show(page_of(target(replace(only, advice=advice)))), "To paste"
-        ).text
+        advice = replace(measured.advice, **changes)  # type: ignore[arg-type]
+        return panel(show_engine(measured, advice=advice), "To paste").text
 
-    assert "Batches of 2 to 1,200 were seen; for all others" in text(
-        batch_sizes=(2.0, 1200.0)
-    )
+    rests_on = "Batches of 2 to 1,200 were seen; for all others"
+    assert rests_on in text(batch_sizes=(2.0, 1200.0))
     assert "were seen" not in text(batch_sizes=None)
     note = "vLLM ignores a K schedule with data parallelism"
-    assert f"No K schedule: {note}." in text(
-        schedule=(), schedule_config="", schedule_note=note
-    )
+    none = text(schedule=(), schedule_config="", schedule_note=note)
+    assert f"No K schedule: {note}." in none
 
 
 def test_what_was_not_measured_in_the_judged_window_is_a_dash_or_says_so() -> None:
-    only = PAGES["measured"].targets[0].engines[0]
-    short, judged = only.windows
+    short, judged = only("measured").windows
 
     def shown(measured: Measured) -> Element:
-        other = replace(only, windows=(short, replace(judged, measured=measured)))
-        return panel(show(page_of(target(other))), "Against the baseline")
+        windows = (short, replace(judged, measured=measured))
+        return show_engine(only("measured"), windows=windows)
 
-    assert "None: too few requests finished" in shown(Measured()).text
-    some = shown(Measured(latency_ratios=(LatencyRatio("end_to_end", 0.95, 1.3),)))
-    assert rows(some)[1:] == [
+    baseline = panel(shown(Measured()), "Against the baseline")
+    assert "None: too few requests finished" in baseline.text
+    slower = LatencyRatio("end_to_end", 0.95, 1.3)
+    page = shown(Measured(latency_ratios=(slower,)))
+    assert rows(panel(page, "Against the baseline"))[1:] == [
         ["Output token", "–", "–", "–"],
         ["Whole request", "–", "1.30×", "–"],
     ]
     # As fast as a step emits tokens: the options rest on the profile alone.
-    free = replace(
-        only, windows=(short, replace(judged, measured=Measured(9.0, 1.1, 11.0, 40.0)))
-    )
-    words = panel(show(page_of(target(free))), "Every K").text
-    assert "it does not correct these speedups" in words
-    assert "are corrected by" not in words
-    unreached = panel(
-        show(page_of(target(engine((0.5, 0.0, 0.0))))), "Acceptance by position"
-    )
-    assert rows(unreached)[1:] == [["1", "0.0%", "0.0%"], ["2", "0.0%", "–"]]
+    every_k = panel(shown(Measured(9.0, 1.1, 11.0, 40.0)), "Every K").text
+    assert "it does not correct these speedups" in every_k
+    assert "are corrected by" not in every_k
 
 
-def test_a_server_that_shows_no_engine_says_why() -> None:
-    """Since when it is down, for a reason that may be unknown here; not yet polled; a
-    failed reload.
-    """
-    reload = Reload(successful=False, success_timestamp_seconds=NOW - 60)
-    for result, words in (
+def test_a_position_that_no_draft_reaches_has_no_share_of_those_before() -> None:
+    positions = panel(show_engine(engine((0.5, 0.0, 0.0))), "Acceptance by position")
+    assert rows(positions)[1:] == [["1", "0.0%", "0.0%"], ["2", "0.0%", "–"]]
+
+
+NOT_RELOADED = Reload(successful=False, success_timestamp_seconds=NOW - 60)
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
         (PAGES["never_up"], "No poll has succeeded since the exporter started."),
         (
+            # A reason that a newer exporter may have.
             page_of(down(NOW - 3 * 86_400, "newfangled")),
             "at 2026-09-18 14:13:20 UTC , 3 d ago",
         ),
         (PAGES["not_polled"], "The first poll is under way."),
         (PAGES["no_engines"], "The server answers, but shows no engine"),
         (PAGES["no_targets"], "No server is known to poll."),
-        (replace(PAGES["healthy"], reload=reload), "Configuration not reloaded"),
-    ):
-        assert words in show(result).one("div", class_="notice").text
-    assert not show(PAGES["down"]).all("article"), "nothing stale is shown"
+        (
+            replace(
+                PAGES["healthy"],
+                reload=Reload(successful=False, success_timestamp_seconds=NOW - 60),
+            ),
+            "Configuration not reloaded",
+        ),
+    ],
+    ids=["never-up", "down", "not-polled", "no-engines", "no-targets", "not-reloaded"],
+)
+def test_a_notice_says_why_nothing_or_old_is_shown(
+    result: ExporterResult, text: str
+) -> None:
+    assert text in show(result).one("div", class_="notice").text
+
+
+def test_nothing_stale_is_shown_of_a_server_that_is_down() -> None:
+    assert not show(PAGES["down"]).all("article")
 
 
 def test_the_overview_has_every_engine_and_every_silent_server_worst_first() -> None:
@@ -397,157 +414,146 @@ def test_the_overview_has_every_engine_and_every_silent_server_worst_first() -> 
         ("–", "idle", "–"),
         ("–", "off", "–"),
     ]
-    assert table[0] == [
-        "http://vllm-c:8000",
-        "–",
-        "–",
-        "down",
-        *["–"] * 6,
-        "http://vllm-c:8000",
-    ]
+    address = "http://vllm-c:8000"
+    assert table[0] == [address, "–", "–", "down", *["–"] * 6, address]
     page = render(FLEET, NOW)
     assert page.index('class="overview"') < page.index("<article")
     assert not show(PAGES["healthy"]).all("table", class_="overview")
 
 
 def test_one_engine_is_shown_in_detail_the_worst_one_or_that_of_the_address() -> None:
+    def article_at(query: dict[str, str]) -> Element:
+        return read(render(FLEET, NOW, parse_query(query))).one("article")
+
     page = read(render(FLEET, NOW, parse_query({"refresh": "7", "open": "rubric"})))
-    [article] = page.all("article")
-    assert answers(article)["Payoff"].startswith("harmful")
-    links = [
-        a.attributes["href"]
-        for a in page.one("table", class_="overview").one("tbody").all("a")
+    assert answers(page)["Payoff"].startswith("harmful")
+    overview = page.one("table", class_="overview").one("tbody")
+    # The first line is that of a server that is down.
+    _, *links = overview.values("href", "a")
+    assert links[0] == "?refresh=7&engine=engine-0-2&open=rubric#engine-0-2"
+    anchors = [
+        article_at(queried(link)).attributes["aria-labelledby"] for link in links
     ]
-    assert links[1] == "?refresh=7&engine=engine-0-2&open=rubric#engine-0-2"
-    for link in links[1:]:
-        [article] = read(render(FLEET, NOW, parse_query(queried(link)))).all("article")
-        assert article.attributes["aria-labelledby"] == urlsplit(link).fragment
-    for unknown in ("engine-9-9", "engine-0-<b>", "x"):
-        [article] = show(FLEET, engine=parse_query({"engine": unknown}).engine).all(
-            "article"
-        )
-        assert answers(article)["Payoff"].startswith("harmful")
+    assert anchors == [urlsplit(link).fragment for link in links]
+    for anchor in ("engine-9-9", "engine-0-<b>", "x"):
+        payoff = answers(article_at({"engine": anchor}))["Payoff"]
+        assert payoff.startswith("harmful"), anchor
 
 
-def test_parts_are_folded_until_the_address_opens_them() -> None:
-    closed, opened = (
-        read(render(PAGES["poor"], NOW, query)) for query in (PageQuery(), OPEN)
-    )
-    for key, title in {"rules": "Rules of thumb", "rubric": "Rubric, applied"}.items():
-        [link] = [a for a in closed.all("a") if a.text == title]
-        assert link.attributes["aria-expanded"] == "false"
-        query = parse_query(queried(link.attributes["href"]))
-        assert query.opened == {key}
-        [back] = [
-            a
-            for a in read(render(PAGES["poor"], NOW, query)).all("a")
-            if a.text == title
-        ]
-        assert (back.attributes["aria-expanded"], queried(back.attributes["href"])) == (
-            "true",
-            {},
-        )
-    assert len(closed.text) < len(opened.text) * 0.9
+@pytest.mark.parametrize(
+    ("key", "title"), [("rules", "Rules of thumb"), ("rubric", "Rubric, applied")]
+)
+def test_parts_are_folded_until_the_address_opens_them(key: str, title: str) -> None:
+    def fold(query: PageQuery) -> tuple[str, dict[str, str]]:
+        page = read(render(PAGES["poor"], NOW, query))
+        (link,) = (a for a in page.all("a") if a.text == title)
+        return link.attributes["aria-expanded"], queried(link.attributes["href"])
+
+    expanded, query = fold(PageQuery())
+    assert expanded == "false"
+    assert parse_query(query).opened == {key}
+    assert fold(parse_query(query)) == ("true", {})
+    closed = read(render(PAGES["poor"], NOW))
+    assert len(closed.text) < len(show(PAGES["poor"]).text) * 0.9
 
 
 def test_the_trend_of_the_shortest_window_stands_beside_the_verdict() -> None:
     """A collapse is seen while the judged window still says beneficial."""
-    only = engine()
-    short, judged = only.windows
+    healthy = only("healthy")
+    short, judged = healthy.windows
 
-    def said(**changes: object) -> dict[str, str]:
-        other = replace(only, windows=(replace(short, **changes), judged))  # type: ignore[arg-type]
-        return answers(show(page_of(target(other))))
+    def tiles(**changes: object) -> dict[str, str]:
+        newest = replace(short, **changes)  # type: ignore[arg-type]
+        return answers(show_engine(healthy, windows=(newest, judged)))
 
     slow = replace(short.estimate, speedup=0.58)
-    tiles = said(estimate=slow, coverage_ratio=None, mean_acceptance_length=1.1)
-    assert tiles["Payoff"].startswith(
-        "beneficial 1.88× falling: 0.58× in the last 30s "
-    )
-    assert tiles["Mean acceptance length"].startswith(
-        "3.58 falling: 1.10 in the last 30s "
-    )
-    assert (
-        "rising: 4.40 in the last 30s"
-        in said(mean_acceptance_length=4.4)["Mean acceptance length"]
-    )
-    for unsaid in (said(), said(estimate=slow, drafts=99.0)):
-        assert "falling" not in unsaid["Payoff"]
+    falling = tiles(estimate=slow, coverage_ratio=None, mean_acceptance_length=1.1)
+    payoff = "beneficial 1.88× falling: 0.58× in the last 30s "
+    assert falling["Payoff"].startswith(payoff)
+    length = "3.58 falling: 1.10 in the last 30s "
+    assert falling["Mean acceptance length"].startswith(length)
+    rising = tiles(mean_acceptance_length=4.4)["Mean acceptance length"]
+    assert "rising: 4.40 in the last 30s" in rising
+    assert "falling" not in tiles()["Payoff"]
+    # So few drafts that the difference is likely to be noise.
+    assert "falling" not in tiles(estimate=slow, drafts=99.0)["Payoff"]
+
+
+def hour_with_a_gap() -> LastHour:
+    """Return the last of 90 minutes, with two polls in each and none in five."""
+    healthy = only("healthy")
+    hour: LastHour = {}
+    for minute in (*range(70), *range(75, 90)):
+        payoff = replace(healthy.payoff, speedup=0.5 + minute / 100)
+        polled = [replace(healthy, payoff=payoff)]
+        for second in (0, 5):
+            hour = add_minute(hour, polled, NOW + 60 * minute + second)
+    return hour
+
+
+def test_the_last_hour_has_a_point_a_minute() -> None:
+    (points,) = hour_with_a_gap().values()
+    assert len(points) == 56
+    assert points[0].time == NOW + 60 * 29
+    assert points[-1].time == NOW + 60 * 89
+
+
+def test_the_last_hour_starts_anew_with_the_clock_and_without_the_engine() -> None:
+    hour = hour_with_a_gap()
+    healthy = only("healthy")
+    (points,) = add_minute(hour, [healthy], NOW).values()
+    assert [point.time for point in points] == [NOW]
+    another = replace(healthy, engine="7")
+    assert add_minute(hour, [another], NOW + 60 * 90).keys() == {another.key}
 
 
 def test_the_last_hour_is_drawn_with_its_range_and_its_gaps() -> None:
-    only = engine()
-    hour = {}
-    for minute in range(90):
-        if not 70 <= minute < 75:
-            payoff = replace(only.payoff, speedup=0.5 + minute / 100)
-            for second in (0, 5):
-                hour = add_minute(
-                    hour, [replace(only, payoff=payoff)], NOW + 60 * minute + second
-                )
-    points = hour[only.key]
-    assert (len(points), points[0].time, points[-1].time) == (
-        56,
-        NOW + 60 * 29,
-        NOW + 60 * 89,
+    page = read(
+        render(PAGES["healthy"], NOW + 60 * 89, OPEN, hours=(hour_with_a_gap(),))
     )
-    page = read(render(PAGES["healthy"], NOW + 60 * 89, OPEN, (hour,)))
     payoff, length = page.all("div", class_="hour")
-    assert (payoff.text, length.text) == (
-        "last hour: 0.79× to 1.88×",
-        "last hour: 3.58 to 3.58",
-    )
-    lines = [
-        line.attributes["points"].split()
-        for line in payoff.all("polyline", class_="line")
-    ]
-    assert [len(line) for line in lines] == [41, 15]
-    assert lines[0][0].split(",")[0] == "0.0"
+    assert payoff.text == "last hour: 0.79× to 1.88×"
+    assert length.text == "last hour: 3.58 to 3.58"
+    before_gap, after_gap = map(str.split, payoff.values("points", class_="line"))
+    assert (len(before_gap), len(after_gap)) == (41, 15)
+    assert before_gap[0].split(",")[0] == "0.0"
     # It ends at the value beside it, which may be newer than the last point.
-    assert ("1.88×" in page.one("dl", class_="answer").text, lines[1][-1]) == (
-        True,
-        "240.0,2.0",
-    )
+    assert "1.88×" in page.one("dl", class_="answer").text
+    assert after_gap[-1] == "240.0,2.0"
     # What hardly changes is drawn as a level line.
-    level = " ".join(
-        line.attributes["points"] for line in length.all("polyline", class_="line")
-    )
+    level = " ".join(length.values("points", class_="line"))
     assert {point.split(",")[1] for point in level.split()} == {"16.0"}
-    # A clock that was set back, and an engine that is gone.
-    assert [p.time for p in add_minute(hour, [only], NOW)[only.key]] == [NOW]
-    other = replace(only, engine="7")
-    # the first is gone
-    assert add_minute(hour, [other], NOW + 60 * 90).keys() == {other.key}
 
 
 def test_a_k_that_differs_by_noise_alone_says_so() -> None:
-    only = engine()
-    # The step takes one plain step, so that the length and its interval are those of
-    # the speedup.
-    options = tuple(
-        replace(
+    advice = only("healthy").advice
+    options = []
+    lengths = (1.0, 1.4, 1.9, 2.0)
+    for option, length in zip(advice.options[:4], lengths, strict=True):
+        # The step takes one plain step, so that the length and its interval are those
+        # of the speedup.
+        alike = replace(
             option,
             speedup=length,
             step_cost=1.0,
             length_low=length - 0.1,
             length_high=length + 0.1,
         )
-        for option, length in zip(
-            only.advice.options[:4], (1.0, 1.4, 1.9, 2.0), strict=True
-        )
-    )
-    page = show(
-        page_of(target(replace(only, advice=replace(only.advice, options=options))))
-    )
-    noisy = [row[0] for row in rows(panel(page, "Every K")) if "within noise" in row[0]]
-    assert noisy == ["2 within noise of the best"]
+        options.append(alike)
+    page = show_engine(only("healthy"), advice=replace(advice, options=tuple(options)))
+    heads = " ".join(row[0] for row in rows(panel(page, "Every K")))
+    assert re.findall(r"\d within noise[^\d]*", heads) == [
+        "2 within noise of the best "
+    ]
 
 
-NASTY = (
+MARKUP = (
     "<script>alert(1)</script>",
     "\"><img src=x onerror='alert(1)'>",
     "'&quot;&amp;</style></title><b>",
     "]]>--><!--",
+)
+NASTY = (
     "line\nbreak\tand \x00\x1b[31m\x7f\x85",
     "\ud800 lone surrogate",
     "\u202egnp.exe",
@@ -555,24 +561,27 @@ NASTY = (
 )
 
 
-def test_nothing_from_outside_becomes_markup_but_is_shown_as_it_is() -> None:
-    def tags(root: Element) -> list[tuple[str, list[str]]]:
-        return [(e.tag, sorted(e.attributes)) for e in root.all()]
+def tags(root: Element) -> list[tuple[str, list[str]]]:
+    return [(element.tag, sorted(element.attributes)) for element in root.all()]
 
-    plain = tags(show(everywhere("plain")))
-    for number, nasty in enumerate((*NASTY, HOSTILE)):
-        page = render(everywhere(nasty), NOW, OPEN)
-        assert tags(read(page)) == plain, nasty
-        page.encode()
-        assert not {"\x00", "\x1b"} & set(page)
-        if number < 4:
-            assert nasty not in page
-            assert unescape(page).count(nasty) >= 14
-    # A name cannot turn the text around it.
-    heads = show(everywhere("\u202egnp.exe")).all("h3")
-    assert {name.text for head in heads for name in head.all("bdi")} == {
-        "\u202egnp.exe"
-    }
+
+@pytest.mark.parametrize("nasty", [*MARKUP, *NASTY, HOSTILE])
+def test_nothing_from_outside_becomes_markup_but_is_shown_as_it_is(nasty: str) -> None:
+    page = render(everywhere(nasty), NOW, OPEN)
+    assert tags(read(page)) == tags(show(everywhere("plain")))
+    page.encode()
+    assert not {"\x00", "\x1b"} & set(page)
+    if nasty in MARKUP:
+        assert nasty not in page
+        assert unescape(page).count(nasty) >= 14
+
+
+def test_a_name_cannot_turn_the_text_around_it() -> None:
+    name = "\u202egnp.exe"
+    names = set[str]()
+    for head in show(everywhere(name)).all("h3"):
+        names |= {isolated.text for isolated in head.all("bdi")}
+    assert names == {name}
 
 
 #: Fields that are looked up by, or shown as something else.
@@ -580,105 +589,105 @@ CHOSEN = {"window", "judged_window"}
 
 
 def spoilt(value: Any, text: str) -> Any:
-    """A result with `text` in the place of every text in it."""
+    """Return a result with `text` in the place of every text in it."""
     if isinstance(value, tuple):
-        return tuple(spoilt(each, text) for each in value)
-    if isinstance(value, msgspec.Struct) or is_dataclass(value):
-        names = (
-            set(
-                getattr(value, "__struct_fields__", None)
-                or [one.name for one in fields(value)]
-            )
-            - CHOSEN
-        )
-        return replace(
-            value, **{name: spoilt(getattr(value, name), text) for name in names}
-        )
-    if type(value) is str:
-        return text
-    return value
+        return tuple(spoilt(item, text) for item in value)
+    if isinstance(value, msgspec.Struct):
+        names = set(value.__struct_fields__)
+    elif is_dataclass(value):
+        names = {field.name for field in fields(value)}
+    else:
+        return text if type(value) is str else value
+    changes = {name: spoilt(getattr(value, name), text) for name in names - CHOSEN}
+    return replace(value, **changes)
 
 
 def everywhere(text: str) -> ExporterResult:
     """Return a result that holds `text` wherever it may hold one."""
-    only = replace(engine(), findings=(Finding(Severity.HINT, "", ""),), defects=("",))
+    found = (Finding(Severity.HINT, "", ""),)
+    healthy = replace(only("healthy"), findings=found, defects=("",))
     dead = replace(down(), poll_errors_total={text: 40})
     requests = known((few(CODE, 60), few(CHAT, 60)))
     requests = replace(requests, tap=replace(TAP, unobserved_total={text: 1}))
-    page = replace(
-        page_of(target(only), dead), thresholds={text: 1.0}, requests=requests
-    )
+    page = page_of(target(healthy), dead)
+    page = replace(page, thresholds={text: 1.0}, requests=requests)
     return spoilt(page, text)
 
 
-def test_what_to_do_is_never_empty_where_there_is_a_problem() -> None:
-    """One short instruction for one situation, with and without advice."""
-    unsure = Payoff(PayoffVerdict.UNKNOWN, speedup_low=0.4, speedup_high=1.1)
-    found = (
-        Finding(Severity.PROBLEM, "drafts are off", "Look."),
-        Finding(Severity.HINT, "a", "b"),
-    )
-    none = Advice(reason="no advice: nothing is generated")
-    keep = Advice(Action.KEEP, 3)
-    bypassed = Activity(ActivityState.BYPASSED, "5 tokens without a draft")
-    harmful = Payoff(PayoffVerdict.HARMFUL, 0.8)
-    for expected, changes in (
-        ("check its flags nothing is generated", {"activity": bypassed}),
-        ("see the findings", {"activity": replace(bypassed, scheduled=True)}),
-        ("switch speculation off", {"payoff": harmful}),
-        ("switch speculation off", {"payoff": harmful, "advice": keep}),
+UNSURE = Payoff(PayoffVerdict.UNKNOWN, speedup_low=0.4, speedup_high=1.1)
+HARMFUL = Payoff(PayoffVerdict.HARMFUL, 0.8)
+KEEP = Advice(Action.KEEP, 3)
+LOWER = Advice(Action.DECREASE_K, 2)
+BYPASSED = Activity(ActivityState.BYPASSED, "5 tokens without a draft")
+HINT = Finding(Severity.HINT, "a", "b")
+
+
+@pytest.mark.parametrize(
+    ("expected", "changes"),
+    [
+        ("check its flags nothing is generated", {"activity": BYPASSED}),
+        ("see the findings", {"activity": replace(BYPASSED, scheduled=True)}),
+        ("switch speculation off", {"payoff": HARMFUL}),
+        ("switch speculation off", {"payoff": HARMFUL, "advice": KEEP}),
         (
             "switch speculation off",
-            {"payoff": harmful, "advice": replace(keep, doubted=True)},
+            {"payoff": HARMFUL, "advice": replace(KEEP, doubted=True)},
         ),
         (
             "switch speculation off",
-            {"payoff": harmful, "advice": Advice(Action.INCREASE_K, 4, doubted=True)},
+            {"payoff": HARMFUL, "advice": Advice(Action.INCREASE_K, 4, doubted=True)},
         ),
-        (
-            "lower K to 2",
-            {"payoff": harmful, "advice": Advice(Action.DECREASE_K, 2, doubted=True)},
-        ),
-        ("lower K to 2", {"payoff": unsure, "advice": Advice(Action.DECREASE_K, 2)}),
-        ("measure", {"payoff": unsure}),
+        ("lower K to 2", {"payoff": HARMFUL, "advice": replace(LOWER, doubted=True)}),
+        ("lower K to 2", {"payoff": UNSURE, "advice": LOWER}),
+        ("measure", {"payoff": UNSURE}),
         (
             "switch off, or measure",
-            {"payoff": replace(unsure, likely=PayoffVerdict.HARMFUL)},
+            {"payoff": replace(UNSURE, likely=PayoffVerdict.HARMFUL)},
         ),
-        ("keep K=3", {"payoff": unsure, "advice": keep}),
+        ("keep K=3", {"payoff": UNSURE, "advice": KEEP}),
         ("see the findings", {}),
-        ("–", {"findings": found[1:]}),
-    ):
-        one = replace(
-            engine(polls=1),
-            **{"findings": found, "payoff": Payoff(), "advice": none, **changes},
-        )
-        assert answers(show(page_of(target(one))))["What to do"].startswith(expected), (
-            expected
-        )
+        ("–", {"findings": (HINT,)}),
+    ],
+)
+def test_what_to_do_is_never_empty_where_there_is_a_problem(
+    expected: str, changes: dict[str, Any]
+) -> None:
+    """One short instruction for one situation, with and without advice."""
+    unjudged = replace(
+        engine(polls=1),
+        findings=(Finding(Severity.PROBLEM, "drafts are off", "Look."), HINT),
+        payoff=Payoff(),
+        advice=Advice(reason="no advice: nothing is generated"),
+    )
+    tiles = answers(show_engine(unjudged, **changes))
+    assert tiles["What to do"].startswith(expected)
 
 
-def test_the_page_reloads_itself_as_its_parameter_says() -> None:
-    expected = {
-        None: 5,
-        "0": 0,
-        "0.5": 1,
-        "2.5": 3,
-        "60": 60,
-        "-3": 0,
-        "1e9": 3600,
-        "nan": 5,
-        "inf": 5,
-        "x": 5,
-    }
-    for value, seconds in expected.items():
-        query = parse_query({} if value is None else {"refresh": value}, 4.2)
-        page = read(render(PAGES["healthy"], NOW, query))
-        found = [
-            e.attributes["content"]
-            for e in page.all("meta", **{"http-equiv": "refresh"})
-        ]
-        assert found == ([f"{seconds}; url={query.link()}"] if seconds else []), value
+@pytest.mark.parametrize(
+    ("query", "seconds"),
+    [
+        ({}, 5),
+        ({"refresh": "0.5"}, 1),
+        ({"refresh": "2.5"}, 3),
+        ({"refresh": "60"}, 60),
+        ({"refresh": "1e9"}, 3600),
+        ({"refresh": "nan"}, 5),
+        ({"refresh": "inf"}, 5),
+        ({"refresh": "x"}, 5),
+        ({"refresh": "0"}, None),
+        ({"refresh": "-3"}, None),
+    ],
+)
+def test_the_page_reloads_itself_as_its_parameter_says(
+    query: dict[str, str], seconds: int | None
+) -> None:
+    parsed = parse_query(query, 4.2)
+    page = read(render(PAGES["healthy"], NOW, parsed))
+    reloads = page.all("meta", **{"http-equiv": "refresh"})
+    contents = [f"{seconds}; url={parsed.link()}"]
+    if seconds is None:
+        contents = []
+    assert [reload.attributes["content"] for reload in reloads] == contents
 
 
 def test_numbers_are_written_with_three_digits_and_times_with_two_units() -> None:

@@ -19,7 +19,7 @@ from ..config import files
 from ..config.options import ConfigError, Option, gather
 from ..config.values import duration, parse_duration
 from ..judgement.messages import encode_message
-from ..publish.wording import escape_controls, printable
+from ..publish.terminal import escape_controls, printable
 from ..settings.option_table import OPTIONS
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ..exposition.text import Labels, MalformedExposition, SampleLine
 from .dialect import (
@@ -12,6 +12,7 @@ from .dialect import (
     MAX_POSITIONS,
     PER_POSITION,
     Dialect,
+    Entry,
     identify,
 )
 from .limits import (
@@ -43,10 +44,9 @@ _MERGED_BY_MAXIMUM = _GAUGE_MAXIMUM.keys() | {
     "lifetime_efficiency",
 }
 
-#: A field, and the preference among its names; 0 is best.
-Entry = tuple[str, int]
-#: The values of an engine: by entry, then by position (or None).
-Values = dict[Entry, dict[int | None, float]]
+#: The values of an engine: by entry, then by position. A field without positions has
+#: its value at 0; a gauge without a valid value has none.
+Values = dict[Entry, dict[int, float]]
 
 
 class Collected:
@@ -78,7 +78,8 @@ class Collected:
             raise MalformedExposition(f"duplicate series {_series(line)}")
         self._seen.add((entry, line.labels))
         field = entry[0]
-        if field in BY_POSITION:
+        has_positions = field in BY_POSITION
+        if has_positions:
             own_label = self._dialect.position_label
         key, text = identify(line.labels, self._parts, own_label)
         values = self._values_of(key, line).setdefault(entry, {})
@@ -87,7 +88,9 @@ class Collected:
         if not 0 <= line.value <= _GAUGE_MAXIMUM.get(field, MAX_VALUE):
             self._reject(key, field, line)
             return
-        position = _position(line, text) if field in BY_POSITION else None
+        position = 0
+        if has_positions:
+            position = _position(line, text)
         value = values.get(position, 0.0)
         if field in _MERGED_BY_MAXIMUM:
             values[position] = max(value, line.value)
@@ -138,17 +141,22 @@ class Collected:
 
     def _drop_positions(self) -> None:
         for key, values in self.engines.items():
-            for entry in [entry for entry in values if entry[0] in BY_POSITION]:
-                del values[entry]
-                self.defects[key].append(
-                    f"more than {MAX_ALL_POSITIONS} positions in one response: "
-                    "per-position values ignored"
-                )
+            for entry in tuple(values):
+                if entry[0] in BY_POSITION:
+                    del values[entry]
+                    self.defects[key].append(
+                        f"more than {MAX_ALL_POSITIONS} positions in one response: "
+                        "per-position values ignored"
+                    )
 
 
-def _separating_labels(engines: Mapping[EngineKey, Values]) -> list[str]:
-    parts = ",".join(key.engine for key in engines).split(",")
-    return sorted({part.rpartition("=")[0] or "engine" for part in parts})
+def _separating_labels(engines: Iterable[EngineKey]) -> list[str]:
+    labels = set()
+    for key in engines:
+        for part in key.engine.split(","):
+            name, _, _ = part.rpartition("=")
+            labels.add(name or "engine")
+    return sorted(labels)
 
 
 def _position(line: SampleLine, text: str) -> int:
@@ -166,6 +174,9 @@ def _series(line: SampleLine) -> str:
     labels = ",".join(f'{name}="{value[:80]}"' for name, value in line.labels)
     # Untrusted text: no control characters for the terminal, bounded length for the
     # log.
-    quoted = (c if c.isprintable() else " " for c in labels[:MAX_QUOTED])
-    more = "…" if len(labels) > MAX_QUOTED else ""
-    return f"{line.name}{{{''.join(quoted)}{more}}}"
+    quoted = ""
+    for character in labels[:MAX_QUOTED]:
+        quoted += character if character.isprintable() else " "
+    if len(labels) > MAX_QUOTED:
+        quoted += "…"
+    return f"{line.name}{{{quoted}}}"

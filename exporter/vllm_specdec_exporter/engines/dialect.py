@@ -1,9 +1,10 @@
 """Dialects as data: sample names, recognition, and the meaning of values."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Set
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from ..exposition.text import Labels, SampleLine
 from .engine import Engine
@@ -12,6 +13,9 @@ from .reading import Counters, Drafting, EngineKey, Latencies, Lifetime, Load, S
 #: The formula of a computed field. It takes the values of fields, terms and `info` by
 #: name; ``None`` or a missing value leaves the field as it is.
 Formula = Callable[[Mapping[str, Any]], Any]
+#: A field, and the preference among its names; 0 is best.
+Entry = tuple[str, int]
+_T = TypeVar("_T")
 
 #: Positions become label values; the deepest drafts in use have some 30.
 MAX_POSITIONS = 256
@@ -23,10 +27,16 @@ DRAFTED_PER_POSITION = "drafted_tokens_per_position"
 IDENTITY = frozenset({"model_name", "engine"})
 
 #: The fields of the parts of the normal form.
-COUNTERS, LOAD, STEPS, LIFETIME_GAUGES, DRAFTING = (
-    frozenset(part.__struct_fields__)
-    for part in (Counters, Load, Steps, Lifetime, Drafting)
+COUNTERS = frozenset(Counters.__struct_fields__)
+LOAD = frozenset(Load.__struct_fields__)
+LIFETIME_GAUGES = frozenset(Lifetime.__struct_fields__)
+_FIELDS = COUNTERS.union(
+    LOAD,
+    Steps.__struct_fields__,
+    LIFETIME_GAUGES,
+    Drafting.__struct_fields__,
 )
+_LATENCIES = frozenset(Latencies.__struct_fields__)
 
 
 class Unrecognized(ValueError):  # noqa: N818 - named like the metric's reason label
@@ -47,14 +57,13 @@ def identify(
     by_name = dict(labels)
     value = by_name.pop(own, "")
     model_name = by_name.pop("model_name", "")
-    engine = _encoded(by_name.pop("engine", ""))
-    separating = [
-        f"{name}={_encoded(text)}"
-        for name, text in by_name.items()
-        if text and name not in parts
-    ]
+    separating = []
+    engine = by_name.pop("engine", "")
     if engine:
-        separating.insert(0, engine)
+        separating.append(_encoded(engine))
+    for name, text in by_name.items():
+        if text and name not in parts:
+            separating.append(f"{name}={_encoded(text)}")
     return EngineKey(model_name, ",".join(separating)), value
 
 
@@ -62,14 +71,15 @@ def _encoded(text: str) -> str:
     return text.replace("%", "%25").replace(",", "%2C").replace("=", "%3D")
 
 
-@dataclass(frozen=True)
-class Dialect:
+class Dialect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """The metric names of one family of inference engines.
 
     Raises:
         ValueError: a field in `series`, `derived`, `categories` or `histograms` that
             the normal form lacks.
     """
+
+    # `dict=True` is for the cached properties: tables by sample name, made once.
 
     #: The value of the `dialect` label.
     name: str
@@ -86,20 +96,20 @@ class Dialect:
     excluding: frozenset[str] = frozenset()  # sample names that rule it out
     priority: int = 0  # dialects are tried in descending order of it
     #: The histogram (without prefix) of each field of `Latencies`.
-    histograms: Mapping[str, str] = field(default_factory=dict)
+    histograms: Mapping[str, str] = {}
     speculative: bool = True  # whether the counters are those of speculative decoding
     #: Relative rounding step of printed counters; 0 if they are exact.
     resolution: float = 0.0
     #: Whether counters increase only when a request finishes.
     counts_finished_requests: bool = False
     #: Likewise for totals that are no fields, and that `derived` computes fields from.
-    terms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    terms: Mapping[str, tuple[str, ...]] = {}
     #: By sample name, the field of each value of the label `category`; series of one
     #: field are added up.
-    categories: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    categories: Mapping[str, Mapping[str, str]] = {}
     #: The formula of each computed field, in this order.
-    derived: Mapping[str, Formula] = field(default_factory=dict)
-    info_series: str = ""  # a series whose labels have values, and
+    derived: Mapping[str, Formula] = {}
+    info_series: tuple[str, ...] = ()  # series whose labels have values, and
     info: tuple[str, ...] = ()  # the names of these labels
     position_label: str = "position"  # the label that has the position
     #: Labels of the processes of one engine, which all print the same. The first
@@ -121,10 +131,10 @@ class Dialect:
     note: str = ""  # what its users need to know, for the documentation
 
     def __post_init__(self) -> None:
-        unknown = {*self.series, *self.derived}
-        unknown.update(*(fields.values() for fields in self.categories.values()))
-        unknown -= COUNTERS | LOAD | STEPS | LIFETIME_GAUGES | DRAFTING
-        unknown |= set(self.histograms) - set(Latencies.__struct_fields__)
+        fields = {*self.series, *self.derived}
+        for field_by_category in self.categories.values():
+            fields.update(field_by_category.values())
+        unknown = (fields - _FIELDS) | (self.histograms.keys() - _LATENCIES)
         if unknown:
             raise ValueError(
                 f"dialect {self.name}: no such fields in reading.py: "
@@ -140,54 +150,59 @@ class Dialect:
         return record is not None and record.from_configured_k and not self.uncounted
 
     @cached_property
-    def fields(self) -> Mapping[str, tuple[str, int]]:
+    def fields(self) -> Mapping[str, Entry]:
         """For each sample name, the field and its preference among the names of that
         field; 0 is best.
         """
-        found = {}
-        for attribute, names in {**self.series, **self.terms}.items():
+        entries = {}
+        for field, names in {**self.series, **self.terms}.items():
             for preference, name in enumerate(names):
-                entry = (attribute, preference)
-                found.update(dict.fromkeys(self._prefixed((name,)), entry))
-        return found
+                entries[name] = (field, preference)
+        return self._spelled(entries)
 
     @cached_property
     def category_fields(self) -> Mapping[str, Mapping[str, str]]:
         """For each sample name with the label `category`, the field of each of its
         values.
         """
-        found = {}
-        for name, values in self.categories.items():
-            found.update(dict.fromkeys(self._prefixed((name,)), values))
-        return found
+        return self._spelled(self.categories)
 
     @cached_property
     def histogram_fields(self) -> Mapping[str, tuple[str, str]]:
         """For each sample name of a histogram, the field and the part: bucket, count or
         sum.
         """
-        found = {}
-        for attribute, name in self.histograms.items():
+        entries = {}
+        for field, name in self.histograms.items():
             for part in ("bucket", "count", "sum"):
-                names = self._prefixed((f"{name}_{part}",))
-                found.update(dict.fromkeys(names, (attribute, part)))
-        return found
-
-    @cached_property
-    def _identifying(self) -> frozenset[str]:
-        return self._prefixed(self.identifying) or frozenset(self.fields)
-
-    @cached_property
-    def _excluding(self) -> frozenset[str]:
-        return self._prefixed(self.excluding)
-
-    def _prefixed(self, names: Iterable[str]) -> frozenset[str]:
-        return frozenset(prefix + name for prefix in self.prefixes for name in names)
+                entries[f"{name}_{part}"] = (field, part)
+        return self._spelled(entries)
 
     @cached_property
     def info_names(self) -> frozenset[str]:
         """The names of the series whose labels have values."""
-        return self._prefixed([self.info_series] if self.info_series else [])
+        return self._spellings(self.info_series)
+
+    @cached_property
+    def _identifying(self) -> frozenset[str]:
+        return self._spellings(self.identifying) or frozenset(self.fields)
+
+    @cached_property
+    def _excluding(self) -> frozenset[str]:
+        return self._spellings(self.excluding)
+
+    def _spellings(self, names: Iterable[str]) -> frozenset[str]:
+        return frozenset(self._spelled(dict.fromkeys(names)))
+
+    def _spelled(self, entries: Mapping[str, _T]) -> Mapping[str, _T]:
+        """Return what belongs to names without prefix by sample name, in every
+        spelling.
+        """
+        by_sample_name = {}
+        for prefix in self.prefixes:
+            for name, entry in entries.items():
+                by_sample_name[prefix + name] = entry
+        return by_sample_name
 
     def names(self) -> frozenset[str]:
         """Return every sample name to read, without those of histograms."""
@@ -198,13 +213,13 @@ class Dialect:
     def _parts(self) -> frozenset[str]:
         return self.parts.union(self.ranks, {"pid"})
 
-    def may_be(self, seen: set[str]) -> bool:
+    def may_be(self, names: Set[str]) -> bool:
         """Return whether any of these sample names identifies this dialect."""
-        return not self._identifying.isdisjoint(seen)
+        return not self._identifying.isdisjoint(names)
 
-    def recognises(self, seen: set[str]) -> bool:
+    def recognises(self, names: Set[str]) -> bool:
         """Return whether a response with these sample names is in this dialect."""
-        return self.may_be(seen) and self._excluding.isdisjoint(seen)
+        return self.may_be(names) and self._excluding.isdisjoint(names)
 
     def parts_in(self, lines: Iterable[SampleLine]) -> frozenset[str]:
         """Return the labels in a response that name parts of one engine.
@@ -217,8 +232,9 @@ class Dialect:
             return self._parts
         of_ranks: set[str] = set()
         of_requests: set[str] = set()
+        # Most series share their labels.
         for labels in {line.labels for line in lines}:
-            names = {name for name, _ in labels}
+            names = dict(labels).keys()
             if names.isdisjoint(self.ranks):
                 of_requests |= names
             else:
@@ -227,12 +243,14 @@ class Dialect:
             return self._parts
         return self._parts | (of_requests - of_ranks - IDENTITY)
 
-    def of_category(self, line: SampleLine) -> tuple[str, int] | None:
+    def of_category(self, line: SampleLine) -> Entry | None:
         """Return the field of a series by its label `category`, ``None`` if it has
         none.
         """
         values = self.category_fields.get(line.name)
-        if not values:
+        if values is None:
             return None
-        attribute = values.get(dict(line.labels).get("category", ""))
-        return (attribute, 0) if attribute else None
+        field = values.get(dict(line.labels).get("category", ""))
+        if field is None:
+            return None
+        return field, 0

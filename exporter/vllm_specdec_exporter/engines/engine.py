@@ -22,9 +22,13 @@ class Schedule(Struct, frozen=True, forbid_unknown_fields=True):
 
         `rows` has K by the first batch size that it is for.
         """
-        shown = (self.row.format(first=first, k=k) for first, k in rows.items())
-        needs = f" ({self.zero})" if 0 in rows.values() else ""
-        return f"{self.option} with {{{', '.join(shown)}}}{needs}"
+        shown = ", ".join(
+            self.row.format(first=first, k=k) for first, k in rows.items()
+        )
+        text = f"{self.option} with {{{shown}}}"
+        if 0 in rows.values():
+            text += f" ({self.zero})"
+        return text
 
 
 class Record(Struct, frozen=True, forbid_unknown_fields=True):
@@ -134,6 +138,10 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
         The method is among them if it is known, and if the engine has it.
         """
-        value = self.methods.get("mtp" if method.endswith("_mtp") else method)
-        chosen = f"{self.speculation_option} {value} " if value else ""
-        return chosen + self.k_option.format(k=k, verified=k + 1)
+        # vLLM names the multi-token prediction of each model family apart.
+        if method.endswith("_mtp"):
+            method = "mtp"
+        options = self.k_option.format(k=k, verified=k + 1)
+        if method in self.methods:
+            return f"{self.speculation_option} {self.methods[method]} {options}"
+        return options

@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Mapping
+from itertools import accumulate
 
 from msgspec.structs import replace
 
@@ -16,7 +17,7 @@ from .reading import EngineKey, Latencies, Reading
 Parts = dict[float, float]
 COUNT = -1.0
 SUM = -2.0
-_PLACES = {"count": COUNT, "sum": SUM}
+_KEYS = {"count": COUNT, "sum": SUM}
 
 
 def read_latencies(
@@ -26,11 +27,11 @@ def read_latencies(
     impossible values.
     """
     by_engine = _collect(dialect, lines)
-    engines = tuple(
-        replace(engine, latencies=latencies_of(by_engine.get(engine.key, {})))
-        for engine in reading.engines
-    )
-    return replace(reading, engines=engines)
+    engines = []
+    for engine in reading.engines:
+        latencies = latencies_of(by_engine.get(engine.key, {}))
+        engines.append(replace(engine, latencies=latencies))
+    return replace(reading, engines=tuple(engines))
 
 
 def _collect(
@@ -45,19 +46,19 @@ def _collect(
         entry = dialect.histogram_fields.get(line.name)
         if entry is None:
             continue
-        attribute, part = entry
+        field, part = entry
         if not 0 <= line.value <= MAX_VALUE:
             raise MalformedExposition(
                 f"{line.name} is {line.value}: it must be from 0 to {MAX_VALUE:g}"
             )
         if part == "bucket":
-            key, text = identify(line.labels, parts, "le")
-            place = _bound(line, text)
+            engine, text = identify(line.labels, parts, "le")
+            key = _bound(line, text)
         else:
-            key, _ = identify(line.labels, parts)
-            place = _PLACES[part]
+            engine, _ = identify(line.labels, parts)
+            key = _KEYS[part]
         # Series that differ only in parts of an engine, such as pid, are added.
-        by_engine[key][attribute][place] += line.value
+        by_engine[engine][field][key] += line.value
     return by_engine
 
 
@@ -76,21 +77,17 @@ def latencies_of(histograms: Mapping[str, Parts]) -> Latencies:
 
     One without its sum has no mean: none.
     """
-    complete = {name: parts for name, parts in histograms.items() if SUM in parts}
-    return Latencies(**{name: _histogram(parts) for name, parts in complete.items()})
+    complete = {}
+    for field, parts in histograms.items():
+        if SUM in parts:
+            complete[field] = _histogram(parts)
+    return Latencies(**complete)
 
 
 def _histogram(parts: Parts) -> Histogram:
-    bounds = tuple(sorted(bound for bound in parts if 0 <= bound < math.inf))
-    counts = []
-    count = 0.0
-    for bound in bounds:
-        # Buckets may have been read at slightly different times.
-        count = max(count, parts[bound])
-        counts.append(count)
-    return Histogram(
-        bounds=bounds,
-        counts=tuple(counts),
-        count=max(count, parts.get(COUNT, 0.0), parts.get(math.inf, 0.0)),
-        sum=parts[SUM],
-    )
+    bounds = tuple(sorted(parts.keys() - {COUNT, SUM, math.inf}))
+    # Buckets may have been read at slightly different times, so one may have more
+    # than the next.
+    counts = tuple(accumulate(map(parts.__getitem__, bounds), max))
+    total = max(parts.get(COUNT, 0.0), parts.get(math.inf, 0.0), *counts[-1:])
+    return Histogram(bounds=bounds, counts=counts, count=total, sum=parts[SUM])

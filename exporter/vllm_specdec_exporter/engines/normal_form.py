@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+from msgspec import convert
+
 from ..exposition.text import Labels, SampleLine
 from .collected import BY_POSITION, Collected, Values
 from .dialect import (
-    COUNTERS,
-    DRAFTING,
     LIFETIME_GAUGES,
-    LOAD,
     PER_POSITION,
-    STEPS,
     Dialect,
     Unrecognized,
     identify,
@@ -49,7 +47,7 @@ def normalise(
     if "engine_type" in dialect.parts:
         configured = _read_configured(dialect, lines, parts)
     collected = Collected(dialect, parts)
-    for line in of_first_rank(dialect, lines) if dialect.ranks else lines:
+    for line in of_first_rank(dialect, lines):
         collected.add(line)
     collected.limit_series()
     engines = [
@@ -68,7 +66,7 @@ def normalise(
 class _Configured:
     """What labels say of the configuration of engines."""
 
-    infos: Mapping[EngineKey, Mapping[str, str]]  # the labels of the info series
+    infos: Mapping[EngineKey, Labels]  # the labels of the info series
     passive: set[EngineKey]  # engines that never verify a draft
 
 
@@ -77,14 +75,17 @@ def _read_configured(
 ) -> _Configured:
     """Raises Unrecognized for two types of engine that only their type separates."""
     infos: dict[EngineKey, Labels] = {}
+    passive: set[EngineKey] = set()
     types: dict[tuple[EngineKey, str], str] = {}
     # The info series has labels of its own, which separate no engines.
     identifying: set[str] = set()
     for line in lines:
         if line.name not in dialect.info_names:
-            identifying.update(name for name, _ in line.labels)
+            identifying.update(dict(line.labels))
     for line in lines:
-        own_label = "category" if line.name in dialect.category_fields else ""
+        own_label = ""
+        if line.name in dialect.category_fields:
+            own_label = "category"
         labels = tuple(pair for pair in line.labels if pair[0] in identifying)
         key, _ = identify(labels, parts, own_label)
         if line.name in dialect.info_names:
@@ -95,10 +96,9 @@ def _read_configured(
                 "several servers in one response, separated by engine_type alone: "
                 "poll each of them itself"
             )
-    passive = {
-        key for (key, _), kind in types.items() if kind and kind == dialect.passive
-    }
-    return _Configured({key: dict(labels) for key, labels in infos.items()}, passive)
+        if engine_type and engine_type == dialect.passive:
+            passive.add(key)
+    return _Configured(infos, passive)
 
 
 def _engine(
@@ -107,10 +107,12 @@ def _engine(
     values = collected.engines[key]
     fields, gaps = _fields(values)
     defects = collected.defects[key] + gaps
-    uncounted = _PASSIVE if key in configured.passive else dialect.uncounted
+    uncounted = dialect.uncounted
+    if key in configured.passive:
+        uncounted = _PASSIVE
     if dialect.derived:
         if not gaps:  # a total over the other positions would be too low
-            _derive(fields, dialect, configured.infos.get(key, {}))
+            _derive(fields, dialect, dict(configured.infos.get(key, ())))
         active = any(fields.get(name) for name in ("generation_tokens", *dialect.terms))
         if active and fields.get("drafts") is None:
             uncounted = uncounted or "".join(gaps[-1:]) or dialect.missing
@@ -122,20 +124,22 @@ def _engine(
         and not defects
     ):
         defects.append("accepted tokens without any per-position series")
-
-    def part(names: frozenset[str]) -> dict[str, Any]:
-        return {name: fields[name] for name in names & fields.keys()}
-
-    lifetime = any(field in LIFETIME_GAUGES for field, _ in values)
+    lifetime = None
+    if any(field in LIFETIME_GAUGES for field, _ in values):
+        lifetime = convert(fields, Lifetime)
+    drafting = None
+    if dialect.derived:
+        drafting = convert(fields, Drafting)
+    # Each part takes its own fields and leaves the others.
     return EngineReading(
         key=key,
-        counters=Counters(**part(COUNTERS), resolution=dialect.resolution),
-        load=Load(**part(LOAD)),
-        steps=Steps(**part(STEPS)),
-        lifetime=Lifetime(**part(LIFETIME_GAUGES)) if lifetime else None,
+        counters=convert({**fields, "resolution": dialect.resolution}, Counters),
+        load=convert(fields, Load),
+        steps=convert(fields, Steps),
+        lifetime=lifetime,
         counts_finished_requests=dialect.counts_finished_requests,
         defects=tuple(defects[:MAX_DEFECTS]),
-        drafting=Drafting(**part(DRAFTING)) if dialect.derived else None,
+        drafting=drafting,
         derived="accepted_tokens" in dialect.derived and not counts_positions,
         uncounted=uncounted,
     )
@@ -150,7 +154,7 @@ def _fields(values: Values) -> tuple[dict[str, Any], list[str]]:
         values.items(), key=itemgetter(0), reverse=True
     ):
         if field in BY_POSITION:
-            positions = sorted(p for p in by_position if p is not None)
+            positions = sorted(by_position)
             if positions == list(range(len(positions))):
                 fields[field] = tuple(by_position[p] for p in positions)
             else:
@@ -158,8 +162,8 @@ def _fields(values: Values) -> tuple[dict[str, Any], list[str]]:
                 gaps.append(
                     f"positions with gaps ({shown}): per-position values ignored"
                 )
-        elif None in by_position:
-            fields[field] = by_position[None]
+        elif by_position:
+            fields[field] = by_position[0]
     if gaps:
         for field in BY_POSITION:
             fields.pop(field, None)
@@ -169,7 +173,9 @@ def _fields(values: Values) -> tuple[dict[str, Any], list[str]]:
 def _derive(fields: dict[str, Any], dialect: Dialect, info: Mapping[str, str]) -> None:
     """Add the fields that follow from others, in the order of the dialect."""
     values = dict(fields)
-    values.update((name, info[name]) for name in dialect.info if name in info)
+    for label in dialect.info:
+        if label in info:
+            values[label] = info[label]
     for field, formula in dialect.derived.items():
         # A formula without one of its values has no result.
         with contextlib.suppress(LookupError):

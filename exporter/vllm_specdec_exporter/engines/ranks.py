@@ -1,6 +1,6 @@
 """Series that every process of an engine prints alike: one of them is read."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from ..exposition.text import Labels, SampleLine
 from .dialect import LOAD, Dialect
@@ -8,13 +8,17 @@ from .dialect import LOAD, Dialect
 _Series = tuple[str, Labels]  # the name, and the labels without those of ranks
 
 
-def of_first_rank(dialect: Dialect, lines: Iterable[SampleLine]) -> list[SampleLine]:
+def of_first_rank(
+    dialect: Dialect, lines: Sequence[SampleLine]
+) -> Sequence[SampleLine]:
     """Return `lines` with one of each set of series that differ only in their ranks:
     the lowest.
 
     Of a gauge by priority, the series without one is the total, so the others are left
     out. Of a counter it is one more class of requests.
     """
+    if not dialect.ranks:
+        return lines
     lowest: dict[_Series, tuple[tuple[int, ...], SampleLine]] = {}
     totals: set[_Series] = set()
     duplicates: list[SampleLine] = []
@@ -28,11 +32,12 @@ def of_first_rank(dialect: Dialect, lines: Iterable[SampleLine]) -> list[SampleL
             duplicates.append(line)  # refused where all series of a response are read
         if by_name.get("priority") == "" and _is_gauge(dialect, line):
             totals.add(_without_priority(series))
-    return [
-        line
-        for series, (_, line) in lowest.items()
-        if ("priority", "") in series[1] or _without_priority(series) not in totals
-    ] + duplicates
+    kept = []
+    for series, (_, line) in lowest.items():
+        is_total = ("priority", "") in series[1]
+        if is_total or _without_priority(series) not in totals:
+            kept.append(line)
+    return kept + duplicates
 
 
 def _number(rank: str) -> int:

@@ -196,15 +196,16 @@ class Reading(Struct, frozen=True):
         """Return the number of engines of this model that its server has, with this
         one.
         """
-        of_model = [e.key for e in self.engines if e.key.model_name == key.model_name]
-        if len(of_model) < 2:
-            return len(of_model)
-        return sum(other.server == key.server for other in of_model)
+        server = key.server
+        return sum(
+            engine.key.model_name == key.model_name and engine.key.server == server
+            for engine in self.engines
+        )
 
 
 def sum_known(values: Iterable[float | None]) -> float | None:
     """Return the sum of the known values, ``None`` if all are unknown."""
-    known = [value for value in values if value is not None]
-    if known:
-        return math.fsum(known)
+    present = [value for value in values if value is not None]
+    if present:
+        return math.fsum(present)
     return None

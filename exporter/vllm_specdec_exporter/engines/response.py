@@ -18,19 +18,22 @@ class ReadingEmptiesError(Unrecognized):
     """
 
 
-_NAMES = {name for dialect in DIALECTS for name in dialect.names()}
-_HISTOGRAMS = {name for dialect in DIALECTS for name in dialect.histogram_fields}
-_SELECTION = Selection(_NAMES)
-#: Histograms quadruple the lines to parse, so they are read only on demand.
-_WITH_LATENCIES = Selection(_NAMES | _HISTOGRAMS)
 #: Why responses without a known series are refused, by a pattern of what they have.
 _REFUSED = {
-    b"(?m)^vllm_specdec_build_info": (
+    "(?m)^vllm_specdec_build_info": (
         "the metrics of an exporter, not of a server: give the server's address"
     )
 }
+_names: set[str] = set()
+_histograms: set[str] = set()
+for _dialect in DIALECTS:
+    _names |= _dialect.names()
+    _histograms |= _dialect.histogram_fields.keys()
 for _engine in ENGINES:
-    _REFUSED |= {pattern.encode(): why for pattern, why in _engine.refused.items()}
+    _REFUSED |= _engine.refused
+_SELECTION = Selection(_names)
+#: Histograms quadruple the lines to parse, so they are read only on demand.
+_WITH_LATENCIES = Selection(_names | _histograms)
 _EMPTIED = " ".join(filter(None, (engine.emptied_by_reading for engine in ENGINES)))
 
 
@@ -52,7 +55,9 @@ def read(
     ReadingEmptiesError for a queue that reading empties.
     """
     _check_format(body, content_type.lower())
-    selection = _WITH_LATENCIES if latencies else _SELECTION
+    selection = _SELECTION
+    if latencies:
+        selection = _WITH_LATENCIES
     lines = tuple(selection.lines(body))
     if not lines:
         _refuse(body)
@@ -78,7 +83,7 @@ def _check_format(body: bytes, content_type: str) -> None:
 def _refuse(body: bytes) -> None:
     """Raise Unrecognized if it is known what a response without known series is."""
     for pattern, why in _REFUSED.items():
-        if re.search(pattern, body):
+        if re.search(pattern.encode(), body):
             raise Unrecognized(why)
 
 
@@ -88,27 +93,33 @@ def _only_dialect(lines: tuple[SampleLine, ...]) -> Dialect:
     """
     names = {line.name for line in lines}
     possible = [dialect for dialect in DIALECTS if dialect.may_be(names)]
-    recognised = [dialect for dialect in possible if dialect.recognises(names)]
+    recognised = _recognised(possible, names)
     if not recognised:
         raise Unrecognized(
             "no series of a known server; is this the /metrics of a supported server, "
             "and does the server run without --disable-log-stats?"
         )
     dialect = recognised[0]
-    # Dialects with the same prefixes are versions of one engine, and the first counts.
-    found = {dialect.name}
-    found.update(d.name for d in recognised if d.prefixes != dialect.prefixes)
-    if len(found) == 1 and len(possible) > 1:
+    servers = {dialect.name}
+    for candidate in recognised:
+        # Dialects with the same prefixes are versions of one engine: the first counts.
+        if candidate.prefixes != dialect.prefixes:
+            servers.add(candidate.name)
+    if len(servers) == 1 and len(possible) > 1:
         # Versions of one engine may also be beside each other, behind a gateway.
-        for own in _names_by_engine(dialect, lines).values():
-            versions = (d.name for d in possible if d.recognises(own))
-            found.update(list(versions)[:1])
-    if len(found) > 1:
+        for names_of_engine in _names_by_engine(dialect, lines).values():
+            for version in _recognised(possible, names_of_engine)[:1]:
+                servers.add(version.name)
+    if len(servers) > 1:
         raise Unrecognized(
-            f"several servers in one response ({', '.join(sorted(found))}): poll "
+            f"several servers in one response ({', '.join(sorted(servers))}): poll "
             "each of them itself"
         )
     return dialect
+
+
+def _recognised(dialects: Iterable[Dialect], names: set[str]) -> list[Dialect]:
+    return [dialect for dialect in dialects if dialect.recognises(names)]
 
 
 def _names_by_engine(
@@ -117,5 +128,6 @@ def _names_by_engine(
     parts = dialect.parts_in(lines)
     names: defaultdict[EngineKey, set[str]] = defaultdict(set)
     for line in lines:
-        names[identify(line.labels, parts)[0]].add(line.name)
+        key, _ = identify(line.labels, parts)
+        names[key].add(line.name)
     return names

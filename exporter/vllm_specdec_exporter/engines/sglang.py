@@ -14,7 +14,9 @@ from .reading import EngineReading, Reading
 
 def _none_yet(values: Mapping[str, Any]) -> float | None:
     """Return 0 for a count that is missing before the first token, else ``None``."""
-    return None if values["generation_tokens"] else 0.0
+    if values["generation_tokens"]:
+        return None
+    return 0.0
 
 
 def _draft_tokens(values: Mapping[str, Any]) -> float | None:
@@ -92,8 +94,8 @@ def read_server_info(body: bytes) -> ServerInfo | None:
     if topk is not None and topk < 1:
         topk = None
     version = picked.version or ""
-    fits = len(version) <= _MAX_VERSION
-    if not (version.isascii() and version.isprintable() and fits):
+    shown = version.isascii() and version.isprintable()
+    if not shown or len(version) > _MAX_VERSION:
         version = ""
     method = _METHODS.get((picked.speculative_algorithm or "").upper(), "")
     return ServerInfo(method, topk, version)
@@ -116,6 +118,8 @@ def _informed(engine: EngineReading, info: ServerInfo) -> EngineReading:
         return engine
     # The tokens of a tree are alternatives to each other, so they are no drafted tokens
     # in a row. Those of a block, which one step drafts (DFLASH, DSPARK), are.
-    draft_tokens = None if drafting.tree else drafts * k
+    draft_tokens = None
+    if not drafting.tree:
+        draft_tokens = drafts * k
     counters = replace(engine.counters, draft_tokens=draft_tokens)
     return replace(engine, counters=counters)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, partial
+from itertools import starmap
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -261,7 +262,4 @@ def parse_metric(name: str, entry: Mapping[str, Any]) -> Metric:
 
 
 #: Every metric, in the order of the exposition and of the reference.
-METRICS = tuple(
-    parse_metric(name, entry)
-    for name, entry in tomllib.loads(_TABLE.read_text("utf-8")).items()
-)
+METRICS = tuple(starmap(parse_metric, tomllib.loads(_TABLE.read_text("utf-8")).items()))

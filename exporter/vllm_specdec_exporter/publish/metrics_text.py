@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property, lru_cache
 
@@ -136,13 +137,14 @@ def escape_label_value(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
+#: By scope, the objects that have its samples, with their identity labels.
+_Carriers = defaultdict[MetricScope, list[tuple[_Labels, object]]]
+
+
 def _carriers(
     result: ExporterResult,
-) -> dict[MetricScope, list[tuple[_Labels, object]]]:
-    """Return by scope the objects that have its samples, with their identity labels."""
-    carriers: dict[MetricScope, list[tuple[_Labels, object]]] = {
-        scope: [] for scope in MetricScope
-    }
+) -> _Carriers:
+    carriers: _Carriers = defaultdict(list)
     carriers[MetricScope.EXPORTER].append((_Labels(), result))
     for target in result.targets:
         target_labels = _Labels()
@@ -162,9 +164,7 @@ def _carriers(
     return carriers
 
 
-def _add_requests(
-    carriers: dict[MetricScope, list[tuple[_Labels, object]]], requests: RequestsResult
-) -> None:
+def _add_requests(carriers: _Carriers, requests: RequestsResult) -> None:
     carriers[MetricScope.REQUESTS].append((_Labels(), requests))
     for group in requests.groups:
         labels = _Labels(
@@ -187,5 +187,5 @@ def _histogram(distribution: Distribution) -> Histogram:
     """Return a distribution as a histogram: its bucket j counts the drafts with at most
     j accepted tokens.
     """
-    bounds = tuple(float(accepted) for accepted in range(len(distribution.buckets)))
+    bounds = tuple(map(float, range(len(distribution.buckets))))
     return Histogram(bounds, distribution.buckets, distribution.count, distribution.sum)

@@ -24,7 +24,7 @@ from markupsafe import Markup
 
 from ..config.options import ConfigError
 from ..economics.statistics import Interval
-from .wording import printable
+from .terminal import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,6 +81,11 @@ class Series:
     name: str
     points: tuple[Point, ...]
 
+    @property
+    def xs(self) -> list[float]:
+        """The place of each point on the horizontal axis."""
+        return [point.x for point in self.points]
+
 
 def require() -> None:
     """Import matplotlib, so that a command fails before its work, not after;
@@ -112,9 +117,11 @@ def lines(
     """
     shown = [line for line in series if line.points]
     with drawing() as (figure, axes):
+        places: set[float] = set()
         for line, look in zip(shown, _looks(), strict=False):
             _draw_line(axes, line, look)
-        ticks = sorted({point.x for line in shown for point in line.points})
+            places.update(line.xs)
+        ticks = sorted(places)
         # More ticks than a dozen would overlap.
         if 1 < len(ticks) <= 12:
             axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -141,7 +148,7 @@ def _draw_line(axes: Axes, line: Series, look: dict[str, Any]) -> None:
     if name.startswith("_"):
         name = f" {name}"
     axes.plot(
-        [point.x for point in line.points],
+        line.xs,
         [point.y for point in line.points],
         label=name,
         linewidth=1.8,

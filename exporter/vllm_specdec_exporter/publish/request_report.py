@@ -6,6 +6,7 @@ Pure.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ..economics.choice import Choice
 from ..economics.cost import CostProfile
@@ -18,20 +19,24 @@ from ..per_request.summary import (
     RequestsVerdict,
     TapResult,
     TenantResult,
+    WorstRequest,
     requests_verdict,
 )
-from . import wording as w
+from . import terminal, wording
 from .numbers import count, counts, percent
 
+_T = TypeVar("_T")
 #: Column of the texts beside the labels of sources: the longest one, and the indent.
 _SOURCE_COLUMN = 12
 _STYLES = {
-    RequestsVerdict.GAINING: w.GREEN,
-    RequestsVerdict.BREAK_EVEN: w.YELLOW,
-    RequestsVerdict.UNKNOWN: w.YELLOW,
+    RequestsVerdict.GAINING: terminal.GREEN,
+    RequestsVerdict.BREAK_EVEN: terminal.YELLOW,
+    RequestsVerdict.UNKNOWN: terminal.YELLOW,
 }
 #: Groups of a model, those with most requests: a screen has about 40 lines.
 _MAX_GROUPS = 20
+#: Columns of texts, by their heads: left-aligned.
+_TEXTS = ("temp", "type", "outcome", "worst requests", "tenant", "model")
 #: Least difference of two acceptance ratios that gets a sentence: half a point.
 _BIASED = 0.005
 
@@ -58,7 +63,9 @@ class TenantRatios:
 
 
 def render(
-    requests: RequestsResult, paint: w.Paint, costs: Mapping[str, Costs] | None = None
+    requests: RequestsResult,
+    paint: terminal.Paint,
+    costs: Mapping[str, Costs] | None = None,
 ) -> Iterator[str]:
     """Yield the lines of the report, wrapped at 100 columns; without `costs`, no
     speedups of other K.
@@ -71,7 +78,8 @@ def render(
         yield from _model(model, paint, (costs or {}).get(model.model_name))
     if requests.tenants:
         yield ""
-        yield from _tenants(requests.tenants)
+        tenants = map(tenant_ratios, requests.tenants)
+        yield from _table(_TENANT_COLUMNS, tenants, shorten="model")
 
 
 def _records(requests: RequestsResult) -> Iterator[str]:
@@ -87,14 +95,16 @@ def _records(requests: RequestsResult) -> Iterator[str]:
     yield from _source("records", listed or "no request was observed")
     recorded = records.total() - records[RecordState.NONE]
     if records.total() and not recorded:
-        advice = f"{w.NO_RECORD}. {w.START_VLLM} {w.DETAILED_RECORDS}."
-        yield from w.paragraph(advice, _SOURCE_COLUMN)
+        advice = (
+            f"{wording.NO_RECORD}. {wording.START_VLLM} {wording.DETAILED_RECORDS}."
+        )
+        yield from terminal.paragraph(advice, _SOURCE_COLUMN)
     elif records[RecordState.SUMMARY] and not records[RecordState.DETAILED]:
         advice = (
             "Positions, and what another K would give, need detailed records: start "
-            f"vLLM with {w.DETAILED_RECORDS}."
+            f"vLLM with {wording.DETAILED_RECORDS}."
         )
-        yield from w.paragraph(advice, _SOURCE_COLUMN)
+        yield from terminal.paragraph(advice, _SOURCE_COLUMN)
     if requests.push_rejected_total:
         rejected = count(requests.push_rejected_total)
         yield f"  rejected  {rejected} pushed observations that could not be used"
@@ -103,7 +113,7 @@ def _records(requests: RequestsResult) -> Iterator[str]:
 
 
 def _source(label: str, text: str) -> list[str]:
-    return w.paragraph(text, _SOURCE_COLUMN, f"  {label:<{_SOURCE_COLUMN - 2}}")
+    return terminal.paragraph(text, _SOURCE_COLUMN, f"  {label:<{_SOURCE_COLUMN - 2}}")
 
 
 def _tap(tap: TapResult) -> str:
@@ -119,13 +129,13 @@ def _tap(tap: TapResult) -> str:
     return "; ".join(parts)
 
 
-def _verdict(model: ModelRequests, paint: w.Paint) -> Iterator[str]:
+def _verdict(model: ModelRequests, paint: terminal.Paint) -> Iterator[str]:
     verdict = requests_verdict(model)
     requests = count(model.window_requests)
     if verdict is not RequestsVerdict.UNKNOWN:
-        gaining = w.shown(model.gaining_requests_ratio, w.PERCENT)
-        losing = w.shown(model.losing_requests_ratio, w.PERCENT)
-        accepted = w.shown(model.acceptance_ratio, w.PERCENT)
+        gaining = terminal.shown(model.gaining_requests_ratio, terminal.PERCENT)
+        losing = terminal.shown(model.losing_requests_ratio, terminal.PERCENT)
+        accepted = terminal.shown(model.acceptance_ratio, terminal.PERCENT)
         reason = (
             f"{gaining} of {requests} requests gain and {losing} lose, while "
             f"{accepted} of all drafted tokens are accepted"
@@ -135,38 +145,44 @@ def _verdict(model: ModelRequests, paint: w.Paint) -> Iterator[str]:
     else:
         reason = "no request can be judged"
     head = verdict.upper()
-    lines = w.paragraph(f"{head}  {_name(model)}: {reason}", 4, "  ")
-    yield from w.emphasised(lines, head, paint, _STYLES.get(verdict, w.RED))
+    lines = terminal.paragraph(f"{head}  {_name(model)}: {reason}", 4, "  ")
+    yield from terminal.emphasised(
+        lines, head, paint, _STYLES.get(verdict, terminal.RED)
+    )
 
 
 def _name(model: ModelRequests) -> str:
-    return w.printable(model.model_name) or w.UNNAMED_MODEL
+    return terminal.printable(model.model_name) or wording.UNNAMED_MODEL
 
 
-def _model(model: ModelRequests, paint: w.Paint, costs: Costs | None) -> Iterator[str]:
+def _model(
+    model: ModelRequests, paint: terminal.Paint, costs: Costs | None
+) -> Iterator[str]:
     name = _name(model)
     drafted = f"{count(model.window_requests)} requests with something drafted"
     if model.window:
         drafted += f" in the last {model.window}"
-    title = w.paragraph(f"{name} ({drafted})", 4, "  ")
-    yield from w.emphasised(title, name, paint, w.BOLD)
+    title = terminal.paragraph(f"{name} ({drafted})", 4, "  ")
+    yield from terminal.emphasised(title, name, paint, terminal.BOLD)
     yield ""
     if model.window_requests:
         yield from _numbers(model, costs)
     for finding in model.findings:
-        yield from w.finding_lines(finding, f"    {finding.severity}: ", 6, paint)
+        yield from terminal.finding_lines(
+            finding, f"    {finding.severity}: ", 6, paint
+        )
     if not model.findings:
         yield "    nothing to report"
 
 
 def _numbers(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
-    together = w.shown(model.acceptance_ratio, w.PERCENT)
+    together = terminal.shown(model.acceptance_ratio, terminal.PERCENT)
     accepted = (
         f"{percentiles(model.acceptance_quantiles)} by request; {together} of all "
         "drafted tokens together"
     )
-    yield from w.paragraph(accepted, 14, "    accepted  ")
-    yield from w.paragraph(_outcomes(model), 14, "    outcomes  ")
+    yield from terminal.paragraph(accepted, 14, "    accepted  ")
+    yield from terminal.paragraph(_outcomes(model), 14, "    outcomes  ")
     yield ""
     yield from _groups(model.groups)
     yield ""
@@ -176,7 +192,7 @@ def _numbers(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
         yield from _every_k(model, costs)
         yield ""
     if model.worst:
-        yield from _worst(model)
+        yield from _table(_WORST_COLUMNS, model.worst, shorten="type")
         yield ""
 
 
@@ -205,7 +221,7 @@ def _outcomes(model: ModelRequests) -> str:
 def _outcome(group: GroupWindow) -> str:
     if not group.judged:
         return "too few"
-    return (group.outcome or w.DASH).replace("_", "-")
+    return (group.outcome or terminal.DASH).replace("_", "-")
 
 
 #: Columns of the groups: the head, and the value of a group.
@@ -213,14 +229,38 @@ _GROUP_COLUMNS: Mapping[str, Callable[[GroupWindow], str]] = {
     "temp": lambda group: group.temperature,
     "type": lambda group: group.request_type,
     "requests": lambda group: count(group.requests),
-    "share": lambda group: w.WHOLE_PERCENT.format(group.requests_ratio),
-    "accepted": lambda group: w.shown(group.acceptance_ratio, w.PERCENT),
-    "P10": lambda group: w.shown(group.p10, w.WHOLE_PERCENT),
-    "P50": lambda group: w.shown(group.p50, w.WHOLE_PERCENT),
+    "share": lambda group: terminal.WHOLE_PERCENT.format(group.requests_ratio),
+    "accepted": lambda group: terminal.shown(group.acceptance_ratio, terminal.PERCENT),
+    "P10": lambda group: terminal.shown(group.p10, terminal.WHOLE_PERCENT),
+    "P50": lambda group: terminal.shown(group.p50, terminal.WHOLE_PERCENT),
     "outcome": _outcome,
-    "losing": lambda group: w.shown(group.losing_requests_ratio, w.WHOLE_PERCENT),
-    "rejected": lambda group: w.shown(group.rejected_ratio, w.WHOLE_PERCENT),
-    "speedup": lambda group: w.shown(group.estimated_speedup, w.FACTOR),
+    "losing": lambda group: terminal.shown(
+        group.losing_requests_ratio, terminal.WHOLE_PERCENT
+    ),
+    "rejected": lambda group: terminal.shown(
+        group.rejected_ratio, terminal.WHOLE_PERCENT
+    ),
+    "speedup": lambda group: terminal.shown(group.estimated_speedup, terminal.FACTOR),
+}
+#: Columns of the worst requests, likewise.
+_WORST_COLUMNS: Mapping[str, Callable[[WorstRequest], str]] = {
+    "accepted": lambda request: percent(request.acceptance_ratio),
+    "drafts": lambda request: count(request.drafts),
+    "temp": lambda request: request.temperature,
+    "type": lambda request: request.request_type,
+    "worst requests": lambda request: request.request_id or terminal.DASH,
+}
+#: Columns of the tenants.
+_TENANT_COLUMNS: Mapping[str, Callable[[TenantRatios], str]] = {
+    "tenant": lambda tenant: tenant.tenant,
+    "model": lambda tenant: tenant.model_name,
+    "requests": lambda tenant: count(tenant.requests),
+    "accepted": lambda tenant: terminal.shown(
+        tenant.acceptance_ratio, terminal.PERCENT
+    ),
+    "losing": lambda tenant: terminal.shown(
+        tenant.losing_ratio, terminal.WHOLE_PERCENT
+    ),
 }
 
 
@@ -229,16 +269,22 @@ def _groups(groups: Sequence[GroupWindow]) -> Iterator[str]:
     # Without a known batch, as of recorded requests, there are none.
     if all(group.estimated_speedup is None for group in groups):
         del columns["speedup"]
-    rows = (
-        [cell(group) for cell in columns.values()] for group in groups[:_MAX_GROUPS]
-    )
-    yield from w.table(
-        list(columns), rows, left=("temp", "type", "outcome"), shorten="type"
-    )
+    yield from _table(columns, groups[:_MAX_GROUPS], shorten="type")
     left_out = groups[_MAX_GROUPS:]
     if left_out:
         requests = count(sum(group.requests for group in left_out))
         yield f"    and {len(left_out)} groups more with {requests} requests"
+
+
+def _table(
+    columns: Mapping[str, Callable[[_T], str]], items: Iterable[_T], *, shorten: str
+) -> Iterator[str]:
+    """Return a table with a row for each item; `columns` has the value by head."""
+    rows = []
+    for item in items:
+        cells = [value_of(item) for value_of in columns.values()]
+        rows.append(cells)
+    return terminal.table(list(columns), rows, left=_TEXTS, shorten=shorten)
 
 
 def _positions(model: ModelRequests) -> Iterator[str]:
@@ -249,7 +295,9 @@ def _positions(model: ModelRequests) -> Iterator[str]:
         where_drafted = percent(position.where_drafted)
         rows.append([str(index), where_drafted, percent(position.of_all_drafts)])
         biases.append(position.where_drafted - position.of_all_drafts)
-    yield from w.table(("position", "accepted where drafted", "of all drafts"), rows)
+    yield from terminal.table(
+        ("position", "accepted where drafted", "of all drafts"), rows
+    )
     # The worst one is named: all others are of the same kind.
     greatest = max(biases)
     if greatest > _BIASED:
@@ -258,36 +306,35 @@ def _positions(model: ModelRequests) -> Iterator[str]:
             f"position {biases.index(greatest)} looks {100 * greatest:.1f} points "
             "worse than it is."
         )
-        yield from w.paragraph(warning, 4)
+        yield from terminal.paragraph(warning, 4)
 
 
 def _every_k(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
     options = every_k(model)
     choices: dict[float, Choice | None] = {}
-    if costs is not None:
-        choices = {
-            batch: choice_at(model, costs.profile, batch) for batch in costs.batches
-        }
     heads = ["K", "drafted", "accepted", "tokens a draft, at least"]
-    heads += [f"speedup at {batch:g}" for batch in choices]
+    if costs is not None:
+        for batch in costs.batches:
+            choices[batch] = choice_at(model, costs.profile, batch)
+            heads.append(f"speedup at {batch:g}")
     rows = []
     for option in options:
         k = option.num_speculative_tokens
         row = [
             str(k),
-            w.LENGTH.format(option.draft_length),
-            w.LENGTH.format(option.acceptance_length - 1),
-            w.LENGTH.format(option.acceptance_length),
+            terminal.LENGTH.format(option.draft_length),
+            terminal.LENGTH.format(option.acceptance_length - 1),
+            terminal.LENGTH.format(option.acceptance_length),
         ]
         speedups = [choice.option(k).speedup for choice in choices.values() if choice]
-        rows.append([*row, *map(w.FACTOR.format, speedups)])
-    yield from w.table(heads, rows)
+        rows.append([*row, *map(terminal.FACTOR.format, speedups)])
+    yield from terminal.table(heads, rows)
     if costs is not None:
         fastest = (
             f"fastest by the cost profile {costs.profile.name}, by requests in the "
             f"batch: {_fastest(len(options), choices)}"
         )
-        yield from w.paragraph(fastest, 6, "    ")
+        yield from terminal.paragraph(fastest, 6, "    ")
 
 
 def _fastest(present: int, choices: Mapping[float, Choice | None]) -> str:
@@ -303,38 +350,6 @@ def _fastest(present: int, choices: Mapping[float, Choice | None]) -> str:
             answer += " (not surely)"
         batches.setdefault(answer, []).append(f"{batch:g}")
     return "; ".join(f"{answer} at {', '.join(at)}" for answer, at in batches.items())
-
-
-def _worst(model: ModelRequests) -> Iterator[str]:
-    heads = ("accepted", "drafts", "temp", "type", "worst requests")
-    rows = (
-        [
-            percent(request.acceptance_ratio),
-            count(request.drafts),
-            request.temperature,
-            request.request_type,
-            request.request_id or w.DASH,
-        ]
-        for request in model.worst
-    )
-    yield from w.table(
-        heads, rows, left=("temp", "type", "worst requests"), shorten="type"
-    )
-
-
-def _tenants(tenants: Iterable[TenantResult]) -> Iterator[str]:
-    heads = ("tenant", "model", "requests", "accepted", "losing")
-    rows = (
-        [
-            tenant.tenant,
-            tenant.model_name,
-            count(tenant.requests),
-            w.shown(tenant.acceptance_ratio, w.PERCENT),
-            w.shown(tenant.losing_ratio, w.WHOLE_PERCENT),
-        ]
-        for tenant in map(tenant_ratios, tenants)
-    )
-    yield from w.table(heads, rows, left=("tenant", "model"), shorten="model")
 
 
 def tenant_ratios(tenant: TenantResult) -> TenantRatios:

@@ -5,7 +5,8 @@ that does not exist or is unknown; filtered fields are absent.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import cleandoc
 from typing import Any, TypeVar, cast
@@ -21,8 +22,8 @@ from ..per_request.summary import (
     RequestsResult,
     TenantResult,
 )
-from .metrics import METRICS, PREFIX, Metric, MetricScope
-from .wording import escape_controls
+from .metrics import METRICS, PREFIX, MetricScope
+from .terminal import escape_controls
 
 _Json = Mapping[str, Any]
 #: The dotted paths of the fields to keep, by the object that has them.
@@ -93,15 +94,17 @@ def parse_filter(query: Iterable[tuple[str, str]], windows: Sequence[str]) -> Fi
             raise FilterError(f"parameter {name} given twice")
         else:
             single[name] = value
-    names = tuple(metric.removeprefix(PREFIX) for metric in metrics)
     allowed = sorted(row.name for row in METRICS)
-    for metric in names:
-        if metric not in allowed:
-            raise FilterError(f"unknown metric {metric!r}; known: {', '.join(allowed)}")
+    names = []
+    for metric in metrics:
+        name = metric.removeprefix(PREFIX)
+        if name not in allowed:
+            raise FilterError(f"unknown metric {name!r}; known: {', '.join(allowed)}")
+        names.append(name)
     window = single.get("window", "")
     if window not in ("", LIFETIME, *windows):
         raise FilterError(f"unknown window {window!r}; known: {', '.join(windows)}")
-    return Filter(**single, metrics=names)
+    return Filter(**single, metrics=tuple(names))
 
 
 def encode(result: ExporterResult, wanted: Filter | None = None) -> bytes:
@@ -111,8 +114,7 @@ def encode(result: ExporterResult, wanted: Filter | None = None) -> bytes:
     selected = _select(result, wanted)
     document = msgspec.to_builtins(selected, enc_hook=encode_message)
     if wanted.metrics:
-        chosen = [row for row in METRICS if row.name in wanted.metrics]
-        document = _keep_metrics(document, chosen)
+        document = _keep_metrics(document, wanted.metrics)
     return escape_controls(msgspec.json.encode(document).decode()).encode()
 
 
@@ -194,11 +196,12 @@ def _select_model(requests: RequestsResult, model_name: str) -> RequestsResult:
     )
 
 
-def _keep_metrics(document: _Json, chosen: Iterable[Metric]) -> dict[str, Any]:
-    """Return the identities and the fields of the chosen metrics."""
-    fields: dict[MetricScope, list[str]] = {scope: [] for scope in MetricScope}
-    for row in chosen:
-        fields[row.scope].append(row.field)
+def _keep_metrics(document: _Json, names: Collection[str]) -> dict[str, Any]:
+    """Return the identities and the fields of the metrics with these names."""
+    fields: defaultdict[MetricScope, list[str]] = defaultdict(list)
+    for row in METRICS:
+        if row.name in names:
+            fields[row.scope].append(row.field)
     result = _keep(document, fields[MetricScope.EXPORTER])
     result["targets"] = []
     for target in document["targets"]:
@@ -215,9 +218,7 @@ def _keep_engine(engine: _Json, fields: _Fields) -> dict[str, Any]:
     # Windows are part of the identity, but empty ones would say nothing.
     kept["windows"] = []
     if fields[MetricScope.WINDOW]:
-        kept["windows"] = [
-            _keep(window, fields[MetricScope.WINDOW]) for window in engine["windows"]
-        ]
+        kept["windows"] = _keep_all(engine["windows"], fields[MetricScope.WINDOW])
     return kept
 
 
@@ -233,8 +234,12 @@ def _keep_requests(requests: _Json, fields: _Fields) -> dict[str, Any]:
     kept = _keep(requests, fields[MetricScope.REQUESTS])
     for name, item_fields in lists.items():
         if item_fields:
-            kept[name] = [_keep(item, item_fields) for item in requests[name]]
+            kept[name] = _keep_all(requests[name], item_fields)
     return {"requests": kept}
+
+
+def _keep_all(items: Iterable[_Json], fields: Sequence[str]) -> list[dict[str, Any]]:
+    return [_keep(item, fields) for item in items]
 
 
 def _keep(item: _Json, fields: Iterable[str]) -> dict[str, Any]:

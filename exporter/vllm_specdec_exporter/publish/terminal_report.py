@@ -13,8 +13,7 @@ from ..judgement.payoff import PayoffVerdict
 from ..judgement.quality import QualityLevel
 from ..measures.measures import Measures
 from ..observe.result import EngineResult, ExporterResult, TargetResult
-from . import request_report
-from . import wording as w
+from . import request_report, terminal, wording
 from .request_report import Costs
 
 #: Characters of a bar for a ratio of 1: what the table of positions leaves of a line.
@@ -55,7 +54,7 @@ def render(
 
     Colours add no information.
     """
-    paint = w.painter(colour=colour)
+    paint = terminal.painter(colour=colour)
     lines: list[str] = []
     for target in result.targets:
         if lines:
@@ -63,16 +62,16 @@ def render(
         lines += _target(target, paint)
     if result.requests is not None:
         if lines:
-            lines += ["", paint("single requests", w.BOLD)]
+            lines += ["", paint("single requests", terminal.BOLD)]
         lines += request_report.render(result.requests, paint, costs)
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _target(target: TargetResult, paint: w.Paint) -> Iterator[str]:
+def _target(target: TargetResult, paint: terminal.Paint) -> Iterator[str]:
     if not target.up:
         yield from _down(target, paint)
         return
-    yield paint(w.printable(target.target), w.BOLD)
+    yield paint(terminal.printable(target.target), terminal.BOLD)
     for engine in target.engines:
         yield from _verdict(engine, paint)
     for engine in target.engines:
@@ -80,33 +79,33 @@ def _target(target: TargetResult, paint: w.Paint) -> Iterator[str]:
         yield from _engine(engine, paint)
 
 
-def _down(target: TargetResult, paint: w.Paint) -> Iterator[str]:
-    yield paint(f"{w.printable(target.target)} cannot be judged", w.RED)
+def _down(target: TargetResult, paint: terminal.Paint) -> Iterator[str]:
+    yield paint(f"{terminal.printable(target.target)} cannot be judged", terminal.RED)
     failure = target.failure
     if failure is None:
         return
-    yield from w.paragraph(f"{failure.reason}: {failure.message}", 4, "  ")
+    yield from terminal.paragraph(f"{failure.reason}: {failure.message}", 4, "  ")
     if failure.reason in _CAUSES:
         yield f"    {_CAUSES[failure.reason]}"
 
 
-def _verdict(engine: EngineResult, paint: w.Paint) -> Iterator[str]:
+def _verdict(engine: EngineResult, paint: terminal.Paint) -> Iterator[str]:
     payoff = engine.payoff
     unjudged = engine.quality.level or engine.activity.state or "unknown"
-    verdict = w.headline(payoff) or unjudged.upper()
+    verdict = wording.headline(payoff) or unjudged.upper()
     measures = engine.window(engine.judged_window)
     reason = engine.activity.reason
     if engine.quality.level is not None and measures is not None:
-        ratio = w.shown(measures.acceptance_ratio, w.PERCENT)
-        length = w.shown(measures.mean_acceptance_length, w.LENGTH)
+        ratio = terminal.shown(measures.acceptance_ratio, terminal.PERCENT)
+        length = terminal.shown(measures.mean_acceptance_length, terminal.LENGTH)
         reason = f"{ratio} of the drafted tokens accepted, {length} tokens a draft"
     if payoff.speedup is not None:
-        speed = f"{payoff.speedup:.2f} {w.TIMES_AS_FAST}"
+        speed = f"{payoff.speedup:.2f} {wording.TIMES_AS_FAST}"
         reason = f"{speed} ({payoff.basis}), {reason}"
     elif payoff.basis is not None:
         reason = f"{payoff.basis}, {reason}"
-    lines = w.paragraph(f"{verdict}  {_name(engine)}: {reason}", 4, "  ")
-    yield from w.emphasised(lines, verdict, paint, _style(engine))
+    lines = terminal.paragraph(f"{verdict}  {_name(engine)}: {reason}", 4, "  ")
+    yield from terminal.emphasised(lines, verdict, paint, _style(engine))
 
 
 def _name(engine: EngineResult) -> str:
@@ -115,10 +114,10 @@ def _name(engine: EngineResult) -> str:
         labels.append(engine.model_name)
     if engine.engine:
         labels.append(f"engine {engine.engine}")
-    return w.printable(", ".join(labels)) or "the only engine"
+    return terminal.printable(", ".join(labels)) or "the only engine"
 
 
-def _engine(engine: EngineResult, paint: w.Paint) -> Iterator[str]:
+def _engine(engine: EngineResult, paint: terminal.Paint) -> Iterator[str]:
     deployment = engine.deployment
     facts = {
         "dialect": deployment.dialect,
@@ -128,8 +127,8 @@ def _engine(engine: EngineResult, paint: w.Paint) -> Iterator[str]:
     }
     listed = ", ".join(f"{name} {value}" for name, value in facts.items() if value)
     name = _name(engine)
-    title = w.paragraph(f"{name} ({listed})", 4, "  ")
-    yield from w.emphasised(title, name, paint, w.BOLD)
+    title = terminal.paragraph(f"{name} ({listed})", 4, "  ")
+    yield from terminal.emphasised(title, name, paint, terminal.BOLD)
     yield ""
     yield from _judgement(engine)
     yield ""
@@ -142,7 +141,9 @@ def _engine(engine: EngineResult, paint: w.Paint) -> Iterator[str]:
             yield from _measures(engine, measures)
             yield ""
     for finding in engine.findings:
-        yield from w.finding_lines(finding, f"    {finding.severity}: ", 6, paint)
+        yield from terminal.finding_lines(
+            finding, f"    {finding.severity}: ", 6, paint
+        )
 
 
 def _judgement(engine: EngineResult) -> Iterator[str]:
@@ -152,7 +153,7 @@ def _judgement(engine: EngineResult) -> Iterator[str]:
         return
     reasons = "; ".join(engine.quality.reasons)
     yield from _labelled("quality", f"{engine.quality.level} ({reasons})")
-    verdict = w.verdict_words(engine.payoff) or "unknown"
+    verdict = wording.verdict_words(engine.payoff) or "unknown"
     reasons = "; ".join(engine.payoff.reasons)
     yield from _labelled("payoff", f"{verdict} ({reasons})")
     yield from _advice(engine)
@@ -160,49 +161,53 @@ def _judgement(engine: EngineResult) -> Iterator[str]:
 
 def _labelled(label: str, text: str) -> list[str]:
     """Return a paragraph with its label beside its first line."""
-    return w.paragraph(text, _TEXT_COLUMN, f"    {label:<{_TEXT_COLUMN - 4}}")
+    return terminal.paragraph(text, _TEXT_COLUMN, f"    {label:<{_TEXT_COLUMN - 4}}")
 
 
 def _advice(engine: EngineResult) -> Iterator[str]:
     """Yield the advice on K, the rules of thumb, and the configuration to paste."""
     advice = engine.advice
-    yield from _labelled("advice", f"{w.to_do(engine)} ({w.reason_words(advice)})")
+    yield from _labelled(
+        "advice", f"{wording.to_do(engine)} ({wording.reason_words(advice)})"
+    )
     label = "rules"
     for rule in advice.rules:
-        text = f"{w.SAYS.get(rule.says, rule.says)}: {rule.text}"
-        yield from w.paragraph(text, _TEXT_COLUMN + 2, f"    {label:<10}")
+        text = f"{wording.SAYS.get(rule.says, rule.says)}: {rule.text}"
+        yield from terminal.paragraph(text, _TEXT_COLUMN + 2, f"    {label:<10}")
         label = ""
     if advice.rules:
-        yield from w.paragraph(_RULES_NOTE, _TEXT_COLUMN)
+        yield from terminal.paragraph(_RULES_NOTE, _TEXT_COLUMN)
     if advice.speculative_config:
-        yield f"    to paste  {w.to_paste(advice.speculative_config)}"
+        yield f"    to paste  {wording.to_paste(advice.speculative_config)}"
     if advice.schedule_config:
         rows = "; ".join(
             f"{row.first} to {row.last} requests K={row.num_speculative_tokens}"
             for row in advice.schedule
         )
         yield from _labelled("schedule", f"best K by batch size: {rows}")
-        yield f"{' ' * _TEXT_COLUMN}{w.to_paste(advice.schedule_config)}"
-        yield from w.paragraph(w.seen_words(advice), _TEXT_COLUMN)
+        yield f"{' ' * _TEXT_COLUMN}{wording.to_paste(advice.schedule_config)}"
+        yield from terminal.paragraph(wording.seen_words(advice), _TEXT_COLUMN)
     if advice.schedule_note:
         yield from _labelled("schedule", f"none: {advice.schedule_note}")
-    if (advice.speculative_config or advice.schedule_config) and w.only_changes(engine):
-        yield from w.paragraph(w.ONLY_CHANGES, _TEXT_COLUMN)
+    if (advice.speculative_config or advice.schedule_config) and wording.only_changes(
+        engine
+    ):
+        yield from terminal.paragraph(wording.ONLY_CHANGES, _TEXT_COLUMN)
 
 
 def _style(engine: EngineResult) -> str:
     payoff = engine.payoff
     level = engine.quality.level
     if payoff.harmful:
-        return w.RED
+        return terminal.RED
     if payoff.verdict is not None:
         beneficial = payoff.verdict is PayoffVerdict.BENEFICIAL
-        return w.GREEN if beneficial else w.YELLOW
+        return terminal.GREEN if beneficial else terminal.YELLOW
     if engine.activity.unexplained or level is QualityLevel.POOR:
-        return w.RED
+        return terminal.RED
     if level in (QualityLevel.HEALTHY, QualityLevel.OPTIMAL):
-        return w.GREEN
-    return w.YELLOW
+        return terminal.GREEN
+    return terminal.YELLOW
 
 
 def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
@@ -212,21 +217,36 @@ def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
     rows = [
         ("window", window),
         ("drafts", _count(measures.drafts)),
-        ("acceptance ratio", w.shown(measures.acceptance_ratio, w.PERCENT)),
-        ("mean acceptance length", w.shown(measures.mean_acceptance_length, w.LENGTH)),
-        ("mean draft length", w.shown(measures.mean_draft_length, w.LENGTH)),
-        ("tokens out of drafts", w.shown(measures.coverage_ratio, w.PERCENT)),
-        ("position decay", w.shown(measures.position_decay_ratio, w.PERCENT)),
+        (
+            "acceptance ratio",
+            terminal.shown(measures.acceptance_ratio, terminal.PERCENT),
+        ),
+        (
+            "mean acceptance length",
+            terminal.shown(measures.mean_acceptance_length, terminal.LENGTH),
+        ),
+        (
+            "mean draft length",
+            terminal.shown(measures.mean_draft_length, terminal.LENGTH),
+        ),
+        (
+            "tokens out of drafts",
+            terminal.shown(measures.coverage_ratio, terminal.PERCENT),
+        ),
+        (
+            "position decay",
+            terminal.shown(measures.position_decay_ratio, terminal.PERCENT),
+        ),
         ("generated tokens/s", _count(measures.generation_tokens_per_second)),
         ("accepted tokens/s", _count(measures.accepted_tokens_per_second)),
         *_estimated(measures.estimate),
         *_measured(measures.measured),
     ]
     if measures.returns.return_ratio is not None:
-        ratio = w.LENGTH.format(measures.returns.return_ratio)
+        ratio = terminal.LENGTH.format(measures.returns.return_ratio)
         rows.append(("return on speculation", ratio))
     for latency in measures.latencies:
-        name = f"{w.LATENCIES[latency.name]}, mean"
+        name = f"{wording.LATENCIES[latency.name]}, mean"
         rows.append((name, f"{1000 * latency.mean_seconds:,.1f} ms"))
     rows.append(("requests running", _count(engine.load.requests_running)))
     rows.append(("requests waiting", _count(engine.load.requests_waiting)))
@@ -243,9 +263,9 @@ def _estimated(estimate: Estimate) -> Iterator[tuple[str, str]]:
     if estimate.speedup is None:
         return
     interval = _interval(estimate.speedup_low, estimate.speedup_high)
-    speedup = w.FACTOR.format(estimate.speedup)
-    length = w.shown(estimate.break_even_acceptance_length, w.LENGTH)
-    ratio = w.shown(estimate.break_even_acceptance_ratio, w.PERCENT)
+    speedup = terminal.FACTOR.format(estimate.speedup)
+    length = terminal.shown(estimate.break_even_acceptance_length, terminal.LENGTH)
+    ratio = terminal.shown(estimate.break_even_acceptance_ratio, terminal.PERCENT)
     yield "estimated speedup", f"{speedup} ({interval})"
     yield "break-even length", length
     yield "break-even acceptance", ratio
@@ -255,12 +275,12 @@ def _estimated(estimate: Estimate) -> Iterator[tuple[str, str]]:
 def _measured(measured: Measured) -> Iterator[tuple[str, str]]:
     if measured.speedup is not None:
         interval = _interval(measured.speedup_low, measured.speedup_high)
-        speedup = w.FACTOR.format(measured.speedup)
+        speedup = terminal.FACTOR.format(measured.speedup)
         requests = f"{_count(measured.requests)} requests"
         yield "measured speedup", f"{speedup} ({interval}, {requests})"
-    for name, latency in w.LATENCIES.items():
+    for name, latency in wording.LATENCIES.items():
         ratios = [
-            f"P{100 * item.quantile:g} {w.FACTOR.format(item.ratio)}"
+            f"P{100 * item.quantile:g} {terminal.FACTOR.format(item.ratio)}"
             for item in measured.latency_ratios
             if item.latency == name
         ]
@@ -290,8 +310,10 @@ def _positions(measures: Measures, advice: Advice) -> Iterator[str]:
     for position, (ratio, conditional, length) in enumerate(positions):
         speedup = ""
         if speedups:
-            speedup = f"{w.shown(speedups.get(position + 1), w.FACTOR):<7}"
-        conditional_text = w.shown(conditional, w.PERCENT)
+            speedup = (
+                f"{terminal.shown(speedups.get(position + 1), terminal.FACTOR):<7}"
+            )
+        conditional_text = terminal.shown(conditional, terminal.PERCENT)
         bar = "█" * round(ratio * _BAR_WIDTH)
         yield (
             f"    {position:>8}  {ratio:>8.1%}  {conditional_text:>15}  "
@@ -302,16 +324,16 @@ def _positions(measures: Measures, advice: Advice) -> Iterator[str]:
     for option in advice.options:
         k = option.num_speculative_tokens
         if option.extrapolated and k <= (advice.num_speculative_tokens or 0):
-            speedup = w.FACTOR.format(option.speedup)
+            speedup = terminal.FACTOR.format(option.speedup)
             yield (
-                f"    {k - 1:>8}  {w.DASH:>8}  {w.DASH:>15}  "
+                f"    {k - 1:>8}  {terminal.DASH:>8}  {terminal.DASH:>15}  "
                 f"{option.mean_acceptance_length:<6.2f}{speedup:<7}extrapolated"
             )
 
 
 def _count(value: float | None) -> str:
     if value is None:
-        return w.DASH
+        return terminal.DASH
     # Counters are floats, though they count; rates below 10 need their decimals.
     if value == int(value) or value >= 10:
         return f"{value:,.0f}"

@@ -21,7 +21,7 @@ from aiohttp.web import RequestPayloadError
 
 from ..config.values import format_time
 from ..publish.events import Event
-from ..publish.wording import escape_controls
+from ..publish.terminal import escape_controls
 
 #: Limit of the lines that wait, in bytes: an hour of aggregates; more are dropped.
 MAX_WAITING = 256 * 1024

@@ -7,6 +7,7 @@ import re
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aiohttp import web
@@ -217,7 +218,9 @@ async def _no_push(_request: web.Request) -> web.Response:
 
 
 async def _page(request: web.Request) -> web.Response:
-    # Imported for the first request: most sidecars are never looked at.
+    # Imported for the first request: most sidecars are never looked at. In a thread,
+    # because Jinja2 takes 0.1 s and more, in which no scrape would be answered.
+    await in_daemon_thread(import_module, "..publish.status_page", __package__)
     from ..publish import status_page
 
     exporter = request.app[EXPORTER]

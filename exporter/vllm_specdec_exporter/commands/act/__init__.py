@@ -23,7 +23,7 @@ from ...config.options import ConfigError
 from ...config.values import format_address, format_duration, parse_listen_address
 from ...listener.connection_limits import ConnectionLimiter
 from ...listener.sockets import Listener, error_text
-from ...publish.wording import printable
+from ...publish.terminal import printable
 from ...runtime import logs
 from ...runtime.daemon_threads import SharedThreads
 from ...runtime.shutdown import on_each_signal

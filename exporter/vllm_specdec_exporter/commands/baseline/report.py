@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ...economics.baseline import Baseline, LoadBucket
 from ...economics.statistics import reach_of
-from ...publish.wording import printable, shown
+from ...publish.terminal import printable, shown
 
 
 def render(baseline: Baseline, out: str, missed: int) -> str:

@@ -9,17 +9,8 @@ from itertools import islice
 from ...economics.statistics import Interval, SampleMean, times
 from ...publish import pages, plots
 from ...publish.plots import Plot
-from ...publish.wording import (
-    DASH,
-    GREEN,
-    RED,
-    YELLOW,
-    digits,
-    painter,
-    range_words,
-    table,
-    wrap,
-)
+from ...publish.terminal import DASH, GREEN, RED, YELLOW, digits, painter, table, wrap
+from ...publish.wording import range_words
 from .comparison import Comparison
 from .side import PACE, Side
 from .verdict import SpeedComparison

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...config.options import ConfigError
-from ...publish.wording import wrap
+from ...publish.terminal import wrap
 from ..arguments import add_flag
 from . import files
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ...config.values import format_duration
 from ...economics.statistics import Interval, times
 from ...publish import plots
-from ...publish.wording import DASH, printable, range_words, shown, table, wrap
+from ...publish.terminal import DASH, printable, shown, table, wrap
+from ...publish.wording import range_words
 from .document import HistoryDocument, ModelHistory, Summary
 from .matching import BinSpeedup, Change
 

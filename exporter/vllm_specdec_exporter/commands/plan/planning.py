@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from ...economics.model import Model
 from ...economics.sizes import format_gigabytes, format_parameters
-from ...publish.wording import DASH, shown, wrap
+from ...publish.terminal import DASH, shown, wrap
 from .checklist import Answer, Checklist, Item, fill_in
 from .checks import Check, Verdict, check_all
 from .estimates import Memory, MemoryBudget, SpeedupByBatch, account, look_ahead

@@ -35,7 +35,7 @@ from ...publish import snapshot
 from ...publish import terminal_report as report
 from ...publish.numbers import count
 from ...publish.request_report import Costs
-from ...publish.wording import printable, wrap
+from ...publish.terminal import printable, wrap
 from ...settings import configuration
 from ...settings.option_table import OPTIONS as ALL_OPTIONS
 from ...settings.request_options import build_requests

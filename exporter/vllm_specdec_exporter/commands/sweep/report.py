@@ -14,7 +14,7 @@ from ...economics.statistics import ClusterInterval
 from ...engines import ENGINE_OF
 from ...publish import pages, plots
 from ...publish.plots import Plot
-from ...publish.wording import DASH, LENGTH, digits, printable, shown, table, wrap
+from ...publish.terminal import DASH, LENGTH, digits, printable, shown, table, wrap
 from .record import CellResult, Status, SweepRecord
 
 

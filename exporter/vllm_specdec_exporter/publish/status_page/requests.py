@@ -77,12 +77,16 @@ class RequestsView:
 
 def requests_view(result: RequestsResult) -> RequestsView:
     """Return single requests as the page shows them."""
-    observations = [item for item in result.observations if item.requests]
-    unrecorded = 0
-    for item in observations:
-        if item.record == RecordState.NONE:
-            unrecorded += item.requests
-    observed = sum(item.requests for item in observations)
+    observations = []
+    observed = 0
+    recorded = 0
+    for item in result.observations:
+        if not item.requests:
+            continue
+        observations.append(item)
+        observed += item.requests
+        if item.record != RecordState.NONE:
+            recorded += item.requests
     # Anchors count all models, so that links hold while some have no requests.
     models = []
     problems = []
@@ -97,7 +101,7 @@ def requests_view(result: RequestsResult) -> RequestsView:
         push_rejected_total=result.push_rejected_total,
         observations=observations,
         observed=observed,
-        recorded=observed - unrecorded,
+        recorded=recorded,
         models=models,
         problems=problems,
         tenants=list(map(tenant_ratios, result.tenants)),

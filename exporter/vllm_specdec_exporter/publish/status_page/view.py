@@ -169,13 +169,14 @@ class View:
         if not options:
             return ()
         best = max(options, key=lambda option: option.speedup)
-        return {
-            option.num_speculative_tokens
-            for option in options
-            if option.num_speculative_tokens
-            and option is not best
-            and option.speedup_high >= best.speedup_low
-        }
+        alike = set()
+        for option in options:
+            overlaps = option.speedup_high >= best.speedup_low
+            if option is not best and overlaps:
+                alike.add(option.num_speculative_tokens)
+        # Without speculation there is no K to name.
+        alike.discard(0)
+        return alike
 
     @property
     def corrected(self) -> bool:
