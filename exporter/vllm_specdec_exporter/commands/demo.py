@@ -7,6 +7,7 @@ Prints their addresses and a summary every few seconds, and stops them all at th
 import argparse
 import contextlib
 import json
+import math
 import re
 import shlex
 import shutil
@@ -25,10 +26,11 @@ import yaml
 
 from ..client import SnapshotError, get_metrics
 from ..config.options import ConfigError
+from ..config.values import duration
 from ..observe.result import EngineResult
 from ..publish.wording import headline, to_do
 from ..runtime.shutdown import Interruption
-from .arguments import add_flag, seconds_of
+from .arguments import add_flag
 from .simulate.simulation import SCENARIOS
 from .simulate.speculation import HARDWARE, METHOD, MODEL_SIZE
 
@@ -94,17 +96,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "--for DURATION",
         "Stop after this time. Default: never.",
+        parse=duration(0.0),
         dest="duration",
     )
-    add_flag(parser, "--every DURATION", "Interval of the summary lines.", "5s")
+    add_flag(
+        parser,
+        "--every DURATION",
+        "Interval of the summary lines.",
+        default="5s",
+        parse=duration(_MIN_INTERVAL),
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the demo until Ctrl-C, SIGTERM, or the given time; return the exit code."""
-    duration = float("inf")
-    if args.duration:
-        duration = seconds_of("--for", args.duration, 0.0)
-    every = seconds_of("--every", args.every, _MIN_INTERVAL)
+    seconds = math.inf if args.duration is None else args.duration
     interruption = Interruption()
     interruption.listen()
     with (
@@ -118,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
                 for program in programs
             ]
             _print_introduction(programs, args.scenario)
-            return _watch(running, programs[1], duration, every)
+            return _watch(running, programs[1], seconds, args.every)
         except KeyboardInterrupt:
             print("\nstopping")
             return 0
@@ -341,10 +347,10 @@ def _command() -> str:
 def _watch(
     running: list[tuple[Program, subprocess.Popen[bytes]]],
     exporter: Program,
-    duration: float,
+    seconds: float,
     every: float,
 ) -> int:
-    end = time.monotonic() + duration
+    end = time.monotonic() + seconds
     pause = 1.0
     while (left := end - time.monotonic()) > 0:
         time.sleep(min(pause, left))
