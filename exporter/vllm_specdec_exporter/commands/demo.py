@@ -375,10 +375,10 @@ def _alerts(prometheus: str | None) -> str:
         return ""
     firing = set()
     for alert in alerts:
-        # Without the watchdog, which always fires.
-        _, ours, name = alert["labels"]["alertname"].partition("VLLMSpecDecode")
-        if ours and alert["state"] == "firing":
-            firing.add(name)
+        labels = alert["labels"]
+        # The watchdog always fires, with the severity "none".
+        if alert["state"] == "firing" and labels["severity"] != "none":
+            firing.add(labels["alertname"].removeprefix("VLLMSpecDecode"))
     return f" | firing: {', '.join(sorted(firing))}" if firing else ""
 
 
