@@ -77,45 +77,28 @@ def get_metrics(
     address = f"{url.rstrip('/')}/api/v1/snapshot?{urllib.parse.urlencode(query)}"
     if not address.startswith(("http://", "https://")):
         raise SnapshotError(f"{url!r} is not an http or https address")
-    try:
-        # S310: the scheme is checked above.
-        request = urllib.request.Request(  # noqa: S310
-            address, headers=dict(headers or {})
-        )
-        with _opener(tls).open(request, timeout=timeout) as answer:
-            body = answer.read()
-    except urllib.error.HTTPError as error:
-        reason = _reason(error.read())
-        raise SnapshotError(f"{url} answered {error.code}: {reason}") from error
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = str(getattr(error, "reason", error))
-        raise SnapshotError(f"{url} cannot be reached: {reason}") from error
+    body = _exchange(
+        SnapshotError,
+        url,
+        address,
+        headers=dict(headers or {}),
+        timeout=timeout,
+        opener=_opener(tls),
+        not_found="it is no exporter",
+    )
     try:
         return snapshot.decode(body)
     except ValueError as error:
         raise SnapshotError(f"{url} did not answer with a snapshot: {error}") from error
 
 
-def _reason(body: bytes) -> str:
-    document = _document(body)
-    if "error" in document:
-        return str(document["error"])
-    return body[:200].decode("utf-8", "replace").strip()
-
-
-#: Bytes that are read of a response: the exporter's own has at most ten reasons of some
+#: Bytes that are read of a response: a snapshot of 256 engines has some megabytes.
+_MAX_RESPONSE = 64 * 1024 * 1024
+#: Bytes that are read of a refusal: the exporter's own has at most ten reasons of some
 #: hundred bytes.
-_MAX_RESPONSE = 64 * 1024
+_MAX_REFUSAL = 64 * 1024
 #: Characters of a reason in an error, so that it stays one line of a log.
 _MAX_REASON = 200
-
-#: Reasons for responses without one of their own.
-_REASONS = {
-    200: "not the response of an exporter",
-    404: (
-        "pushes are not enabled there (--push.bearer-token-file), or it is no exporter"
-    ),
-}
 
 
 class PushFailedError(Exception):
@@ -163,21 +146,60 @@ def push_request(
         "Content-Type": "application/json",
         "User-Agent": "vllm-specdec-exporter-client",
     }
+    document = _document(
+        _exchange(
+            PushFailedError,
+            url,
+            address,
+            body,
+            headers=headers,
+            timeout=timeout,
+            opener=_opener(tls, _NoRedirects()),
+            not_found=(
+                "pushes are not enabled there (--push.bearer-token-file), or it is no "
+                "exporter"
+            ),
+        )
+    )
+    if document.get("accepted") != 1:
+        raise PushFailedError(f"{url} answered 200: not the response of an exporter")
+    return tuple(map(str, document.get("warnings", ())))
+
+
+def _exchange(
+    failure: type[SnapshotError | PushFailedError],
+    url: str,
+    address: str,
+    body: bytes | None = None,
+    *,
+    headers: dict[str, str],
+    timeout: float,
+    opener: urllib.request.OpenerDirector,
+    not_found: str,
+) -> bytes:
+    """Return the body of a response with status 200; raise `failure` for any other.
+
+    `not_found` is the reason for a status 404 without one.
+    """
     try:
-        # S310: `_address` checks the scheme.
-        post = urllib.request.Request(address, body, headers)  # noqa: S310
-        with _opener(tls, _NoRedirects()).open(post, timeout=timeout) as response:
-            return _warnings(url, response.read(_MAX_RESPONSE))
+        # S310: the callers check the scheme.
+        request = urllib.request.Request(address, body, headers)  # noqa: S310
+        with opener.open(request, timeout=timeout) as response:
+            content: bytes = response.read(_MAX_RESPONSE)
+            return content
     except urllib.error.HTTPError as error:
         with error:
-            reason = _rejection(error.code, error.read(_MAX_RESPONSE))
-        raise PushFailedError(f"{url} answered {error.code}: {reason}") from error
+            document = _document(error.read(_MAX_REFUSAL))
+        reason = not_found if error.code == 404 else "no reason given"
+        reason = str(document.get("error", reason))
+        reason = "; ".join(map(str, document.get("errors", ()))) or reason
+        raise failure(f"{url} answered {error.code}: {_one_line(reason)}") from error
     except TimeoutError as error:
         limit = f"within {timeout:g} s"
-        raise PushFailedError(f"{url} sent no complete response {limit}") from error
-    except (OSError, http.client.HTTPException) as error:
+        raise failure(f"{url} sent no complete response {limit}") from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
         reason = _one_line(str(getattr(error, "reason", error)))
-        raise PushFailedError(f"{url} cannot be reached: {reason}") from error
+        raise failure(f"{url} cannot be reached: {reason}") from error
 
 
 def _opener(
@@ -226,26 +248,6 @@ def _token(token: str, token_file: str | Path) -> str:
     except TokenError as error:
         reason = f"the token file {error}" if token_file else "the token is not valid"
         raise PushFailedError(reason) from error
-
-
-def _warnings(url: str, body: bytes) -> tuple[str, ...]:
-    document = _document(body)
-    if document.get("accepted") != 1:
-        raise PushFailedError(f"{url} answered 200: {_REASONS[200]}")
-    warnings = document.get("warnings")
-    if isinstance(warnings, list):
-        return tuple(map(str, warnings))
-    return ()
-
-
-def _rejection(status: int, body: bytes) -> str:
-    """Return why a push was not accepted, in one line."""
-    document = _document(body)
-    reason = document.get("error") or _REASONS.get(status, "no reason given")
-    errors = document.get("errors")
-    if errors and isinstance(errors, list):
-        reason = "; ".join(map(str, errors)) or reason
-    return _one_line(str(reason))
 
 
 def _one_line(reason: str) -> str:

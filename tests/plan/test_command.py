@@ -228,3 +228,12 @@ def test_a_quantization_that_is_not_understood_asks_for_the_precision(
     told = "quantization_config is not understood; give --target-precision"
     assert wrong_refusals("plan", [(words, told)]) == []
     assert plan(*words, "--target-precision", "int4").code == 0
+
+
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_a_size_and_a_config_exclude_each_other(
+    config: Callable[..., str], role: str
+) -> None:
+    words = (*SIZES, *H200, f"--{role}-config", config(LLAMA_70B))
+    refusal = f"--{role}-params and --{role}-config both have the size"
+    assert wrong_refusals("plan", [(words, refusal)]) == []

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,15 +25,15 @@ from ..settings.option_table import OPTIONS
 
 T = TypeVar("T")
 
+_BY_NAME = {option.name: option for option in OPTIONS}
 #: The option that the one argument of these commands stands for.
-URL = next(option for option in OPTIONS if option.name == "vllm.url")
+URL = _BY_NAME["vllm.url"]
 DEFAULT_URL = "".join(URL.default or "")
-_TIMEOUT = next(option for option in OPTIONS if option.name == "poll.timeout")
 #: The options of `serve` that say how to reach a server.
 SERVER_OPTIONS = (
     *(option for option in OPTIONS if option.name.startswith("vllm.")),
     replace(
-        _TIMEOUT,
+        _BY_NAME["poll.timeout"],
         help=(
             "Deadline of a poll. Default: the time between two polls, or 4s if that is "
             "less."
@@ -66,7 +67,7 @@ def add_flag(
     if metavar or "choices" in options:
         settings["metavar"] = metavar or None
         settings["default"] = default
-        settings["type"] = parse and converter(parse)
+        settings["type"] = parse and partial(parsed, name, parse=parse)
     else:
         settings["action"] = "store_true"
     if default and text[-1:] in ("", "."):
@@ -128,32 +129,14 @@ def parsed(flag: str, text: str, parse: Callable[[str], T]) -> T:
     try:
         return parse(text)
     except ValueError as error:
-        raise ConfigError(f"{flag} {_quoted(text)}: {error}") from error
-
-
-def converter(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return `parse` as a `type` of argparse; the message of its ValueError becomes
-    that of the flag.
-    """
-
-    def convert(text: str) -> Any:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{_quoted(text)}: {error}") from error
-
-    return convert
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+        shown = json.dumps(text, ensure_ascii=False)
+        raise ConfigError(f"{flag} {shown}: {error}") from error
 
 
 def values_of(parse: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     """Return a parser of values separated by commas, each once."""
-    convert = converter(parse)  # so that errors quote the value, not the whole list
     return lambda text: tuple(
-        dict.fromkeys(convert(part.strip()) for part in text.split(","))
+        dict.fromkeys(parse(part.strip()) for part in text.split(","))
     )
 
 

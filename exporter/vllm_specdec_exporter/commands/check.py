@@ -20,7 +20,7 @@ from typing import Any
 from .. import __version__
 from ..client import SnapshotError, get_metrics
 from ..config.options import ConfigError, add_flags, gather
-from ..config.values import format_duration, mask_url, parse_target
+from ..config.values import duration, format_duration, mask_url, parse_target
 from ..economics.equal_load import MAX_BLOCKS
 from ..judgement.activity import ActivityState
 from ..judgement.quality import QualityLevel
@@ -63,7 +63,7 @@ _SAMPLES = MAX_BLOCKS
 #: A window is at least a second; `serve` is for more than an hour.
 _MIN_DURATION = 1.0
 _MAX_DURATION = 3600.0
-_DEFAULT_DURATION = "10s"
+_DEFAULT_DURATION = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,8 +77,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     cli.add_url(parser, "Server to look at.")
     # None if not given: --exporter refuses it
-    watch = f"How long to watch. Default: {_DEFAULT_DURATION}."
-    cli.add_flag(parser, "--for DURATION", watch, dest="duration")
+    watch = f"How long to watch. Default: {_DEFAULT_DURATION:g}s."
+    cli.add_flag(
+        parser,
+        "--for DURATION",
+        watch,
+        parse=duration(_MIN_DURATION, _MAX_DURATION),
+        dest="duration",
+    )
     cli.add_flag(
         parser,
         "--exporter URL",
@@ -97,11 +103,11 @@ def run(args: argparse.Namespace) -> int:
         except SnapshotError as error:
             return cli.fail("check", error, UNREACHABLE)
     else:
-        upstream, settings, duration = _config(args)
+        upstream, settings, seconds = _config(args)
         cli.show_progress(
-            f"watching {upstream.targets[0].name} for {format_duration(duration)} ..."
+            f"watching {upstream.targets[0].name} for {format_duration(seconds)} ..."
         )
-        result = asyncio.run(observe(upstream, settings, duration))
+        result = asyncio.run(observe(upstream, settings, seconds))
     if args.json:
         print(snapshot.encode(result).decode())
     else:
@@ -133,14 +139,14 @@ def _exit_code_of(engine: EngineResult) -> int:
 
 
 async def observe(
-    upstream: UpstreamConfig, settings: Settings, duration: float
+    upstream: UpstreamConfig, settings: Settings, seconds: float
 ) -> ExporterResult:
-    """Poll the server for `duration` seconds and return the result.
+    """Poll the server for some seconds and return the result.
 
     It ends early if a poll fails.
     """
     target = upstream.targets[0]
-    interval = duration / _SAMPLES
+    interval = seconds / _SAMPLES
     poller = Poller(
         target.name,
         Upstream(target, upstream),
@@ -153,7 +159,7 @@ async def observe(
     )
     try:
         await poller.poll()
-        end = time.monotonic() + duration  # without the first poll, which may take long
+        end = time.monotonic() + seconds  # without the first poll, which may take long
         while poller.latest.up and (left := end - time.monotonic()) > 0:
             await asyncio.sleep(min(interval, left))
             await poller.poll()
@@ -169,22 +175,21 @@ async def observe(
 
 def _config(args: argparse.Namespace) -> tuple[UpstreamConfig, Settings, float]:
     values = cli.values_of_one_server(args, OPTIONS, "check looks at")
-    text = _DEFAULT_DURATION if args.duration is None else args.duration
-    duration = cli.seconds_of("--for", text, _MIN_DURATION, _MAX_DURATION)
-    return *observation(values, duration), duration
+    seconds = _DEFAULT_DURATION if args.duration is None else args.duration
+    return *observation(values, seconds), seconds
 
 
 def observation(
-    values: Mapping[str, Any], duration: float
+    values: Mapping[str, Any], seconds: float
 ) -> tuple[UpstreamConfig, Settings]:
-    """Return how to observe servers for `duration` seconds; ConfigError for
+    """Return how to observe servers for some seconds; ConfigError for
     contradictory values.
     """
-    timeout = values["poll.timeout"] or max(4.0, duration / _SAMPLES)
-    window = Window(duration)
+    timeout = values["poll.timeout"] or max(4.0, seconds / _SAMPLES)
+    window = Window(seconds)
     # The window includes the first sample, however long the polls took.
     settings = configuration.build_settings(
-        values, (window,), judged=window, slack=duration + timeout
+        values, (window,), judged=window, slack=seconds + timeout
     )
     upstream = configuration.build_upstream(values, timeout)
     return upstream, replace(settings, latencies=True)

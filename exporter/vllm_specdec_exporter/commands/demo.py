@@ -7,6 +7,7 @@ Prints their addresses and a summary every few seconds, and stops them all at th
 import argparse
 import contextlib
 import json
+import math
 import re
 import shlex
 import shutil
@@ -16,7 +17,6 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,11 @@ import yaml
 
 from ..client import SnapshotError, get_metrics
 from ..config.options import ConfigError
+from ..config.values import duration
 from ..observe.result import EngineResult
 from ..publish.wording import headline, to_do
 from ..runtime.shutdown import Interruption
-from .arguments import add_flag, seconds_of
+from .arguments import add_flag
 from .simulate.simulation import SCENARIOS
 from .simulate.speculation import HARDWARE, METHOD, MODEL_SIZE
 
@@ -47,8 +48,9 @@ _SIMULATED = (
 )
 _SELF = (sys.executable, "-m", "vllm_specdec_exporter")
 _QUIET = "--log.level=error"
-#: Names of the scrape jobs: of the server, and of the exporter.
-_JOBS = ("vllm", "vllm-specdec-exporter")
+#: The ports that the documents name: of the simulator, the exporter, Prometheus and
+#: Alertmanager.
+_USUAL_PORTS = (8000, 9850, 9090, 9093)
 _START_SECONDS = 20.0
 _STOP_SECONDS = 5.0
 _MIN_INTERVAL = 0.5
@@ -94,152 +96,154 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "--for DURATION",
         "Stop after this time. Default: never.",
+        parse=duration(0.0),
         dest="duration",
     )
-    add_flag(parser, "--every DURATION", "Interval of the summary lines.", "5s")
+    add_flag(
+        parser,
+        "--every DURATION",
+        "Interval of the summary lines.",
+        default="5s",
+        parse=duration(_MIN_INTERVAL),
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the demo until Ctrl-C, SIGTERM, or the given time; return the exit code."""
-    duration = float("inf")
-    if args.duration:
-        duration = seconds_of("--for", args.duration, 0.0)
-    every = seconds_of("--every", args.every, _MIN_INTERVAL)
+    seconds = math.inf if args.duration is None else args.duration
     interruption = Interruption()
     interruption.listen()
     with (
         tempfile.TemporaryDirectory(prefix="vllm-specdec-demo-") as folder,
         contextlib.ExitStack() as stack,
     ):
-        programs = list(_programs(Path(folder), args.scenario, args.speed))
+        programs = _programs(Path(folder), args.scenario, args.speed)
+        running = []
         try:
-            running = [
-                (program, _start(program, folder, interruption, stack))
-                for program in programs
-            ]
+            for program in programs:
+                process = _start(program, folder, interruption, stack)
+                running.append((program, process))
             _print_introduction(programs, args.scenario)
-            return _watch(running, programs[1], duration, every)
+            return _watch(running, seconds, args.every)
         except KeyboardInterrupt:
             print("\nstopping")
             return 0
 
 
-def _programs(folder: Path, scenario: str, speed: str) -> Iterator[Program]:
-    """Yield the programs: simulator and exporter first, then those that are installed.
+def _programs(folder: Path, scenario: str, speed: str) -> list[Program]:
+    """Return the programs: simulator and exporter first, then those that are installed.
 
     Their files are written to `folder`.
     """
-    taken: set[int] = set()
-    simulator = _simulator(_port(8000, taken), scenario, speed)
-    exporter = _exporter(_port(9850, taken), simulator.url)
-    yield simulator
-    yield exporter
-    alerts: list[Program] = []
-    alertmanager = shutil.which("prometheus-alertmanager")
-    if alertmanager:
-        alerts = [_alertmanager(alertmanager, _port(9093, taken), folder)]
+    ports = _free_ports()
+    simulator = Program(
+        "simulated vLLM",
+        (
+            *_SELF,
+            "simulate",
+            f"--web.listen-address={_HOST}:{ports[0]}",
+            f"--scenario={scenario}",
+            f"--speed={speed}",
+        ),
+        port=ports[0],
+        page="/metrics",
+    )
+    exporter = Program(
+        "exporter",
+        (
+            *_SELF,
+            "serve",
+            f"--vllm.url={simulator.url}",
+            *_SIMULATED,
+            f"--web.listen-address={_HOST}:{ports[1]}",
+            "--poll.interval=2s",
+            "--window=30s",
+            "--window=5m",
+            "--judgement.window=30s",
+            _QUIET,
+        ),
+        port=ports[1],
+    )
+    programs = [simulator, exporter]
     prometheus = shutil.which("prometheus")
     if prometheus:
-        _write_prometheus_files(folder, [simulator, exporter], alerts)
-        yield _prometheus(prometheus, _port(9090, taken), folder)
-    yield from alerts
+        programs.append(_prometheus(prometheus, ports, folder))
+    alertmanager = shutil.which("prometheus-alertmanager")
+    if alertmanager:
+        programs.append(_alertmanager(alertmanager, ports[3], folder))
+    return programs
 
 
-def _simulator(port: int, scenario: str, speed: str) -> Program:
-    command = (
-        *_SELF,
-        "simulate",
-        f"--web.listen-address={_HOST}:{port}",
-        f"--scenario={scenario}",
-        f"--speed={speed}",
-    )
-    return Program("simulated vLLM", command, port, page="/metrics")
+def _prometheus(executable: str, ports: list[int], folder: Path) -> Program:
 
-
-def _exporter(port: int, server: str) -> Program:
-    command = (
-        *_SELF,
-        "serve",
-        f"--vllm.url={server}",
-        *_SIMULATED,
-        f"--web.listen-address={_HOST}:{port}",
-        "--poll.interval=2s",
-        "--window=30s",
-        "--window=5m",
-        "--judgement.window=30s",
-        _QUIET,
-    )
-    return Program("exporter", command, port)
-
-
-def _prometheus(executable: str, port: int, folder: Path) -> Program:
-    command = (
-        executable,
-        f"--config.file={folder / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'prometheus'}",
-        f"--web.listen-address={_HOST}:{port}",
-        f"--rules.alert.resend-delay={faster('1m', _SPEEDUP)}",
-        _QUIET,
-    )
-    page = "/graph?g0.expr=vllm_specdec_estimated_speedup&g0.tab=0&g0.range_input=15m"
-    return Program("Prometheus", command, port, page)
-
-
-def _alertmanager(executable: str, port: int, folder: Path) -> Program:
-    config = folder / "alertmanager.yml"
-    config.write_text("route: {receiver: none}\nreceivers: [{name: none}]\n", "utf-8")
-    command = (
-        executable,
-        f"--config.file={config}",
-        f"--storage.path={folder / 'alertmanager'}",
-        f"--web.listen-address={_HOST}:{port}",
-        "--cluster.listen-address=",
-        _QUIET,
-    )
-    return Program("Alertmanager", command, port)
-
-
-def _write_prometheus_files(
-    folder: Path, scraped: Sequence[Program], alertmanagers: Sequence[Program]
-) -> None:
-    """Write the configuration of Prometheus, and the alert rules, made faster."""
-
-    def targets(programs: Sequence[Program]) -> list[dict[str, list[str]]]:
-        return [{"targets": [f"{_HOST}:{program.port}" for program in programs]}]
+    def at(port: int) -> list[dict[str, list[str]]]:
+        return [{"targets": [f"{_HOST}:{port}"]}]
 
     document = {
         "global": {"scrape_interval": "5s", "evaluation_interval": "5s"},
         "rule_files": ["rules/*.yml"],
         "scrape_configs": [
-            {"job_name": job, "static_configs": targets([program])}
-            for job, program in zip(_JOBS, scraped, strict=True)
+            {"job_name": "vllm", "static_configs": at(ports[0])},
+            {"job_name": "vllm-specdec-exporter", "static_configs": at(ports[1])},
         ],
-        "alerting": {"alertmanagers": [{"static_configs": targets(alertmanagers)}]},
+        "alerting": {"alertmanagers": [{"static_configs": at(ports[3])}]},
     }
-    config = yaml.safe_dump(document, sort_keys=False)
-    (folder / "prometheus.yml").write_text(config, "utf-8")
+    config = folder / "prometheus.yml"
+    config.write_text(yaml.safe_dump(document, sort_keys=False), "utf-8")
     rules = folder / "rules"
     rules.mkdir()
-    source = next(filter(Path.is_dir, _RULE_FOLDERS), None)
-    for file in source.glob("*.yml") if source else ():
+    source = next(filter(Path.is_dir, _RULE_FOLDERS), rules)
+    for file in source.glob("*.yml"):
         text = faster_rules(file.read_text("utf-8"), _SPEEDUP)
         (rules / file.name).write_text(text, "utf-8")
+    return Program(
+        "Prometheus",
+        (
+            executable,
+            f"--config.file={config}",
+            f"--storage.tsdb.path={folder / 'prometheus'}",
+            f"--web.listen-address={_HOST}:{ports[2]}",
+            f"--rules.alert.resend-delay={faster('1m', _SPEEDUP)}",
+            _QUIET,
+        ),
+        port=ports[2],
+        page=(
+            "/graph?g0.expr=vllm_specdec_estimated_speedup&g0.tab=0&g0.range_input=15m"
+        ),
+    )
 
 
-def _port(wanted: int, taken: set[int]) -> int:
-    """Return the default port, or a free one if that is in use."""
-    for tried in (wanted, 0):
-        with socket.socket() as probe:
+def _alertmanager(executable: str, port: int, folder: Path) -> Program:
+    config = folder / "alertmanager.yml"
+    config.write_text("route: {receiver: none}\nreceivers: [{name: none}]\n", "utf-8")
+    return Program(
+        "Alertmanager",
+        (
+            executable,
+            f"--config.file={config}",
+            f"--storage.path={folder / 'alertmanager'}",
+            f"--web.listen-address={_HOST}:{port}",
+            "--cluster.listen-address=",
+            _QUIET,
+        ),
+        port=port,
+    )
+
+
+def _free_ports() -> list[int]:
+    """Return the usual ports, with a free one for each that is in use."""
+    ports = []
+    # All are held until the last is chosen, so that none is chosen twice.
+    with contextlib.ExitStack() as stack:
+        for port in _USUAL_PORTS:
+            probe = stack.enter_context(socket.socket())
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind((_HOST, tried))
+                probe.bind((_HOST, port))
             except OSError:
-                continue
-            port = int(probe.getsockname()[1])
-            if port not in taken:
-                taken.add(port)
-                return port
-    return _port(0, taken)
+                probe.bind((_HOST, 0))
+            ports.append(int(probe.getsockname()[1]))
+    return ports
 
 
 def _start(
@@ -318,11 +322,10 @@ def _print_introduction(programs: list[Program], scenario: str) -> None:
             install = f"Debian and Ubuntu: apt-get install {package}"
             print(f"  {name:<16}not installed ({install})")
     if "Prometheus" in urls:
-        source = urls["Prometheus"]
         note = f"durations in the rules are divided by {_SPEEDUP}"
-        print(f"  {'alerts':<16}{_alerts_page(source)} ({note})")
+        print(f"  {'alerts':<16}in Prometheus, under Alerts ({note})")
         print(f"  {'dashboards':<16}{_command()} dashboards --out DIR")
-        note = f"with {source} as its Prometheus data source"
+        note = f"with {urls['Prometheus']} as its Prometheus data source"
         print(f"  {'':<16}to import into a Grafana {note}")
     metrics = f"{urls['exporter']}/metrics"
     print(f"\n  try: curl -s {metrics} | grep -E 'payoff|speedup|recommendation'")
@@ -340,66 +343,48 @@ def _command() -> str:
 
 def _watch(
     running: list[tuple[Program, subprocess.Popen[bytes]]],
-    exporter: Program,
-    duration: float,
+    seconds: float,
     every: float,
 ) -> int:
-    end = time.monotonic() + duration
+    urls = {program.name: program.url for program, _ in running}
+    end = time.monotonic() + seconds
     pause = 1.0
     while (left := end - time.monotonic()) > 0:
         time.sleep(min(pause, left))
         pause = every
         for program, process in running:
             if process.poll() is not None:
-                print(
-                    f"{program.name} exited with code {process.returncode}",
-                    file=sys.stderr,
-                )
+                why = f"{program.name} exited with code {process.returncode}"
+                print(why, file=sys.stderr)
                 return 1
         clock = time.strftime("%H:%M:%S")
-        phase = _phase(running[0][0])
-        print(f"{clock}  [{phase}] {_summary(exporter)}{_alerts(running)}", flush=True)
+        phase = _phase(urls["simulated vLLM"])
+        summary = _summary(urls["exporter"])
+        alerts = _alerts(urls.get("Prometheus"))
+        print(f"{clock}  [{phase}] {summary}{alerts}", flush=True)
     return 0
 
 
-def _alerts_page(url: str) -> str:
-    """Return the page of the alerts; Debian's Prometheus has only the classic one."""
-    with (
-        contextlib.suppress(OSError),
-        urllib.request.urlopen(f"{url}/alerts", timeout=5),  # noqa: S310 - of this demo
-    ):
-        return f"{url}/alerts"
-    return f"{url}/classic/alerts"
-
-
-def _alerts(running: list[tuple[Program, subprocess.Popen[bytes]]]) -> str:
-    url = next(
-        (program.url for program, _ in running if program.name == "Prometheus"), ""
-    )
-    if not url:
+def _alerts(prometheus: str | None) -> str:
+    """Return the alerts that fire, empty without Prometheus or while it starts."""
+    if prometheus is None:
         return ""
     try:
-        alerts = _get_json(f"{url}/api/v1/alerts")["data"]["alerts"]
+        alerts = _get_json(f"{prometheus}/api/v1/alerts")["data"]["alerts"]
     except OSError:
         return ""
-    firing: dict[str, set[str]] = {"critical": set(), "warning": set(), "info": set()}
+    firing = set()
     for alert in alerts:
         labels = alert["labels"]
-        if alert["state"] == "firing" and labels["severity"] in firing:
-            name = labels["alertname"].removeprefix("VLLMSpecDecode")
-            firing[labels["severity"]].add(name)
-    parts = []
-    for kind, names in zip(("page", "ticket", "hint"), firing.values(), strict=True):
-        if names:
-            parts.append(f"{kind}: {', '.join(sorted(names))}")
-    if parts:
-        return f" | {'; '.join(parts)}"
-    return ""
+        # The watchdog always fires, with the severity "none".
+        if alert["state"] == "firing" and labels["severity"] != "none":
+            firing.add(labels["alertname"].removeprefix("VLLMSpecDecode"))
+    return f" | firing: {', '.join(sorted(firing))}" if firing else ""
 
 
-def _phase(simulator: Program) -> str:
+def _phase(simulator: str) -> str:
     try:
-        return str(_get_json(f"{simulator.url}/simulator")["phase"])
+        return str(_get_json(f"{simulator}/simulator")["phase"])
     except OSError:
         return "restarting"
 
@@ -410,9 +395,9 @@ def _get_json(url: str) -> Any:
         return json.load(response)
 
 
-def _summary(exporter: Program) -> str:
+def _summary(exporter: str) -> str:
     try:
-        result = get_metrics(exporter.url)
+        result = get_metrics(exporter)
     except SnapshotError as error:
         return str(error)
     target = result.targets[0]

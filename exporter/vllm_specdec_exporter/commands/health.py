@@ -147,8 +147,8 @@ def _exchange_tls(connection: socket.socket, end: float) -> bytes | None:
     import ssl  # imported only for TLS
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # The connection stays on this machine. Not from `upstream.connection`, whose imports
-    # are slow.
+    # The connection stays on this machine. Not from `upstream.connection`, whose
+    # imports are slow.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     connection.settimeout(_left(end))

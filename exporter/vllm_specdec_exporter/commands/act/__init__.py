@@ -20,14 +20,19 @@ from prometheus_client.aiohttp import make_aiohttp_handler
 
 from ...config.files import TokenError, is_authorized, read_token
 from ...config.options import ConfigError
-from ...config.values import format_address, format_duration, parse_listen_address
+from ...config.values import (
+    duration,
+    format_address,
+    format_duration,
+    parse_listen_address,
+)
 from ...listener.connection_limits import ConnectionLimiter
 from ...listener.sockets import Listener, error_text
 from ...publish.terminal import printable
 from ...runtime import logs
 from ...runtime.daemon_threads import SharedThreads
 from ...runtime.shutdown import on_each_signal
-from ..arguments import add_flag, parsed, seconds_of, whole_between
+from ..arguments import add_flag, whole_between
 from . import history
 from .decision import AlertAction, Decision, EventKind, decide
 from .history import FORGET_AFTER, ActionHistory
@@ -156,12 +161,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--script PATH",
         "Program to run, without a shell: PATH ACTION MODEL_NAME RECOMMENDED_K "
         "NAMESPACE CLUSTER, with the alert as JSON on standard input.",
+        parse=_executable,
     )
     add_flag(
         group,
         "--script.timeout DURATION",
         "Time that the program may take before it is killed.",
         default="60s",
+        parse=duration(0.1, 3600.0),
     )
 
     group = parser.add_argument_group("how often, and what is remembered")
@@ -170,6 +177,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--limit.per-model DURATION",
         "Least time between two actions on one model.",
         default=format_duration(RunnerSettings().per_model),
+        parse=duration(0.0, FORGET_AFTER),
     )
     add_flag(
         group,
@@ -188,12 +196,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     group = parser.add_argument_group("who may send alerts")
     add_flag(
-        group, "--web.listen-address ADDRESS", "Address to listen on.", "127.0.0.1:9851"
+        group,
+        "--web.listen-address ADDRESS",
+        "Address to listen on.",
+        default="127.0.0.1:9851",
+        parse=parse_listen_address,
     )
     add_flag(
         group,
         "--web.token-file FILE",
         "File with the bearer token that Alertmanager sends; read for every payload.",
+        parse=_token_file,
     )
     add_flag(
         group,
@@ -206,8 +219,6 @@ def run(args: argparse.Namespace) -> int:
     """Receive alerts until SIGTERM or SIGINT; return the exit code."""
     settings = _settings(args)
     listen = _listen_address(args)
-    if args.web_token_file is not None:
-        parsed("--web.token-file", args.web_token_file, read_token)
     past = ActionHistory()
     if settings.state_file is not None:
         _lock(settings.state_file)
@@ -216,38 +227,40 @@ def run(args: argparse.Namespace) -> int:
     return asyncio.run(_serve(settings, past, listen, args.web_token_file))
 
 
+def _executable(text: str) -> str:
+    path = Path(text).absolute()  # PATH is not searched
+    if not (path.is_file() and os.access(path, os.X_OK)):
+        raise ValueError("is not an executable file")
+    return str(path)
+
+
+def _token_file(path: str) -> str:
+    read_token(path)  # a file that cannot be used is an error at the start
+    return path
+
+
 def _settings(args: argparse.Namespace) -> RunnerSettings:
     if args.execute and args.script is None:
         raise ConfigError("--execute: needs --script to say what is done")
-    script = ""
-    if args.script is not None:
-        script = str(Path(args.script).absolute())  # PATH is not searched
-        if not (Path(script).is_file() and os.access(script, os.X_OK)):
-            shown = json.dumps(args.script)
-            raise ConfigError(f"--script {shown}: is not an executable file")
     return RunnerSettings(
         execute=args.execute,
-        script=script,
-        timeout=seconds_of("--script.timeout", args.script_timeout, 0.1, 3600.0),
-        per_model=seconds_of(
-            "--limit.per-model", args.limit_per_model, 0.0, FORGET_AFTER
-        ),
+        script=args.script or "",
+        timeout=args.script_timeout,
+        per_model=args.limit_per_model,
         per_hour=args.limit_per_hour,
         state_file=args.state_file,
     )
 
 
 def _listen_address(args: argparse.Namespace) -> tuple[str, int]:
-    flag = "--web.listen-address"
-    text = args.web_listen_address
-    host, port = parsed(flag, text, parse_listen_address)
+    host, port = args.web_listen_address
     secured = args.web_token_file is not None
     if secured and args.web_insecure:
         raise ConfigError("--web.insecure and --web.token-file: give one of them")
     if not (secured or args.web_insecure or host.lower() in _LOOPBACK):
         raise ConfigError(
-            f"{flag} {json.dumps(text)}: others can reach it: give --web.token-file, "
-            "or a loopback address, or --web.insecure"
+            f'--web.listen-address "{format_address(host, port)}": others can reach '
+            "it: give --web.token-file, or a loopback address, or --web.insecure"
         )
     return host, port
 

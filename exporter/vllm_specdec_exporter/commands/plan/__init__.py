@@ -5,13 +5,12 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from ...config.files import read_regular
 from ...config.options import ConfigError
-from ...config.values import memory as parse_memory
-from ...config.values import number
-from ...economics.architecture import Architecture, ArchitectureError, read_architecture
+from ...config.values import memory, number
+from ...economics.architecture import Architecture, read_architecture
 from ...economics.hardware import parse_machine
 from ...economics.model import Model, from_architecture, from_parameters
 from ...economics.profiles import for_method
@@ -31,25 +30,19 @@ from .question import (
 )
 
 
-def read_config(flag: str, path: str) -> Architecture:
-    """Return the architecture in a `config.json`; ConfigError if it cannot be read or
+def _read_config(path: str) -> Architecture:
+    """Return the architecture in a `config.json`; ValueError if it cannot be read or
     understood.
     """
-    where = f"{flag} {json.dumps(path)}"
     text, problem = read_regular(path)
     if text is None:
-        raise ConfigError(f"{where}: {problem}")
+        raise ValueError(problem)
     try:
-        return read_architecture(json.loads(text))
-    except ArchitectureError as error:
-        raise ConfigError(f"{where}: {error}") from error
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"{where}: not JSON: {' '.join(str(error).split())}"
-        ) from error
+        raise ValueError(f"not JSON: {' '.join(str(error).split())}") from error
+    return read_architecture(document)
 
-
-T = TypeVar("T")
 
 # Exit codes; bad usage is 2.
 FINE = 0
@@ -61,7 +54,6 @@ _MAX_GPUS = 100_000
 _MAX_BATCH = 1_000_000
 _MAX_CONTEXT = 1_000_000_000
 _MAX_TEMPERATURE = 10.0
-_UTILIZATION = number(math.ulp(0.0), 1.0, "a number above 0 and at most 1")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,51 +63,87 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "reason to leave it off holds; 2 bad usage."
     )
     precisions = ", ".join(PRECISIONS)
-    flags = {
+    flags: dict[str, tuple[str, Callable[[str], Any]]] = {
         "--target-params SIZE": (
-            "Parameters of the target, such as 70B, 1.5B, 500M or 70e9."
+            "Parameters of the target, such as 70B, 1.5B, 500M or 70e9.",
+            parse_parameters,
         ),
         "--target-config FILE": (
-            "config.json of the target (Hugging Face), instead of its size."
+            "config.json of the target (Hugging Face), instead of its size.",
+            _read_config,
         ),
         "--target-model NAME": (
-            "What vLLM serves, such as Qwen/Qwen3-8B, for its known problems."
+            "What vLLM serves, such as Qwen/Qwen3-8B, for its known problems.",
+            str,
         ),
         "--target-precision NAME": (
-            f"{precisions}. Default: what the config.json says, else bf16."
+            f"{precisions}. Default: what the config.json says, else bf16.",
+            parse_precision,
         ),
-        "--draft-params SIZE": "Parameters of the draft model or of the heads.",
-        "--draft-config FILE": "config.json of the draft model, instead of its size.",
+        "--draft-params SIZE": (
+            "Parameters of the draft model or of the heads.",
+            parse_parameters,
+        ),
+        "--draft-config FILE": (
+            "config.json of the draft model, instead of its size.",
+            _read_config,
+        ),
         "--draft-precision NAME": (
-            "Likewise. Default: its config.json's, else 16 bits (MTP: the target's)."
+            "Likewise. Default: its config.json's, else 16 bits (MTP: the target's).",
+            parse_precision,
         ),
         "--draft-model NAME": (
-            "What vLLM shall load as drafter, for the configuration to paste."
+            "What vLLM shall load as drafter, for the configuration to paste.",
+            str,
         ),
         "--gpu NAME": (
-            "The GPU, such as h100: its memory, and the speedup to expect on it."
+            "The GPU, such as h100: its memory, and the speedup to expect on it.",
+            str,  # parsed with --gpus
         ),
         "--gpu-memory SIZE": (
-            "Memory of one GPU with its unit: 80GB is 80e9 bytes, 80GiB 80 x 2^30."
+            "Memory of one GPU with its unit: 80GB is 80e9 bytes, 80GiB 80 x 2^30.",
+            memory,
         ),
         "--context TOKENS": (
-            "Tokens of a request, prompt and answer together. Default of the speedup: "
-            "1,000."
+            (
+                "Tokens of a request, prompt and answer together. Default of the "
+                "speedup: 1,000."
+            ),
+            whole_between(1, _MAX_CONTEXT),
         ),
-        "--batch N": "Requests at the same time.",
+        "--batch N": ("Requests at the same time.", whole_between(1, _MAX_BATCH)),
         "--kv-precision NAME": (
-            "Of keys and values. Default: 16 bits; fp32 for a target in fp32."
+            "Of keys and values. Default: 16 bits; fp32 for a target in fp32.",
+            parse_precision,
         ),
-        "--num-speculative-tokens K": "Default: what is typical of the method.",
+        "--num-speculative-tokens K": (
+            "Default: what is typical of the method.",
+            whole_between(1, _MAX_K),
+        ),
         "--acceptance RATIO": (
-            "Expected acceptance per token, 0 to 1. Default: a cautious and a good one."
+            (
+                "Expected acceptance per token, 0 to 1. Default: a cautious and a "
+                "good one."
+            ),
+            number(0, 1),
         ),
     }
-    for flag, text in flags.items():
-        add_flag(parser, flag, text)
-    add_flag(parser, "--gpus N", "GPUs that hold the models.", "1")
-    share = "Share of the memory that vLLM may use, as its option of this name."
-    add_flag(parser, "--gpu-memory-utilization RATIO", share, "0.9")
+    for flag, (text, parse) in flags.items():
+        add_flag(parser, flag, text, parse=parse)
+    add_flag(
+        parser,
+        "--gpus N",
+        "GPUs that hold the models.",
+        default="1",
+        parse=whole_between(1, _MAX_GPUS),
+    )
+    add_flag(
+        parser,
+        "--gpu-memory-utilization RATIO",
+        "Share of the memory that vLLM may use, as its option of this name.",
+        default="0.9",
+        parse=number(math.ulp(0.0), 1.0, "a number above 0 and at most 1"),
+    )
     add_flag(parser, "--method", "", "draft_model", choices=tuple(METHODS))
     add_flag(parser, "--json", "Print everything as one JSON object instead.")
 
@@ -124,6 +152,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         facts,
         "--temperature T",
         "Sampling temperature in production; repeat it for the range or for a sample.",
+        default=[],
+        parse=number(0, _MAX_TEMPERATURE),
         action="append",
     )
     objective = "What matters most: time per output token, throughput, TTFT."
@@ -166,33 +196,29 @@ def read_question(args: argparse.Namespace) -> Question:
             "--target-params or --target-config is missing: the size of the model "
             "to serve"
         )
-    k = _maybe(args, "num_speculative_tokens", whole_between(1, _MAX_K))
-    draft = _draft(args, method, target, k)
+    draft = _draft(args, method, target)
     # vLLM keeps keys and values in the type in which it computes.
     usual_kv = PRECISIONS["fp32" if target.precision.name == "fp32" else "bf16"]
-    gpus = parsed("--gpus", args.gpus, whole_between(1, _MAX_GPUS))
-    hardware = _maybe(args, "gpu", lambda name: parse_machine(f"{gpus}x{name}"))
-    memory = _maybe(args, "gpu_memory", parse_memory)
-    if memory is None and hardware is not None:
-        memory = hardware[1].accelerator.memory or None
-    if memory is None:
+    hardware = None
+    gpu_memory = args.gpu_memory
+    if args.gpu is not None:
+        machine = f"{args.gpus}x{args.gpu}"
+        hardware = parsed("--gpu", args.gpu, lambda _: parse_machine(machine))
+        gpu_memory = gpu_memory or hardware[1].accelerator.memory
+    if not gpu_memory:
         raise ConfigError(
             "--gpu or --gpu-memory is missing: the GPU, such as h100, or the "
             "memory of one, such as 80GB"
         )
-    utilization = parsed(
-        "--gpu-memory-utilization", args.gpu_memory_utilization, _UTILIZATION
-    )
-    context = _maybe(args, "context", whole_between(1, _MAX_CONTEXT))
     return Question(
         method=method,
         target=target,
         draft=draft,
-        gpus=Gpus(gpus, memory, utilization),
-        kv_precision=_maybe(args, "kv_precision", parse_precision) or usual_kv,
-        k=k,
-        acceptance=_maybe(args, "acceptance", number(0, 1)),
-        load=PlannedLoad(context, _maybe(args, "batch", whole_between(1, _MAX_BATCH))),
+        gpus=Gpus(args.gpus, gpu_memory, args.gpu_memory_utilization),
+        kv_precision=args.kv_precision or usual_kv,
+        k=args.num_speculative_tokens,
+        acceptance=args.acceptance,
+        load=PlannedLoad(args.context, args.batch),
         facts=_facts(args),
         drafter_name=args.draft_model or "",
         target_name=args.target_model or "",
@@ -200,17 +226,11 @@ def read_question(args: argparse.Namespace) -> Question:
     )
 
 
-def _draft(
-    args: argparse.Namespace, method: Method, target: Model, k: int | None
-) -> Model | None:
+def _draft(args: argparse.Namespace, method: Method, target: Model) -> Model | None:
     if method.drafter is Drafter.LOOKUP:
-        for name in ("draft_params", "draft_config", "draft_precision", "draft_model"):
-            value = getattr(args, name)
-            if value is not None:
-                raise ConfigError(
-                    f"{_flag(name)} {json.dumps(value)}: {method.name} has no "
-                    "draft model"
-                )
+        for name in ("params", "config", "precision", "model"):
+            if getattr(args, f"draft_{name}") is not None:
+                raise ConfigError(f"--draft-{name}: {method.name} has no draft model")
         return None
     usual, source = _usual_precision(method, target)
     model = _model(args, "draft", usual, source)
@@ -220,11 +240,11 @@ def _draft(
         raise ConfigError(
             "--draft-params or --draft-config is missing: the size of the draft model"
         )
-    precision = _maybe(args, "draft_precision", parse_precision)
-    if precision:
+    if args.draft_precision:
+        usual = args.draft_precision
         source = "as given"
-    depth = k or for_method(method.name).typical_k
-    estimate = estimate_head(method, target, precision or usual, depth)
+    depth = args.num_speculative_tokens or for_method(method.name).typical_k
+    estimate = estimate_head(method, target, usual, depth)
     return estimate and replace(estimate, precision_source=source)
 
 
@@ -240,56 +260,39 @@ def _usual_precision(method: Method, target: Model) -> tuple[Precision, str]:
 def _model(
     args: argparse.Namespace, role: str, usual: Precision, usual_source: str
 ) -> Model | None:
-    size = _maybe(args, f"{role}_params", parse_parameters)
-    path = getattr(args, f"{role}_config")
-    precision = _maybe(args, f"{role}_precision", parse_precision)
+    size = getattr(args, f"{role}_params")
+    architecture = getattr(args, f"{role}_config")
+    precision = getattr(args, f"{role}_precision")
     source = "as given" if precision else usual_source
-    if size is not None and path is not None:
+    if size is not None and architecture is not None:
         raise ConfigError(
             f"--{role}-params and --{role}-config both have the size; give one of them"
         )
     if size is not None:
         model = from_parameters(size, precision or usual)
         return replace(model, precision_source=source)
-    if path is None:
+    if architecture is None:
         return None
-    architecture = read_config(f"--{role}-config", path)
     if not precision and architecture.weights:
         precision = architecture.weights
         source = "by its config.json"
     if not precision and architecture.quantized:
         raise ConfigError(
-            f"--{role}-config {json.dumps(path)}: its quantization_config is not "
-            f"understood; give --{role}-precision"
+            f"--{role}-config: its quantization_config is not understood; give "
+            f"--{role}-precision"
         )
     model = from_architecture(architecture, precision or usual)
     return replace(model, precision_source=source)
 
 
 def _facts(args: argparse.Namespace) -> Facts:
-    temperature = number(0, _MAX_TEMPERATURE)
     stated = {"yes": True, "no": False, None: None}
     return Facts(
-        temperatures=tuple(
-            parsed("--temperature", text, temperature)
-            for text in args.temperature or ()
-        ),
-        objective=None if args.objective is None else Objective(args.objective),
+        temperatures=tuple(args.temperature),
+        objective=args.objective and Objective(args.objective),
         same_family=stated[args.same_family],
         same_tokenizer=stated[args.same_tokenizer],
         uniform_batch=stated[args.uniform_batch],
         validated=stated[args.validated_at_temperature],
         monitored=stated[args.monitored],
     )
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-# Flags stay texts until here: None says that a default depends on other flags.
-def _maybe(args: Any, name: str, parse: Callable[[str], T]) -> T | None:
-    text = getattr(args, name)
-    if text is None:
-        return None
-    return parsed(_flag(name), text, parse)

@@ -39,7 +39,7 @@ from ...publish.terminal import printable, wrap
 from ...settings import configuration
 from ...settings.option_table import OPTIONS as ALL_OPTIONS
 from ...settings.request_options import build_requests
-from ..arguments import add_flag, add_output_flags, parsed, wants_color
+from ..arguments import add_flag, add_output_flags, wants_color
 from .recorded import EntryReader
 
 # Exit codes, as those of `check`.
@@ -66,7 +66,6 @@ STDIN = "-"
 #: Without --batch, speedups are printed for these batch sizes; in the last, rejected
 #: tokens cost much.
 BATCHES = (1.0, 16.0, 64.0)
-_BATCH = number(1.0, 1_000_000.0, "a number from 1 to 1,000,000")
 #: Limit of the reasons that are printed: errors may quote the file, and a screen has
 #: about 40 lines.
 _MAX_REASONS = 20
@@ -107,6 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Requests in the batch while these were served, for the estimated speedup. "
         "Without it, speedups are printed for {:g}, {:g} and {:g}, and for no "
         "group.".format(*BATCHES),
+        parse=number(1.0, 1_000_000.0, "a number from 1 to 1,000,000"),
     )
     add_output_flags(parser)
     add_flags(parser, OPTIONS)
@@ -169,7 +169,7 @@ def _config(args: argparse.Namespace) -> RequestsConfig:
             values, (window,), judged=window, slack=0.0
         ),
         requests=replace(build_requests(values), window_seconds=math.inf),
-        batch=None if args.batch is None else parsed("--batch", args.batch, _BATCH),
+        batch=args.batch,
     )
 
 

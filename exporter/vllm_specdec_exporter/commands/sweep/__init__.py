@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--temperature LIST",
         "Sampling temperatures.",
         default="0,0.4,0.8,1.0",
-        type=cli.values_of(temperature),
+        parse=cli.values_of(temperature),
         dest="temperatures",
     )
     cli.add_flag(
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--concurrency LIST",
         "Requests at the same time.",
         default="1",
-        type=cli.values_of(cli.whole_between(1, 4096)),
+        parse=cli.values_of(cli.whole_between(1, 4096)),
         dest="concurrencies",
     )
     sets = f"{', '.join(BUILTIN)}, all, or files with one prompt a line or JSON lines"
