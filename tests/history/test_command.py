@@ -47,7 +47,7 @@ from vllm_specdec_exporter.commands.history.document import (
 from vllm_specdec_exporter.commands.history.matching import BinSpeedup
 from vllm_specdec_exporter.commands.history.past import TimeGrid
 from vllm_specdec_exporter.commands.history.reading import Reader
-from vllm_specdec_exporter.commands.history.scope import PastScope
+from vllm_specdec_exporter.commands.history.series import PastScope
 from vllm_specdec_exporter.commands.history.session import show
 from vllm_specdec_exporter.commands.history.source import Prometheus, PrometheusError
 from vllm_specdec_exporter.config.values import parse_target

@@ -16,7 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import mean, median
 
@@ -400,8 +400,7 @@ def step_time(cell: CellResult) -> StepTime:
 
 def document(profile: CostProfile) -> str:
     """Return the file for `--cost.file`."""
-    target = profile.target
-    draft = profile.draft
+    draft = asdict(profile.draft)
     entry = {
         "provenance": profile.provenance,
         "unit": "seconds",
@@ -413,17 +412,9 @@ def document(profile: CostProfile) -> str:
         "typical_k": profile.typical_k,
         "uncertainty": round(profile.uncertainty, 4),
         "context_tokens": round(profile.context_tokens, 1),
-        "target": {
-            "fixed": target.fixed,
-            "per_request": target.per_request,
-            "per_token": target.per_token,
-            "per_context_token": target.per_context_token,
-        },
-        "draft": {
-            "fixed": draft.fixed,
-            "per_position": draft.per_position,
-            "per_token": draft.per_token,
-        },
+        "target": asdict(profile.target),
+        # What was fitted: the others belong to profiles of other origin.
+        "draft": {name: draft[name] for name in ("fixed", "per_position", "per_token")},
     }
     return yaml.safe_dump(
         {"profiles": {profile.name: entry}}, sort_keys=False, allow_unicode=True

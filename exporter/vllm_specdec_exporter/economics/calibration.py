@@ -13,10 +13,11 @@ refused. Coefficients below 0 are set to 0, and the interval then includes the c
 them.
 """
 
+from __future__ import annotations
+
 import math
 import operator
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
@@ -62,6 +63,18 @@ class StepTime:
         """What repeats of one measurement have in common."""
         return self.k > 0, self.cell or (self.batch, self.context)
 
+    @property
+    def plain(self) -> StepTime:
+        """The same step without drafts."""
+        return replace(self, k=0.0)
+
+    @property
+    def features(self) -> tuple[float, ...]:
+        """What the coefficients are multiplied with."""
+        drafted = self.k * self.batch
+        contexts = self.context * self.batch
+        return 1.0, self.batch, contexts, float(self.k > 0), self.k, drafted
+
 
 @dataclass(frozen=True, slots=True)
 class StepTimeFit:
@@ -70,6 +83,7 @@ class StepTimeFit:
     used: tuple[int, ...]
     solution: LeastSquares
     squares: float  # sum of the squared residuals, in logarithms
+    freedom: int  # step times beyond the number of coefficients
 
     @property
     def coefficients(self) -> tuple[float, ...]:
@@ -77,43 +91,47 @@ class StepTimeFit:
         by_feature = dict(zip(self.used, self.solution.coefficients, strict=True))
         return tuple(by_feature.get(feature, 0.0) for feature in _FEATURES)
 
-    def seconds(self, k: float, batch: float, context: float) -> float:
+    def seconds(self, row: StepTime) -> float:
         """Return the time of a step."""
-        return _product(
-            self.solution.coefficients, _features(self.used, k, batch, context)
-        )
+        return _product(self.coefficients, row.features)
 
     def cost(self, row: StepTime) -> float:
         """Return the time of a step with drafts in plain steps; 0 if one of them would
         be negative.
         """
-        plain = self.seconds(0.0, row.batch, row.context)
-        drafting = self.seconds(row.k, row.batch, row.context)
+        plain = self.seconds(row.plain)
+        drafting = self.seconds(row)
         if plain > 0 and drafting > 0:
             return drafting / plain
         return 0.0
 
-    def variance_of_cost(self, row: StepTime) -> float:
-        """Return the variance of the cost's logarithm where residuals vary by 1."""
-        plain = self.seconds(0.0, row.batch, row.context)
-        drafting = self.seconds(row.k, row.batch, row.context)
-        plain_features = _features(self.used, 0.0, row.batch, row.context)
-        drafting_features = _features(self.used, row.k, row.batch, row.context)
+    def reach(self, gradient: Sequence[float]) -> float:
+        """Return the half-width of the interval of a value with this gradient by the
+        coefficients; 0 where nothing shows the error.
+        """
+        if self.freedom < 1:
+            return 0.0
+        variance = self.squares / self.freedom
+        variance *= self.solution.variance(_picked(gradient, self.used))
+        return t_quantile(self.freedom) * math.sqrt(variance)
+
+    def reach_of_cost(self, row: StepTime) -> float:
+        """Return the half-width of the interval of a cost's logarithm."""
+        plain = self.seconds(row.plain)
+        drafting = self.seconds(row)
         # The gradient of ln(drafting / plain) by each coefficient.
-        gradient = [
-            in_drafting / drafting - in_plain / plain
-            for in_drafting, in_plain in zip(
-                drafting_features, plain_features, strict=True
-            )
-        ]
-        return self.solution.variance(gradient)
+        return self.reach(
+            [
+                with_drafts / drafting - without / plain
+                for with_drafts, without in zip(
+                    row.features, row.plain.features, strict=True
+                )
+            ]
+        )
 
 
-def _features(
-    used: Sequence[int], k: float, batch: float, context: float
-) -> tuple[float, ...]:
-    values = (1.0, batch, batch * context, float(k > 0), k, k * batch)
-    return tuple(values[feature] for feature in used)
+def _picked(values: Sequence[float], used: Sequence[int]) -> tuple[float, ...]:
+    return tuple(map(values.__getitem__, used))
 
 
 def _product(coefficients: Sequence[float], features: Sequence[float]) -> float:
@@ -155,10 +173,10 @@ def _free_fit(
         used.append(_POSITION)
     if _differ(_batch_range(drafting)) and _REQUEST in used:
         used.append(_DRAFTED)
-    fit = _fitted(rows, tuple(used))
+    fit = _fitted(rows, used)
     if fit is None and _CONTEXT in used:
         used.remove(_CONTEXT)
-        fit = _fitted(rows, tuple(used))
+        fit = _fitted(rows, used)
     if fit is None:
         raise _too_few(rows, used)
     return fit
@@ -174,13 +192,14 @@ def _too_few(rows: Sequence[StepTime], used: Sequence[int]) -> CalibrationError:
     )
 
 
-def _fitted(rows: Sequence[StepTime], used: tuple[int, ...]) -> StepTimeFit | None:
+def _fitted(rows: Sequence[StepTime], used: Sequence[int]) -> StepTimeFit | None:
     """Return the fit with the least squares of logarithms (Gauss-Newton), ``None`` if
     it is collinear.
     """
-    features = [_features(used, row.k, row.batch, row.context) for row in rows]
+    features = [_picked(row.features, used) for row in rows]
     fitted = [row.seconds for row in rows]
     solution: LeastSquares | None = None
+    squares = 0.0
     for _ in range(_ITERATIONS):
         weighted_rows = []
         for x, value, row in zip(features, fitted, rows, strict=True):
@@ -190,59 +209,39 @@ def _fitted(rows: Sequence[StepTime], used: tuple[int, ...]) -> StepTimeFit | No
         solution = least_squares(weighted_rows)
         if solution is None:
             return None
-        # A fit that contradicts a measurement by more than this is refused or has no
-        # use anyway.
-        fitted = [
-            max(_product(solution.coefficients, x), 0.1 * row.seconds)
-            for x, row in zip(features, rows, strict=True)
-        ]
+        squares = 0.0
+        for index, row in enumerate(rows):
+            # A fit that contradicts a measurement by more than this is refused or has
+            # no use anyway.
+            value = max(
+                _product(solution.coefficients, features[index]), 0.1 * row.seconds
+            )
+            fitted[index] = value
+            squares += math.log(row.seconds / value) ** 2
     assert solution is not None
-    squares = sum(
-        math.log(row.seconds / value) ** 2
-        for row, value in zip(rows, fitted, strict=True)
-    )
-    return StepTimeFit(used, solution, squares)
+    return StepTimeFit(tuple(used), solution, squares, len(rows) - len(used))
 
 
-def _reach_of_cost(
-    fit: StepTimeFit, rows: Sequence[StepTime]
-) -> Callable[[StepTime], float]:
-    """Return the half-width of the interval of a cost's logarithm, or raise
-    CalibrationError.
-
-    It is refused where the steps contradict the model: plain ones that get shorter with
-    the batch or start below 0, and drafts that save time.
+def _check(fit: StepTimeFit, rows: Sequence[StepTime]) -> None:
+    """Raise CalibrationError where the steps contradict the model: plain ones that get
+    shorter with the batch or start below 0, and drafts that save time.
     """
-    freedom = len(rows) - len(fit.used)
-    quantile = 0.0
-    if freedom > 0:
-        quantile = t_quantile(freedom) * math.sqrt(fit.squares / freedom)
-    _check_plain_steps(fit, rows, quantile)
-    if freedom < 1:
+    _check_plain_steps(fit, rows)
+    if fit.freedom < 1:
         raise _too_few(rows, fit.used)
-
-    def reach(row: StepTime) -> float:
-        return quantile * math.sqrt(fit.variance_of_cost(row))
-
     for row in rows:
         if not row.k:
             continue
         cost = fit.cost(row)
-        if not cost or math.log(cost) + reach(row) < -math.log1p(_SAVING):
+        if not cost or math.log(cost) + fit.reach_of_cost(row) < -math.log1p(_SAVING):
             raise CalibrationError(
                 f"steps with drafts took {cost:.2f} times as long as steps without at "
                 f"a batch of {row.batch:.3g}: the servers were not alike, or busy with "
                 "something else"
             )
-    return reach
 
 
-def _check_plain_steps(
-    fit: StepTimeFit, rows: Sequence[StepTime], quantile: float
-) -> None:
-    """Raise CalibrationError if steps without speculation begin below 0, or get shorter
-    with the batch.
-    """
+def _check_plain_steps(fit: StepTimeFit, rows: Sequence[StepTime]) -> None:
     plain = sorted((row.batch, row.seconds) for row in rows if row.k == 0)
     smallest, seconds_of_smallest = plain[0]
     largest, seconds_of_largest = plain[-1]
@@ -255,12 +254,11 @@ def _check_plain_steps(
             "the step time without speculation rises more steeply than the batch "
             f"({ends}): {_MORE}, and see that nothing else runs"
         )
-    context = mean(row.context for row in rows)
     # What a request more adds, at the mean context.
-    of_request = {_REQUEST: 1.0, _CONTEXT: context}
-    slope = [of_request.get(feature, 0.0) for feature in fit.used]
-    rise = _product(fit.solution.coefficients, slope)
-    if rise < -quantile * math.sqrt(fit.solution.variance(slope)):
+    slope = [0.0] * len(_FEATURES)
+    slope[_REQUEST] = 1.0
+    slope[_CONTEXT] = mean(row.context for row in rows)
+    if _product(fit.coefficients, slope) < -fit.reach(slope):
         raise CalibrationError(
             "the step time without speculation does not rise with the batch "
             f"({ends}): {_MORE}"
@@ -272,15 +270,14 @@ def _without_negative(fit: StepTimeFit, rows: Sequence[StepTime]) -> StepTimeFit
     than no time.
     """
     while True:
-        features = [_features(fit.used, row.k, row.batch, row.context) for row in rows]
         # The worst first, by the time that it takes in a typical step: without it the
         # others may be above 0.
-        typical = map(mean, zip(*features, strict=True))
-        seconds = list(map(operator.mul, fit.solution.coefficients, typical))
+        typical = map(mean, zip(*[row.features for row in rows], strict=True))
+        seconds = list(map(operator.mul, fit.coefficients, typical))
         if min(seconds) >= 0:
             return fit
         worst = seconds.index(min(seconds))
-        smaller = _fitted(rows, fit.used[:worst] + fit.used[worst + 1 :])
+        smaller = _fitted(rows, [feature for feature in fit.used if feature != worst])
         if smaller is None or smaller.coefficients[_FIXED] <= 0:
             raise CalibrationError(
                 f"the step times fit no line over the batch size: {_MORE}"
@@ -320,17 +317,18 @@ def calibrate(
             "without speculation"
         )
     free = _free_fit(rows, plain, drafting, constant=method in _CONSTANT)
-    reach = _reach_of_cost(free, rows)
+    _check(free, rows)
     fit = _without_negative(free, rows)
-    logarithm = max(
-        abs(math.log(fit.cost(row) / free.cost(row))) + reach(row) for row in drafting
-    )
-    uncertainty = max(UNCERTAINTY, math.expm1(logarithm))
-    provenance = ""
-    if extrapolated:
-        for row in drafting:
+    uncertainty = UNCERTAINTY
+    for row in drafting:
+        # Setting a coefficient to 0 moves the cost as well.
+        moved = abs(math.log(fit.cost(row) / free.cost(row)))
+        uncertainty = max(uncertainty, math.expm1(moved + free.reach_of_cost(row)))
+        if extrapolated:
             error = _extrapolation_error(fit, row, plain_batches)
             uncertainty = max(uncertainty, error)
+    provenance = ""
+    if extrapolated:
         provenance = (
             "measured without speculation at batch sizes of "
             f"{plain_batches[0]:.3g} to {plain_batches[1]:.3g}, with speculation at "
@@ -367,10 +365,8 @@ def _extrapolation_error(
     measured batch.
     """
     smallest, largest = plain_batches
-    nearest = min(max(row.batch, smallest), largest)
-    ratio = fit.seconds(0, nearest, row.context) / fit.seconds(
-        0, row.batch, row.context
-    )
+    nearest = replace(row.plain, batch=min(max(row.batch, smallest), largest))
+    ratio = fit.seconds(nearest) / fit.seconds(row.plain)
     return max(ratio - 1, 1 / ratio - 1)
 
 
@@ -382,27 +378,22 @@ def largest_error(profile: CostProfile, rows: Sequence[StepTime]) -> float:
     the nearest without. Logarithms make it the same for a cost that is too low and for
     one that is too high.
     """
-    cells = defaultdict(list)
+    cells: dict[tuple[bool, object], list[StepTime]] = {}
     for row in rows:
-        cells[row.place].append(row)
-    errors_of_plain: list[tuple[StepTime, float]] = []
-    errors_with_drafts: list[tuple[StepTime, float]] = []
+        cells.setdefault(row.place, []).append(row)
+    # With and without drafts: the first repeat of each, and their mean error.
+    errors: dict[bool, list[tuple[StepTime, float]]] = {True: [], False: []}
     for (drafts, _), repeats in cells.items():
         logarithms = []
         for row in repeats:
-            plain, drafting = profile.at_context(row.context).times(row.k, row.batch)
-            seconds = plain
-            if drafts:
-                seconds = drafting
+            profile_there = profile.at_context(row.context)
+            seconds = profile_there.times(row.k, row.batch)[drafts]
             logarithms.append(math.log(seconds / row.seconds))
-        errors = errors_of_plain
-        if drafts:
-            errors = errors_with_drafts
-        errors.append((repeats[0], mean(logarithms)))
+        errors[drafts].append((repeats[0], mean(logarithms)))
     largest = 0.0
-    for row, error in errors_with_drafts:
-        distances = [_distance(row, plain_row) for plain_row, _ in errors_of_plain]
-        _, error_of_nearest = errors_of_plain[distances.index(min(distances))]
+    for row, error in errors[True]:
+        distances = [_distance(row, plain) for plain, _ in errors[False]]
+        _, error_of_nearest = errors[False][distances.index(min(distances))]
         largest = max(largest, abs(error - error_of_nearest))
     return math.expm1(largest)
 

@@ -86,6 +86,12 @@ class Interval:
             high = 1 / self.low
         return Interval(1 / self.value, low, high)
 
+    def holds(self, value: float) -> bool:
+        """Return whether the interval has ends and this value lies between them."""
+        if self.low is None or self.high is None:
+            return False
+        return self.low <= value <= self.high
+
     @property
     def half(self) -> float | None:
         """Half of its width."""

@@ -19,7 +19,7 @@ from ...publish import plots
 from ...settings.option_table import OPTIONS as ALL_OPTIONS
 from .. import arguments as cli
 from ..check import observation
-from ..history.ranges import compare_ranges
+from ..history.session import compare_ranges
 from .comparison import compare
 from .report import render, render_page
 from .side import Side, SideError, side_of

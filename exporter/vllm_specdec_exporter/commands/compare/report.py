@@ -3,13 +3,24 @@
 Pure.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ...economics.statistics import Interval, SampleMean, times
 from ...publish import pages, plots
 from ...publish.plots import Plot
-from ...publish.terminal import DASH, GREEN, RED, YELLOW, digits, painter, table, wrap
+from ...publish.terminal import (
+    DASH,
+    GREEN,
+    LENGTH,
+    PERCENT,
+    RED,
+    YELLOW,
+    digits,
+    painter,
+    table,
+    wrap,
+)
 from ...publish.wording import range_words
 from .comparison import Comparison
 from .side import PACE, Side
@@ -22,9 +33,11 @@ LATENCIES = {
     "end_to_end": "end to end",
 }
 
-#: The name of a quantity, and its value of the reference and of the side; ``None`` if
+#: The name of a quantity, and its value of the reference and of the side; a dash where
 #: it does not exist.
-Row = tuple[str, tuple[str | None, ...]]
+Row = tuple[str, ...]
+#: The name of a quantity, its value of a side, and how that is shown.
+_Quantity = tuple[str, Callable[[Side], Any], Callable[[Any], str]]
 
 
 def tables(comparison: Comparison) -> list[list[Row]]:
@@ -33,33 +46,29 @@ def tables(comparison: Comparison) -> list[list[Row]]:
     Quantities that no side has are left out.
     """
     parts = []
-    for rows in (_speed(comparison), _load(comparison), _speculation(comparison)):
-        shown = [row for row in rows if any(row[1])]
-        if shown:
-            parts.append(shown)
+    for rows in (_speed(comparison), _load(comparison), _rows(comparison, _DRAFTS)):
+        shown_rows = [row for row in rows if set(row[1:]) != {DASH}]
+        if shown_rows:
+            parts.append(shown_rows)
     return parts
 
 
-def legend(comparison: Comparison) -> tuple[str, ...]:
-    """Return the meaning of the marks and words in the table."""
-    return (
-        (
-            f"x: times the value of {comparison.reference.name}. ±: 95 % interval of "
-            "the sample."
-        ),
-        (
-            "~: interpolated within the server's buckets, so as coarse as these; "
-            "without an interval."
-        ),
-        (
-            "Requests at a time: finished per second times their mean time end to end "
-            "(Little's law)."
-        ),
-        (
-            "Estimated speedup: of the tokens out of drafts, by the cost profile, with "
-            "its uncertainty."
-        ),
-    )
+#: The meaning of the marks and words in the table.
+_LEGEND = (
+    "x: times the value of {}. ±: 95 % interval of the sample.",
+    (
+        "~: interpolated within the server's buckets, so as coarse as these; without "
+        "an interval."
+    ),
+    (
+        "Requests at a time: finished per second times their mean time end to end "
+        "(Little's law)."
+    ),
+    (
+        "Estimated speedup: of the tokens out of drafts, by the cost profile, with its "
+        "uncertainty."
+    ),
+)
 
 
 def describe(side: Side) -> str:
@@ -98,200 +107,147 @@ def _drafting(side: Side) -> str:
 
 
 def _speed(comparison: Comparison) -> Iterator[Row]:
-    speedup = _ratio(comparison.speed.speedup)
-    speed_of_reference: str | None = None
-    if speedup:
-        speed_of_reference = "1"
-    yield (
-        f"speed against {comparison.reference.name}",
-        (speed_of_reference, speedup),
-    )
+    speedup = _cell(comparison.speed.speedup, _speedup)
+    speed_of_reference = "1"
+    if speedup == DASH:
+        speed_of_reference = DASH
+    yield f"speed against {comparison.reference.name}", speed_of_reference, speedup
     for name, title in LATENCIES.items():
-        yield _mean_row(comparison, name, title)
+        means = [_mean(side, name) for side in comparison.sides]
+        yield _with_ratio(f"{title}, mean", means)
         for quantile in ("p50", "p95", "p99"):
-            yield _quantile_row(comparison, name, quantile)
-    yield (
-        "requests finished",
-        tuple(_formatted(_finished(side)) for side in comparison.sides),
-    )
+            values = [_quantile(side, name, quantile) for side in comparison.sides]
+            yield _with_ratio(f"  {quantile.upper()} ~", values)
+    yield from _rows(comparison, (("requests finished", _finished, _WHOLE),))
 
 
-def _mean_row(comparison: Comparison, name: str, title: str) -> Row:
-    texts: list[str | None] = []
-    values: list[float | None] = []
-    for side in comparison.sides:
-        mean = side.mean(name)
-        if mean is None:
-            texts.append(None)
-            values.append(None)
-        else:
-            texts.append(_time(mean.interval))
-            values.append(mean.mean)
-    return f"{title}, mean", _beside(texts, values)
+def _mean(side: Side, latency: str) -> Interval | None:
+    mean = side.mean(latency)
+    if mean is None:
+        return None
+    return mean.interval
 
 
-def _quantile_row(comparison: Comparison, name: str, quantile: str) -> Row:
-    texts: list[str | None] = []
-    values: list[float | None] = []
-    for side in comparison.sides:
-        value = getattr(side.latency(name), f"{quantile}_seconds", None)
-        values.append(value)
-        texts.append(value and time(value))
-    return f"  {quantile.upper()} ~", _beside(texts, values)
+def _quantile(side: Side, latency: str, quantile: str) -> Interval | None:
+    return _point(getattr(side.latency(latency), f"{quantile}_seconds", None) or None)
+
+
+def _point(value: float | None) -> Interval | None:
+    if value is None:
+        return None
+    return Interval(value)
 
 
 def _finished(side: Side) -> float | None:
     """Return the requests behind the speed, or behind what latency there is."""
-    latency = side.latency(PACE)
-    if latency is None and side.measures.latencies:
-        latency = side.measures.latencies[0]
-    if latency is None:
-        return None
-    return latency.requests
-
-
-def _beside(
-    texts: Sequence[str | None], values: Sequence[float | None]
-) -> tuple[str | None, ...]:
-    """Return both texts, the one of the side with the ratio of its value to that of the
-    reference.
-    """
-    text_of_reference, text = texts
-    value_of_reference, value = values
-    if text and value_of_reference and value is not None:
-        text += f"  x{value / value_of_reference:.2f}"
-    return text_of_reference, text
+    for latency in (side.latency(PACE), *side.measures.latencies):
+        if latency is not None:
+            return latency.requests
+    return None
 
 
 def _load(comparison: Comparison) -> Iterator[Row]:
-    rates = [side.measures.generation_tokens_per_second for side in comparison.sides]
-    yield "generated tokens/s", _beside([_significant(rate) for rate in rates], rates)
-    yield from _rows(
-        comparison.sides,
-        {
-            "requests finished/s": lambda side: _significant(side.requests_per_second),
-            "requests at a time": lambda side: _significant(side.requests_at_a_time),
-            "tokens a request": lambda side: _formatted(side.tokens_per_request),
-            "requests running, at the end": lambda side: _formatted(
-                side.requests_running
-            ),
-            "requests waiting, at the end": lambda side: _formatted(
-                side.requests_waiting
-            ),
-        },
-    )
+    rates = [
+        _point(side.measures.generation_tokens_per_second) for side in comparison.sides
+    ]
+    yield _with_ratio("generated tokens/s", rates, lambda rate: digits(rate.value))
+    yield from _rows(comparison, _REQUESTS)
 
 
-def _speculation(comparison: Comparison) -> Iterator[Row]:
-    return _rows(
-        comparison.sides,
-        {
-            "K": lambda side: _formatted(side.num_speculative_tokens),
-            "drafts": lambda side: _formatted(_if_speculating(side, "drafts")),
-            "drafts/s": lambda side: _significant(
-                _if_speculating(side, "drafts_per_second")
-            ),
-            "acceptance ratio": _acceptance_ratio,
-            "mean acceptance length": _acceptance_length,
-            "mean draft length": lambda side: _formatted(
-                side.measures.mean_draft_length, ".2f"
-            ),
-            "tokens out of drafts": lambda side: _formatted(
-                side.measures.coverage_ratio, ".1%"
-            ),
-            "rejected draft tokens/s": lambda side: _significant(_rejected(side)),
-            "estimated speedup": lambda side: _ratio(side.estimated_speedup),
-            "quality": lambda side: side.quality or None,
-            "payoff": lambda side: side.payoff or None,
-            "advice": lambda side: side.advice or None,
-        },
-    )
+def _with_ratio(
+    name: str,
+    values: Sequence[Interval | None],
+    form: Callable[[Interval], str] | None = None,
+) -> Row:
+    """Return a row in which the side has the ratio of its value to that of the
+    reference.
+    """
+    reference, side = values
+    cells = [_cell(value, form or _time) for value in values]
+    if reference and reference.value and side:
+        cells[1] += f"  x{side.value / reference.value:.2f}"
+    return name, *cells
 
 
-def _rows(
-    sides: tuple[Side, Side], cells: Mapping[str, Callable[[Side], str | None]]
-) -> Iterator[Row]:
-    for name, cell in cells.items():
-        yield name, tuple(map(cell, sides))
+def _rows(comparison: Comparison, quantities: Iterable[_Quantity]) -> Iterator[Row]:
+    for name, value_of, form in quantities:
+        yield name, *(_cell(value_of(side), form) for side in comparison.sides)
 
 
-def _if_speculating(side: Side, name: str) -> float | None:
-    if not side.speculating:
-        return None
-    value: float | None = getattr(side.measures, name)
-    return value
+def _cell(value: Any, form: Callable[[Any], str]) -> str:
+    if value is None:
+        return DASH
+    return form(value) or DASH
+
+
+def _speedup(interval: Interval) -> str:
+    ends = range_words(interval)
+    if ends:
+        return f"{times(interval.value)} ({ends})"
+    return times(interval.value)
+
+
+def _time(interval: Interval) -> str:
+    """Return a time with three digits: ``4.21 ms``, ``12.3 ms``, ``1.23 s``."""
+    scale = 1000
+    unit = " ms"
+    if interval.value >= 1:
+        scale = 1
+        unit = " s"
+    decimals = len(digits(scale * interval.value).partition(".")[2])
+    return _with_margin(interval, scale, decimals) + unit
+
+
+def _with_margin(interval: Interval, scale: int, decimals: int) -> str:
+    text = f"{scale * interval.value:,.{decimals}f}"
+    if interval.half is not None:
+        text += f" ± {scale * interval.half:.{decimals}f}"
+    return text
 
 
 def _rejected(side: Side) -> float | None:
-    drafted = _if_speculating(side, "draft_tokens_per_second")
+    drafted = side.measures.draft_tokens_per_second
     accepted = side.measures.accepted_tokens_per_second
-    if drafted is None or accepted is None:
+    if not drafted or accepted is None:
         return None
     return max(0.0, drafted - accepted)
 
 
-def _acceptance_ratio(side: Side) -> str | None:
-    ratio = side.acceptance_ratio
-    if ratio is None:
-        return None
-    margin = ""
-    if ratio.half is not None:
-        margin = f" ± {100 * ratio.half:.1f}"
-    return f"{100 * ratio.value:.1f}{margin} %"
-
-
-def _acceptance_length(side: Side) -> str | None:
-    length = side.mean_acceptance_length
-    if length is None:
-        return None
-    margin = ""
-    if length.half is not None:
-        margin = f" ± {length.half:.2f}"
-    return f"{length.value:.2f}{margin}"
-
-
-def time(seconds: float) -> str:
-    """Return a time with three digits: ``4.21 ms``, ``12.3 ms``, ``1.23 s``."""
-    if seconds >= 1:
-        return f"{digits(seconds)} s"
-    return f"{digits(1000 * seconds)} ms"
-
-
-def _time(interval: Interval) -> str:
-    if interval.half is None:
-        return time(interval.value)
-    scale = 1000
-    unit = "ms"
-    if interval.value >= 1:
-        scale = 1
-        unit = "s"
-    value = digits(scale * interval.value)
-    decimals = len(value.partition(".")[2])
-    return f"{value} ± {scale * interval.half:.{decimals}f} {unit}"
-
-
-def _ratio(interval: Interval | None) -> str | None:
-    if interval is None:
-        return None
-    ratio = times(interval.value)
-    ends = range_words(interval)
-    if ends:
-        return f"{ratio} ({ends})"
-    return ratio
-
-
-def _formatted(value: float | None, form: str = ",.0f") -> str | None:
-    if value is None:
-        return None
-    return format(value, form)
-
-
-def _significant(value: float | None) -> str | None:
-    if value is None:
-        return None
-    return digits(value)
-
-
+_WHOLE = "{:,.0f}".format
+_REQUESTS: tuple[_Quantity, ...] = (
+    ("requests finished/s", lambda side: side.requests_per_second, digits),
+    ("requests at a time", lambda side: side.requests_at_a_time, digits),
+    ("tokens a request", lambda side: side.tokens_per_request, _WHOLE),
+    ("requests running, at the end", lambda side: side.requests_running, _WHOLE),
+    ("requests waiting, at the end", lambda side: side.requests_waiting, _WHOLE),
+)
+#: Where nothing was drafted, counts of drafts say nothing, so that 0 of them is none.
+_DRAFTS: tuple[_Quantity, ...] = (
+    ("K", lambda side: side.num_speculative_tokens, _WHOLE),
+    ("drafts", lambda side: side.measures.drafts or None, _WHOLE),
+    ("drafts/s", lambda side: side.measures.drafts_per_second or None, digits),
+    (
+        "acceptance ratio",
+        lambda side: side.acceptance_ratio,
+        lambda ratio: f"{_with_margin(ratio, 100, 1)} %",
+    ),
+    (
+        "mean acceptance length",
+        lambda side: side.mean_acceptance_length,
+        lambda length: _with_margin(length, 1, 2),
+    ),
+    (
+        "mean draft length",
+        lambda side: side.measures.mean_draft_length,
+        LENGTH.format,
+    ),
+    ("tokens out of drafts", lambda side: side.measures.coverage_ratio, PERCENT.format),
+    ("rejected draft tokens/s", _rejected, digits),
+    ("estimated speedup", lambda side: side.estimated_speedup, _speedup),
+    ("quality", lambda side: side.quality, str),
+    ("payoff", lambda side: side.payoff, str),
+    ("advice", lambda side: side.advice, str),
+)
 _COLOURS = {SpeedComparison.FASTER: GREEN, SpeedComparison.SLOWER: RED}
 
 
@@ -315,8 +271,8 @@ def render(comparison: Comparison, *, colour: bool = False) -> str:
         lines += wrap(description, f"  {side.name:<{width}}  ", width + 4)
     lines += _table(comparison)
     lines.append("")
-    for explanation in legend(comparison):
-        lines += wrap(explanation, "  ", 4)
+    for explanation in _LEGEND:
+        lines += wrap(explanation.format(comparison.reference.name), "  ", 4)
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -337,25 +293,21 @@ def details(comparison: Comparison) -> Iterator[str]:
             f"mean acceptance length {length.value:+.2f} ({length.low:+.2f} to "
             f"{length.high:+.2f})"
         )
-        text += _ratio_difference(comparison.acceptance_ratio_difference)
-        if length.low <= 0 <= length.high:
+        ratio = comparison.acceptance_ratio_difference
+        if ratio is not None and ratio.low is not None and ratio.high is not None:
+            text += (
+                f", acceptance ratio {100 * ratio.value:+.1f} points "
+                f"({100 * ratio.low:+.1f} to {100 * ratio.high:+.1f})"
+            )
+        if length.holds(0):
             text += ": no difference that the sample supports"
         yield text
-
-
-def _ratio_difference(ratio: Interval | None) -> str:
-    if ratio is None or ratio.low is None or ratio.high is None:
-        return ""
-    return (
-        f", acceptance ratio {100 * ratio.value:+.1f} points "
-        f"({100 * ratio.low:+.1f} to {100 * ratio.high:+.1f})"
-    )
 
 
 def _time_difference(interval: Interval) -> str:
     low = interval.low or 0.0
     high = interval.high or 0.0
-    if low <= 0 <= high:
+    if interval.holds(0):
         return (
             f"no difference that the sample supports ({_signed(low)} to "
             f"{_signed(high)} a request)"
@@ -365,33 +317,32 @@ def _time_difference(interval: Interval) -> str:
         direction = "more"
     nearer, farther = sorted((abs(low), abs(high)))
     return (
-        f"{time(abs(interval.value))} {direction} a request ({time(nearer)} to "
-        f"{time(farther)})"
+        f"{_seconds(abs(interval.value))} {direction} a request ({_seconds(nearer)} to "
+        f"{_seconds(farther)})"
     )
+
+
+def _seconds(seconds: float) -> str:
+    return _time(Interval(seconds))
 
 
 def _signed(seconds: float) -> str:
     sign = "+"
     if seconds < 0:
         sign = "-"
-    return f"{sign}{time(abs(seconds))}"
+    return f"{sign}{_seconds(abs(seconds))}"
 
 
 def _table(comparison: Comparison) -> Iterator[str]:
-    parts = tables(comparison)
-    heads = ("", *(side.name for side in comparison.sides))
-    rows = []
-    for part in parts:
-        for name, cells in part:
-            rows.append((name, *(cell or DASH for cell in cells)))
-    head, *lines = table(heads, rows, left=heads, indent="  ")
+    names = [side.name for side in comparison.sides]
+    heads = ("", *names)
+    rows: list[Row] = []
+    for part in tables(comparison):
+        if rows:
+            rows.append(("",) * len(heads))
+        rows += part
     yield ""
-    yield head
-    remaining = iter(lines)
-    for number, part in enumerate(parts):
-        if number:
-            yield ""
-        yield from islice(remaining, len(part))
+    yield from table(heads, rows, left=heads, indent="  ")
 
 
 def render_page(comparison: Comparison) -> str:
@@ -415,9 +366,7 @@ def _plots(comparison: Comparison) -> Iterator[Plot]:
     )
     for name, latency in LATENCIES.items():
         means = {side.name: _milliseconds(side.mean(name)) for side in sides}
-        yield from _bars(
-            f"{latency[:1].upper()}{latency[1:]}, mean", means, "ms", form="{:,.3g}"
-        )
+        yield from _bars(f"{latency.capitalize()}, mean", means, "ms", form="{:,.3g}")
     lengths = {side.name: side.mean_acceptance_length for side in sides}
     yield from _bars("Mean acceptance length", lengths, "tokens per draft")
     yield from _positions(sides)
@@ -429,10 +378,9 @@ def _positions(sides: tuple[Side, Side]) -> Iterator[Plot]:
     for side in sides:
         ratios = side.measures.position_acceptance_ratio
         if ratios:
-            points = [plots.Point(float(i), ratio) for i, ratio in enumerate(ratios)]
+            points = map(plots.Point, map(float, range(len(ratios))), ratios)
             series.append(plots.Series(side.name, tuple(points)))
-            numbers = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-            descriptions.append(f"{side.name}: {numbers}")
+            descriptions.append(f"{side.name}: {', '.join(map(LENGTH.format, ratios))}")
     if not series:
         return
     title = "Acceptance by position"
@@ -474,7 +422,5 @@ def _bars(
 def _milliseconds(mean: SampleMean | None) -> Interval | None:
     if mean is None:
         return None
-    error = mean.error
-    if error is not None:
-        error *= 1000
+    error = mean.error and 1000 * mean.error
     return SampleMean(1000 * mean.mean, error, mean.freedom).interval

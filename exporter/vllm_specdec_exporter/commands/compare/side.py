@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 
 from msgspec.structs import replace
 
@@ -22,11 +23,14 @@ from ...judgement.activity import ActivityState
 from ...measures.history import Delta, Latency
 from ...measures.measures import Measures, derive
 from ...observe.result import EngineResult, ExporterResult, TargetResult
-from ...publish.wording import verdict_words
+from ...publish.terminal import printable, verdict_words
 
 #: The latency for the speed, and the one for requests at a time.
 PACE = "time_per_output_token"
 END_TO_END = "end_to_end"
+
+
+_MODEL_NAME = attrgetter("model_name")
 
 
 class SideError(Exception):
@@ -72,21 +76,17 @@ class Side:
 
     def latency(self, name: str) -> Latency | None:
         """Return the latency called `name`, if measured."""
-        return next(
-            (latency for latency in self.measures.latencies if latency.name == name),
-            None,
-        )
+        return _latency(self.measures, name)
 
     def mean(self, name: str) -> SampleMean | None:
         """Return the mean of the latency called `name` as a sample, if measured."""
         latency = self.latency(name)
         if latency is None:
             return None
-        if latency.requests < MINIMUM_REQUESTS or latency.error_seconds is None:
-            return SampleMean(latency.mean_seconds)
-        return SampleMean(
-            latency.mean_seconds, latency.error_seconds, latency.error_freedom or 1.0
-        )
+        error = latency.error_seconds
+        if latency.requests < MINIMUM_REQUESTS:
+            error = None
+        return SampleMean(latency.mean_seconds, error, latency.error_freedom or 1.0)
 
     @property
     def acceptance(self) -> Acceptance:
@@ -123,31 +123,33 @@ def side_of(
     engines = _of_model(target.engines, name, model)
     observed = [engine for engine in engines if engine.window(engine.judged_window)]
     at_work = [engine for engine in observed if _worked(engine)]
-    measures = Measures("")
-    if observed:
-        measures = pool([_judged(engine) for engine in at_work or observed])
+    measures = pool([_judged(engine) for engine in at_work or observed])
     acceptance = _acceptance(measures)
-    requests_per_second, requests_at_a_time = _requests(measures)
+    end_to_end = _latency(measures, END_TO_END)
+    requests_per_second: float | None = None
+    requests_at_a_time: float | None = None
     tokens_per_request: float | None = None
+    if end_to_end is not None and measures.span_seconds:
+        requests_per_second = end_to_end.requests / measures.span_seconds
+        requests_at_a_time = requests_per_second * end_to_end.mean_seconds
     if measures.generation_tokens_per_second and requests_per_second:
         tokens_per_request = measures.generation_tokens_per_second / requests_per_second
-    why_no_latencies = ""
-    if not measures.latencies:
-        why_no_latencies = _why_none(measures, live=live)
     ks = [engine.num_speculative_tokens or 0 for engine in engines]
     judged = at_work or engines
+    deployments = [engine.deployment for engine in engines]
+    loads = [engine.load for engine in engines]
     return Side(
         name=name,
         source=source or target.target,
         live=live,
-        models=_distinct(engine.model_name for engine in engines),
+        models=_distinct(map(_MODEL_NAME, engines)),
         engines=len(at_work),
-        dialect=_listed(engine.deployment.dialect for engine in engines),
-        version=_listed(engine.deployment.upstream_version for engine in engines),
-        method=_listed(engine.deployment.method for engine in engines),
-        cost_profile=_listed(engine.deployment.cost_profile for engine in engines),
+        dialect=_listed(map(attrgetter("dialect"), deployments)),
+        version=_listed(map(attrgetter("upstream_version"), deployments)),
+        method=_listed(map(attrgetter("method"), deployments)),
+        cost_profile=_listed(map(attrgetter("cost_profile"), deployments)),
         ended_seconds=target.last_success_timestamp_seconds or result.timestamp_seconds,
-        restarts=sum(engine.engine_resets_total for engine in engines),
+        restarts=sum(map(attrgetter("engine_resets_total"), engines)),
         speculating=_speculating(judged, measures),
         num_speculative_tokens=max(ks, default=0) or None,
         measures=measures,
@@ -156,15 +158,15 @@ def side_of(
         requests_per_second=requests_per_second,
         requests_at_a_time=requests_at_a_time,
         tokens_per_request=tokens_per_request,
-        requests_running=sum_known(engine.load.requests_running for engine in engines),
-        requests_waiting=sum_known(engine.load.requests_waiting for engine in engines),
+        requests_running=sum_known(map(attrgetter("requests_running"), loads)),
+        requests_waiting=sum_known(map(attrgetter("requests_waiting"), loads)),
         quality=_listed(str(engine.quality.level or "") for engine in judged),
         payoff=_listed(verdict_words(engine.payoff) for engine in judged),
         advice=_listed(_advice(e) for e in judged if e.payoff.verdict),
         disagreement_ratio=result.thresholds.get(
             "disagreement_ratio", Thresholds().disagreement_ratio
         ),
-        why_no_latencies=why_no_latencies,
+        why_no_latencies=_why_no_latencies(measures, live=live),
     )
 
 
@@ -178,6 +180,13 @@ def _worked(engine: EngineResult) -> bool:
     return bool(
         measures.generation_tokens_per_second or measures.drafts or measures.latencies
     )
+
+
+def _latency(measures: Measures, name: str) -> Latency | None:
+    for latency in measures.latencies:
+        if latency.name == name:
+            return latency
+    return None
 
 
 def _acceptance(measures: Measures) -> Acceptance:
@@ -210,32 +219,20 @@ def _target(result: ExporterResult, name: str) -> TargetResult:
 def _of_model(
     engines: tuple[EngineResult, ...], name: str, model: str
 ) -> tuple[EngineResult, ...]:
-    served = _distinct(engine.model_name for engine in engines)
+    served = _distinct(map(_MODEL_NAME, engines))
     if model:
-        chosen = tuple(engine for engine in engines if engine.model_name == model)
-        if not chosen:
+        engines = tuple(engine for engine in engines if engine.model_name == model)
+        if not engines:
             models = ", ".join(served) or "no named model"
             raise ConfigError(
                 f'--model "{model}": side {name} does not serve it; it serves {models}'
             )
-        return chosen
-    if len(served) > 1:
+    elif len(served) > 1:
         raise ConfigError(
             f"side {name} serves several models; choose one with --model: "
             f"{', '.join(served)}"
         )
     return engines
-
-
-def _requests(measures: Measures) -> tuple[float | None, float | None]:
-    """Return requests finished per second, and requests at a time by Little's law."""
-    if not measures.span_seconds:
-        return None, None
-    for latency in measures.latencies:
-        if latency.name == END_TO_END:
-            per_second = latency.requests / measures.span_seconds
-            return per_second, per_second * latency.mean_seconds
-    return None, None
 
 
 def _speculating(engines: Sequence[EngineResult], measures: Measures) -> bool | None:
@@ -251,7 +248,9 @@ def _speculating(engines: Sequence[EngineResult], measures: Measures) -> bool | 
     return None
 
 
-def _why_none(measures: Measures, *, live: bool) -> str:
+def _why_no_latencies(measures: Measures, *, live: bool) -> str:
+    if measures.latencies:
+        return ""
     if measures.span_seconds is None:
         return "there are no two samples of it"
     period = f"in its {measures.span_seconds:.0f} s"
@@ -275,31 +274,31 @@ def _advice(engine: EngineResult) -> str:
 
 def _distinct(texts: Iterable[str]) -> tuple[str, ...]:
     """Return the distinct texts that are not empty, safe to be shown."""
-    return tuple(dict.fromkeys(_printable(text) for text in texts if text))
+    return tuple(dict.fromkeys(map(printable, filter(None, texts))))
 
 
 def _listed(texts: Iterable[str]) -> str:
     return ", ".join(_distinct(texts))
 
 
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "�" for character in text)
-
-
 def pool(measures: Sequence[Measures]) -> Measures:
     """Return the measures of several engines combined, as far as they are shown; of one
-    unchanged.
+    unchanged, of none empty.
     """
+    if not measures:
+        return Measures("")
     if len(measures) == 1:
         return measures[0]
     delta = Delta(
         span=max(each.span_seconds or 0.0 for each in measures),
-        drafts=sum_known(each.drafts for each in measures),
+        drafts=sum_known(map(attrgetter("drafts"), measures)),
         draft_tokens=_total(measures, "draft_tokens_per_second"),
         accepted_tokens=_total(measures, "accepted_tokens_per_second"),
         accepted_tokens_per_position=_accepted_per_position(measures),
         generation_tokens=_total(measures, "generation_tokens_per_second"),
-        latencies=pool_latencies(chain.from_iterable(m.latencies for m in measures)),
+        latencies=pool_latencies(
+            chain.from_iterable(map(attrgetter("latencies"), measures))
+        ),
     )
     estimate = Estimate(
         speedup=_mean_by_drafts(measures, "speedup"),
@@ -359,17 +358,17 @@ def _together(parts: Sequence[Latency]) -> Latency:
     if len(parts) == 1:
         return parts[0]
     name = parts[0].name
-    requests = math.fsum(part.requests for part in parts)
+    requests = math.fsum(map(attrgetter("requests"), parts))
     mean = math.fsum(part.requests * part.mean_seconds for part in parts) / requests
     if any(part.error_seconds is None for part in parts):
         return Latency(name, requests, mean)
     # Engines share their traffic, so their errors count as if they always went the same
     # way.
-    errors = (part.requests * (part.error_seconds or 0.0) for part in parts)
+    error = math.fsum(part.requests * (part.error_seconds or 0.0) for part in parts)
     return Latency(
         name,
         requests,
         mean,
-        error_seconds=math.fsum(errors) / requests,
+        error_seconds=error / requests,
         error_freedom=min(part.error_freedom or 1.0 for part in parts),
     )

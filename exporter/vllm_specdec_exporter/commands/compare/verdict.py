@@ -187,7 +187,7 @@ def _why_undecided(
         busier = reference.name
         factor = load.overstated
     could = "explain it"
-    if (speedup.low or 0) <= 1 <= (speedup.high or 0):
+    if speedup.holds(1):
         could = "hide a difference"
     return (
         f"cannot be told: it looks {times(speedup.value)} times as fast per output "

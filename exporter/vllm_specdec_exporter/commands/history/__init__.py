@@ -1,13 +1,13 @@
 """`history`: what speculation did, from the metrics that a Prometheus has stored.
 
 * `source`: the HTTP API of the server.
-* `scope`, `series`: what is asked for, and the queries for it.
+* `series`: what is asked for, and the queries for it.
 * `reading`: which series there are, and their values in queries of limited size.
 * `configuration`, `past`: configurations, and what each of them did.
 * `matching`: the speed of one configuration against another at the same load.
 * `document`, `report`: the result as JSON, as text and as a plot.
 * `recorded`: a baseline from it.
-* `session`, `ranges`: what it shares with `compare`, and the times of that.
+* `session`: what it shares with `compare`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .. import arguments as cli
 from .document import HistoryDocument
 from .recorded import baseline_of
 from .report import plot
-from .scope import PastScope
+from .series import PastScope
 from .session import (
     COMPARED,
     NOTHING,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -35,6 +35,15 @@ class Configuration:
             parts = [f"K={k}", self.method, self.version]
         return ", ".join(filter(None, parts))
 
+    def agreed(self, other: Configuration | None) -> Configuration:
+        """Return it without method and version where another one says otherwise."""
+        agreed = self
+        if other is not None and other.method != self.method:
+            agreed = replace(agreed, method="")
+        if other is not None and other.version != self.version:
+            agreed = replace(agreed, version="")
+        return agreed
+
     def completed(self, neighbour: Configuration | None) -> Configuration:
         """Return it with what is not known of it as in its neighbour in time, if K is
         the same.
@@ -59,7 +68,7 @@ class Configuration:
 Runs = list[tuple[Configuration, range]]
 
 
-def runs_of(shown: Sequence[Configuration | None]) -> Runs:
+def runs_of(shown: Iterable[Configuration | None]) -> Runs:
     """Return the runs of a replica by its configuration at each time, ``None`` where it
     does not run.
 

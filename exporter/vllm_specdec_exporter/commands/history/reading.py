@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
 
-from ...engines.dialect import MAX_POSITIONS, Dialect
+from ...engines.dialect import MAX_POSITIONS
 from ...engines.tables import listed
 from .configuration import Configuration, Replica, runs_of
 from .past import GridValues, Past, TimeGrid
-from .scope import PastScope, shared_configuration
 from .series import (
     COUNTERS,
     ENGINE_NAMES,
     GAUGES,
     READ_DIALECTS,
+    PastScope,
     SeriesFamily,
     common_keys,
 )
@@ -43,39 +43,9 @@ _LENGTHS = (3600.0, 1800.0, 600.0, 300.0, 60.0, 30.0, 15.0)
 _MAX_NAMES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class _Deployment:
-    """What the exporter's series say of a server; empty where they disagree."""
-
-    method: str = ""
-    version: str = ""
-
-    def agreed(self, other: _Deployment | None) -> _Deployment:
-        """Return what both say."""
-        if other is None:
-            return self
-        return _Deployment(
-            _agreed(self.method, other.method), _agreed(self.version, other.version)
-        )
-
-
-def _agreed(first: str, second: str) -> str:
-    if first == second:
-        return first
-    return ""
-
-
-#: By each of `common_keys`, at each time of the grid.
-_Deployments = dict[tuple[str, ...], list[_Deployment | None]]
-
-
-@dataclass(frozen=True, slots=True)
-class _DataExtent:
-    """From when to when there are data, and how often they are scraped."""
-
-    first: float  # Unix time
-    last: float
-    interval: float  # seconds, at least half of the real ones
+#: Method and version by the series of the exporter, by each of `common_keys`, at each
+#: time of the grid; empty where several servers disagree.
+_Deployments = dict[tuple[str, ...], list[Configuration | None]]
 
 
 class Reader:
@@ -88,6 +58,10 @@ class Reader:
         self.block = 0.0  # seconds of a block
         self._scope = scope
         self._keys: set[tuple[str, ...]] = set()  # of the replicas
+        #: Numbers of the configurations, and those of each replica at each time, 0 for
+        #: none: replicas that are gone soon may be thousands.
+        self._numbers: dict[Configuration | None, int] = {None: 0}
+        self._shown: dict[Replica, array[int]] = {}
 
     async def past(self) -> Past:
         """Return the past. Raises PrometheusError."""
@@ -110,15 +84,14 @@ class Reader:
         deployments: _Deployments = {}
         for part in parts_of_info:
             await self._add_deployments(info, part, deployments)
-        shown = _ShownConfigurations(self.grid.number)
         for family, part in parts:
-            await self._add_configurations(family, part, deployments, shown)
-        self.collected = Past(
-            self.grid,
-            self.block,
-            self._scope.group,
-            {replica: runs_of(shown.of(replica)) for replica in shown.replicas},
-        )
+            await self._add_configurations(family, part, deployments)
+        configurations = list(self._numbers)
+        runs = {
+            replica: runs_of(map(configurations.__getitem__, numbers))
+            for replica, numbers in self._shown.items()
+        }
+        self.collected = Past(self.grid, self.block, self._scope.group, runs)
         for family, part in parts:
             self.collected.add(part, await self.values(family, part, COUNTERS))
         return self.collected
@@ -139,27 +112,21 @@ class Reader:
     async def _find(self) -> None:
         """Find the families that have series, and their replicas."""
         scope = self._scope
-        gauges: dict[str, tuple[Dialect, str]] = {}
-        histograms: dict[str, str] = {}
+        gauges: dict[str, SeriesFamily] = {}
         for dialect in READ_DIALECTS:
             for prefix in dialect.prefixes:
-                running = dialect.series["requests_running"][0]
-                gauges[f"{prefix}{running}"] = (dialect, prefix)
-                # Classic histograms have no series of this name, without a suffix.
-                histogram = dialect.histograms["time_to_first_token"]
-                histograms[f"{prefix}{histogram}"] = prefix
+                family = SeriesFamily(dialect, prefix, scope.matchers)
+                gauges[family.gauge] = family
+        histograms = [family.native_histogram for family in gauges.values()]
         names = "|".join((*gauges, *histograms))
         series = await self.prometheus.series(
             f'{{__name__=~"{names}",{scope.matchers}}}', scope.since, scope.until
         )
         replicas = Counter(labels.get("__name__", "") for labels in series)
-        native = {prefix for name, prefix in histograms.items() if replicas[name]}
-        for name, (dialect, prefix) in gauges.items():
-            if replicas[name]:
-                family = SeriesFamily(
-                    dialect, prefix, scope.matchers, native=prefix in native
-                )
-                self.families[family] = replicas[name]
+        for gauge, family in gauges.items():
+            if replicas[gauge]:
+                native = replicas[family.native_histogram] > 0
+                self.families[replace(family, native=native)] = replicas[gauge]
         for labels in series:
             self._keys.update(common_keys(labels))
         if not self.families:
@@ -189,21 +156,25 @@ class Reader:
 
     async def _find_grid(self) -> TimeGrid:
         """Return the times to read, where there are data; set the length of a block."""
-        extent = await self._extent()
-        span = extent.last - extent.first
-        fitting = [length for length in _LENGTHS if length * _BLOCKS <= span]
-        block = self._scope.block or (fitting or _LENGTHS[-1:])[0]
-        least_step = _SAMPLES_IN_STEP * extent.interval
+        first, last, interval = await self._extent()
+        block = self._scope.block
+        for length in _LENGTHS:
+            if block is None and length * _BLOCKS <= last - first:
+                block = length
+        block = block or _LENGTHS[-1]
+        least_step = _SAMPLES_IN_STEP * interval
         step = math.ceil(max(block / _STEPS_IN_BLOCK, least_step))
         # Blocks consist of whole steps.
         self.block = float(step * max(1, round(block / step)))
-        start = math.ceil(extent.first / step) * step
-        number = max(1, math.floor((extent.last - start) / step) + 1)
+        start = math.ceil(first / step) * step
+        number = max(1, math.floor((last - start) / step) + 1)
         return TimeGrid(float(start), float(step), number)
 
-    async def _extent(self) -> _DataExtent:
-        """Return where the data are, asked for again where they fill but a little of
-        the time.
+    async def _extent(self) -> tuple[float, float, float]:
+        """Return the Unix times of the first and the last sample, and the seconds
+        between two, at least half of the real ones.
+
+        They are queried again where the data fill but a little of the time.
         """
         since = self._scope.since
         until = self._scope.until
@@ -226,7 +197,7 @@ class Reader:
             last = grid.at(indices[-1])
             if last - first > span / 4 or step == _OUTLINE_SECONDS:
                 most_samples = max(counts[index] for index in indices)
-                return _DataExtent(first, last, step / most_samples)
+                return first, last, step / most_samples
             since = first
             until = last
 
@@ -241,8 +212,8 @@ class Reader:
         offset = self.grid.index_of(part.start)
         for series, column in values.items():
             labels = dict(series)
-            shown = _Deployment(
-                labels.get("method", ""), labels.get("upstream_version", "")
+            shown = Configuration(
+                None, labels.get("method", ""), labels.get("upstream_version", "")
             )
             indices = [index for index, value in enumerate(column, offset) if value > 0]
             for key in self._keys.intersection(common_keys(labels)):
@@ -251,67 +222,33 @@ class Reader:
                     at_times[index] = shown.agreed(at_times[index])
 
     async def _add_configurations(
-        self,
-        family: SeriesFamily,
-        part: TimeGrid,
-        deployments: Mapping[tuple[str, ...], list[_Deployment | None]],
-        shown: _ShownConfigurations,
+        self, family: SeriesFamily, part: TimeGrid, deployments: _Deployments
     ) -> None:
         """Add what the replicas of a family show at these times."""
         ks = await self.prometheus.grid(family.k(), part)
         offset = self.grid.index_of(part.start)
+        none_known = [None] * self.grid.number
         for replica, column in ks.items():
-            of_replica: list[_Deployment | None] = []
-            for key in common_keys(dict(replica)):
-                if key in deployments:
-                    of_replica = deployments[key]
-                    break
+            found = map(deployments.get, common_keys(dict(replica)))
+            of_replica = next(filter(None, found), none_known)
+            shown = self._shown.setdefault(replica, array("H", (0,)) * self.grid.number)
             for index, k in enumerate(column, offset):
                 if math.isnan(k):
                     continue
-                deployment = _Deployment()
-                if of_replica:
-                    deployment = of_replica[index] or deployment
-                configuration = _configuration(k, deployment)
-                chosen = self._scope.chosen(self.grid.at(index), configuration)
-                shown.put(replica, index, chosen)
+                configuration = self._scope.chosen(
+                    self.grid.at(index), _configuration(k, of_replica[index])
+                )
+                shown[index] = self._numbers.setdefault(
+                    configuration, len(self._numbers)
+                )
 
 
-def _configuration(k: float, deployment: _Deployment) -> Configuration:
+def _configuration(k: float, deployment: Configuration | None) -> Configuration:
+    deployment = deployment or Configuration(None)
     depth: int | None = None
     if 0 <= k <= MAX_POSITIONS:
         depth = int(k)
     method = ""
     if k:
         method = deployment.method
-    return shared_configuration(depth, method, deployment.version)
-
-
-class _ShownConfigurations:
-    """The configuration of each replica at each time of a grid.
-
-    They are kept by number: replicas that are gone soon may be thousands.
-    """
-
-    def __init__(self, times: int) -> None:
-        self._numbers: dict[Configuration | None, int] = {None: 0}
-        self._by_replica: dict[Replica, array[int]] = defaultdict(
-            lambda: array("H", (0,)) * times
-        )
-
-    def put(
-        self, replica: Replica, index: int, configuration: Configuration | None
-    ) -> None:
-        """Note what a replica shows at a place of the grid."""
-        number = self._numbers.setdefault(configuration, len(self._numbers))
-        self._by_replica[replica][index] = number
-
-    @property
-    def replicas(self) -> Iterable[Replica]:
-        """All that show something."""
-        return self._by_replica
-
-    def of(self, replica: Replica) -> list[Configuration | None]:
-        """Return the configuration of a replica at each time, ``None`` for none."""
-        configurations = list(self._numbers)
-        return [configurations[number] for number in self._by_replica[replica]]
+    return Configuration(depth, method, deployment.version)

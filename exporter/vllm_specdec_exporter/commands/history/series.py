@@ -1,12 +1,17 @@
-"""The series of inference servers in a Prometheus, and the queries for them. Pure."""
+"""What of a past is asked for, and the queries for it: the series of inference servers
+in a Prometheus. Pure.
+"""
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ...engines import DIALECTS, ENGINES
 from ...engines.dialect import PER_POSITION, Dialect
+from .configuration import Configuration, Replica
 
 #: Dialects whose series have a time per output token, or one of a step.
 READ_DIALECTS = tuple(dialect for dialect in DIALECTS if dialect.stored)
@@ -39,6 +44,58 @@ COUNTERS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class PastScope:
+    """Which series, and of which time: Unix times in seconds."""
+
+    since: float
+    until: float
+    match: str = ""  # matchers of PromQL, separated by commas
+    model_name: str = ""
+    by_instance: bool = False
+    block: float | None = None  # seconds; ``None`` for a length by the data
+    #: Times to compare instead of configurations.
+    ranges: Mapping[str, tuple[float, float]] | None = None
+
+    @property
+    def of_model(self) -> str:
+        """The matcher of the model, empty for all."""
+        if self.model_name:
+            return f"model_name={json.dumps(self.model_name)}"
+        return ""
+
+    @property
+    def matchers(self) -> str:
+        """The matchers of every selector of an engine."""
+        return ",".join(filter(None, (self.of_model, self.match.strip().strip(","))))
+
+    def chosen(self, time: float, shown: Configuration) -> Configuration | None:
+        """Return the configuration at a time: what is shown, or if ranges are compared,
+        the one it is in.
+        """
+        if self.ranges is None:
+            return shown
+        for name, (begin, end) in self.ranges.items():
+            if begin <= time <= end:
+                return Configuration(None, name=name)
+        return None
+
+    def group(self, replica: Replica) -> str:
+        """Return the name of what a replica belongs to."""
+        labels = defaultdict(str, replica)
+        names = [labels["model_name"] or "the only model"]
+        if self.by_instance:
+            names += [
+                labels["cluster"],
+                labels["namespace"],
+                labels["exported_namespace"],
+                labels["pod"] or labels["instance"],
+                labels["exported_pod"] or labels["exported_instance"],
+                labels["ReplicaId"],
+            ]
+        return " ".join(filter(None, names))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SeriesFamily:
     """The series of a dialect, by one of its prefixes."""
@@ -48,7 +105,17 @@ class SeriesFamily:
     matchers: str
     #: Whether histograms are, or were for a time, native: without series for sum and
     #: count.
-    native: bool
+    native: bool = False
+
+    @property
+    def gauge(self) -> str:
+        """The gauge that each replica has."""
+        return self.names("requests_running")[0]
+
+    @property
+    def native_histogram(self) -> str:
+        """The series that a native histogram has, and a classic one lacks."""
+        return f"{self.prefix}{self.dialect.histograms['time_to_first_token']}"
 
     def names(self, field: str) -> tuple[str, ...]:
         """Return the sample names of a field, the preferred one first; none if the
