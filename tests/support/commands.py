@@ -149,6 +149,6 @@ def wrong_refusals(
         is_one_line = (end, more) == ("\n", "")
         begins = line.startswith(f"vllm-specdec-exporter {command}: error: ")
         is_silent_failure = (outcome.code, outcome.out) == (code, "")
-        if not (is_silent_failure and is_one_line and begins and why in line):
+        if not (is_silent_failure and is_one_line and begins and why in outcome.err):
             wrong.append(f"{' '.join(arguments)[:200]}: wanted {why!r}, got {outcome}")
     return wrong
