@@ -34,6 +34,7 @@ from vllm_specdec_exporter.observe.result import ExporterResult
 from vllm_specdec_exporter.publish.metrics import (
     METRICS,
     PREFIX,
+    Kind,
     MetricScope,
     parse_metric,
 )

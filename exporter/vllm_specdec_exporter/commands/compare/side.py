@@ -23,7 +23,8 @@ from ...judgement.activity import ActivityState
 from ...measures.history import Delta, Latency
 from ...measures.measures import Measures, derive
 from ...observe.result import EngineResult, ExporterResult, TargetResult
-from ...publish.terminal import printable, verdict_words
+from ...publish.terminal import printable
+from ...publish.wording import verdict_words
 
 #: The latency for the speed, and the one for requests at a time.
 PACE = "time_per_output_token"
