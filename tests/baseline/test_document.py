@@ -36,11 +36,11 @@ def changed(change: Callable[[Any], None]) -> bytes:
 )
 def test_any_baseline(observations: list[list[float]], model: str) -> None:
     """Whatever was recorded comes back, names with any letters included."""
-    found = baseline(
+    recording = baseline(
         *(bucket(i + 1.5, *row) for i, row in enumerate(observations)), model=model
     )
 
-    assert decode(encode(found)) == found
+    assert decode(encode(recording)) == recording
 
 
 def with_bucket(**values: Any) -> bytes:
@@ -68,7 +68,13 @@ def with_histogram(**parts: Any) -> bytes:
 
 NAN = float("nan")
 INF = float("inf")
-NOTHING = LoadBucket(1.0, 10.0, 100.0, 0.0, Latencies(end_to_end=histogram(0.3)))
+NOTHING = LoadBucket(
+    1.0,
+    seconds=10.0,
+    generation_tokens=100.0,
+    requests=0.0,
+    latencies=Latencies(end_to_end=histogram(0.3)),
+)
 NO_FORMAT = (
     "its format is null, and this exporter reads vllm-specdec-baseline/1: record it "
     "anew"
@@ -141,7 +147,12 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_line(
 
 def test_a_file_of_an_older_version_has_no_blocks() -> None:
     assert (
-        decode(changed(lambda d: [one.pop("blocks") for one in d["buckets"]])) == GOOD
+        decode(
+            changed(
+                lambda d: [with_blocks.pop("blocks") for with_blocks in d["buckets"]]
+            )
+        )
+        == GOOD
     )
 
 
@@ -162,13 +173,13 @@ class TestFit:
 
     def test_of_another_release_or_model(self) -> None:
         """It is another server; the message names both, and says what to do."""
-        found = baseline(bucket(1, 0.1))
+        recording = baseline(bucket(1, 0.1))
         for theirs in ("0.33.0", "1.32.0"):
-            assert found.why_not("m", theirs) == (
+            assert recording.why_not("m", theirs) == (
                 f"the baseline is of version 0.32.0, and this server has {theirs}: "
                 "record a new one"
             )
-        assert found.why_not("other", "0.32.0") == (
+        assert recording.why_not("other", "0.32.0") == (
             "the baseline is of model 'm', and this server serves 'other': "
             "record one for it, or set model_name in the file if it is the same model"
         )
@@ -196,21 +207,21 @@ def test_what_to_compare_with() -> None:
         50.1: [],
         1000.0: [],
     }
-    found = {
+    recording = {
         load: [(w, b.requests_running) for w, b in FOUND.at(load)] for load in expected
     }
 
-    assert found == {
+    assert recording == {
         load: [(pytest.approx(w), r) for w, r in row] for load, row in expected.items()
     }
 
 
 def test_a_load_that_it_lacks_is_told_with_those_that_it_has() -> None:
     """Who gives a baseline and gets nothing measured learns which load to record."""
-    found = baseline(bucket(1.0), bucket(20.0))
+    recording = baseline(bucket(1.0), bucket(20.0))
 
-    assert found.why_nothing(1.2) == ""
-    assert found.why_nothing(8.0) == (
+    assert recording.why_nothing(1.2) == ""
+    assert recording.why_nothing(8.0) == (
         "the baseline has nothing near 8.0 running requests (it has 1.0, 20.0): "
         "record that load as well, with --append"
     )
