@@ -43,10 +43,10 @@ def baseline(
 
 def samples(scenario: str) -> list[Sample]:
     """Recorded answers of a scenario with one engine, as the recorder takes them."""
-    found = []
+    sampled = []
     for time, body in series(scenario):
         (engine,) = read(body, latencies=True).engines
-        found.append(
+        sampled.append(
             Sample(
                 time,
                 engine.counters,
@@ -54,12 +54,12 @@ def samples(scenario: str) -> list[Sample]:
                 latencies=engine.latencies,
             )
         )
-    return found
+    return sampled
 
 
-def record(found: list[Sample], settle: float = 30.0) -> Recorder:
+def record(sampled: list[Sample], settle: float = 30.0) -> Recorder:
     """What the recorder makes of these samples."""
     recorder = Recorder(settle)
-    for sample in found:
+    for sample in sampled:
         recorder.observe(sample)
     return recorder

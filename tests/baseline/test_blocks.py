@@ -96,21 +96,27 @@ def recorded(samples: Iterator[Sample]) -> tuple[LoadBucket, ...]:
 
 def measures(samples: Iterator[Sample], buckets: tuple[LoadBucket, ...]) -> Measures:
     """The measures of the last minutes, against a baseline of these buckets."""
-    known = baseline(*buckets)
+    recording = baseline(*buckets)
     history = SampleHistory()
     previous: Sample | None = None
-    for found in samples:
-        match = (previous and previous.match) or BaselineComparison(baseline=known)
-        load = running_between(previous, found) if previous else None
+    for shown in samples:
+        match = (previous and previous.match) or BaselineComparison(baseline=recording)
+        load = running_between(previous, shown) if previous else None
         if previous is not None and load is not None:
-            match = match.add(previous.latencies, found.latencies, load, POLL, known)
+            match = match.add(
+                previous.latencies,
+                shown.latencies,
+                load=load,
+                seconds=POLL,
+                baseline=recording,
+            )
         previous = Sample(
-            found.time,
-            found.counters,
-            found.requests_running,
-            0.0,
-            found.latencies,
-            match,
+            shown.time,
+            shown.counters,
+            requests_running=shown.requests_running,
+            draft_load=0.0,
+            latencies=shown.latencies,
+            match=match,
         )
         history = history.add(previous, WINDOW)
     delta = window_delta(history, Window(WINDOW), 0.0)
@@ -118,11 +124,11 @@ def measures(samples: Iterator[Sample], buckets: tuple[LoadBucket, ...]) -> Meas
     return derive("5m", delta, minimum_requests=20)
 
 
-def width(found: Measured) -> float:
+def width(shown: Measured) -> float:
     """Half of the interval, as a logarithm."""
-    assert found.speedup_low
-    assert found.speedup_high
-    return math.log(found.speedup_high / found.speedup_low) / 2
+    assert shown.speedup_low
+    assert shown.speedup_high
+    return math.log(shown.speedup_high / shown.speedup_low) / 2
 
 
 def test_a_measured_speedup_lies_in_its_interval_in_95_percent() -> None:
@@ -134,11 +140,11 @@ def test_a_measured_speedup_lies_in_its_interval_in_95_percent() -> None:
     for seed in range(tries):
         for number, minutes in enumerate((3, 30)):
             rng = random.Random(seed)
-            found = measures(
+            shown = measures(
                 served(rng, WINDOW, 0.8), recorded(served(rng, 60.0 * minutes, 1.0))
             ).measured
-            held[number] += found.speedup_low <= 1.25 <= found.speedup_high
-            assert width(found) < 1
+            held[number] += shown.speedup_low <= 1.25 <= shown.speedup_high
+            assert width(shown) < 1
     assert all(0.92 <= count / tries <= 0.99 for count in held), held
 
 
@@ -148,11 +154,11 @@ def test_one_wave_of_requests_decides_nothing() -> None:
     """
     sides = []
     for name, tokens in (("plain", (0.22, 0.3)), ("drafting", (0.16, 0.23))):
-        found = histogram(*tokens * 16)
-        history = SampleHistory()
+    recording = baseline(*buckets)
+    history = SampleHistory()
         for time, weight in ((0.0, 0.0), (5.0, 0.0), (10.0, 1.0)):
             counters = Counters(generation_tokens=100 * time)
-            latencies = Latencies(None, Histogram().plus(found, weight))
+            latencies = Latencies(None, Histogram().plus(shown, weight))
             history = history.add(
                 Sample(time, counters, 32.0, latencies=latencies), 60.0
             )
@@ -182,17 +188,30 @@ def test_the_sample_of_the_baseline_counts(old: bool) -> None:
             blocks = ()
         else:
             blocks = ((requests / 10, requests * 0.02),) * 10
-        known = baseline(LoadBucket(2.0, 10.0, 1000.0, requests, few, blocks))
-        now = Histogram(
+        recording = baseline(
+            LoadBucket(
+                2.0,
+                seconds=10.0,
+                generation_tokens=1000.0,
+                requests=requests,
+                latencies=few,
+                blocks=blocks,
+            )
+        )
+        present = Histogram(
             per_token.bounds, tuple(0.2 * n for n in per_token.counts), 200.0, 20.0
         )
         empty = Latencies(time_per_output_token=Histogram().plus(per_token, 0.0))
         match = BaselineComparison().add(
-            empty, Latencies(time_per_output_token=now), 2.0, 60.0, known
+            empty,
+            Latencies(time_per_output_token=present),
+            load=2.0,
+            seconds=60.0,
+            baseline=recording,
         )
-        found = measured_speedup(BaselineComparison(), match, 20)
-        assert found.speedup == pytest.approx(2.0)
-        widths.append(width(found))
+        shown = measured_speedup(BaselineComparison(), match, 20)
+        assert shown.speedup == pytest.approx(2.0)
+        widths.append(width(shown))
     assert widths[0] > 4 > 2.7 > widths[1] > 1.5 * widths[2] > 0.2, widths
 
 
@@ -223,10 +242,10 @@ def test_a_recording_of_any_length_has_some_blocks() -> None:
     """They become longer, hold every request, and are read again from the file."""
     for minutes in (1, 7, 60):
         rng = random.Random(minutes)
-        found = recorded(served(rng, 60.0 * minutes, 1.0))
-        for part in found:
+        shown = recorded(served(rng, 60.0 * minutes, 1.0))
+        for part in shown:
             assert sum(requests for requests, _ in part.blocks) == pytest.approx(
                 part.requests
             )
-        assert 8 <= len(found[-1].blocks) <= 16
-        assert decode(encode(baseline(*found))).buckets == found
+        assert 8 <= len(shown[-1].blocks) <= 16
+        assert decode(encode(baseline(*shown))).buckets == shown

@@ -36,11 +36,11 @@ def changed(change: Callable[[Any], None]) -> bytes:
 )
 def test_any_baseline(observations: list[list[float]], model: str) -> None:
     """Whatever was recorded comes back, names with any letters included."""
-    found = baseline(
+    recording = baseline(
         *(bucket(i + 1.5, *row) for i, row in enumerate(observations)), model=model
     )
 
-    assert decode(encode(found)) == found
+    assert decode(encode(recording)) == recording
 
 
 def with_bucket(**values: Any) -> bytes:
@@ -68,81 +68,91 @@ def with_histogram(**parts: Any) -> bytes:
 
 NAN = float("nan")
 INF = float("inf")
-KEYS = ("model_name", "upstream_version", "dialect", "recorded_at", "buckets")
-NOTHING = LoadBucket(1.0, 10.0, 100.0, 0.0, Latencies(end_to_end=histogram(0.3)))
-#: Files that are refused, and the beginning of the reason.
-REFUSED: dict[str, tuple[bytes, ...]] = {
-    "not JSON: ": (b"", b"\xff\xff", b"# HELP x\n", b"[" * 100_000),
+NOTHING = LoadBucket(
+    1.0,
+    seconds=10.0,
+    generation_tokens=100.0,
+    requests=0.0,
+    latencies=Latencies(end_to_end=histogram(0.3)),
+)
+NO_FORMAT = (
+    "its format is null, and this exporter reads vllm-specdec-baseline/1: record it "
+    "anew"
+)
+EMPTY = "no load bucket holds a time per output token: nothing was recorded"
+NO_HISTOGRAM = "time_per_output_token at 3.5 running requests is no histogram"
+#: The beginnings of reasons, and files that are refused for them.
+REFUSED: list[tuple[str, bytes]] = [
+    ("not JSON: ", b""),
+    ("not JSON: ", b"\xff\xff"),
+    ("not JSON: ", b"# HELP x\n"),
+    ("not JSON: ", b"[" * 100_000),
+    (NO_FORMAT, b"[]"),
+    (NO_FORMAT, b"{}"),
+    (NO_FORMAT, b"5"),
     (
-        "its format is null, and this exporter reads vllm-specdec-baseline/1: record "
-        "it anew"
-    ): (
-        b"[]",
-        b"{}",
-        b"5",
-    ),
-    'its format is "vllm-specdec-baseline/2", and this exporter': (
+        'its format is "vllm-specdec-baseline/2", and this exporter',
         b'{"format": "vllm-specdec-baseline/2"}',
     ),
-    "its format is 1, and this exporter": (b'{"format": 1}',),
-    **{
-        f"not a baseline: Object missing required field `{key}`": (
-            changed(lambda d, key=key: d.pop(key)),
-        )  # type: ignore[misc]
-        for key in KEYS
-    },
-    "not a baseline: Expected `": (
-        *(
-            changed(lambda d, new=new: d.update(new))
-            for new in ({"model_name": 5}, {"recorded_at": None})
-        ),  # type: ignore[misc]
-        *(changed(lambda d, new=new: d.update(buckets=new)) for new in ({}, [5])),  # type: ignore[misc]
-    ),
-    "no load bucket holds a time per output token: nothing was recorded": (
-        *(encode(empty) for empty in (baseline(), baseline(NOTHING))),
-    ),
-    "its loads do not rise from 1 up: ": (
-        *(
-            with_loads(*pair)
-            for pair in ((0.5, 2.0), (2.0, 1.0), (2.0, 2.0), (0.0, 1.0))
-        ),
-        *(with_loads(*loads) for loads in ((NAN,), (1.0, INF))),
-    ),
-    "impossible values at 3.5 running requests": (
-        *(with_bucket(seconds=bad) for bad in (0, -1, NAN)),
-        *(with_bucket(generation_tokens=bad) for bad in (-1, INF)),
-        with_bucket(requests=NAN),
-        with_bucket(blocks=[[1, -0.1]]),
-    ),
-    "time_per_output_token at 3.5 running requests is no histogram": (
-        *(
-            with_histogram(counts=bad)
-            for bad in ([1, 2, 2], [2, 1, 2, 2], [-1, 1, 2, 2], [0, 1, 2, 9])
-        ),
-        *(
-            with_histogram(bounds=bad)
-            for bad in ([0.1, 0.4, 0.2, 0.8], [0.1, 0.1, 0.2, 0.8])
-        ),
-        *(with_histogram(sum=bad) for bad in (-1, NAN, INF)),
-        *(with_histogram(bounds=[bad], counts=[2]) for bad in (NAN, INF)),
-        with_histogram(count=INF),
-    ),
-    "the buckets of time_per_output_token have different bounds": (
-        with_histogram(bounds=[1, 2, 3, 4]),
-    ),
-}
+    ("its format is 1, and this exporter", b'{"format": 1}'),
+    ("not a baseline: Expected `str", changed(lambda d: d.update(model_name=5))),
+    ("not a baseline: Expected `str", changed(lambda d: d.update(recorded_at=None))),
+    ("not a baseline: Expected `array", changed(lambda d: d.update(buckets={}))),
+    ("not a baseline: Expected `object", changed(lambda d: d.update(buckets=[5]))),
+    (EMPTY, encode(baseline())),
+    (EMPTY, encode(baseline(NOTHING))),
+    ("its loads do not rise: [2.0, 1.0]", with_loads(2.0, 1.0)),
+    ("its loads do not rise: [2.0, 2.0]", with_loads(2.0, 2.0)),
+    ("the buckets of time_per_output_token have", with_histogram(bounds=[1, 2, 3, 4])),
+]
+for key in ("model_name", "upstream_version", "dialect", "recorded_at", "buckets"):
+    missing = f"not a baseline: Object missing required field `{key}`"
+    REFUSED.append((missing, changed(lambda d, key=key: d.pop(key))))  # type: ignore[misc]
+#: Values of the second bucket that are less than they can be.
+for field, low in (
+    ("requests_running", 0.5),
+    ("seconds", 0),
+    ("seconds", -1),
+    ("generation_tokens", -1),
+    ("requests", -1),
+    ("blocks", [[1, -0.1]]),
+):
+    REFUSED.append(("not a baseline: Expected `float` >", with_bucket(**{field: low})))
+for number in (NAN, INF):
+    REFUSED += [
+        ("not JSON: ", with_bucket(seconds=number)),
+        ("not JSON: ", with_histogram(sum=number)),
+    ]
+NO_HISTOGRAMS: list[dict[str, Any]] = [
+    {"counts": [1, 2, 2]},
+    {"counts": [2, 1, 2, 2]},
+    {"counts": [-1, 1, 2, 2]},
+    {"counts": [0, 1, 2, 9]},
+    {"bounds": [0.1, 0.4, 0.2, 0.8]},
+    {"bounds": [0.1, 0.1, 0.2, 0.8]},
+    {"bounds": [-0.1, 0.1, 0.2, 0.8]},
+    {"sum": -1},
+]
+REFUSED += [(NO_HISTOGRAM, with_histogram(**parts)) for parts in NO_HISTOGRAMS]
 
 
-@pytest.mark.parametrize("why", REFUSED)
-def test_a_file_that_cannot_be_used_is_refused_in_one_line(why: str) -> None:
-    for body in REFUSED[why]:
-        told = refusal(BaselineError, decode, body)
-        assert (told.startswith(why), "\n" in told) == (True, False), body
+@pytest.mark.parametrize(("why", "body"), REFUSED)
+def test_a_file_that_cannot_be_used_is_refused_in_one_line(
+    why: str, body: bytes
+) -> None:
+    reason = refusal(BaselineError, decode, body)
+    assert reason.startswith(why)
+    assert "\n" not in reason
 
 
 def test_a_file_of_an_older_version_has_no_blocks() -> None:
     assert (
-        decode(changed(lambda d: [one.pop("blocks") for one in d["buckets"]])) == GOOD
+        decode(
+            changed(
+                lambda d: [with_blocks.pop("blocks") for with_blocks in d["buckets"]]
+            )
+        )
+        == GOOD
     )
 
 
@@ -163,13 +173,13 @@ class TestFit:
 
     def test_of_another_release_or_model(self) -> None:
         """It is another server; the message names both, and says what to do."""
-        found = baseline(bucket(1, 0.1))
+        recording = baseline(bucket(1, 0.1))
         for theirs in ("0.33.0", "1.32.0"):
-            assert found.why_not("m", theirs) == (
+            assert recording.why_not("m", theirs) == (
                 f"the baseline is of version 0.32.0, and this server has {theirs}: "
                 "record a new one"
             )
-        assert found.why_not("other", "0.32.0") == (
+        assert recording.why_not("other", "0.32.0") == (
             "the baseline is of model 'm', and this server serves 'other': "
             "record one for it, or set model_name in the file if it is the same model"
         )
@@ -197,21 +207,21 @@ def test_what_to_compare_with() -> None:
         50.1: [],
         1000.0: [],
     }
-    found = {
+    recording = {
         load: [(w, b.requests_running) for w, b in FOUND.at(load)] for load in expected
     }
 
-    assert found == {
+    assert recording == {
         load: [(pytest.approx(w), r) for w, r in row] for load, row in expected.items()
     }
 
 
 def test_a_load_that_it_lacks_is_told_with_those_that_it_has() -> None:
     """Who gives a baseline and gets nothing measured learns which load to record."""
-    found = baseline(bucket(1.0), bucket(20.0))
+    recording = baseline(bucket(1.0), bucket(20.0))
 
-    assert found.why_nothing(1.2) == ""
-    assert found.why_nothing(8.0) == (
+    assert recording.why_nothing(1.2) == ""
+    assert recording.why_nothing(8.0) == (
         "the baseline has nothing near 8.0 running requests (it has 1.0, 20.0): "
         "record that load as well, with --append"
     )

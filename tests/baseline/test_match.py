@@ -52,14 +52,16 @@ NOTHING = finished()
 
 
 def compared(
-    known: Baseline,
-    now: Latencies,
+    recording: Baseline,
+    latest: Latencies,
     load: float = 1.0,
     seconds: float = 1.0,
     minimum: int = 1,
 ) -> Measured:
     """What is told of a server that did this at one load since the window began."""
-    match = BaselineComparison().add(NOTHING, now, load, seconds, known)
+    match = BaselineComparison().add(
+        NOTHING, latest, load=load, seconds=seconds, baseline=recording
+    )
     return measured_speedup(BaselineComparison(), match, minimum)
 
 
@@ -68,53 +70,65 @@ class TestCompare:
         """Four requests at a mean of 0.1 s a token against a baseline of 0.3 s: three
         times as fast.
         """
-        known = baseline(bucket(2.0, 0.1, 0.3, 0.3, 0.5, rate=50.0))
-        found = compared(known, finished(0.05, 0.05, 0.15, 0.15), 2.0, 5.0, 4)
+        recording = baseline(bucket(2.0, 0.1, 0.3, 0.3, 0.5, rate=50.0))
+        outcome = compared(
+            recording,
+            finished(0.05, 0.05, 0.15, 0.15),
+            load=2.0,
+            seconds=5.0,
+            minimum=4,
+        )
 
-        assert found.speedup == pytest.approx(3.0)
-        assert found.requests == 4
-        assert found.baseline_tokens_per_second == pytest.approx(50.0)
+        assert outcome.speedup == pytest.approx(3.0)
+        assert outcome.requests == 4
+        assert outcome.baseline_tokens_per_second == pytest.approx(50.0)
         # Now: the end of (0, 0.1]; then: the middle of (0.2, 0.4].
-        assert found.latency_ratios[0] == LatencyRatio(
+        assert outcome.latency_ratios[0] == LatencyRatio(
             "time_per_output_token", 0.5, pytest.approx(0.1 / 0.3)
         )
-        assert [ratio.quantile for ratio in found.latency_ratios] == [0.5, 0.95, 0.99]
-        assert found.speedup_low < 3.0 < found.speedup_high
+        assert [ratio.quantile for ratio in outcome.latency_ratios] == [0.5, 0.95, 0.99]
+        assert outcome.speedup_low < 3.0 < outcome.speedup_high
 
     def test_a_load_that_moves(self) -> None:
         """Each interval is compared at its own load: 3 requests at 0.1 and 1 at 0.3,
         all twice as fast.
         """
-        known = baseline(bucket(1.0, 0.1, rate=20.0), bucket(4.0, 0.3, rate=60.0))
+        recording = baseline(bucket(1.0, 0.1, rate=20.0), bucket(4.0, 0.3, rate=60.0))
         match = BaselineComparison().add(
-            NOTHING, finished(0.05, 0.05, 0.05), 1.0, 10.0, known
+            NOTHING,
+            finished(0.05, 0.05, 0.05),
+            load=1.0,
+            seconds=10.0,
+            baseline=recording,
         )
         match = match.add(
             finished(0.05, 0.05, 0.05),
             finished(0.05, 0.05, 0.05, 0.15),
-            4.0,
-            30.0,
-            known,
+            load=4.0,
+            seconds=30.0,
+            baseline=recording,
         )
-        found = measured_speedup(BaselineComparison(), match, 1)
+        outcome = measured_speedup(BaselineComparison(), match, 1)
 
-        assert found.speedup == pytest.approx((3 * 0.1 + 0.3) / (3 * 0.05 + 0.15))
-        assert found.baseline_tokens_per_second == pytest.approx(
+        assert outcome.speedup == pytest.approx((3 * 0.1 + 0.3) / (3 * 0.05 + 0.15))
+        assert outcome.baseline_tokens_per_second == pytest.approx(
             (20 * 10 + 60 * 30) / 40
         )
 
     def test_too_few_requests(self) -> None:
         """Below the minimum nothing is told, not even a quantile."""
-        for requests, told in ((19, False), (20, True)):
-            found = compared(
+        for requests, is_measured in ((19, False), (20, True)):
+            outcome = compared(
                 baseline(bucket(1.0, 0.3)), finished(*[0.1] * requests), minimum=20
             )
-            assert (found != Measured()) is told
+            assert (outcome != Measured()) is is_measured
 
     def test_a_load_that_the_baseline_never_saw(self) -> None:
         """What finished at an unknown load is left out, on both sides."""
-        known = baseline(bucket(1.0, 0.3))
-        match = BaselineComparison().add(NOTHING, finished(0.1), 50.0, 10.0, known)
+        recording = baseline(bucket(1.0, 0.3))
+        match = BaselineComparison().add(
+            NOTHING, finished(0.1), load=50.0, seconds=10.0, baseline=recording
+        )
 
         assert (match.latencies, match.baseline_latencies, match.seconds) == (
             Latencies(),
@@ -127,19 +141,23 @@ class TestCompare:
         """Within a wide bucket a quantile is a guess: three of four requests in one
         give no median.
         """
-        known = baseline(bucket(2.0, 0.1, 0.3, 0.3, 0.5))
-        found = compared(known, finished(0.05, 0.05, 0.05, 0.15), 2.0)
+        recording = baseline(bucket(2.0, 0.1, 0.3, 0.3, 0.5))
+        outcome = compared(recording, finished(0.05, 0.05, 0.05, 0.15), 2.0)
 
-        assert [ratio.quantile for ratio in found.latency_ratios] == [0.95, 0.99]
+        assert [ratio.quantile for ratio in outcome.latency_ratios] == [0.95, 0.99]
 
     def test_another_baseline_begins_anew(self) -> None:
         """Sums against one baseline are never gone on with against another, nor
         compared with it.
         """
-        one = baseline(bucket(1.0, 0.3))
-        other = baseline(bucket(1.0, 0.6))
-        first = BaselineComparison().add(NOTHING, finished(0.1), 1.0, 1.0, one)
-        last = first.add(finished(0.1), finished(0.1, 0.1), 1.0, 1.0, other)
+        of_first = baseline(bucket(1.0, 0.3))
+        of_second = baseline(bucket(1.0, 0.6))
+        first = BaselineComparison().add(
+            NOTHING, finished(0.1), load=1.0, seconds=1.0, baseline=of_first
+        )
+        last = first.add(
+            finished(0.1), finished(0.1, 0.1), load=1.0, seconds=1.0, baseline=of_second
+        )
 
         assert measured_speedup(first, last, 1) == Measured()
         assert measured_speedup(BaselineComparison(), last, 1).speedup == pytest.approx(
@@ -150,11 +168,13 @@ class TestCompare:
         """A server that comes back with other histogram buckets is compared from there
         on.
         """
-        known = baseline(bucket(1.0, 0.3))
-        first = BaselineComparison().add(NOTHING, finished(0.1), 1.0, 1.0, known)
+        recording = baseline(bucket(1.0, 0.3))
+        first = BaselineComparison().add(
+            NOTHING, finished(0.1), load=1.0, seconds=1.0, baseline=recording
+        )
         empty = Latencies(time_per_output_token=Histogram((0.15,), (0.0,), 0.0, 0.0))
         full = Latencies(time_per_output_token=Histogram((0.15,), (10.0,), 10.0, 1.0))
-        last = first.add(empty, full, 1.0, 1.0, known)
+        last = first.add(empty, full, load=1.0, seconds=1.0, baseline=recording)
 
         assert measured_speedup(BaselineComparison(), last, 1).speedup == pytest.approx(
             3.0
@@ -162,12 +182,29 @@ class TestCompare:
 
     def test_a_restart_between_two_samples(self) -> None:
         """Histograms that fell are of two lives, and add nothing."""
-        known = baseline(bucket(1.0, 0.3))
-        before = BaselineComparison().add(NOTHING, finished(0.1, 0.1), 1.0, 1.0, known)
+        recording = baseline(bucket(1.0, 0.3))
+        start = BaselineComparison().add(
+            NOTHING, finished(0.1, 0.1), load=1.0, seconds=1.0, baseline=recording
+        )
 
-        assert before.add(finished(0.1, 0.1), finished(0.1), 1.0, 1.0, known) == before
-        assert before.add(None, finished(0.1), 1.0, 1.0, known) == before
-        assert before.add(finished(0.1), None, 1.0, 1.0, known) == before
+        assert (
+            start.add(
+                finished(0.1, 0.1),
+                finished(0.1),
+                load=1.0,
+                seconds=1.0,
+                baseline=recording,
+            )
+            == start
+        )
+        assert (
+            start.add(None, finished(0.1), load=1.0, seconds=1.0, baseline=recording)
+            == start
+        )
+        assert (
+            start.add(finished(0.1), None, load=1.0, seconds=1.0, baseline=recording)
+            == start
+        )
 
     def test_a_bucket_without_weight_needs_nothing(self) -> None:
         """At just the load of one bucket, its neighbour is not asked, and may lack a
@@ -175,10 +212,14 @@ class TestCompare:
         """
         for missing in (None, histogram()):
             neighbour = LoadBucket(
-                3.0, 10.0, 500.0, 2.0, Latencies(time_per_output_token=missing)
+                3.0,
+                seconds=10.0,
+                generation_tokens=500.0,
+                requests=2.0,
+                latencies=Latencies(time_per_output_token=missing),
             )
-            known = baseline(bucket(1.0, 0.3), neighbour)
-            assert compared(known, finished(0.1)).speedup == pytest.approx(3.0)
+            recording = baseline(bucket(1.0, 0.3), neighbour)
+            assert compared(recording, finished(0.1)).speedup == pytest.approx(3.0)
 
     def test_all_kinds_of_latency(self) -> None:
         """Every latency that both have is compared; the speedup is that per output
@@ -190,16 +231,24 @@ class TestCompare:
         fast = Latencies(
             histogram(0.05, 0.2), histogram(0.05, 0.15), histogram(0.4, 0.8)
         )
-        known = baseline(LoadBucket(1.0, 1.0, 10.0, 2.0, slow))
-        match = BaselineComparison().add(
-            Latencies(histogram(), histogram(), histogram()), fast, 1.0, 1.0, known
+        recording = baseline(
+            LoadBucket(
+                1.0, seconds=1.0, generation_tokens=10.0, requests=2.0, latencies=slow
+            )
         )
-        found = measured_speedup(BaselineComparison(), match, 1)
+        match = BaselineComparison().add(
+            Latencies(histogram(), histogram(), histogram()),
+            fast,
+            load=1.0,
+            seconds=1.0,
+            baseline=recording,
+        )
+        outcome = measured_speedup(BaselineComparison(), match, 1)
 
-        assert found.speedup == pytest.approx(3.0)
+        assert outcome.speedup == pytest.approx(3.0)
         medians = {
             ratio.latency: ratio.ratio
-            for ratio in found.latency_ratios
+            for ratio in outcome.latency_ratios
             if ratio.quantile == 0.5
         }
         assert medians == pytest.approx(
@@ -221,27 +270,29 @@ class TestCompare:
         """A server that does what the baseline does is as fast, at any load between its
         buckets.
         """
-        known = baseline(bucket(1.0, *low), bucket(4.0, *high))
+        recording = baseline(bucket(1.0, *low), bucket(4.0, *high))
         total = Histogram()
-        for weight, part in known.at(load):
-            found = part.latencies.time_per_output_token
-            total = total.plus(found, weight / found.count)
-        after = Latencies(time_per_output_token=Histogram().plus(total, 100.0))
-        told = compared(known, after, load)
+        for weight, part in recording.at(load):
+            outcome = part.latencies.time_per_output_token
+            total = total.plus(outcome, weight / outcome.count)
+        end = Latencies(time_per_output_token=Histogram().plus(total, 100.0))
+        is_measured = compared(recording, end, load)
 
-        assert told.speedup == pytest.approx(1.0)
-        assert all(ratio.ratio == pytest.approx(1.0) for ratio in told.latency_ratios)
-        assert 0 <= told.speedup_low <= 1.0 + 1e-9
+        assert is_measured.speedup == pytest.approx(1.0)
+        assert all(
+            ratio.ratio == pytest.approx(1.0) for ratio in is_measured.latency_ratios
+        )
+        assert 0 <= is_measured.speedup_low <= 1.0 + 1e-9
 
     def test_another_load_widens_the_interval_to_one_side(self) -> None:
         """A step grows at most with its batch, and never shrinks: at a fifth more
         requests the server may be up to a fifth faster than it looks, and not slower.
         """
-        known = baseline(bucket(12.0, *[0.3] * 1000))
-        now = finished(*[0.3] * 1000)
-        same = compared(known, now, 12.0)
-        busier = compared(known, now, 12.0 * 1.2)
-        idler = compared(known, now, 12.0 / 1.2)
+        recording = baseline(bucket(12.0, *[0.3] * 1000))
+        latest = finished(*[0.3] * 1000)
+        same = compared(recording, latest, 12.0)
+        busier = compared(recording, latest, 12.0 * 1.2)
+        idler = compared(recording, latest, 12.0 / 1.2)
 
         assert busier.speedup == idler.speedup == pytest.approx(1.0)
         assert busier.speedup_high == pytest.approx(same.speedup_high * 1.2, rel=0.02)
@@ -260,8 +311,8 @@ def results(speedup: float, *, polls: int = 30) -> list[EngineResult]:
     """A server at load 4 that was recorded at 0.2 s a token, and now takes that over
     `speedup`.
     """
-    known = baseline(bucket(4.0, *[0.2] * 50, rate=200.0))
-    settings = settings_for(BUILTIN["eagle"], "eagle", 3, baseline=known)
+    recording = baseline(bucket(4.0, *[0.2] * 50, rate=200.0))
+    settings = settings_for(BUILTIN["eagle"], "eagle", 3, baseline=recording)
     life = [
         (100.0 * poll, 5.0 * poll, 5.0 * poll * 0.2 / speedup) for poll in range(polls)
     ]
@@ -275,7 +326,7 @@ def served(
     times in all.
     """
     states: dict[EngineKey, EngineState] = {}
-    found = []
+    outcome = []
     for poll, (drafts, requests, seconds) in enumerate(life):
         counts = tuple(requests * (seconds <= requests * bound) for bound in BOUNDS)
         per_token = Histogram(BOUNDS, counts, requests, seconds)
@@ -289,8 +340,8 @@ def served(
         states, (result,) = process_reading(
             states, reading, 30.0 * poll, settings, "0.32.0"
         )
-        found.append(result)
-    return found
+        outcome.append(result)
+    return outcome
 
 
 class TestInThePipeline:
@@ -325,8 +376,8 @@ class TestInThePipeline:
 
     def test_a_baseline_of_another_model(self) -> None:
         """It is not compared with, and a hint says why; payoff is estimated instead."""
-        known = baseline(bucket(4.0, *[0.2] * 50, rate=200.0), model="other")
-        settings = settings_for(BUILTIN["eagle"], "eagle", 3, baseline=known)
+        recording = baseline(bucket(4.0, *[0.2] * 50, rate=200.0), model="other")
+        settings = settings_for(BUILTIN["eagle"], "eagle", 3, baseline=recording)
         result = served(
             settings, [(100.0 * n, 5.0 * n, 0.4 * n) for n in range(30)], running=4
         )[-1]
@@ -339,9 +390,9 @@ class TestInThePipeline:
 
     def test_a_restart_is_not_measured_across(self) -> None:
         """Behind a restart the requests of the old life count in no window."""
-        known = baseline(bucket(1.0, *[0.2] * 50))
+        recording = baseline(bucket(1.0, *[0.2] * 50))
         settings = replace(
-            settings_for(BUILTIN["eagle"], "eagle", 3, baseline=known),
+            settings_for(BUILTIN["eagle"], "eagle", 3, baseline=recording),
             thresholds=replace(
                 settings_for(BUILTIN["eagle"]).thresholds,
                 measurement_minimum_requests=1,
@@ -390,12 +441,12 @@ def sample(
     per output token.
     """
     if drafts is None:
-        found = Counters(generation_tokens=tokens)
+        outcome = Counters(generation_tokens=tokens)
     else:
-        found = counters(drafts, [drafts], generation=tokens)
+        outcome = counters(drafts, [drafts], generation=tokens)
     return Sample(
         time,
-        found,
+        outcome,
         running,
         latencies=Latencies(time_per_output_token=histogram(*seconds_per_token)),
     )
@@ -403,35 +454,35 @@ def sample(
 
 def test_a_server_without_speculation() -> None:
     """All requests, tokens and seconds at work are recorded, each once."""
-    found = samples("nospec")
-    recorder = record(found)
+    outcome = samples("nospec")
+    recorder = record(outcome)
     buckets = recorder.buckets()
     busy = [
-        (before, now)
-        for before, now in pairwise(found)
-        if (now.counters.generation_tokens or 0)
-        > (before.counters.generation_tokens or 0)
+        (start, latest)
+        for start, latest in pairwise(outcome)
+        if (latest.counters.generation_tokens or 0)
+        > (start.counters.generation_tokens or 0)
     ]
 
     assert recorder.requests == len(recorded_requests("nospec")) == 127
     assert sum(b.requests for b in buckets) == 127
     assert (
         sum(b.generation_tokens for b in buckets)
-        == found[-1].counters.generation_tokens
+        == outcome[-1].counters.generation_tokens
     )
     assert sum(b.seconds for b in buckets) == pytest.approx(
-        sum(now.time - b.time for b, now in busy)
+        sum(latest.time - b.time for b, latest in busy)
     )
     assert recorder.speculating_seconds == 0
     assert recorder.idle_seconds == pytest.approx(
-        found[-1].time - found[0].time - sum(b.seconds for b in buckets)
+        outcome[-1].time - outcome[0].time - sum(b.seconds for b in buckets)
     )
     total = math.fsum(
         b.latencies.time_per_output_token.sum
         for b in buckets
         if b.latencies.time_per_output_token
     )
-    assert total == pytest.approx(found[-1].latencies.time_per_output_token.sum)
+    assert total == pytest.approx(outcome[-1].latencies.time_per_output_token.sum)
 
 
 class TestPhases:
@@ -439,11 +490,11 @@ class TestPhases:
         """Of a server with a K schedule only the time well behind the last draft
         counts.
         """
-        found = [sample(0, 4, 0, drafts=0), sample(10, 4, 100, 0.1, drafts=50)]
-        found += [
+        outcome = [sample(0, 4, 0, drafts=0), sample(10, 4, 100, 0.1, drafts=50)]
+        outcome += [
             sample(10 * n, 4, 100 * n, *[0.1] * n, drafts=50) for n in range(2, 12)
         ]
-        recorder = record(found, settle=30)
+        recorder = record(outcome, settle=30)
         (recorded,) = recorder.buckets()
 
         # the drafts themselves, and what was begun meanwhile
@@ -457,13 +508,13 @@ class TestPhases:
         """One request and sixty-four at a time have a bucket each, with their own
         times.
         """
-        found = [
+        outcome = [
             sample(0, 1, 0),
             sample(10, 1, 100, 0.1),
             sample(20, 64, 100, 0.1),
             sample(30, 64, 900, 0.1, 0.4),
         ]
-        buckets = record(found).buckets()
+        buckets = record(outcome).buckets()
 
         assert [
             (b.requests_running, b.seconds, b.generation_tokens, b.requests)
@@ -483,14 +534,14 @@ class TestPhases:
         """
         unfinished = r"^no request finished: record for longer$"
         idle = r"^nothing was generated: send it the usual traffic meanwhile$"
-        for found, message in (
+        for outcome, message in (
             ([sample(0, 1, 0), sample(10, 1, 100)], unfinished),
             ([], idle),
             ([sample(0, 1, 5, 0.1)], idle),
             ([sample(0, 0, 5), sample(10, 0, 5)], idle),
         ):
             with pytest.raises(BaselineError, match=message):
-                record(found).buckets()
+                record(outcome).buckets()
 
 
 class TestDisturbances:
@@ -498,13 +549,13 @@ class TestDisturbances:
         """What lies between two lives is left out, and recording goes on in the new
         one.
         """
-        found = [
+        outcome = [
             sample(0, 1, 0),
             sample(10, 1, 100, 0.1),
             sample(20, 1, 30, 0.4),  # counters fell
             sample(30, 1, 90, 0.4, 0.2),
         ]
-        (recorded,) = record(found).buckets()
+        (recorded,) = record(outcome).buckets()
 
         assert (recorded.seconds, recorded.generation_tokens, recorded.requests) == (
             20,

@@ -33,26 +33,26 @@ def latencies(
 ) -> tuple[Latency, ...]:
     """Latencies of requests of so many tokens; the quantiles are of no distribution."""
 
-    def one(name: str, mean: float) -> Latency:
+    def base(name: str, mean: float) -> Latency:
         deviation = spread * mean
         error = deviation / requests**0.5
         return Latency(
             name,
             requests,
-            mean,
-            deviation,
-            0.9 * mean,
-            1.8 * mean,
-            2.5 * mean,
-            error,
-            requests - 1,
+            mean_seconds=mean,
+            deviation_seconds=deviation,
+            p50_seconds=0.9 * mean,
+            p95_seconds=1.8 * mean,
+            p99_seconds=2.5 * mean,
+            error_seconds=error,
+            error_freedom=requests - 1,
         )
 
     first = 0.05
     return (
-        one("time_to_first_token", first),
-        one("time_per_output_token", per_token),
-        one("end_to_end", first + (tokens - 1) * per_token),
+        base("time_to_first_token", first),
+        base("time_per_output_token", per_token),
+        base("end_to_end", first + (tokens - 1) * per_token),
     )
 
 
@@ -72,11 +72,11 @@ def measures(
     ratios.
     """
     if per_token is None:
-        found = ()
+        finished = ()
     else:
-        found = latencies(per_token, requests, tokens=tokens, spread=spread)
+        finished = latencies(per_token, requests, tokens=tokens, spread=spread)
     if end_to_end is not None:
-        found = tuple(
+        finished = tuple(
             Latency(
                 item.name,
                 requests,
@@ -86,7 +86,7 @@ def measures(
             )
             if item.name == "end_to_end"
             else item
-            for item in found
+            for item in finished
         )
     accepted = tuple(drafts * ratio for ratio in positions)
     delta = Delta(
@@ -96,7 +96,7 @@ def measures(
         accepted_tokens=sum(accepted) if positions else None,
         accepted_tokens_per_position=accepted,
         generation_tokens=requests * tokens,
-        latencies=found,
+        latencies=finished,
     )
     derived = derive(window, delta)
     if speedup is None:
@@ -105,14 +105,14 @@ def measures(
 
 
 def engine(
-    found: Measures | None, *, model: str = "llama", number: str = "0", **more: Any
+    finished: Measures | None, *, model: str = "llama", number: str = "0", **more: Any
 ) -> EngineResult:
     """An engine with these measures, drafting if they have drafts."""
-    if found is not None and found.drafts:
+    if finished is not None and finished.drafts:
         state = ActivityState.ACTIVE
     else:
         state = ActivityState.OFF
-    k = len(found.position_acceptance_ratio) if found is not None else 0
+    k = len(finished.position_acceptance_ratio) if finished is not None else 0
     return EngineResult(
         model_name=model,
         engine=number,
@@ -121,8 +121,8 @@ def engine(
             "deployment": Deployment(
                 dialect="vllm-v1", upstream_version="0.32.0", cost_profile="ngram"
             ),
-            "judged_window": found.window if found is not None else "30s",
-            "windows": () if found is None else (found,),
+            "judged_window": finished.window if finished is not None else "30s",
+            "windows": () if finished is None else (finished,),
             "num_speculative_tokens": k or None,
             "load": Load(4.0, 0.0, 0.1),
             **more,
@@ -156,9 +156,9 @@ def side(
     )
 
 
-def with_measures(one: Side, **changes: Any) -> Side:
+def with_measures(base: Side, **changes: Any) -> Side:
     """The side with other measures."""
-    return replace(one, measures=replace(one.measures, **changes))
+    return replace(base, measures=replace(base.measures, **changes))
 
 
 #: A side that drafts: 60 % of three positions, two thirds of what is left each time.

@@ -16,9 +16,9 @@ from support.ports import free_port
 from support.programs import simulator
 
 
-def compared(*words: str) -> Outcome:
+def compared(*arguments: str) -> Outcome:
     """Run `compare` with these words, where it says nothing on standard error."""
-    outcome = run_here("compare", *words)
+    outcome = run_here("compare", *arguments)
     assert outcome.err == ""
     return outcome
 
@@ -70,12 +70,12 @@ def test_the_html_report_is_written_unless_matplotlib_is_missing(
     files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = tmp_path / "report.html"
-    words = (files["plain"], files["drafting"], "--html", str(report))
-    assert compared(*words).code == 0
+    arguments = (files["plain"], files["drafting"], "--html", str(report))
+    assert compared(*arguments).code == 0
     assert "<svg" in report.read_text(encoding="utf-8")
     report.unlink()
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert wrong_refusals("compare", [(words, "pip install matplotlib")]) == []
+    assert wrong_refusals("compare", [(arguments, "pip install matplotlib")]) == []
     assert not report.exists()
 
 
@@ -97,7 +97,8 @@ def test_a_side_that_cannot_be_read_ends_with_4_and_one_line(
     files: dict[str, str],
 ) -> None:
     table = [
-        ([word.format(**files) for word in words], told) for words, told in UNREADABLE
+        ([word.format(**files) for word in arguments], message)
+        for arguments, message in UNREADABLE
     ]
     assert wrong_refusals("compare", table, code=4) == []
 

@@ -37,8 +37,8 @@ K5: dict[str, Any] = {
 }
 
 
-def at(one: Side, end: float = END, **more: Any) -> Side:
-    return replace(one, ended_seconds=end, **more)
+def at(first: Side, end: float = END, **more: Any) -> Side:
+    return replace(first, ended_seconds=end, **more)
 
 
 REPORTS: dict[str, tuple[tuple[Side, Side], float | None]] = {
@@ -79,7 +79,7 @@ def test_the_report_is_as_recorded(name: str) -> None:
     document = json.loads(msgspec.json.encode(comparison), parse_constant=pytest.fail)
     assert document["format"] == FORMAT == "vllm-specdec-compare/2"
     assert [document[role]["name"] for role in ("reference", "side")] == [
-        one.name for one in sides
+        first.name for first in sides
     ]
     assert document["speed"]["text"] == comparison.speed.text
     assert (document["claim"] is None) == (claim is None)
@@ -87,10 +87,10 @@ def test_the_report_is_as_recorded(name: str) -> None:
 
 def test_acceptance_is_compared_only_where_both_draft() -> None:
     both = compare(side("A", **DRAFTING), side("B", **K5))
-    one = compare(side("A"), side("B", **K5))
+    first = compare(side("A"), side("B", **K5))
     assert both.acceptance_length_difference.value == pytest.approx(2.85 - 2.25)
     assert both.acceptance_ratio_difference is not None
-    assert (one.acceptance_ratio_difference, one.acceptance_length_difference) == (
+    assert (first.acceptance_ratio_difference, first.acceptance_length_difference) == (
         None,
         None,
     )
@@ -99,15 +99,15 @@ def test_acceptance_is_compared_only_where_both_draft() -> None:
 # --- warnings
 
 
-def warnings(reference: Side, one: Side) -> str:
-    return "\n".join(compare(reference, one).warnings)
+def warnings(reference: Side, first: Side) -> str:
+    return "\n".join(compare(reference, first).warnings)
 
 
 def test_sides_that_are_not_alike_are_pointed_out() -> None:
     a = side("A")
     b = side("B")
     at_other_load = side("B", 0.0142, 200.0, end_to_end=1.5)
-    for one, other, told in (
+    for first, second, warning in (
         (
             a,
             replace(b, models=("qwen",)),
@@ -143,7 +143,7 @@ def test_sides_that_are_not_alike_are_pointed_out() -> None:
             "requests of B had 400 tokens each, those of A 200",
         ),
     ):
-        assert told in warnings(one, other)
+        assert warning in warnings(first, second)
 
 
 def test_like_sides_have_no_warning_nor_have_periods_that_overlap_nearly_whole() -> (
@@ -199,8 +199,8 @@ def speed_of(per_token: float, **more: Any) -> Any:
 
 def only(name: str, *latencies: Latency) -> Any:
     """A side with these latencies, or of its own only the last, the end-to-end one."""
-    one = side(name)
-    return with_measures(one, latencies=latencies or one.measures.latencies[2:])
+    first = side(name)
+    return with_measures(first, latencies=latencies or first.measures.latencies[2:])
 
 
 #: B, A, what is said of B beside A, and the words: all of them, or those after why it
@@ -247,14 +247,14 @@ UNTOLD: list[tuple[Any, Any, str]] = [
 
 
 def test_speed_is_said_with_its_interval_or_why_it_cannot_be_told() -> None:
-    for here, there, outcome, words in SPEEDS:
+    for here, there, outcome, said in SPEEDS:
         speed = judge_speed(here, there)
-        assert (speed.outcome, speed.text) == (outcome, words)
-    for here, there, words in UNTOLD:
+        assert (speed.outcome, speed.text) == (outcome, said)
+    for here, there, said in UNTOLD:
         speed = judge_speed(here, there)
-        assert speed.outcome is Speed.UNKNOWN, words
+        assert speed.outcome is Speed.UNKNOWN, said
         assert speed.text.startswith("B against A: cannot be told: ")
-        assert words in speed.text
+        assert said in speed.text
     few = speed_of(0.014, requests=12.0)
     assert (few.speedup.low, few.low) == (None, None)
 
@@ -263,10 +263,10 @@ def test_speed_is_said_with_its_interval_or_why_it_cannot_be_told() -> None:
 def test_exchanging_the_sides_exchanges_the_verdict(
     per_token: float, requests: int, spread: float
 ) -> None:
-    one = side("A", spread=spread)
-    other = side("B", per_token, float(requests), spread=spread)
-    there = judge_speed(other, one)
-    back = judge_speed(one, other)
+    first = side("A", spread=spread)
+    second = side("B", per_token, float(requests), spread=spread)
+    there = judge_speed(second, first)
+    back = judge_speed(first, second)
     opposite = {Speed.FASTER: Speed.SLOWER, Speed.SLOWER: Speed.FASTER}
     assert back.outcome is opposite.get(there.outcome, there.outcome)
     assert (back.low, back.high) == pytest.approx((1 / there.high, 1 / there.low))
@@ -330,8 +330,8 @@ def test_what_the_load_could_explain_is_no_difference_and_what_is_beyond_stands(
     }
     wrong = [
         row
-        for row, one in speeds.items()
-        if one.outcome is not row[3] or row[4] not in one.text
+        for row, first in speeds.items()
+        if first.outcome is not row[3] or row[4] not in first.text
     ]
     assert wrong == []
     less_loaded, _, gain, _ = speeds.values()
@@ -342,9 +342,9 @@ def test_what_the_load_could_explain_is_no_difference_and_what_is_beyond_stands(
 
 
 def test_load_is_told_per_engine() -> None:
-    one = loaded("A", 0.02, 10.0)
+    first = loaded("A", 0.02, 10.0)
     two = replace(other_rate("B", 0.02, 20.0), engines=2)
-    load = compare_load(two, one)
+    load = compare_load(two, first)
     assert (load.side, load.reference, load.same) == (
         pytest.approx(10.0),
         pytest.approx(10.0),
@@ -361,10 +361,10 @@ def gain_of(here: Any, there: Any) -> Any:
 
 
 def test_the_gain_is_of_speculation_also_where_the_reference_speculates() -> None:
-    one = side("on", 0.0142, **DRAFTING)
-    other = side("off")
-    there = gain_of(one, other)
-    back = gain_of(other, one)
+    first = side("on", 0.0142, **DRAFTING)
+    second = side("off")
+    there = gain_of(first, second)
+    back = gain_of(second, first)
     assert back.speculating == "on"
     assert (back.speedup.value, back.low, back.high) == pytest.approx(
         (there.speedup.value, there.low, there.high)
@@ -372,20 +372,20 @@ def test_the_gain_is_of_speculation_also_where_the_reference_speculates() -> Non
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"),
+    ("seconds", "said"),
     [
         (0.02, "neither gains nor loses at this load"),
         (0.0197, "likely gains at this load"),
         (0.0203, "likely loses at this load"),
     ],
 )
-def test_a_gain_that_is_not_sure_has_a_direction(seconds: float, words: str) -> None:
+def test_a_gain_that_is_not_sure_has_a_direction(seconds: float, said: str) -> None:
     """Where the interval includes 1, the probability of a loss tells which way it
     leans.
     """
     gain = gain_of(side("on", seconds, **DRAFTING), side("off"))
     assert gain.low < 1 < gain.high
-    assert f"speculation (on) {words}, as far as the sample shows: " in gain.text
+    assert f"speculation (on) {said}, as far as the sample shows: " in gain.text
 
 
 def test_the_estimate_counts_the_tokens_that_came_without_drafts() -> None:
@@ -407,7 +407,7 @@ def test_two_methods_have_no_gain_of_speculation() -> None:
 
 
 def test_a_claim_is_decided_by_the_interval() -> None:
-    for claim, outcome, words in (
+    for claim, outcome, said in (
         (
             1.3,
             ClaimOutcome.CONFIRMED,
@@ -424,9 +424,9 @@ def test_a_claim_is_decided_by_the_interval() -> None:
             "the claim of 1.4x is not decided: it lies between 1.35x and 1.47x",
         ),
     ):
-        found = judge_claim(claim, speed_of(0.0142), None)
-        assert found.outcome is outcome
-        assert found.text.startswith(words)
+        result = judge_claim(claim, speed_of(0.0142), None)
+        assert result.outcome is outcome
+        assert result.text.startswith(said)
 
 
 def test_a_load_that_differs_can_leave_a_claim_undecided() -> None:

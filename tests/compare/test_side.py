@@ -31,10 +31,10 @@ def read(*engines: Any, model: str = "", **more: Any) -> Side:
 
 
 def test_requests_at_a_time_are_by_littles_law() -> None:
-    found = side("A", 0.02, 300.0, end_to_end=4.0)
-    assert found.requests_per_second == pytest.approx(10.0)
-    assert found.requests_at_a_time == pytest.approx(40.0)
-    assert found.tokens_per_request == pytest.approx(200.0)
+    summed = side("A", 0.02, 300.0, end_to_end=4.0)
+    assert summed.requests_per_second == pytest.approx(10.0)
+    assert summed.requests_at_a_time == pytest.approx(40.0)
+    assert summed.tokens_per_request == pytest.approx(200.0)
 
 
 def test_without_drafts_the_activity_tells_whether_it_speculates() -> None:
@@ -59,11 +59,11 @@ def test_without_drafts_the_activity_tells_whether_it_speculates() -> None:
         is False
     )
     # a router, or vLLM V0, counts none
-    for drafts, told in ((0.0, True), (None, False)):
+    for drafts, says_so in ((0.0, True), (None, False)):
         counted = replace(measures(), drafts=drafts)
         assert (
             "no drafts" in describe(read(engine(counted, activity=Activity())))
-        ) is told
+        ) is says_so
 
 
 def test_the_judged_window_counts() -> None:
@@ -78,7 +78,7 @@ def test_the_judged_window_counts() -> None:
 
 
 def test_verdicts_are_taken_over() -> None:
-    found = read(
+    summed = read(
         engine(
             measures(**DRAFTING),
             quality=Quality(QualityLevel.FAIR),
@@ -86,7 +86,7 @@ def test_verdicts_are_taken_over() -> None:
             advice=Advice(Action.DECREASE_K, 2),
         )
     )
-    assert (found.quality, found.payoff, found.advice) == (
+    assert (summed.quality, summed.payoff, summed.advice) == (
         "fair",
         "marginal",
         "decrease k to 2",
@@ -105,16 +105,16 @@ def test_names_that_would_steer_a_terminal_are_made_harmless() -> None:
 
 
 def test_a_server_without_samples_has_nothing_to_say() -> None:
-    found = read(engine(None))
-    assert found.why_no_latencies == "there are no two samples of it"
-    assert (found.measures.span_seconds, found.engines) == (None, 0)
+    summed = read(engine(None))
+    assert summed.why_no_latencies == "there are no two samples of it"
+    assert (summed.measures.span_seconds, summed.engines) == (None, 0)
 
 
 # --- several engines
 
 
 def test_engines_add_up() -> None:
-    one = engine(
+    first = engine(
         measures(0.02, 400.0, positions=(0.8, 0.4), drafts=10_000.0),
         load=Load(3.0, 1.0),
     )
@@ -123,19 +123,19 @@ def test_engines_add_up() -> None:
         number="1",
         load=Load(5.0, None),
     )
-    found = read(one, two)
-    assert found.engines == 2
-    assert found.measures.drafts == 40_000
-    assert found.acceptance_ratio.value == pytest.approx(
+    summed = read(first, two)
+    assert summed.engines == 2
+    assert summed.measures.drafts == 40_000
+    assert summed.acceptance_ratio.value == pytest.approx(
         (10_000 * 1.2 + 30_000 * 0.3) / 80_000
     )
-    assert found.measures.position_acceptance_ratio == pytest.approx((0.35, 0.175))
-    assert found.measures.generation_tokens_per_second == pytest.approx(
+    assert summed.measures.position_acceptance_ratio == pytest.approx((0.35, 0.175))
+    assert summed.measures.generation_tokens_per_second == pytest.approx(
         500 * 200 / SPAN
     )
-    assert found.requests_per_second == pytest.approx(500 / SPAN)
-    assert (found.requests_running, found.requests_waiting) == (8.0, 1.0)
-    per_token = found.latency("time_per_output_token")
+    assert summed.requests_per_second == pytest.approx(500 / SPAN)
+    assert (summed.requests_running, summed.requests_waiting) == (8.0, 1.0)
+    per_token = summed.latency("time_per_output_token")
     assert per_token.mean_seconds == pytest.approx((400 * 0.02 + 100 * 0.03) / 500)
     assert per_token.p50_seconds is None
 
@@ -144,9 +144,9 @@ def test_an_idle_engine_does_not_count() -> None:
     idle = engine(
         measures(None, 0.0), number="1", activity=Activity(ActivityState.IDLE)
     )
-    found = read(engine(measures(**DRAFTING)), idle)
-    assert (found.engines, found.speculating) == (1, True)
-    assert found.latency("time_per_output_token") == side("A", **DRAFTING).latency(
+    summed = read(engine(measures(**DRAFTING)), idle)
+    assert (summed.engines, summed.speculating) == (1, True)
+    assert summed.latency("time_per_output_token") == side("A", **DRAFTING).latency(
         "time_per_output_token"
     )
 

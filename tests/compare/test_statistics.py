@@ -22,11 +22,15 @@ from vllm_specdec_exporter.economics.statistics import (
 @st.composite
 def acceptances(draw: st.DrawFn) -> Acceptance:
     keep = draw(st.lists(st.floats(0, 1), min_size=1, max_size=6))
-    survival = tuple(accumulate(keep, lambda one, other: one * other))
+    survival = tuple(accumulate(keep, lambda first, second: first * second))
     drafts = draw(st.integers(1, 100_000))
     drafted = float(len(survival))
     return Acceptance(
-        survival, drafts, sum(survival) / drafted, 1 + sum(survival), drafted
+        survival,
+        drafts,
+        ratio=sum(survival) / drafted,
+        length=1 + sum(survival),
+        drafted=drafted,
     )
 
 
@@ -35,11 +39,11 @@ def acceptances(draw: st.DrawFn) -> Acceptance:
 
 @given(acceptances(), acceptances())
 def test_differences_of_acceptance_mirror_each_other(
-    one: Acceptance, other: Acceptance
+    first: Acceptance, second: Acceptance
 ) -> None:
     for pair in (
-        (one.ratio_sample, other.ratio_sample),
-        (one.length_sample, other.length_sample),
+        (first.ratio_sample, second.ratio_sample),
+        (first.length_sample, second.length_sample),
     ):
         there = difference_of_means(*pair)
         back = difference_of_means(*reversed(pair))
@@ -51,9 +55,9 @@ def test_differences_of_acceptance_mirror_each_other(
 
 
 @given(acceptances())
-def test_acceptance_stays_within_its_bounds(one: Acceptance) -> None:
-    ratio = one.ratio_interval
-    length = one.length_interval
+def test_acceptance_stays_within_its_bounds(first: Acceptance) -> None:
+    ratio = first.ratio_interval
+    length = first.length_interval
     assert 0 <= (ratio.low or 0.0) <= ratio.value <= (ratio.high or 0.0) <= 1
     assert 1 <= (length.low or 0.0) <= length.value <= (length.high or 0.0)
 
@@ -84,9 +88,9 @@ def _drawn(rng: random.Random, mean: float, count: int) -> SampleMean:
     half its mean.
     """
     values = [rng.gammavariate(4.0, mean / 4.0) for _ in range(count)]
-    found = sum(values) / count
-    error = math.sqrt(sum((v - found) ** 2 for v in values) / (count - 1) / count)
-    return SampleMean(found, error, count - 1)
+    estimate = sum(values) / count
+    error = math.sqrt(sum((v - estimate) ** 2 for v in values) / (count - 1) / count)
+    return SampleMean(estimate, error, count - 1)
 
 
 @pytest.mark.parametrize(("here", "there"), [(60, 60), (40, 200), (300, 100), (8, 8)])
@@ -95,13 +99,13 @@ def test_intervals_hold_the_truth_in_about_95_percent(here: int, there: int) -> 
     rng = random.Random(20)
     held = [0, 0]
     for _ in range(_TRIES):
-        one = _drawn(rng, 0.03, here)
-        other = _drawn(rng, 0.02, there)
-        for number, (found, truth) in enumerate(
+        first = _drawn(rng, 0.03, here)
+        second = _drawn(rng, 0.02, there)
+        for number, (estimate, truth) in enumerate(
             (
-                (speedup_of_means(one, other), 1.5),
-                (difference_of_means(one, other), 0.01),
+                (speedup_of_means(first, second), 1.5),
+                (difference_of_means(first, second), 0.01),
             )
         ):
-            held[number] += (found.low or 0.0) <= truth <= (found.high or 0.0)
+            held[number] += (estimate.low or 0.0) <= truth <= (estimate.high or 0.0)
     assert all(0.93 <= count / _TRIES <= 0.97 for count in held), held

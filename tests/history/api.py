@@ -96,9 +96,9 @@ def _columns(world: World) -> _Columns:
         for name, grid in grids.items()
     }
     past |= {"k": {}, _BUCKET: {}, _INFO: {}}
-    for replica, own in shown.items():
+    for replica, own_labels in shown.items():
         ks = past["k"][replica] = [
-            math.nan if c is None else c.num_speculative_tokens or 0 for c in own
+            math.nan if c is None else c.num_speculative_tokens or 0 for c in own_labels
         ]
         labels = {
             "target": f"http://{dict(replica)['instance']}",
@@ -128,37 +128,43 @@ def _labels(past: _Columns, query: dict[str, str]) -> list[dict[str, str]]:
 def _matrix(past: _Columns, query: dict[str, str]) -> dict[str, object]:
     expression = query["query"]
     (start, end, step) = (float(query[name]) for name in ("start", "end", "step"))
-    times = [start + place * step for place in range(round((end - start) / step) + 1)]
+    times = [start + index * step for index in range(round((end - start) / step) + 1)]
     points = [(time, round((time - BEGIN) / STEP)) for time in times]
     if "count_over_time" in expression:
         number = max(len(column) for column in past["k"].values())
         begins = (
-            (time, place, max(0, place + 1 - round(step / STEP)))
-            for time, place in points
+            (time, index, max(0, index + 1 - round(step / STEP)))
+            for time, index in points
         )
         counts = (
-            (time, len(range(begin, min(number, place + 1))))
-            for time, place, begin in begins
+            (time, len(range(begin, min(number, index + 1))))
+            for time, index, begin in begins
         )
         values = [
             (time, f"{count * STEP / _SCRAPE:g}") for time, count in counts if count
         ]
         return {"resultType": "matrix", "result": [{"metric": {}, "values": values}]}
-    found = re.findall(r'(histogram_\w+\(increase\()?{__name__="(.*?)"', expression)
-    assert _KNOWN.issuperset(name for _, name in found)
-    names = [function + _FIELDS.get(name, name) for function, name in found] or [_INFO]
+    columns = re.findall(r'(histogram_\w+\(increase\()?{__name__="(.*?)"', expression)
+    assert _KNOWN.issuperset(name for _, name in columns)
+    names = [function + _FIELDS.get(name, name) for function, name in columns] or [
+        _INFO
+    ]
     series: dict[tuple[tuple[str, str], ...], list[float]] = {}
     for name in ["k"] if "count by" in expression else names:
         for labels, column in past.get(name, {}).items():
             both = zip(series.get(labels, column), column, strict=True)
-            series[labels] = [other if math.isnan(one) else one for one, other in both]
+            series[labels] = [
+                right if math.isnan(left) else left for left, right in both
+            ]
     result = []
     for labels, column in series.items():
-        seen = (
-            (time, column[place]) for time, place in points if 0 <= place < len(column)
+        names_shown = (
+            (time, column[index]) for time, index in points if 0 <= index < len(column)
         )
         values = [
-            (time, f"{value:.12g}") for time, value in seen if not math.isnan(value)
+            (time, f"{value:.12g}")
+            for time, value in names_shown
+            if not math.isnan(value)
         ]
         result.append({"metric": dict(labels), "values": values})
     return {"resultType": "matrix", "result": result}

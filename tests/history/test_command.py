@@ -125,8 +125,8 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def document(outcome: Outcome) -> dict[str, Any]:
     assert outcome.code == 0, outcome.err
-    found: dict[str, Any] = json.loads(outcome.out)
-    return found
+    result: dict[str, Any] = json.loads(outcome.out)
+    return result
 
 
 def check(model: dict[str, Any]) -> None:
@@ -137,12 +137,12 @@ def check(model: dict[str, Any]) -> None:
     ]
     pairs = [(ks[each["new"]], ks[each["old"]]) for each in model["comparisons"]]
     assert pairs == [(1, 0), (3, 0), (3, 1), (5, 0), (5, 3)]
-    for (k, before), each in zip(pairs, model["comparisons"], strict=True):
+    for (k, k_before), each in zip(pairs, model["comparisons"], strict=True):
         bins = [
             BinSpeedup(**{**b, "speedup": Interval(**b["speedup"])})
             for b in each["bins"]
         ]
-        right = truth(bins, k, before)
+        right = truth(bins, k, k_before)
         speedup = each["speedup"]
         assert speedup["low"] <= right <= speedup["high"]
         assert speedup["high"] / speedup["low"] < 1.3
@@ -152,18 +152,18 @@ def test_the_past_in_a_prometheus(prometheus: str) -> None:
     """Configurations with what the exporter shows of them, their traffic, and speedups
     near the truth.
     """
-    found = document(run_here("history", prometheus, *SINCE, "--json"))
-    model = found["models"].pop(1)
-    assert [each["name"] for each in (model, *found["models"])] == [
+    result = document(run_here("history", prometheus, *SINCE, "--json"))
+    model = result["models"].pop(1)
+    assert [each["name"] for each in (model, *result["models"])] == [
         "llama",
         "brief",
         "qwen",
         "ray",
     ]
-    assert found["block_seconds"] == 3600
+    assert result["block_seconds"] == 3600
     check(model)
-    for place, each in enumerate(model["configurations"]):
-        k = (0, 1, 3, 5)[place]
+    for index, each in enumerate(model["configurations"]):
+        k = (0, 1, 3, 5)[index]
         assert Configuration(**each["configuration"]) == Configuration(
             k, "eagle3" if k else "", "0.32.0"
         )
@@ -237,14 +237,14 @@ def test_a_federated_half_day_with_few_samples(prometheus: str, tmp_path: Path) 
             FEDERATED.counts[life]["requests"].sum(), rel=0.2
         )
     assert model["comparisons"][0]["speedup"]["value"] == pytest.approx(2.4, abs=0.2)
-    early = (
+    first_half = (
         "--a=2025-11-03/2025-11-03T03:00Z",
         "--b=2025-11-03T03:00Z/2025-11-03T06:00Z",
         "--model=brief",
     )
     assert (
         "(B against A)"
-        in run_here("compare", f"--prometheus.url={prometheus}", *early).out
+        in run_here("compare", f"--prometheus.url={prometheus}", *first_half).out
     )
     refused = run_here(*brief, "--out", str(tmp_path / "baseline.json"))
     assert refused.code == 1
@@ -281,15 +281,15 @@ def test_the_report_in_a_terminal_with_baseline_and_plot(
             0.0105 * (1 + bucket.requests_running / 15), rel=0.15
         )
         assert time.counts[1] == pytest.approx(0.5 * time.count)
-    for words in ("K=5, eagle3, 0.32.0", "running", "<desc"):
-        assert words in picture.read_text("utf-8")
+    for texts in ("K=5, eagle3, 0.32.0", "running", "<desc"):
+        assert texts in picture.read_text("utf-8")
 
 
 def test_instances_and_matchers(prometheus: str) -> None:
     """Each instance has a history of its own; matchers are for servers, not for the
     exporter beside them.
     """
-    found = document(
+    result = document(
         run_here("history", prometheus, *SINCE, "--by", "instance", "--json")
     )["models"]
     places = (
@@ -299,7 +299,7 @@ def test_instances_and_matchers(prometheus: str) -> None:
         "llama r1:8000",
         "qwen s0:30000",
     )
-    assert [model["name"] for model in found] == [
+    assert [model["name"] for model in result] == [
         *places,
         "ray node:8080 u0",
         "ray node:8080 u1",
@@ -308,17 +308,20 @@ def test_instances_and_matchers(prometheus: str) -> None:
     only = document(
         run_here("history", prometheus, *SINCE, "--match", matchers, "--json")
     )
-    assert only["models"][0]["configurations"] == found[3]["configurations"]
+    assert only["models"][0]["configurations"] == result[3]["configurations"]
 
 
 def test_compare_takes_two_times(prometheus: str) -> None:
     """Whatever ran in them: B against A, also if A is the later one."""
-    early = "2025-11-03/2025-11-06T12:00Z"
-    late = "2025-11-10T00:00Z/2025-11-13"
-    for a, b, speedup in ((early, late, 2.1), (late, early, 1 / 2.1)):
+    first_half = "2025-11-03/2025-11-06T12:00Z"
+    second_half = "2025-11-10T00:00Z/2025-11-13"
+    for a, b, speedup in (
+        (first_half, second_half, 2.1),
+        (second_half, first_half, 1 / 2.1),
+    ):
         times = ("--a", a, "--b", b, "--model", "llama", "--json")
-        found = document(run_here("compare", "--prometheus.url", prometheus, *times))
-        ((model,), (comparison,)) = found["models"], found["models"][0]["comparisons"]
+        result = document(run_here("compare", "--prometheus.url", prometheus, *times))
+        ((model,), (comparison,)) = result["models"], result["models"][0]["comparisons"]
         assert [each["configuration"]["name"] for each in model["configurations"]] == [
             "A",
             "B",
@@ -329,7 +332,7 @@ def test_compare_takes_two_times(prometheus: str) -> None:
         "--prometheus.url",
         prometheus,
         "--a",
-        early,
+        first_half,
         "--b",
         "2025-11-20/2025-11-21",
     )
@@ -405,12 +408,12 @@ def test_the_help_names_no_variable() -> None:
 
 def test_a_prometheus_without_vllm(prometheus: str) -> None:
     """What there is instead is named."""
-    other = run_here("history", prometheus, *SINCE, "--model-name", "other")
+    second = run_here("history", prometheus, *SINCE, "--model-name", "other")
     assert (
         'no series of vLLM, Aphrodite or SGLang with {model_name="other"} in that time'
-        in other.err
+        in second.err
     )
-    assert "there are 9, of the models brief, llama, qwen, ray" in other.err
+    assert "there are 9, of the models brief, llama, qwen, ray" in second.err
     empty = run_here("history", prometheus, "--since", "1h")
     assert (empty.code, "the server has 0 other metrics" in empty.err) == (4, True)
     assert "--since" in run_here("history", prometheus, "--since", "soon").err
@@ -532,12 +535,12 @@ async def test_the_exporters_of_a_large_fleet_are_read_in_parts() -> None:
     parts = [
         times for expression, times in fleet.asked if "vllm_specdec_info" in expression
     ]
-    (whole,) = [
+    (complete,) = [
         times for expression, times in fleet.asked if "avg_over_time" in expression
     ]
     assert max(part.number for part in parts) * 5000 <= 100_000
     assert [part.at(n) for part in parts for n in range(part.number)] == [
-        *map(whole.at, range(whole.number))
+        *map(complete.at, range(complete.number))
     ]
 
 
@@ -577,9 +580,9 @@ def test_reading_adds_nothing_and_loses_nothing(
         "",
         *["eagle3"] * 3,
     ]
-    for found, right in zip(model["comparisons"], past.comparisons, strict=True):
-        assert Interval(**found["speedup"]).value == pytest.approx(right.speedup.value)
-        assert found["blocks"] == right.blocks
+    for result, right in zip(model["comparisons"], past.comparisons, strict=True):
+        assert Interval(**result["speedup"]).value == pytest.approx(right.speedup.value)
+        assert result["blocks"] == right.blocks
     lives = [
         (world.counts[life], max(WITHOUT_BUCKETS, native.get(life.replica, 0)))
         for life in world.lives[:3]
@@ -588,12 +591,12 @@ def test_reading_adds_nothing_and_loses_nothing(
         bucket.latencies.time_per_output_token
         for bucket in decode(out.read_bytes()).buckets
     ]
-    for name, found in (
+    for name, result in (
         ("tpot_count", [t.count for t in times]),
         ("tpot_sum", [t.sum for t in times]),
     ):
         right = sum(counts[name][first:-2].sum() for counts, first in lives)
-        assert sum(found) == pytest.approx(right)
+        assert sum(result) == pytest.approx(right)
 
 
 @pytest.mark.parametrize("value", ["1.5.2", "", "0x1"])

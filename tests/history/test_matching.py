@@ -32,31 +32,35 @@ def words_of(past: ModelHistory) -> str:
 
 
 def history(world: World, **more: object) -> ModelHistory:
-    (found,) = world.past(**more).histories()  # type: ignore[arg-type]
-    return found
+    (judged,) = world.past(**more).histories()  # type: ignore[arg-type]
+    return judged
 
 
-def found(world: World, history: ModelHistory) -> list[tuple[bool, bool]]:
+def judged(world: World, history: ModelHistory) -> list[tuple[bool, bool]]:
     """Return for each comparison whether its interval holds the truth, and those of all
     its bins.
     """
     held = []
     for comparison in history.comparisons:
-        k, before = (
-            history.configurations[place].configuration.num_speculative_tokens
+        k, k_before = (
+            history.configurations[index].configuration.num_speculative_tokens
             if world.effect
             else 0
-            for place in (comparison.new, comparison.old)
+            for index in (comparison.new, comparison.old)
         )
         speedup = comparison.speedup
         assert speedup is not None, comparison.problem
-        bins = [one for one in comparison.bins if one.speedup.low is not None]
+        bins = [
+            each_bin for each_bin in comparison.bins if each_bin.speedup.low is not None
+        ]
         within = [
-            one.speedup.low <= truth([one], k, before) <= one.speedup.high
-            for one in bins
+            each_bin.speedup.low
+            <= truth([each_bin], k, k_before)
+            <= each_bin.speedup.high
+            for each_bin in bins
         ]
         held.append(
-            (speedup.low <= truth(comparison.bins, k, before) <= speedup.high, within)
+            (speedup.low <= truth(comparison.bins, k, k_before) <= speedup.high, within)
         )
     return held
 
@@ -73,17 +77,17 @@ def test_intervals_hold_the_truth_as_often_as_promised(
     """Of a hundred pasts with four configurations, whole and in bins, also if the load
     doubles meanwhile.
     """
-    whole: Counter[int] = Counter()
+    overall: Counter[int] = Counter()
     in_bins = 0
     bins = 0
     for seed in range(SEEDS):
         world = four(seed, effect=effect, busier=busier)
-        for place, (held, within) in enumerate(found(world, history(world))):
-            whole[place] += held
+        for index, (held, within) in enumerate(judged(world, history(world))):
+            overall[index] += held
             in_bins += sum(within)
             bins += len(within)
-    assert sum(whole.values()) >= PROMISED * SEEDS * len(AGAINST), whole
-    assert min(whole.values()) >= (PROMISED - 0.02) * SEEDS, whole
+    assert sum(overall.values()) >= PROMISED * SEEDS * len(AGAINST), overall
+    assert min(overall.values()) >= (PROMISED - 0.02) * SEEDS, overall
     assert in_bins >= (PROMISED - 0.02) * bins
 
 
@@ -95,7 +99,7 @@ def test_a_load_that_doubles_with_speculation_deceives_the_mean_and_not_the_matc
     past = history(world)
     for comparison in past.comparisons:
         new, old = (
-            past.configurations[place] for place in (comparison.new, comparison.old)
+            past.configurations[index] for index in (comparison.new, comparison.old)
         )
         if old.configuration.num_speculative_tokens == 0:
             right = truth(comparison.bins, new.configuration.num_speculative_tokens)
@@ -119,10 +123,10 @@ def test_a_rolling_change_is_compared_within_each_block_of_time() -> None:
         "block of time",
     )
     assert comparison.blocks == comparison.blocks_before == pytest.approx(72, abs=2)
-    ((held, _),) = found(world, history(world))
+    ((held, _),) = judged(world, history(world))
     assert held
-    words = words_of(history(world))
-    assert f"at the same load, in {comparison.coverage:.0%} of its traffic" in words
+    text = words_of(history(world))
+    assert f"at the same load, in {comparison.coverage:.0%} of its traffic" in text
     apart = World([Life("r0", 0, 4, 0), Life("r0", 4, 8, 3)], 1)
     assert "block of time" not in history(apart).comparisons[0].matched_by
 
@@ -147,16 +151,16 @@ def test_a_past_that_always_speculated_is_compared_with_the_one_before() -> None
     """In words: since when, both K, the speedup with its interval, and both lengths."""
     world = World([Life("r0", 0, 4, 3), Life("r0", 4, 8, 5)], 3)
     past = history(world)
-    ((held, _),) = found(world, past)
+    ((held, _),) = judged(world, past)
     assert held
-    words = words_of(past)
+    text = words_of(past)
     speedup = past.comparisons[0].speedup
     assert (
         f"since 7 November (K 3 to 5): no certain difference, {speedup.value:.2f} "
         "times as fast"
-    ) in words
-    assert f"({speedup.low:.2f} to {speedup.high:.2f}) at the same load" in words
-    assert "acceptance length 2.85 to 3.35" in words
+    ) in text
+    assert f"({speedup.low:.2f} to {speedup.high:.2f}) at the same load" in text
+    assert "acceptance length 2.85 to 3.35" in text
 
 
 def test_without_a_time_by_requests_the_step_over_its_tokens_is_compared() -> None:
@@ -166,18 +170,20 @@ def test_without_a_time_by_requests_the_step_over_its_tokens_is_compared() -> No
     world = four(2)
     by_requests = history(world)
     by_steps = history(world, leave_out=("tpot_sum", "tpot_count"))
-    for one, other in zip(by_requests.comparisons, by_steps.comparisons, strict=True):
-        assert (one.per_token, other.per_token) == (False, True)
-        assert other.speedup.value == pytest.approx(one.speedup.value, rel=1e-6)
+    for each_bin, second in zip(
+        by_requests.comparisons, by_steps.comparisons, strict=True
+    ):
+        assert (each_bin.per_token, second.per_token) == (False, True)
+        assert second.speedup.value == pytest.approx(each_bin.speedup.value, rel=1e-6)
     # an upgrade in the middle of each configuration
     for counts in world.counts.values():
         for name in ("tpot_sum", "tpot_count"):
             counts[name] = counts[name].copy()
             counts[name][: len(counts[name]) // 2] = math.nan
-    for one, upgraded in zip(
+    for each_bin, upgraded in zip(
         by_requests.configurations, history(world).configurations, strict=True
     ):
-        assert upgraded.requests == one.requests
+        assert upgraded.requests == each_bin.requests
     (neither, *_) = history(
         world, leave_out=("tpot_sum", "tpot_count", "step_seconds")
     ).comparisons
@@ -235,10 +241,16 @@ def test_prompts_that_become_longer_are_no_effect_of_the_change(prompt: float) -
     sides = (Cells(), Cells())
     for block in range(40):
         for cells, first, length in ((sides[0], 0, 1500.0), (sides[1], 40, prompt)):
-            finish(cells, first + block, 100.0, 1 + length / 4000, length)
-    found = judge_change(sides, 1, 0)
-    assert found.effect != "worse"
-    assert (found.speedup is None) == (prompt > 2000), found
+            finish(
+                cells,
+                first + block,
+                tokens=100.0,
+                seconds=1 + length / 4000,
+                prompt=length,
+            )
+    judged = judge_change(sides, 1, 0)
+    assert judged.effect != "worse"
+    assert (judged.speedup is None) == (prompt > 2000), judged
 
 
 @pytest.mark.parametrize(
@@ -265,10 +277,10 @@ def test_blocks_with_most_of_the_traffic_make_no_interval_narrow(
                 tokens = busy.get(block, 100.0)
                 finish(cells, first + block, tokens, seconds * math.exp(scatter))
             sides.append(cells)
-        found = judge_change(sides, 1, 0).speedup
-        if found is not None:
+        judged = judge_change(sides, 1, 0).speedup
+        if judged is not None:
             compared += 1
-            held += (found.low or 0) <= 1.25 <= (found.high or 0)
+            held += (judged.low or 0) <= 1.25 <= (judged.high or 0)
     assert compared > 100
     assert held >= 0.9 * compared, (held, compared)
 
@@ -278,11 +290,11 @@ def test_every_request_counts_once_and_none_near_a_change() -> None:
     one before an end.
     """
     world = World([Life("r0", 0, 1, 0), Life("r0", 1, 2, 3)], 1)
-    found = history(world)
-    for place, life in enumerate(world.lives):
+    judged = history(world)
+    for index, life in enumerate(world.lives):
         counts = world.counts[life]
         kept = slice(2, len(counts["requests"]) - 2)
-        assert found.configurations[place].requests == counts["requests"][kept].sum()
+        assert judged.configurations[index].requests == counts["requests"][kept].sum()
 
 
 def test_a_pod_and_its_successor_are_one_replica_at_a_time() -> None:

@@ -161,7 +161,10 @@ class World:
             grid,
             BLOCK,
             lambda _: MODEL,
-            {replica: runs_of(own) for replica, own in shown.items()},
+            {
+                replica: runs_of(configurations)
+                for replica, configurations in shown.items()
+            },
         )
         past.add(
             grid,
@@ -170,14 +173,14 @@ class World:
         return past
 
 
-def truth(bins: Sequence[BinSpeedup], k: int, before: int = 0) -> float:
+def truth(bins: Sequence[BinSpeedup], k: int, k_before: int = 0) -> float:
     """Return the true speedup of K against another one over bins of running requests,
     by their traffic.
     """
-    running = np.array([one.running for one in bins])
-    plain = np.array([one.share for one in bins]) * (1 + running / 15)
+    running = np.array([each_bin.running for each_bin in bins])
+    plain = np.array([each_bin.share for each_bin in bins]) * (1 + running / 15)
     return float(
-        (plain / speedup(before, running)).sum() / (plain / speedup(k, running)).sum()
+        (plain / speedup(k_before, running)).sum() / (plain / speedup(k, running)).sum()
     )
 
 

@@ -65,7 +65,7 @@ _FEW_DRAFTS = 0.05
 
 #: Words that are one token of most tokenizers; a prime number of them, so that texts
 #: differ.
-_WORDS = (
+_WORDS = [
     "time",
     "people",
     "water",
@@ -77,7 +77,7 @@ _WORDS = (
     "river",
     "table",
     "money",
-)
+]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,15 +5,15 @@ Load is the number of running requests. Its buckets double in width; within and 
 them, the observed mean load counts.
 """
 
+from __future__ import annotations
+
 import json
-import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
-from typing import Any
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from ..engines.reading import Latencies
 from ..exposition.histogram import Histogram
@@ -45,18 +45,37 @@ class BaselineError(ValueError):
     """
 
 
+_Amount = Annotated[float, Meta(ge=0)]
+
+
 @dataclass(frozen=True, slots=True)
 class LoadBucket:
     """Measurements in one load bucket."""
 
-    requests_running: float  # mean number of running requests, at least 1
-    seconds: float  # time at this load
-    generation_tokens: float  # tokens generated meanwhile
-    requests: float  # requests that finished meanwhile
+    #: Mean number of running requests.
+    requests_running: Annotated[float, Meta(ge=1)]
+    seconds: Annotated[float, Meta(gt=0)]  # time at this load
+    generation_tokens: _Amount  # tokens generated meanwhile
+    requests: _Amount  # requests that finished meanwhile
     latencies: Latencies  # of those requests
     #: Requests and their seconds per output token in each block of time, in order;
     #: empty in older files.
-    blocks: tuple[tuple[float, float], ...] = ()
+    blocks: tuple[tuple[_Amount, _Amount], ...] = ()
+
+    @classmethod
+    def of_interval(
+        cls, load: float, seconds: float, tokens: float, latencies: Latencies
+    ) -> LoadBucket:
+        """Return the bucket of an interval of time, which is its only block."""
+        finished = latencies.time_per_output_token or Histogram()
+        return cls(
+            requests_running=load,
+            seconds=seconds,
+            generation_tokens=tokens,
+            requests=finished.count,
+            latencies=latencies,
+            blocks=((finished.count, finished.sum),),
+        )
 
     @property
     def uncertainty(self) -> Uncertainty:
@@ -154,7 +173,8 @@ def decode(body: bytes) -> Baseline:
     values.
     """
     try:
-        document: Any = json.loads(body)
+        # Unlike the `json` of Python, it takes no NaN and no infinity.
+        document = msgspec.json.decode(body)
     except (ValueError, RecursionError) as error:
         raise BaselineError(f"not JSON: {error}") from error
     stated = None
@@ -179,45 +199,31 @@ def _check(baseline: Baseline) -> None:
             "no load bucket holds a time per output token: nothing was recorded"
         )
     loads = [bucket.requests_running for bucket in baseline.buckets]
-    # Written so that NaN, which compares with nothing, is refused.
-    if not (_rising(loads) and loads[0] >= 1 and loads[-1] < math.inf):
-        raise BaselineError(f"its loads do not rise from 1 up: {loads}")
-    for bucket in baseline.buckets:
-        _check_bucket(bucket)
+    if loads != sorted(set(loads)):
+        raise BaselineError(f"its loads do not rise: {loads}")
     for name in LATENCIES:
-        histograms = [getattr(bucket.latencies, name) for bucket in baseline.buckets]
-        bounds = {histogram.bounds for histogram in histograms if histogram is not None}
+        bounds = set()
+        for bucket in baseline.buckets:
+            histogram: Histogram | None = getattr(bucket.latencies, name)
+            if histogram is None:
+                continue
+            bounds.add(histogram.bounds)
+            if not _sound(histogram):
+                raise BaselineError(
+                    f"{name} at {bucket.requests_running:g} running requests is no "
+                    "histogram"
+                )
         if len(bounds) > 1:
             raise BaselineError(f"the buckets of {name} have different bounds")
 
 
-def _check_bucket(bucket: LoadBucket) -> None:
-    for name in LATENCIES:
-        histogram: Histogram | None = getattr(bucket.latencies, name)
-        if histogram is not None and not _sound(histogram):
-            raise BaselineError(
-                f"{name} at {bucket.requests_running:g} running requests is no "
-                "histogram"
-            )
-    numbers = [bucket.seconds, bucket.generation_tokens, bucket.requests]
-    numbers += chain.from_iterable(bucket.blocks)
-    if not all(0 <= number < math.inf for number in numbers) or bucket.seconds == 0:
-        raise BaselineError(
-            f"impossible values at {bucket.requests_running:g} running requests"
-        )
-
-
-def _rising(numbers: Sequence[float]) -> bool:
-    return all(number < following for number, following in pairwise(numbers))
-
-
 def _sound(histogram: Histogram) -> bool:
-    counts = (0.0, *histogram.counts, histogram.count)
+    bounds = list(histogram.bounds)
+    counts = [*histogram.counts, histogram.count]
     return (
-        len(histogram.bounds) == len(histogram.counts)
-        and _rising((*histogram.bounds, math.inf))
-        and all(bound >= 0 for bound in histogram.bounds)
-        and all(count <= following for count, following in pairwise(counts))
-        and 0 <= histogram.sum < math.inf
-        and histogram.count < math.inf
+        len(bounds) == len(histogram.counts)
+        # Bounds rise, and counts, which are cumulative, do not fall.
+        and bounds == sorted(set(bounds))
+        and counts == sorted(counts)
+        and min([*bounds, *counts, histogram.sum]) >= 0
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -283,12 +283,13 @@ def _speedup(
     taken, expected = _finished_between(first, last, _PACE)
     assert taken is not None
     assert expected is not None
-    same_baseline = [
-        sums for sums in between if sums and sums.baseline is last.baseline
-    ]
     blocks = []
-    for earlier, later in pairwise((first, *same_baseline, last)):
+    earlier = first
+    for later in (*between, last):
+        if later is None or later.baseline is not last.baseline:
+            continue
         in_block, of_baseline = _finished_between(earlier, later, _PACE)
+        earlier = later
         if in_block is not None and of_baseline is not None:
             blocks.append((in_block.sum, of_baseline.sum))
     load = (last.load - first.load) / taken.count
@@ -316,9 +317,9 @@ def _uncertainties_of_baseline(
     for bucket, (requests_at_end, requests_at_begin) in zip(
         last.baseline.buckets, ends, strict=False
     ):
-        per_token = bucket.latencies.time_per_output_token
+        per_token = bucket.latencies.time_per_output_token or Histogram()
         requests = requests_at_end - requests_at_begin
-        if requests <= 0 or per_token is None or per_token.mean is None:
+        if requests <= 0 or per_token.mean is None:
             continue
         share = requests * per_token.mean / expected
         uncertainty = bucket.uncertainty

@@ -153,10 +153,14 @@ def joined(blocks: Sequence[Block], number: int) -> list[Block]:
     passed = 0.0
     for seconds, weight in blocks:
         part = min(number - 1, int(number * (passed + weight / 2) / total))
-        sum_of_seconds, sum_of_weights = longer.get(part, (0.0, 0.0))
-        longer[part] = (sum_of_seconds + seconds, sum_of_weights + weight)
+        _add(longer, part, seconds, weight)
         passed += weight
     return list(longer.values())
+
+
+def _add(blocks: dict[int, Block], number: int, seconds: float, weight: float) -> None:
+    seconds_before, weight_before = blocks.get(number, (0.0, 0.0))
+    blocks[number] = seconds_before + seconds, weight_before + weight
 
 
 def speedup_interval(
@@ -247,14 +251,15 @@ def speedup_over_strata(strata: Collection[Stratum], *, concurrent: bool) -> Int
     if expected <= 0 or taken <= 0:
         return Interval(math.nan)
     speedup = expected / taken
-    old_side = _Side()
-    new_side = _Side()
+    old_blocks: dict[int, Block] = {}
+    new_blocks: dict[int, Block] = {}
     gaps: list[float] = []
     prompt_gaps: list[float] = []
     for stratum, old, new in both:
         # The old side counts as much as the new one has of this load.
-        old_side.add(stratum.old, old, speedup * new.pace, new.weight / old.weight)
-        new_side.add(stratum.new, new, old.pace / speedup, 1.0)
+        factor = new.weight / old.weight
+        _add_stratum(old_blocks, stratum.old, speedup * new.pace, factor)
+        _add_stratum(new_blocks, stratum.new, old.pace / speedup)
         share = new.weight / weight
         load = new.log_load / new.generated - old.log_load / old.generated
         prompt = new.log_prompt / new.generated - old.log_prompt / old.generated
@@ -263,51 +268,37 @@ def speedup_over_strata(strata: Collection[Stratum], *, concurrent: bool) -> Int
     # Bins of prompts are wide, so that longer ones in one cancel shorter ones in
     # another; those of loads are narrow, and what they differ by may not.
     gaps.append(math.fsum(prompt_gaps))
-    blocks_of_sides = [old_side.blocks, new_side.blocks]
-    for blocks in blocks_of_sides:
-        if len(blocks) < MINIMUM_BLOCKS:
-            return Interval(speedup)
-        if effective_number(blocks) < MINIMUM_EFFECTIVE:
-            return Interval(speedup)
-    if concurrent:
-        del blocks_of_sides[0]
     parts = []
-    for blocks in blocks_of_sides:
+    for by_time in (old_blocks, new_blocks):
+        blocks = [by_time[block] for block in sorted(by_time)]
         scatter = uncertainty_over_time(blocks)
-        if scatter is None:
+        if (
+            scatter is None
+            or len(blocks) < MINIMUM_BLOCKS
+            or effective_number(blocks) < MINIMUM_EFFECTIVE
+        ):
             return Interval(speedup)
         parts.append(scatter)
+    if concurrent:
+        del parts[0]
     return speedup_interval(speedup, parts, gaps)
 
 
-class _Side:
-    """The blocks of time of one side over all strata."""
-
-    def __init__(self) -> None:
-        self._blocks: dict[int, Block] = {}
-
-    @property
-    def blocks(self) -> list[Block]:
-        """Seconds as they were and as predicted, of each block, in order of time."""
-        return [self._blocks[block] for block in sorted(self._blocks)]
-
-    def add(
-        self,
-        stratum: Mapping[int, Finished],
-        everything: Finished,
-        pace_of_other_side: float,
-        factor: float,
-    ) -> None:
-        """Add the blocks of a stratum, each counted `factor` times."""
-        for block, finished in stratum.items():
-            # Not its own: a block that predicts itself never deviates.
-            weight = everything.weight - finished.weight
-            pace = 0.0
-            if weight > _ALONE * finished.weight:
-                pace = (everything.seconds - finished.seconds) / weight
-            predicted = (pace or pace_of_other_side) * finished.weight
-            seconds, prediction = self._blocks.get(block, (0.0, 0.0))
-            self._blocks[block] = (
-                seconds + factor * finished.seconds,
-                prediction + factor * predicted,
-            )
+def _add_stratum(
+    blocks: dict[int, Block],
+    stratum: Mapping[int, Finished],
+    pace_of_other_side: float,
+    factor: float = 1.0,
+) -> None:
+    """Add the seconds of a side's blocks in a stratum, as they were and as predicted,
+    each counted `factor` times.
+    """
+    everything = total(stratum.values())
+    for block, finished in stratum.items():
+        # Not its own: a block that predicts itself never deviates.
+        weight = everything.weight - finished.weight
+        pace = 0.0
+        if weight > _ALONE * finished.weight:
+            pace = (everything.seconds - finished.seconds) / weight
+        predicted = (pace or pace_of_other_side) * finished.weight
+        _add(blocks, block, factor * finished.seconds, factor * predicted)

@@ -111,7 +111,10 @@ class SampleMean:
     @property
     def interval(self) -> Interval:
         """The mean with its interval."""
-        return _around(self.mean, self.error, self.freedom)
+        if self.error is None:
+            return Interval(self.mean)
+        reach = t_quantile(self.freedom) * self.error
+        return Interval(self.mean, self.mean - reach, self.mean + reach)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +162,8 @@ class Acceptance:
     def _length_error(self) -> float | None:
         if self.drafts <= 0 or not self.survival:
             return None
-        return AcceptanceSample(self.survival, self.drafts).error_of_length(
-            len(self.survival)
-        )
+        sample = AcceptanceSample(self.survival, self.drafts)
+        return sample.error_of_length(len(self.survival))
 
     @property
     def length_sample(self) -> SampleMean | None:
@@ -183,18 +185,12 @@ class Acceptance:
     @property
     def length_interval(self) -> Interval | None:
         """The mean acceptance length with its interval, which lies from 1 up."""
-        sample = self.length_sample
-        if sample is None:
-            return None
-        return _bounded(sample.interval, 1.0, math.inf)
+        return _bounded(self.length_sample, 1.0, math.inf)
 
     @property
     def ratio_interval(self) -> Interval | None:
         """The acceptance ratio with its interval, which lies in 0 to 1."""
-        sample = self.ratio_sample
-        if sample is None:
-            return None
-        return _bounded(sample.interval, 0.0, 1.0)
+        return _bounded(self.ratio_sample, 0.0, 1.0)
 
 
 def difference_of_means(
@@ -212,17 +208,14 @@ def difference_of_means(
             Uncertainty(subtrahend.error**2, subtrahend.freedom),
         )
     )
-    return _around(difference, math.hypot(minuend.error, subtrahend.error), freedom)
+    error = math.hypot(minuend.error, subtrahend.error)
+    return SampleMean(difference, error, freedom).interval
 
 
-def _around(value: float, error: float | None, freedom: float) -> Interval:
-    if error is None:
-        return Interval(value)
-    reach = t_quantile(freedom) * error
-    return Interval(value, value - reach, value + reach)
-
-
-def _bounded(interval: Interval, lower: float, upper: float) -> Interval:
+def _bounded(sample: SampleMean | None, lower: float, upper: float) -> Interval | None:
+    if sample is None:
+        return None
+    interval = sample.interval
     if interval.low is None or interval.high is None:
         return interval
     return Interval(interval.value, max(lower, interval.low), min(upper, interval.high))

@@ -100,17 +100,7 @@ class Recorder:
         latencies = increase(previous.latencies, sample.latencies)
         if latencies is None:
             return
-        per_token = latencies.time_per_output_token or Histogram()
-        self._add(
-            LoadBucket(
-                requests_running=load,
-                seconds=seconds,
-                generation_tokens=tokens,
-                requests=per_token.count,
-                latencies=latencies,
-                blocks=((per_token.count, per_token.sum),),
-            )
-        )
+        self._add(LoadBucket.of_interval(load, seconds, tokens, latencies))
 
     def interrupt(self) -> None:
         """Note a missed sample: the server may have restarted."""

@@ -155,7 +155,7 @@ def _results(
         return results
     values, _ = gather(OPTIONS, vars(args), os.environ, None)
     # Options of `serve` that do not exist here have their defaults.
-    values = {option.name: None for option in ALL_OPTIONS} | values
+    values = dict.fromkeys(option.name for option in ALL_OPTIONS) | values
     values["vllm.url"] = tuple(source.target for source in servers)
     upstream, settings = observation(values, duration)
     polled_once = asyncio.run(watch(servers, upstream, settings, 0.0))

@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from itertools import chain
 
 from ...economics.baseline import LOADS
 from ...economics.equal_load import (
@@ -108,11 +107,6 @@ class Cells:
         """Whether a prompt length is known."""
         return any(cell % _PROMPTS for cell in self._sums)
 
-    @property
-    def have_requests(self) -> bool:
-        """Whether the time per output token of a request is known."""
-        return any(sums[_REQUESTS] for sums in self._sums.values())
-
     def seconds_and_weight(self, measure: TimePerToken) -> tuple[float, float]:
         """Return the sum of the times per output token, and what it is a sum over."""
         sums = self._sums.values()
@@ -167,12 +161,12 @@ def judge_change(cells: Sequence[Cells], new: int, old: int) -> Change:
     """Return what a change brought; `new` and `old` are places in `cells`."""
     change = Change(new, old)
     # The same measure on both sides: vLLM before 0.11 has none by requests.
-    measure = TimePerToken.OF_STEPS
-    if cells[new].have_requests and cells[old].have_requests:
-        measure = TimePerToken.OF_REQUESTS
-    _, weight = cells[new].seconds_and_weight(measure)
-    _, weight_before = cells[old].seconds_and_weight(measure)
-    if not weight or not weight_before:
+    for measure in TimePerToken:
+        _, weight = cells[new].seconds_and_weight(measure)
+        _, weight_before = cells[old].seconds_and_weight(measure)
+        if weight and weight_before:
+            break
+    else:
         return replace(
             change,
             problem="no request finished, or the server stored neither "
@@ -227,10 +221,7 @@ def _strata(
     def by_stratum(cells: Cells) -> dict[tuple[int, int], dict[int, Finished]]:
         strata: dict[tuple[int, int], dict[int, Finished]] = defaultdict(dict)
         for block, number, finished in cells.finished(measure):
-            of_block = 0
-            if concurrent:
-                of_block = block
-            strata[of_block, number][block] = finished
+            strata[block * concurrent, number][block] = finished
         return strata
 
     of_old = by_stratum(old)
@@ -251,18 +242,20 @@ def _judged(
         effect = "helped"
     elif speedup.high is not None and speedup.high < 1:
         effect = "worse"
-    compared = math.fsum(
-        total(stratum.new.values()).weight for stratum in strata.values()
-    )
-    new_blocks = chain.from_iterable(stratum.new for stratum in strata.values())
-    old_blocks = chain.from_iterable(stratum.old for stratum in strata.values())
+    compared = 0.0
+    new_blocks: set[int] = set()
+    old_blocks: set[int] = set()
+    for stratum in strata.values():
+        compared += total(stratum.new.values()).weight
+        new_blocks.update(stratum.new)
+        old_blocks.update(stratum.old)
     return replace(
         change,
         speedup=speedup,
         effect=effect,
         coverage=compared / weight,
-        blocks=len(set(new_blocks)),
-        blocks_before=len(set(old_blocks)),
+        blocks=len(new_blocks),
+        blocks_before=len(old_blocks),
         bins=tuple(_bins(strata, weight, concurrent=concurrent)),
     )
 

@@ -70,12 +70,18 @@ class DecodingStep:
 class ConfigurationTotals:
     """What a configuration did."""
 
+    configuration: Configuration
     cells: Cells = field(default_factory=Cells)
     runs: list[range] = field(default_factory=list)
     #: Sums of all that is read, by name.
     sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     #: The running requests of each step of time.
     running: array[float] = field(default_factory=lambda: array("d"))
+
+    @property
+    def indices(self) -> list[int]:
+        """The places of the grid at which it ran, in order."""
+        return sorted(set().union(*self.runs))
 
     def add(self, block: int, step: DecodingStep) -> None:
         """Add what a replica did in a step of time."""
@@ -146,8 +152,9 @@ class Past:
             if step.replica not in self._decoding:
                 self._decoding.add(step.replica)
                 for configuration, indices in self._runs[step.replica]:
-                    of_run = totals.setdefault(configuration, ConfigurationTotals())
-                    of_run.runs.append(indices)
+                    if configuration not in totals:
+                        totals[configuration] = ConfigurationTotals(configuration)
+                    totals[configuration].runs.append(indices)
             block = math.floor(part.at(step.index - 0.5) / self._block)
             totals[step.configuration].add(block, step)
             self._loads[group][block].append(step.running)
@@ -176,23 +183,20 @@ class Past:
     def histories(self) -> Iterator[ModelHistory]:
         """Yield the histories of all that generated something, by name."""
         for name, by_configuration in sorted(self._totals.items()):
-            summed_up = [
-                (_summary(configuration, totals, self._grid), totals)
-                for configuration, totals in by_configuration.items()
-                if totals.cells
-            ]
-            if not summed_up:
+            totals = [each for each in by_configuration.values() if each.cells]
+            if not totals:
                 continue
-            summed_up.sort(key=_place_in_report)
-            summaries = tuple(summary for summary, _ in summed_up)
-            changes = tuple(_changes(summed_up))
+            # Chosen times by name, configurations by their first time.
+            totals.sort(key=lambda each: (each.configuration.name, each.indices[0]))
+            changes = tuple(_changes(totals))
             problem = ""
             if not changes:
-                problem = f"only {summaries[0].configuration.words} had traffic"
+                problem = f"only {totals[0].configuration.words} had traffic"
             load = tuple(
                 (block * self._block, fmean(running))
                 for block, running in sorted(self._loads[name].items())
             )
+            summaries = tuple(_summary(each, self._grid) for each in totals)
             yield ModelHistory(name, summaries, changes, load, problem=problem)
 
 
@@ -209,32 +213,24 @@ def _decodes(values: Mapping[str, float]) -> bool:
     return decoded and "requests_running" in values
 
 
-_SummedUp = tuple[Summary, ConfigurationTotals]
-
-
-def _place_in_report(summed_up: _SummedUp) -> tuple[str, float]:
-    summary, _ = summed_up
-    return summary.configuration.name, summary.first_seconds
-
-
-def _changes(summed_up: Sequence[_SummedUp]) -> Iterator[Change]:
+def _changes(totals: Sequence[ConfigurationTotals]) -> Iterator[Change]:
     """Yield each configuration with speculation against none, and each against the one
     before it.
     """
-    configurations = [summary.configuration for summary, _ in summed_up]
-    cells = [totals.cells for _, totals in summed_up]
+    cells = [each.cells for each in totals]
     without = [
         index
-        for index, configuration in enumerate(configurations)
-        if configuration.num_speculative_tokens == 0
+        for index, each in enumerate(totals)
+        if each.configuration.num_speculative_tokens == 0
     ]
-    for new, configuration in enumerate(configurations):
+    for new, each in enumerate(totals):
         olds = []
         if new not in without:
+            version = each.configuration.version
             same_version = [
                 index
                 for index in without
-                if configurations[index].version == configuration.version
+                if totals[index].configuration.version == version
             ]
             olds += (same_version or without)[-1:]
         if new and (new in without) == (new - 1 in without):
@@ -243,28 +239,25 @@ def _changes(summed_up: Sequence[_SummedUp]) -> Iterator[Change]:
             yield judge_change(cells, new, old)
 
 
-def _summary(
-    configuration: Configuration, totals: ConfigurationTotals, grid: TimeGrid
-) -> Summary:
+def _summary(totals: ConfigurationTotals, grid: TimeGrid) -> Summary:
     sums = totals.sums
     drafts = sums["drafts"]
     accepted = sums["accepted_tokens"]
     # SGLang: each verification emits one token more, and each prefill one
     if drafts and not accepted:
         accepted = max(0.0, sums["generation_tokens"] - sums["requests"] - drafts)
-    k = configuration.num_speculative_tokens or 0
-    measure = TimePerToken.OF_STEPS
-    if sums["tpot_count"]:
-        measure = TimePerToken.OF_REQUESTS
-    seconds, weight = totals.cells.seconds_and_weight(measure)
-    indices = sorted(set(chain.from_iterable(totals.runs)))
+    k = totals.configuration.num_speculative_tokens or 0
+    seconds, weight = totals.cells.seconds_and_weight(TimePerToken.OF_REQUESTS)
+    if not weight:
+        seconds, weight = totals.cells.seconds_and_weight(TimePerToken.OF_STEPS)
+    indices = totals.indices
     gaps = sum(later - index > 2 for index, later in pairwise(indices))
     # Without the step of its end, in which its successor may begin.
     replicas = Counter(chain.from_iterable(run[:-1] for run in totals.runs))
     running = sorted(totals.running)
     seconds_of_decoding = len(running) * grid.step
     return Summary(
-        configuration=configuration,
+        configuration=totals.configuration,
         first_seconds=grid.at(indices[0]),
         last_seconds=grid.at(indices[-1]),
         periods=1 + gaps,

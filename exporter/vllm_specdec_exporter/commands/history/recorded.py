@@ -11,7 +11,6 @@ from statistics import fmean
 
 from ...economics.baseline import FORMAT, Baseline, BaselineError, LoadBucket, bucket_of
 from ...engines.latencies import SUM, Parts, latencies_of
-from ...exposition.histogram import Histogram
 from ..baseline.recorder import Recorder
 from .configuration import Replica
 from .document import Summary
@@ -113,13 +112,9 @@ def _bucket(
             if SUM in bounds and math.inf in bounds:
                 for bound, value in columns:
                     parts[latency][bound] += max(0.0, value)
-    latencies = latencies_of(parts)
-    per_token = latencies.time_per_output_token or Histogram()
-    return LoadBucket(
-        requests_running=fmean(max(1.0, step.running) for step in steps),
+    return LoadBucket.of_interval(
+        load=fmean(max(1.0, step.running) for step in steps),
         seconds=len(steps) * seconds,
-        generation_tokens=math.fsum(step.values["generation_tokens"] for step in steps),
-        requests=per_token.count,
-        latencies=latencies,
-        blocks=((per_token.count, per_token.sum),),
+        tokens=math.fsum(step.values["generation_tokens"] for step in steps),
+        latencies=latencies_of(parts),
     )

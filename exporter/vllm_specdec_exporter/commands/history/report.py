@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Share of the traffic below which the speedup is not that of the usual load.
 _LITTLE = 0.5
-_HEADS = (
+_HEADS = [
     "configuration",
     "from",
     "to",
@@ -30,7 +30,7 @@ _HEADS = (
     "accepted",
     "ms/token",
     "tokens/s",
-)
+]
 _LEGEND = (
     "running: replicas, and the requests in the batch of each: mean (P10 to P90 of the "
     "time); accepted: acceptance length and ratio; ms/token: mean at its own load, so "
