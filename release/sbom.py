@@ -84,6 +84,7 @@ def locked(text: str) -> dict[str, Locked]:
         )
         for match in _ENTRY.finditer(text)
     }
+    # Read in another way, so that an entry that the pattern misses is noticed.
     pinned = re.findall(r"^([^\s#=]+)==", text, re.MULTILINE)
     incomplete = [
         name
@@ -110,6 +111,7 @@ def licence(name: str, version: str) -> License:
         metadata = importlib.metadata.metadata(name)
     except importlib.metadata.PackageNotFoundError:
         metadata = None
+    # Another version may have another licence.
     if metadata is None or metadata["Version"] != version:
         msg = f"{name} {version} is not installed, so its licence is not known"
         raise SbomError(msg)

@@ -144,6 +144,7 @@ class Stack:
             for rule in rules
             if rule["health"] != "ok"
         ]
+        # Right after a start Prometheus has loaded neither.
         if len(targets) == 2 and len(rules) > 50:
             return wrong
         return ["no targets or rules"]
@@ -245,6 +246,7 @@ def main(folder: Path, promised: float) -> None:
     stack.compose("down")
     assert not stack.containers()
     stack.up()
+    # At the time before, when the page fired: what is stored says so still.
     assert stack.value(pages, moment), "Prometheus has lost its data"
     kept = stack.get("ALERTMANAGER", "/api/v2/silences")
     assert [silence["comment"] for silence in kept] == ["kept"], (

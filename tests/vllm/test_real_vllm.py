@@ -279,10 +279,10 @@ def test_a_restarting_server_is_down_and_nothing_is_derived(
 
 def test_the_restart_counts_as_one_reset(ngram_story: NgramStory) -> None:
     assert (total(ngram_story.both.scrape, "engine_resets_total") or 0) == 0
-    early = ngram_story.restarted.scrape
-    assert early.value("engine_resets_total", engine="0") == 1
-    late = ngram_story.late_restarted.scrape
-    assert late.value("engine_resets_total", engine="0") == 1
+    restarted = ngram_story.restarted.scrape
+    assert restarted.value("engine_resets_total", engine="0") == 1
+    late_restarted = ngram_story.late_restarted.scrape
+    assert late_restarted.value("engine_resets_total", engine="0") == 1
 
 
 def test_a_smaller_k_is_followed_over_a_restart(ngram_story: NgramStory) -> None:
