@@ -41,6 +41,8 @@ NAME = "vllm-specdec-exporter"
 #: Names of licences that packages give instead of SPDX identifiers.
 _SPDX = {"Apache 2.0": "Apache-2.0"}
 
+#: Licences of packages whose metadata names none, as their licence files have them.
+_LOOKED_UP = {"jinja2": "BSD-3-Clause"}
 _LICENCE_FIELDS = ("License-Expression", "License")
 _ENTRY = re.compile(
     r"^(?P<name>[a-z0-9-]+)==(?P<version>\S+) \\\n(?P<rest>(?:^ .*\n)+)", re.MULTILINE
@@ -116,8 +118,10 @@ def licence(name: str, version: str) -> License:
         msg = f"{name} {version} is not installed, so its licence is not known"
         raise SbomError(msg)
     # The newer field first: a package that has both keeps the older for old tools.
-    stated_in = [name for name in _LICENCE_FIELDS if name in metadata]
-    stated = metadata[stated_in[0]] if stated_in else ""
+    stated = _LOOKED_UP.get(name, "")
+    for field in reversed(_LICENCE_FIELDS):
+        if field in metadata:
+            stated = metadata[field]
     factory = LicenseFactory()
     spdx = _SPDX.get(stated, stated)
     try:
