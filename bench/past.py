@@ -19,6 +19,7 @@ from support.faulty_server import FaultyServer
 REPLICAS = 100
 _DAYS = 30
 _MIB = 200
+#: In a process of its own, whose peak of memory is that of the command alone.
 #: The command, and then its processor seconds and the most memory that it took, in
 #: bytes.
 _CHILD = """

@@ -71,6 +71,7 @@ class Moment:
         """Return the share of the machine that other processes have taken since then, 0
         to 1.
         """
+        # Processor time, and not the load, which counts what waits for a disk too.
         others = (self.machine - start.machine) - (self.benchmark - start.benchmark)
         return max(0.0, others / (self.at - start.at) / (os.cpu_count() or 1))
 
@@ -126,6 +127,7 @@ def serving(command: Sequence[str], port: int, path: str) -> Iterator[Running]:
                     urllib.request.urlopen(address + path, timeout=5),
                 ):
                     break
+                # Short beside the tenths of a second that a start takes.
                 time.sleep(0.002)
             yield Running(address, process.pid, time.perf_counter() - start)
         finally:

@@ -38,6 +38,7 @@ class Expectation:
     def status(self, measured: float) -> Status:
         """Tell what became of it; what is no number is worse than any."""
         change = measured / self.value - 1
+        # Not `>`: a ratio that is not a number compares as false, and must fail.
         if not change <= self.tolerance:
             return Status.REGRESSION
         if change < -self.tolerance:
@@ -82,6 +83,7 @@ def compare(
     """
     sections = set(measured)
     rows = []
+    # With --only the ratios of other sections are not missing.
     due = {name for name in expected if name.partition(".")[0] in sections}
     for name in sorted(due.union(ratios)):
         expectation = expected.get(name)

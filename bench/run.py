@@ -89,6 +89,7 @@ def main() -> int:
             others=Moment.now().others_since(start),
             priority=has_priority(),
         )
+        # After each section: an interrupted run keeps what it has measured.
         if not arguments.quick:
             _write({**_read(), name: measured[name]})
     return _judge(measured, document)

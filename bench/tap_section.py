@@ -264,6 +264,7 @@ def added(
         parts = statistics.quantiles(nanoseconds, n=100, method="inclusive")
         return parts[49] / 1e6, parts[98] / 1e6
 
+    # Within a round, so that what slows the machine down for a while cancels out.
     if direct is None:
         base = [(0.0, 0.0)] * len(rounds)
     else:

@@ -77,9 +77,11 @@ def _alone(folder: Path, answers: Path, intervals: int) -> float:
         servers(answers) as single,
         exporter("--config.file", str(_configured(folder, single, 0.2)[0])) as running,
     ):
+        # The imports and the first polls, which fill caches, are over.
         time.sleep(3)
         single.polled()
         cpu_at_start = Usage.of(running.pid).cpu_seconds
+        # At least 25 polls, one each 0.2 s, for a steady mean.
         time.sleep(max(5.0, intervals * 2.0))
         used = Usage.of(running.pid).cpu_seconds - cpu_at_start
         return used / len(single.polled()[0])
@@ -122,6 +124,7 @@ def _many(
                 )
                 return used / polls
 
+            # The first polls are spread over one interval, and fill caches.
             time.sleep(2 * INTERVAL)
             each = watch("as they are")
             usage = Usage.of(running.pid)

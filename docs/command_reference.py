@@ -27,7 +27,8 @@ _EXIT_CODES = re.compile(r"(?P<before>.*?) ?\bExit codes: (?P<codes>.*)\.$", re.
 _SERVE = "serve"
 #: Every command has this exit code, so the page says it once.
 _BAD_USAGE = "bad usage"
-#: Choices that are longer stand behind the meaning instead of behind the flag.
+#: Choices that are longer stand behind the meaning instead of behind the flag: they
+#: would leave no width for the other columns.
 _LONGEST_VALUE = 60
 
 
@@ -118,6 +119,7 @@ def command_of(name: str) -> Command:
     options = {option.flag for option in OPTIONS}
     groups: dict[str, tuple[Flag, ...]] = {}
     shared: list[str] = []
+    # argparse has no public way to its groups and actions.
     for group in parser._action_groups:
         title = _ARGPARSE_TITLES.get(group.title or "", group.title or "")
         for action in group._group_actions:
@@ -196,9 +198,11 @@ def _row(flag: Flag) -> tuple[str, ...]:
 
 
 def _flag(action: argparse.Action) -> Flag:
+    # argparse wants the percent sign twice.
     text = (action.help or "").replace("%%", "%")
     variable = ""
     default = ""
+    # The variable stands last, behind the default.
     if match := _VARIABLE.search(text):
         text = text[: match.start()]
         variable = match[1]
@@ -253,6 +257,7 @@ def _epilog(text: str) -> tuple[str, dict[int, str]]:
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     """Return a table of Markdown, without columns that are empty in all rows."""
+    # Few commands have environment variables, and some no defaults.
     columns = [column for column in zip(head, *rows, strict=True) if any(column[1:])]
     head, *body = zip(*columns, strict=True)
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]

@@ -111,6 +111,7 @@ def _settings() -> dict[str, Any]:
 
 
 def _only(properties: dict[str, Any]) -> dict[str, Any]:
+    # A misspelt name is refused: ignored, it would look as if it had been set.
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
@@ -151,6 +152,7 @@ def bring_links_up_to_date(*, check: bool) -> int:
         )
         return 1
     for path in wrong:
+        # A link is never changed in place, so it is removed even where it is right.
         path.unlink(missing_ok=True)
         if path in links:
             path.symlink_to(links[path])

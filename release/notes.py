@@ -71,6 +71,7 @@ def _check_order(listed: list[Section]) -> None:
     if not listed or listed[0].version != UNRELEASED:
         msg = f"the first section is not [{UNRELEASED}]"
         raise ChangelogError(msg)
+    # A section in the wrong place was probably given the wrong number.
     numbers = [_numbers(section.version) for section in listed[1:]]
     if numbers != sorted(set(numbers), reverse=True):
         msg = "the versions do not stand newest first, each once"
@@ -123,6 +124,7 @@ def notes(tag: str, version: str, changelog: str, *, rehearse: bool = False) -> 
         raise ChangelogError(msg)
     by_version = {listed.version: listed for listed in sections(changelog)}
     section = by_version.get(version)
+    # A rehearsal comes before the section gets its number and date.
     if section is None and rehearse:
         section = by_version[UNRELEASED]
     if section is None:
@@ -131,6 +133,7 @@ def notes(tag: str, version: str, changelog: str, *, rehearse: bool = False) -> 
             "date"
         )
         raise ChangelogError(msg)
+    # Headings alone tell a reader nothing.
     if not re.search(r"^- \S", section.body, re.MULTILINE):
         msg = f"the section [{version}] lists nothing"
         raise ChangelogError(msg)

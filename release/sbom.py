@@ -41,6 +41,8 @@ NAME = "vllm-specdec-exporter"
 #: Names of licences that packages give instead of SPDX identifiers.
 _SPDX = {"Apache 2.0": "Apache-2.0"}
 
+#: Licences of packages whose metadata names none, as their licence files have them.
+_LOOKED_UP = {"jinja2": "BSD-3-Clause"}
 _LICENCE_FIELDS = ("License-Expression", "License")
 _ENTRY = re.compile(
     r"^(?P<name>[a-z0-9-]+)==(?P<version>\S+) \\\n(?P<rest>(?:^ .*\n)+)", re.MULTILINE
@@ -84,6 +86,7 @@ def locked(text: str) -> dict[str, Locked]:
         )
         for match in _ENTRY.finditer(text)
     }
+    # Read in another way, so that an entry that the pattern misses is noticed.
     pinned = re.findall(r"^([^\s#=]+)==", text, re.MULTILINE)
     incomplete = [
         name
@@ -110,12 +113,15 @@ def licence(name: str, version: str) -> License:
         metadata = importlib.metadata.metadata(name)
     except importlib.metadata.PackageNotFoundError:
         metadata = None
+    # Another version may have another licence.
     if metadata is None or metadata["Version"] != version:
         msg = f"{name} {version} is not installed, so its licence is not known"
         raise SbomError(msg)
     # The newer field first: a package that has both keeps the older for old tools.
-    stated_in = [name for name in _LICENCE_FIELDS if name in metadata]
-    stated = metadata[stated_in[0]] if stated_in else ""
+    stated = _LOOKED_UP.get(name, "")
+    for field in reversed(_LICENCE_FIELDS):
+        if field in metadata:
+            stated = metadata[field]
     factory = LicenseFactory()
     spdx = _SPDX.get(stated, stated)
     try:

@@ -42,6 +42,7 @@ KEYS = {
     "image": (_IMAGE, f"the image's name in the registry, which ends in {_NAME}"),
     "index-account": (r"[\w.-]+", "the account at the package index"),
 }
+#: `.invalid` is reserved (RFC 2606), so a placeholder never leads to anybody.
 _PLACEHOLDER = re.compile(r"\bOWNER\b|\.invalid(?![\w.])")
 
 _DOCUMENTS = (
@@ -262,6 +263,7 @@ def written(text: str, place: Place, fact: str) -> str:
     """Return a text in which the place says this."""
 
     def replace(match: re.Match[str]) -> str:
+        # Only the fact: what stands around it may differ from match to match.
         start = match.start("fact") - match.start()
         end = match.end("fact") - match.start()
         return match[0][:start] + fact + match[0][end:]
@@ -284,6 +286,8 @@ def wanted(values: Mapping[str, str]) -> Iterator[tuple[Path, str, str]]:
             if place.pattern.search(text):
                 is_found = True
                 updated[path] = written(text, place, values[place.fact])
+        # A text was rewritten, and the pattern was left behind: it would never be
+        # updated again.
         if not is_found:
             msg = f"no file says {place.prefix!r} and the {place.fact}"
             raise LookupError(msg)
@@ -317,6 +321,7 @@ def main() -> int:
     except ValueError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
+    # Before the files are compared: they are current with placeholders, too.
     if args.ready:
         return _ready(publish)
     stale = [

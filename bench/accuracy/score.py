@@ -276,6 +276,7 @@ def deployments(rows: Sequence[Measurement]) -> dict[str, list[Measurement]]:
     groups: dict[str, list[Measurement]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
+    # Mixed, so that no part has one source alone, and the same from run to run.
     return {
         name: groups[name]
         for name in sorted(groups, key=lambda name: zlib.crc32(name.encode()))
@@ -302,6 +303,7 @@ def left_out(rows: Sequence[Measurement]) -> list[list[LeftOut]]:
     groups = list(deployments([row for row in rows if row.hardware]).values())
     errors_by_deployment = []
     for part in range(PARTS):
+        # Fitted without this part: an estimate must not have seen its measurement.
         others = [group for at, group in enumerate(groups) if at % PARTS != part]
         overheads = fit(list(chain.from_iterable(others)))
         for group in groups[part::PARTS]:
@@ -480,6 +482,7 @@ def fit(rows: Sequence[Measurement]) -> Overheads:
         name: DEPLOYMENT / len(group) for name, group in deployments(rows).items()
     }
 
+    # Linear beyond 10 %: one wrong publication must not bend the fit.
     def robust(error: float) -> float:
         if abs(error) > 0.1:
             return abs(error)
@@ -499,6 +502,7 @@ def fit(rows: Sequence[Measurement]) -> Overheads:
         ]
         return total + PULL * sum(math.log(ratio) ** 2 for ratio in ratios)
 
+    # A search along each overhead in turn, since the loss has kinks and no derivative.
     best = PRIOR
     least_loss = loss(PRIOR)
     fitted = [f.name for f in fields(Overheads) if f.name not in _MEASURED]
@@ -508,6 +512,7 @@ def fit(rows: Sequence[Measurement]) -> Overheads:
         for name in fitted:
             for factor in (step, 1 / step):
                 value = getattr(best, name) * factor
+                # A share is below 1, and verification costs no less than decoding.
                 if (name in _SHARES and value > 0.95) or (
                     name == "verification" and value < 1
                 ):

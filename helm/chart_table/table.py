@@ -65,6 +65,7 @@ def read(text: str) -> list[Section]:
     """
     lines = text.splitlines()
     starts = [index for index, line in enumerate(lines) if line.startswith(_SECTION)]
+    # Nodes keep the numbers of their lines, by which their comments are found.
     root = yaml.compose(text)
     if isinstance(root, yaml.MappingNode):
         values = list(_values(root, lines, ()))

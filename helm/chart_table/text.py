@@ -90,7 +90,7 @@ def tables(sections: Sequence[Section]) -> Iterator[str]:
         yield "|---|---|---|"
         rows: dict[tuple[str, str, str], list[str]] = {}
         for value in section.values:
-            # `podMonitor.labels` and `serviceMonitor.labels` share a row, if they are alike.
+            # Values of several parts share a row if they are alike, such as `labels`.
             key = value.path.partition(".")[2], _short(value.default), value.about
             rows.setdefault(key, []).append(f"`{value.path}`")
         for (_, default, about), names in rows.items():

@@ -163,5 +163,6 @@ def test_even_polls_are_even_clumps_and_missed_polls_are_not() -> None:
     assert targets.clump(even) <= 1.5
     assert targets.clump(arrivals(0.0)) == pytest.approx(50)
     assert targets.missed_polls(even, 20.0) == 0
+    # The first and the last of four polls are left.
     even[7] = even[7][::3]
     assert targets.missed_polls(even, 20.0) == 1

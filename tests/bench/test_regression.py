@@ -92,5 +92,6 @@ def test_the_committed_page_is_that_of_the_committed_record() -> None:
     run = load("run")
     page = load("page")
     committed = run.PAGE.read_text("utf-8")
+    # Taken from the page, for it is written on another machine.
     machine = committed.partition("measured (")[2].partition(")")[0]
     assert page.page(run._read(), machine) == committed

@@ -32,6 +32,7 @@ class Bench:
         self.met: dict[str, bool | None] = {}
         for name in ("results", "expected"):
             patch.setattr(run, name.upper(), folder / f"{name}.json")
+        # The committed page and record are not touched.
         patch.setattr(run, "PAGE", folder / "page.md")
         patch.setattr(
             run,

@@ -15,6 +15,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -96,17 +97,18 @@ class Stack:
             )
 
     def _is_healthy(self, name: str) -> bool:
-        return (
-            subprocess.run(
-                ("podman", "healthcheck", "run", name), capture_output=True
-            ).returncode
-            == 0
-        )
+        command = ("podman", "healthcheck", "run", name)
+        return subprocess.run(command, capture_output=True).returncode == 0
 
     def containers(self) -> list[str]:
         """Return the names of the containers."""
         project = f"label=io.podman.compose.project={raw()['name']}"
         return self.podman("ps", "--filter", project, "--format", "{{.Names}}").split()
+
+    def _container(self, service: str) -> str:
+        pattern = re.compile(rf"[_-]{service}[_-]")
+        (name,) = filter(pattern.search, self.containers())
+        return name
 
     def get(self, server: str, path: str, **query: str) -> Any:
         """Return the JSON of an answer."""
@@ -118,10 +120,8 @@ class Stack:
         """Send JSON."""
         headers = {"Content-Type": "application/json"}
         body = json.dumps(document).encode()
-        with urllib.request.urlopen(
-            urllib.request.Request(f"{self._urls[server]}{path}", body, headers),
-            timeout=30,
-        ):
+        request = urllib.request.Request(f"{self._urls[server]}{path}", body, headers)
+        with urllib.request.urlopen(request, timeout=30):
             pass
 
     def value(self, query: str, moment: float) -> list[Any]:
@@ -137,34 +137,26 @@ class Stack:
         """
         targets = self.get("PROMETHEUS", "/api/v1/targets")["data"]["activeTargets"]
         groups = self.get("PROMETHEUS", "/api/v1/rules")["data"]["groups"]
-        rules = [rule for group in groups for rule in group["rules"]]
+        rules = list(chain.from_iterable(group["rules"] for group in groups))
         wrong = [target["scrapeUrl"] for target in targets if target["health"] != "up"]
         wrong += [
             f"{rule['name']}: {rule.get('lastError')}"
             for rule in rules
             if rule["health"] != "ok"
         ]
+        # Right after a start Prometheus has loaded neither.
         if len(targets) == 2 and len(rules) > 50:
             return wrong
         return ["no targets or rules"]
 
     def actions(self) -> list[dict[str, Any]]:
         """Return the events that `act` logged."""
-        (name,) = (
-            container
-            for container in self.containers()
-            if re.search(r"[_-]act[_-]", container)
-        )
-        lines = self.podman("logs", name).splitlines()
+        lines = self.podman("logs", self._container("act")).splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     def peak(self) -> float:
         """Return the most memory that the exporter's process has had, in MiB."""
-        (name,) = (
-            container
-            for container in self.containers()
-            if re.search(r"[_-]exporter[_-]", container)
-        )
+        name = self._container("exporter")
         process = self.podman("inspect", "--format", "{{.State.Pid}}", name).strip()
         status = Path(f"/proc/{process}/status")
         (kibibytes,) = re.findall(
@@ -201,7 +193,7 @@ def within(seconds: float, title: str, condition: Callable[[], object]) -> float
     """Wait until a condition holds, and return the seconds that it took.
 
     Raises:
-        AssertionError: it does not hold in time; `what` is in the message.
+        AssertionError: it does not hold in time; `title` is in the message.
     """
     began = time.monotonic()
     while not condition():
@@ -229,8 +221,9 @@ def main(folder: Path, promised: float) -> None:
         "matchers": [{"name": "alertname", "value": "X", "isRegex": False}],
         "comment": "kept",
         "createdBy": "test",
+        "startsAt": "2026-01-01T00:00:00Z",
+        "endsAt": "2126-01-01T00:00:00Z",
     }
-    silence |= {"startsAt": "2026-01-01T00:00:00Z", "endsAt": "2126-01-01T00:00:00Z"}
     stack.post("ALERTMANAGER", "/api/v2/silences", silence)
     stack.post("VLLM", "/simulator/phase", {"phase": "collapse"})
     took = within(
@@ -253,6 +246,7 @@ def main(folder: Path, promised: float) -> None:
     stack.compose("down")
     assert not stack.containers()
     stack.up()
+    # At the time before, when the page fired: what is stored says so still.
     assert stack.value(pages, moment), "Prometheus has lost its data"
     kept = stack.get("ALERTMANAGER", "/api/v2/silences")
     assert [silence["comment"] for silence in kept] == ["kept"], (

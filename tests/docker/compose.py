@@ -33,6 +33,7 @@ def schema_errors(schema: str, document: Any) -> list[str]:
 def dotenv() -> dict[str, str]:
     """Return what .env sets; single quotes keep a value as it is."""
     variables = {}
+    # Compose expands and splits what is not quoted, so that must be plain.
     for line in DOTENV.read_text("utf-8").splitlines():
         if line.strip() and not line.startswith("#"):
             name, _, value = line.partition("=")
@@ -79,6 +80,7 @@ def services(*profiles: str, **variables: str) -> dict[str, dict[str, Any]]:
     """Return the services that are on: those without a profile, and those of these or
     of COMPOSE_PROFILES.
     """
+    # Profiles on the command line take the place of COMPOSE_PROFILES.
     active = set(profiles) or set(dotenv()["COMPOSE_PROFILES"].split(","))
     services: dict[str, dict[str, Any]] = document(**variables)["services"]
     return {

@@ -46,6 +46,7 @@ def test_every_stage_has_the_same_pinned_python() -> None:
     (base,) = {built.base for built in stages()}
     assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+@sha256:[0-9a-f]{64}", base)
     assert [built.platform for built in stages()] == ["$BUILDPLATFORM", "", ""]
+    # The version in the image is one that the package is tested with.
     minor = ".".join(base.removeprefix("python:").split(".")[:2])
     assert f'"Programming Language :: Python :: {minor}"' in (
         ROOT / "pyproject.toml"
@@ -75,6 +76,7 @@ def test_only_the_environment_goes_into_the_image() -> None:
     source, target = copy.arguments.split()
     assert source == target == "/opt/vllm-specdec-exporter"
     assert LAST.environment["PATH"] == f"{target}/bin:$PATH"
+    # The root file system is read-only, and everything is compiled already.
     assert LAST.environment["PYTHONDONTWRITEBYTECODE"] == "1"
 
 

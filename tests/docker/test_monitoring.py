@@ -90,6 +90,7 @@ def test_alertmanager_has_the_same_receivers_without_secrets() -> None:
         resolved = [entry["send_resolved"] for entry in entries]
         assert receiver == {"name": name}
         assert webhook == {"url": "http://act:9851/", "send_resolved": any(resolved)}
+    # act itself only logs, so that the example needs no account anywhere.
     assert "act:9851" in endpoints()
     assert "_file" not in ALERTMANAGER.read_text("utf-8")
 

@@ -104,6 +104,7 @@ def test_files_are_written_once_and_replace_older_versions(
     assert bodies(out) == bodies(source)
     assert outcome.out.splitlines() == [f"written    {out / uid}.json" for uid in ALL]
     assert {path.stat().st_mode & 0o777 for path in out.iterdir()} == {0o644}
+    # A time that no file that is written now can have.
     for path in out.iterdir():
         os.utime(path, (1, 1))
     outcome = dashboards(source, "--out", str(out))

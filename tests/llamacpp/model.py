@@ -35,10 +35,10 @@ def write(path: Path, noise: float) -> None:
     errors = np.random.default_rng(2)
 
     def matrix(rows: int, columns: int, scale: float = 1 / WIDTH**0.5) -> np.ndarray:
-        exact = values.normal(0, scale, (rows, columns))
-        return (
-            exact + errors.normal(0, scale * noise, exact.shape) if noise else exact
-        ).astype(np.float32)
+        weights = values.normal(0, scale, (rows, columns))
+        if noise:
+            weights += errors.normal(0, scale * noise, weights.shape)
+        return weights.astype(np.float32)
 
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_name("tiny")

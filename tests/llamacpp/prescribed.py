@@ -67,13 +67,12 @@ def differences(result: EngineResult, wanted: Prescribed, requests: int) -> list
     if window is None or not window.drafts:
         return ["no drafts"]
     wrong = []
+    drafts = window.drafts
 
     def compare(
         name: str, value: float | None, expected: float, variance: float
     ) -> None:
-        allowed = _SIGMA * math.sqrt(variance / (window.drafts or 1)) + requests / (
-            window.drafts or 1
-        )
+        allowed = _SIGMA * math.sqrt(variance / drafts) + requests / drafts
         if value is None or abs(value - expected) > allowed:
             wrong.append(
                 f"{name}: {value} instead of {expected:g}, allowed are {allowed:.3g}"

@@ -93,6 +93,7 @@ def merged(base: Any, patch: Any, name: str = "") -> Any:
     if patch is None:
         return copy.deepcopy(base)
     key = _KEYS.get(name)
+    # Lists without such a name, as of arguments, are replaced whole.
     if key is None or not isinstance(base, list):
         return copy.deepcopy(patch)
     items = {item[key]: copy.deepcopy(item) for item in base}
@@ -268,6 +269,7 @@ def vllm_stack(values: Mapping[str, Any]) -> list[dict[str, Any]]:
         "image": "router",
         "ports": [{"containerPort": 8000}],
     }
+    # Not labelled for the sidecar, which it must not get.
     labels = {"a": "router"}
     router = _deployment(
         "vllm-deployment-router",

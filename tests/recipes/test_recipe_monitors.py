@@ -149,8 +149,10 @@ def kept() -> dict[str, Kept]:
                 for config in configs
             )
 
+        # A pool that has not been synchronized has dropped nothing yet.
         eventually(synced)
         answer = server.api("targets")
+    # Else all cases would pass that expect nothing.
     assert answer["activeTargets"]
     assert answer["droppedTargets"]
     result: dict[str, Kept] = {}

@@ -21,6 +21,7 @@ async def test_the_recipe_reads_vllm_with_and_without_tls(
 ) -> None:
     """KServe expands the address, and whether to verify, by its own setting."""
     (pod,) = llm_inference_service(load("kserve/llminferenceservice.yaml"), tls=tls)
+    # With another certificate the second time, as KServe issues a new one.
     for name in ("first", "second"):
         files = None
         if tls:

@@ -103,6 +103,7 @@ def sample(path: str) -> Config:
             times[name] = "1s"
     if "scrape_interval" in times:
         times["scrape_timeout"] = "1s"
+    # Paths and addresses of production, which are not here.
     for name in ("rule_files", "alerting"):
         config.pop(name, None)
     return config
@@ -118,6 +119,7 @@ def of_cluster(path: str, cluster: Cluster) -> Config:
         job["relabel_configs"] = [
             {"target_label": "instance", "replacement": targets["targets"][0]}
         ]
+        # Both clusters have the same address, as pod networks do.
         targets["targets"] = [cluster.targets[job["job_name"]]]
     return config
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -117,11 +118,8 @@ def servers(
     vllm_python: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Servers]:
     """Return the servers, with models that are freshly made."""
-    kept = Servers(
-        vllm_python,
-        tmp_path_factory.mktemp("models"),
-        tmp_path_factory.mktemp("servers"),
-    )
+    models = tmp_path_factory.mktemp("models")
+    kept = Servers(vllm_python, models, tmp_path_factory.mktemp("servers"))
     try:
         yield kept
     finally:
@@ -141,11 +139,9 @@ def server(servers: Servers) -> VllmServer:
 @contextlib.contextmanager
 def exporter(server: VllmServer, *flags: str) -> Iterator[RunningExporter]:
     """Run an exporter beside a server, which it is told the speculation of."""
+    speculation = ()
     if server.speculation:
-        told = ("--spec.config", json.dumps(server.speculation))
-    else:
-        told = ()
-    windows = [part for window in WINDOWS for part in ("--window", window)]
+        speculation = ("--spec.config", json.dumps(server.speculation))
     with running_exporter(
         "--vllm.url",
         server.url,
@@ -153,8 +149,8 @@ def exporter(server: VllmServer, *flags: str) -> Iterator[RunningExporter]:
         f"{POLL_INTERVAL}s",
         "--poll.timeout",
         "900ms",
-        *windows,
-        *told,
+        *chain.from_iterable(("--window", window) for window in WINDOWS),
+        *speculation,
         *flags,
         fast=False,
     ) as running:
@@ -264,15 +260,15 @@ class Observation:
     to.
     """
 
-    before: Metrics
+    earlier: Metrics
     scrape: Metrics
     truth: Truth
 
     def increase(self, label: str, name: str) -> dict[str, float]:
         """What the requests added to a counter, by a label."""
-        earlier = by(self.before, label, name)
+        began = by(self.earlier, label, name)
         return {
-            key: value - earlier.get(key, 0.0)
+            key: value - began.get(key, 0.0)
             for key, value in by(self.scrape, label, name).items()
         }
 
@@ -294,11 +290,15 @@ def observe(
         """Tell whether the last token is in, which may come after the last draft where
         drafts are rare.
         """
-        tokens, drafts = (
-            (total(scrape, name) or 0) - (total(before, name) or 0)
-            for name in ("generation_tokens_total", "drafts_total")
+
+        def increase(name: str) -> float:
+            return (total(scrape, name) or 0) - (total(before, name) or 0)
+
+        tokens = increase("generation_tokens_total")
+        return (tokens, increase("drafts_total")) == (
+            sums.completion_tokens,
+            sums.drafts,
         )
-        return (tokens, drafts) == (sums.completion_tokens, sums.drafts)
 
     return Observation(before, scrape_when(running, complete), sums)
 

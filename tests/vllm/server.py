@@ -205,13 +205,11 @@ class VllmServer:
         deadline = time.monotonic() + READY_TIMEOUT
         while not answers(f"{self.url}/health"):
             ended = self._process is None or not _lives(self._process)
-            if ended or time.monotonic() > deadline:
-                tail = "\n".join(self._log().splitlines()[-40:])
-                raise ServerError(
-                    "vLLM "
-                    f"{'ended while it started' if ended else 'is not ready'}:\n"
-                    f"{tail}"
-                )
+            tail = "\n".join(self._log().splitlines()[-40:])
+            if ended:
+                raise ServerError(f"vLLM ended while it started:\n{tail}")
+            if time.monotonic() > deadline:
+                raise ServerError(f"vLLM is not ready:\n{tail}")
             time.sleep(0.25)
 
     def stop(self) -> None:
@@ -250,10 +248,12 @@ class VllmServer:
         The lines of the present life only, each over the interval since the line before
         it.
         """
-        lines = list(LOG_LINE.finditer(self._log()))
-        return sum(int(line["accepted"]) for line in lines), sum(
-            int(line["drafted"]) for line in lines
-        )
+        accepted = 0
+        drafted = 0
+        for line in LOG_LINE.finditer(self._log()):
+            accepted += int(line["accepted"])
+            drafted += int(line["drafted"])
+        return accepted, drafted
 
     def polls(self) -> int:
         """Return how often the server was asked for its metrics in this life."""
@@ -367,9 +367,9 @@ class Told:
 def send(port: int, ask: Ask) -> Told:
     """Make a request, and read from the answer what it tells."""
     connection = http.client.HTTPConnection(HOST, port, timeout=REQUEST_TIMEOUT)
-    headers = {"Content-Type": "application/json"} | (
-        {"X-Request-Type": ask.kind} if ask.kind else {}
-    )
+    headers = {"Content-Type": "application/json"}
+    if ask.kind:
+        headers["X-Request-Type"] = ask.kind
     try:
         started = time.monotonic()
         connection.request("POST", ask.path, ask.body(), headers=headers)

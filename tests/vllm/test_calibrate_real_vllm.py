@@ -15,7 +15,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ class Round:
     """The same requests to both servers, as their clients saw them."""
 
     speedup: float
-    told: list[Told]  # with speculation
+    answers: list[Told]  # with speculation
     plain_batch: float  # requests in a batch without speculation
     #: With it; less where requests with more accepted tokens end before others.
     drafting_batch: float
@@ -140,13 +140,10 @@ def clock(
         )
         took = time.monotonic() - begun
         means.append(statistics.mean(answer.per_token for answer in answers))
-        busy.append(
-            max(
-                1.0,
-                sum((answer.ttft or 0.0) + answer.decode_seconds for answer in answers)
-                / took,
-            )
+        seconds = sum(
+            (answer.ttft or 0.0) + answer.decode_seconds for answer in answers
         )
+        busy.append(max(1.0, seconds / took))
     return Round(means[0] / means[1], answers, *busy)
 
 
@@ -229,7 +226,7 @@ def test_calibrated_speedup_is_the_one_that_clients_see(
     assert trial.profile.basis is Basis.CALIBRATED
     estimates = {}
     for batch, clocked in trial.clocked.items():
-        answers = [answer for each in clocked.rounds for answer in each.told]
+        answers = list(chain.from_iterable(each.answers for each in clocked.rounds))
         sums = truth(answers)
         # What clients got: tokens accepted beyond the end of a request are not among
         # them.
@@ -273,12 +270,13 @@ def test_drafter_as_large_as_its_target_is_unknown_and_harmful_once_calibrated(
             temperature=temperature,
             stop=stop,
         )
-        checks = [
-            pool.submit(check, trial.server, "--spec.config", config, *flags)
-            for flags in ((), ("--cost.file", str(trial.file)))
-        ]
+        flags = ("--spec.config", config)
+        calibrated = (*flags, "--cost.file", str(trial.file))
+        uncalibrated_check = pool.submit(check, trial.server, *flags)
+        calibrated_check = pool.submit(check, trial.server, *calibrated)
         try:
-            unknown, harmful = (check.result() for check in checks)
+            unknown = uncalibrated_check.result()
+            harmful = calibrated_check.result()
             assert unknown["verdict"] == "unknown", unknown
             assert harmful["verdict"] == "harmful" or not certain, harmful
             assert harmful["loss_probability"] > 0.5, harmful

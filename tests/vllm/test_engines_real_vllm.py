@@ -19,6 +19,15 @@ from .server import drive
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 
+#: The series of vLLM that each counter passes on.
+UPSTREAM = {
+    "drafts_total": "vllm:spec_decode_num_drafts_total",
+    "draft_tokens_total": "vllm:spec_decode_num_draft_tokens_total",
+    "accepted_tokens_total": "vllm:spec_decode_num_accepted_tokens_total",
+    "generation_tokens_total": "vllm:generation_tokens_total",
+}
+
+
 def test_engines_are_apart_and_add_up_to_the_records(servers: Servers) -> None:
     """Each has vLLM's own counters and measures of its own; together they are what the
     requests recorded.
@@ -33,12 +42,7 @@ def test_engines_are_apart_and_add_up_to_the_records(servers: Servers) -> None:
     assert by(scrape, "engine", "num_speculative_tokens") == {"0": 3, "1": 3}
     published = {name: by(scrape, "engine", name) for name in COUNTERS}
     assert published == {
-        name: by(
-            upstream,
-            "engine",
-            f"vllm:{'' if name.startswith('gen') else 'spec_decode_num_'}{name}",
-        )
-        for name in COUNTERS
+        name: by(upstream, "engine", series) for name, series in UPSTREAM.items()
     }
     assert [sum(values.values()) for values in published.values()] == [
         sums.drafts,
@@ -54,7 +58,7 @@ def test_engines_are_apart_and_add_up_to_the_records(servers: Servers) -> None:
         drafts, drafted, accepted, generated = (
             published[name][engine] for name in COUNTERS
         )
-        assert min(drafts, drafted, accepted, generated) > 0
+        assert min(drafts, drafted, accepted, generated) > 0, engine
         labels = {"engine": engine, "window": WHOLE}
         assert scrape.value("acceptance_ratio", **labels) == pytest.approx(
             accepted / drafted, rel=1e-9

@@ -37,21 +37,21 @@ BUCKETS = {
 class Story:
     """A mixed load, what its clients were told, and what was published."""
 
-    told: list[Told]
+    answers: list[Told]
     silent: list[Told]
     scrape: Metrics
 
     def groups(self) -> dict[tuple[str, str], list[Told]]:
         """What was told, by temperature and type as they are counted."""
         groups = defaultdict(list)
-        for answer in self.told:
+        for answer in self.answers:
             groups[
                 BUCKETS[answer.ask.temperature], answer.ask.kind or answer.ask.api
             ].append(answer)
         return groups
 
     def records(self) -> list[dict[str, Any]]:
-        return [answer.record for answer in self.told if answer.record is not None]
+        return [answer.record for answer in self.answers if answer.record is not None]
 
 
 @pytest.fixture(scope="module")
@@ -68,16 +68,10 @@ def story(server: VllmServer) -> Story:
         )
         for index in range(48)
     ]
-    silent = [
-        *(
-            Ask(EASY[0], stream=True, include_usage=False, seed=seed)
-            for seed in range(2)
-        ),
-        *(
-            Ask(EASY[0], stream=False, choices=2, temperature=1.0, seed=seed)
-            for seed in range(2)
-        ),
-    ]
+    silent = []
+    for seed in (0, 1):
+        silent.append(Ask(EASY[0], include_usage=False, seed=seed))
+        silent.append(Ask(EASY[0], stream=False, choices=2, temperature=1.0, seed=seed))
     with tap(server, "--requests.window", "1h") as (port, running):
         answers = send_all(port, asks)
         quiet = send_all(port, silent)
@@ -92,7 +86,7 @@ def story(server: VllmServer) -> Story:
 
 def test_every_request_of_a_mixed_load_is_observed_once(story: Story) -> None:
     assert len(story.groups()) >= 12
-    ratios = [answer.ratio for answer in story.told if answer.ratio is not None]
+    ratios = [answer.ratio for answer in story.answers if answer.ratio is not None]
     assert min(ratios) < 0.5 < 0.65 < max(ratios)
     recorded = len(story.records())
     assert by(
@@ -100,7 +94,7 @@ def test_every_request_of_a_mixed_load_is_observed_once(story: Story) -> None:
     ).items() >= {
         ("detailed", len(ratios)),
         ("not_drafted", recorded - len(ratios)),
-        ("none", len(story.silent) + len(story.told) - recorded),
+        ("none", len(story.silent) + len(story.answers) - recorded),
         ("malformed", 0),
     }
     assert total(story.scrape, "tap_unobserved_total") == 0
@@ -124,9 +118,8 @@ def test_counters_and_histograms_of_a_group_are_those_of_its_clients(
             expected = sum(bisect_left(bounds, ratio) <= at for ratio in ratios)
             assert counts.get(bound, 0) == expected, (labels, bound)
         if ratios:
-            assert story.scrape.value(
-                "request_acceptance_ratio_sum", **labels
-            ) == pytest.approx(sum(ratios))
+            published = story.scrape.value("request_acceptance_ratio_sum", **labels)
+            assert published == pytest.approx(sum(ratios)), labels
         for metric, name in sums.items():
             expected = sum(
                 answer.record[name] for answer in answers if answer.record is not None
@@ -147,34 +140,31 @@ def test_positions_have_the_drafts_that_reached_them_as_denominator(
             accepted.update(range(taken))
     for position in range(K):
         at = {"position": str(position)}
-        assert (
-            story.scrape.value("request_drafted_per_position_total", **at)
-            == drafted[position]
-        )
-        assert (
-            story.scrape.value("request_accepted_per_position_total", **at)
-            == accepted[position]
-        )
+        published = story.scrape.value("request_drafted_per_position_total", **at)
+        assert published == drafted[position], position
+        published = story.scrape.value("request_accepted_per_position_total", **at)
+        assert published == accepted[position], position
 
 
 def test_outcomes_follow_the_published_zones(story: Story) -> None:
-    drafted = [answer for answer in story.told if answer.ratio is not None]
+    drafted = [answer for answer in story.answers if answer.ratio is not None]
     losing = [
         answer for answer in drafted if answer.ratio is not None and answer.ratio < 0.5
     ]
-    assert total(story.scrape, "request_outcomes_total", outcome="loses") == len(losing)
+    scrape = story.scrape
+    assert total(scrape, "request_outcomes_total", outcome="loses") == len(losing)
     tokens = sum(answer.tokens or 0 for answer in losing)
-    assert (
-        total(story.scrape, "request_generation_tokens_total", outcome="loses")
-        == tokens
-    )
+    counted = total(scrape, "request_generation_tokens_total", outcome="loses")
+    assert counted == tokens
     assert story.scrape.value("request_losing_ratio") == pytest.approx(
         len(losing) / len(drafted)
     )
 
 
 def test_streams_have_times_and_the_others_none(story: Story) -> None:
-    streamed = [answer for answer in (*story.told, *story.silent) if answer.ask.stream]
+    streamed = [
+        answer for answer in (*story.answers, *story.silent) if answer.ask.stream
+    ]
     assert total(story.scrape, "request_time_to_first_token_seconds_count") == len(
         streamed
     )

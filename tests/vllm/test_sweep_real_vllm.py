@@ -27,8 +27,10 @@ GRID = (
     "code",
     "--requests",
     str(REQUESTS),
+    "--max-tokens",
+    str(TOKENS),
+    "--ignore-eos",
 )
-GRID += ("--max-tokens", str(TOKENS), "--ignore-eos")
 
 
 @dataclass(frozen=True)
@@ -58,29 +60,27 @@ def story(server: VllmServer, tmp_path_factory: pytest.TempPathFactory) -> Sweep
 def test_acceptance_falls_with_temperature_beyond_chance(story: SweepStory) -> None:
     for concurrency in (1, 4):
         cold, hot = (cell for cell in story.cells if cell["concurrency"] == concurrency)
-        assert (cold["temperature"], hot["temperature"]) == (0.0, 1.0)
-        assert cold["acceptance_interval"]["unit"] == "request"
-        assert (
-            cold["acceptance_interval"]["low"]
-            > hot["acceptance_interval"]["high"] + 0.2
-        )
+        assert (cold["temperature"], hot["temperature"]) == (0.0, 1.0), concurrency
+        lowest = cold["acceptance_interval"]
+        highest = hot["acceptance_interval"]
+        assert lowest["unit"] == "request", concurrency
+        assert lowest["low"] > highest["high"] + 0.2, concurrency
     assert story.outcome.code == 0
     document: Any = json.loads(story.outcome.out)
     assert len(document["conclusions"]) == 2
-    assert all(
-        "acceptance falls from " in sentence for sentence in document["conclusions"]
-    )
+    for sentence in document["conclusions"]:
+        assert "acceptance falls from " in sentence
 
 
 def test_counters_and_records_agree_exactly(story: SweepStory) -> None:
     for cell in story.cells:
         assert cell["status"] == "ok", cell["reasons"]
-        assert cell["counters"] == cell["records"]
-        assert cell["counters"]["draft_tokens"] > 0
-        assert len(cell["counters"]["position_acceptance_ratio"]) == K
-        assert (
-            cell["generated_tokens"] == cell["completion_tokens"] == REQUESTS * TOKENS
-        )
+        counters = cell["counters"]
+        assert counters == cell["records"]
+        assert counters["draft_tokens"] > 0, cell
+        assert len(counters["position_acceptance_ratio"]) == K, cell
+        assert cell["generated_tokens"] == REQUESTS * TOKENS, cell
+        assert cell["completion_tokens"] == REQUESTS * TOKENS, cell
 
 
 def test_the_server_generated_nothing_that_the_sweep_does_not_know_of(
@@ -93,18 +93,16 @@ def test_the_server_generated_nothing_that_the_sweep_does_not_know_of(
 
 def test_times_are_those_of_a_client(story: SweepStory) -> None:
     for cell in story.cells:
-        assert (cell["ttft"]["count"], cell["tpot"]["count"]) == (REQUESTS, REQUESTS)
+        assert cell["ttft"]["count"] == REQUESTS, cell
+        assert cell["tpot"]["count"] == REQUESTS, cell
         for answer in cell["answers"]:
-            assert 0 < answer["ttft_seconds"] < answer["seconds"]
+            assert 0 < answer["ttft_seconds"] < answer["seconds"], answer
             # All times of an answer: the first token, the others, and the closing of
             # the stream.
             tokens = answer["ttft_seconds"] + (TOKENS - 1) * answer["tpot_seconds"]
-            assert tokens <= answer["seconds"] + 1e-6
-        assert cell["tokens_per_second"] == pytest.approx(
-            REQUESTS * TOKENS / cell["seconds"]
-        )
+            assert tokens <= answer["seconds"] + 1e-6, answer
+        rate = REQUESTS * TOKENS / cell["seconds"]
+        assert cell["tokens_per_second"] == pytest.approx(rate), cell
         # Every worker is busy all the time, but for the end.
-        assert (
-            cell["latency"]["mean"] * REQUESTS / cell["concurrency"]
-            <= cell["seconds"] * 1.05
-        )
+        busy = cell["latency"]["mean"] * REQUESTS / cell["concurrency"]
+        assert busy <= cell["seconds"] * 1.05, cell
