@@ -154,8 +154,8 @@ def test_one_wave_of_requests_decides_nothing() -> None:
     """
     sides = []
     for name, tokens in (("plain", (0.22, 0.3)), ("drafting", (0.16, 0.23))):
-    recording = baseline(*buckets)
-    history = SampleHistory()
+        shown = histogram(*tokens * 16)
+        history = SampleHistory()
         for time, weight in ((0.0, 0.0), (5.0, 0.0), (10.0, 1.0)):
             counters = Counters(generation_tokens=100 * time)
             latencies = Latencies(None, Histogram().plus(shown, weight))

@@ -39,11 +39,14 @@ def dialect_of(row: _Row, rows: Mapping[str, _Row]) -> Dialect:
     """Return the dialect of a table.
 
     Its key `like` names the table in `rows` whose keys apply where it has none. Raises
-    ValidationError for a key that no dialect has.
+    ValidationError, with the dialect's name, for a key that no dialect has.
     """
     merged = {**rows.get(row.get("like", ""), {}), **row}
     merged.pop("like", None)
-    return msgspec.convert(merged, Dialect)
+    try:
+        return msgspec.convert(merged, Dialect)
+    except msgspec.ValidationError as error:
+        raise msgspec.ValidationError(f"{row['name']}: {error}") from error
 
 
 _engines, _dialects = _load()
