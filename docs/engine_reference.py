@@ -3,6 +3,7 @@ written by hand.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 from command_reference import table
@@ -41,11 +42,10 @@ _USAGE = (
 
 def dialects() -> str:
     """Return the table of every dialect, by engine."""
-    rows = (
+    rows = [
         (f"`{dialect.name}`", dialect.server, dialect.note)
-        for engine in ENGINES
-        for dialect in dialects_of(engine)
-    )
+        for dialect in chain.from_iterable(map(dialects_of, ENGINES))
+    ]
     return table(("dialect", "server", "what to know"), rows)
 
 
@@ -83,20 +83,21 @@ def reports() -> str:
     columns = {engine.reports: [] for engine in ENGINES}
     for engine in ENGINES:
         columns[engine.reports].append(engine.name)
-    rows = (
-        (about, *(getattr(shown, field) for shown in columns))
-        for field, about in _REPORTS.items()
-    )
+    rows = []
+    for field, about in _REPORTS.items():
+        rows.append((about, *(getattr(shown, field) for shown in columns)))
     return table(("", *(", ".join(names) for names in columns.values())), rows)
 
 
 def requests() -> str:
     """Return the table of records of requests, by engine."""
-    rows = [
-        (engine.name, row.enabled, row.place, row.content)
-        for engine in ENGINES
-        for row in engine.requests
-    ]
+    rows = []
+    for engine in ENGINES:
+        rows += [
+            (engine.name, row.enabled, row.place, row.content)
+            for row in engine.requests
+        ]
+    # Last, for it is what is left where no engine's own record is passed on.
     rows.append(_USAGE)
     head = ("engine", "enable it with", "where it is", "what it has")
     return table(head, rows)
@@ -126,10 +127,13 @@ def written(page: str, text: str) -> str:
     for name, part in PARTS[page].items():
         begin = f"<!-- {name}: written by `make generate` -->"
         end = f"<!-- end of {name} -->"
-        before, _, rest = text.partition(begin)
-        old, _, after = rest.partition(end)
-        if not rest.count(end):
+        head, _, remainder = text.partition(begin)
+        current, mark, tail = remainder.partition(end)
+        if not mark:
             raise ValueError(f"{page} has no {begin} ... {end}")
-        around = "\n" if old.startswith("\n") else ""
-        text = f"{before}{begin}{around}{part()}{around}{end}{after}"
+        new = part()
+        # A table stands on lines of its own, a list within its sentence.
+        if current.startswith("\n"):
+            new = f"\n{new}\n"
+        text = f"{head}{begin}{new}{end}{tail}"
     return text

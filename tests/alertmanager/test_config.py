@@ -58,14 +58,14 @@ def test_every_alert_goes_where_its_severity_says_and_others_are_left_alone() ->
         if rule.name == "Watchdog":
             wanted = ["watchdog"]
         assert receivers_of(alert(rule)["labels"]) == wanted, rule.title
-    own = {"alertname": f"{PREFIX}Own"}
+    relabelled = {"alertname": f"{PREFIX}Own"}
     for labels, receiver in (
         ({"alertname": "NodeDown", "severity": "critical"}, "nobody"),
         ({"alertname": "NodeDown", "action": "disable"}, "nobody"),
         ({"alertname": "MyVLLMSpecDecodeRule", "severity": "critical"}, "nobody"),
-        (own | {"severity": "sev1"}, "ticket"),
-        (own, "ticket"),
-        (own | {"severity": "warning", "action": ""}, "ticket"),
+        (relabelled | {"severity": "sev1"}, "ticket"),
+        (relabelled, "ticket"),
+        (relabelled | {"severity": "warning", "action": ""}, "ticket"),
     ):
         assert receivers_of(labels) == [receiver], labels
 

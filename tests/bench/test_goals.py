@@ -148,8 +148,11 @@ def test_what_a_way_adds_is_compared_within_each_round() -> None:
 
 def arrivals(shift: float) -> list[list[float]]:
     """Polls of 100 servers, four each, whose first ones lie so far apart."""
-    turns = [turn * targets.INTERVAL for turn in range(4)]
-    return [[n * shift + turn for turn in turns] for n in range(100)]
+    servers = []
+    for number in range(100):
+        first = number * shift
+        servers.append([first + turn * targets.INTERVAL for turn in range(4)])
+    return servers
 
 
 def test_even_polls_are_even_clumps_and_missed_polls_are_not() -> None:

@@ -14,12 +14,12 @@ SENTENCES: dict[str, list[str]] = yaml.safe_load(
     Path(__file__).with_name("thresholds.yml").read_text("utf-8")
 )
 DEFAULTS = dict(Thresholds().items())
-NAMED = [
-    (path, sentence, name)
-    for path, sentences in SENTENCES.items()
-    for sentence in sentences
-    for name in sorted(set(re.findall(r"{(\w+):", sentence)))
-]
+_NAME = re.compile(r"{(\w+):")
+NAMED: list[tuple[str, str, str]] = []
+for _path, _sentences in SENTENCES.items():
+    for _sentence in _sentences:
+        _names = sorted(set(_NAME.findall(_sentence)))
+        NAMED += [(_path, _sentence, name) for name in _names]
 #: Tables of these are generated from the defaults.
 GENERATED = {"docs/reference/metrics.md", "docs/reference/cost-profiles.md"}
 #: How far from its name a number may stand and still be read as its value.
@@ -47,19 +47,16 @@ def text(path: str) -> str:
 
 
 def documents() -> list[str]:
-    found = (*ROOT.glob("docs/**/*.md"), *ROOT.glob("alerts/**/*.md"))
-    paths = {str(path.relative_to(ROOT)) for path in found}
+    pages = (*ROOT.glob("docs/**/*.md"), *ROOT.glob("alerts/**/*.md"))
+    paths = {str(page.relative_to(ROOT)) for page in pages}
     return sorted((paths | {"README.md"}) - GENERATED)
 
 
 @pytest.mark.parametrize("path", SENTENCES)
 def test_the_numbers_are_the_defaults(path: str) -> None:
-    missing = [
-        sentence
-        for sentence in SENTENCES[path]
-        if written(sentence, DEFAULTS) not in text(path)
-    ]
-    assert missing == []
+    """Of every sentence in the table."""
+    for sentence in SENTENCES[path]:
+        assert written(sentence, DEFAULTS) in text(path)
 
 
 @pytest.mark.parametrize(("path", "sentence", "name"), NAMED)
@@ -72,22 +69,16 @@ def test_a_changed_default_leaves_no_sentence_as_it_is(
 
 
 def test_every_threshold_that_is_named_with_its_number_is_in_the_table() -> None:
-    forgotten = []
+    """Else a changed default would leave a sentence wrong."""
     for path in documents():
         sentences = SENTENCES.get(path, [])
         for line in text(path).splitlines():
-            covered = {
-                name
-                for sentence in sentences
-                if written(sentence, DEFAULTS) in line
-                for name in re.findall(r"{(\w+):", sentence)
-            }
-            forgotten += [
-                (path, name)
-                for name in DEFAULTS.keys() - covered
-                if names_default(line, name)
-            ]
-    assert forgotten == []
+            covered: set[str] = set()
+            for sentence in sentences:
+                if written(sentence, DEFAULTS) in line:
+                    covered.update(_NAME.findall(sentence))
+            for name in DEFAULTS.keys() - covered:
+                assert not names_default(line, name), (path, line)
 
 
 def names_default(line: str, name: str) -> bool:

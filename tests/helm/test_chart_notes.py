@@ -99,7 +99,7 @@ def test_the_labels_that_prometheus_must_look_for_are_said(
     labelled = notes(merged(bare, labels))
     assert "WITHOUT labels" not in labelled
     for text in ("release=kps", "b=c", "Selector"):
-        assert text in labelled
+        assert text in labelled, text
 
 
 def test_the_sidecar_is_shown_ready_to_paste() -> None:

@@ -268,7 +268,8 @@ def test_pull_secrets_are_added_once() -> None:
     for present, names in (([], ["pull", "theirs"]), (["theirs"], ["theirs", "pull"])):
         secrets = [{"name": name} for name in present]
         admitted = admit(made, pod(imagePullSecrets=secrets))["spec"]
-        assert [secret["name"] for secret in admitted["imagePullSecrets"]] == names
+        pulled = [secret["name"] for secret in admitted["imagePullSecrets"]]
+        assert pulled == names, present
 
 
 def test_the_page_s_example_gets_the_sidecar_with_its_flags() -> None:
