@@ -157,26 +157,28 @@ def test_a_file_of_an_older_version_has_no_blocks() -> None:
 
 
 class TestFit:
-    def test_of_the_same_release(self) -> None:
-        """Patch releases and builds may differ, and what is not known is no reason to
-        refuse.
-        """
-        same = [
+    @pytest.mark.parametrize(
+        ("recorded", "served"),
+        [
             ("0.32.0", "0.32.9"),
             ("0.32.1+cpu", "0.32.0.dev5"),
             ("", "0.32.0"),
             ("0.32.0", ""),
             ("", ""),
-        ]
-        for mine, theirs in same:
-            assert baseline(bucket(1, 0.1), version=mine).why_not("m", theirs) == ""
+        ],
+    )
+    def test_of_the_same_release(self, recorded: str, served: str) -> None:
+        """Patch releases and builds may differ, and what is not known is no reason to
+        refuse.
+        """
+        assert baseline(bucket(1, 0.1), version=recorded).why_not("m", served) == ""
 
     def test_of_another_release_or_model(self) -> None:
         """It is another server; the message names both, and says what to do."""
         recording = baseline(bucket(1, 0.1))
-        for theirs in ("0.33.0", "1.32.0"):
-            assert recording.why_not("m", theirs) == (
-                f"the baseline is of version 0.32.0, and this server has {theirs}: "
+        for served in ("0.33.0", "1.32.0"):
+            assert recording.why_not("m", served) == (
+                f"the baseline is of version 0.32.0, and this server has {served}: "
                 "record a new one"
             )
         assert recording.why_not("other", "0.32.0") == (

@@ -62,7 +62,22 @@ def compared(
     match = BaselineComparison().add(
         NOTHING, latest, load=load, seconds=seconds, baseline=recording
     )
-    return measured_speedup(BaselineComparison(), match, minimum)
+    return measured_speedup(NO_REQUESTS, match, minimum)
+
+
+NO_REQUESTS = BaselineComparison()
+
+
+def plus(
+    sums: BaselineComparison,
+    start: Latencies | None,
+    end: Latencies | None,
+    recording: Baseline,
+    **interval: float,
+) -> BaselineComparison:
+    """The sums with what finished between two samples: in a second, one at a time."""
+    interval = {"load": 1.0, "seconds": 1.0} | interval
+    return sums.add(start, end, baseline=recording, **interval)
 
 
 class TestCompare:
@@ -94,21 +109,18 @@ class TestCompare:
         all twice as fast.
         """
         recording = baseline(bucket(1.0, 0.1, rate=20.0), bucket(4.0, 0.3, rate=60.0))
-        match = BaselineComparison().add(
-            NOTHING,
-            finished(0.05, 0.05, 0.05),
-            load=1.0,
-            seconds=10.0,
-            baseline=recording,
+        match = plus(
+            NO_REQUESTS, NOTHING, finished(0.05, 0.05, 0.05), recording, seconds=10.0
         )
-        match = match.add(
+        match = plus(
+            match,
             finished(0.05, 0.05, 0.05),
             finished(0.05, 0.05, 0.05, 0.15),
+            recording,
             load=4.0,
             seconds=30.0,
-            baseline=recording,
         )
-        outcome = measured_speedup(BaselineComparison(), match, 1)
+        outcome = measured_speedup(NO_REQUESTS, match, 1)
 
         assert outcome.speedup == pytest.approx((3 * 0.1 + 0.3) / (3 * 0.05 + 0.15))
         assert outcome.baseline_tokens_per_second == pytest.approx(
@@ -117,17 +129,17 @@ class TestCompare:
 
     def test_too_few_requests(self) -> None:
         """Below the minimum nothing is told, not even a quantile."""
-        for requests, is_measured in ((19, False), (20, True)):
-            outcome = compared(
-                baseline(bucket(1.0, 0.3)), finished(*[0.1] * requests), minimum=20
-            )
-            assert (outcome != Measured()) is is_measured
+        recording = baseline(bucket(1.0, 0.3))
+        too_few = compared(recording, finished(*[0.1] * 19), minimum=20)
+        enough = compared(recording, finished(*[0.1] * 20), minimum=20)
+        assert too_few == Measured()
+        assert enough != Measured()
 
     def test_a_load_that_the_baseline_never_saw(self) -> None:
         """What finished at an unknown load is left out, on both sides."""
         recording = baseline(bucket(1.0, 0.3))
-        match = BaselineComparison().add(
-            NOTHING, finished(0.1), load=50.0, seconds=10.0, baseline=recording
+        match = plus(
+            NO_REQUESTS, NOTHING, finished(0.1), recording, load=50.0, seconds=10.0
         )
 
         assert (match.latencies, match.baseline_latencies, match.seconds) == (
@@ -135,7 +147,7 @@ class TestCompare:
             Latencies(),
             0.0,
         )
-        assert measured_speedup(BaselineComparison(), match, 1) == Measured()
+        assert measured_speedup(NO_REQUESTS, match, 1) == Measured()
 
     def test_a_quantile_in_a_bucket_that_holds_most_is_not_compared(self) -> None:
         """Within a wide bucket a quantile is a guess: three of four requests in one
@@ -152,74 +164,49 @@ class TestCompare:
         """
         of_first = baseline(bucket(1.0, 0.3))
         of_second = baseline(bucket(1.0, 0.6))
-        first = BaselineComparison().add(
-            NOTHING, finished(0.1), load=1.0, seconds=1.0, baseline=of_first
-        )
-        last = first.add(
-            finished(0.1), finished(0.1, 0.1), load=1.0, seconds=1.0, baseline=of_second
-        )
+        first = plus(NO_REQUESTS, NOTHING, finished(0.1), of_first)
+        last = plus(first, finished(0.1), finished(0.1, 0.1), of_second)
 
         assert measured_speedup(first, last, 1) == Measured()
-        assert measured_speedup(BaselineComparison(), last, 1).speedup == pytest.approx(
-            6.0
-        )
+        assert measured_speedup(NO_REQUESTS, last, 1).speedup == pytest.approx(6.0)
 
     def test_other_buckets_after_a_restart_begin_anew(self) -> None:
         """A server that comes back with other histogram buckets is compared from there
         on.
         """
         recording = baseline(bucket(1.0, 0.3))
-        first = BaselineComparison().add(
-            NOTHING, finished(0.1), load=1.0, seconds=1.0, baseline=recording
-        )
+        first = plus(NO_REQUESTS, NOTHING, finished(0.1), recording)
         empty = Latencies(time_per_output_token=Histogram((0.15,), (0.0,), 0.0, 0.0))
         full = Latencies(time_per_output_token=Histogram((0.15,), (10.0,), 10.0, 1.0))
-        last = first.add(empty, full, load=1.0, seconds=1.0, baseline=recording)
+        last = plus(first, empty, full, recording)
 
-        assert measured_speedup(BaselineComparison(), last, 1).speedup == pytest.approx(
-            3.0
-        )
+        assert measured_speedup(NO_REQUESTS, last, 1).speedup == pytest.approx(3.0)
 
     def test_a_restart_between_two_samples(self) -> None:
         """Histograms that fell are of two lives, and add nothing."""
         recording = baseline(bucket(1.0, 0.3))
-        start = BaselineComparison().add(
-            NOTHING, finished(0.1, 0.1), load=1.0, seconds=1.0, baseline=recording
-        )
+        start = plus(NO_REQUESTS, NOTHING, finished(0.1, 0.1), recording)
 
-        assert (
-            start.add(
-                finished(0.1, 0.1),
-                finished(0.1),
-                load=1.0,
-                seconds=1.0,
-                baseline=recording,
-            )
-            == start
-        )
-        assert (
-            start.add(None, finished(0.1), load=1.0, seconds=1.0, baseline=recording)
-            == start
-        )
-        assert (
-            start.add(finished(0.1), None, load=1.0, seconds=1.0, baseline=recording)
-            == start
-        )
+        assert plus(start, finished(0.1, 0.1), finished(0.1), recording) == start
+        assert plus(start, None, finished(0.1), recording) == start
+        assert plus(start, finished(0.1), None, recording) == start
 
-    def test_a_bucket_without_weight_needs_nothing(self) -> None:
+    @pytest.mark.parametrize("missing", [None, histogram()])
+    def test_a_bucket_without_weight_needs_nothing(
+        self, missing: Histogram | None
+    ) -> None:
         """At just the load of one bucket, its neighbour is not asked, and may lack a
         latency.
         """
-        for missing in (None, histogram()):
-            neighbour = LoadBucket(
-                3.0,
-                seconds=10.0,
-                generation_tokens=500.0,
-                requests=2.0,
-                latencies=Latencies(time_per_output_token=missing),
-            )
-            recording = baseline(bucket(1.0, 0.3), neighbour)
-            assert compared(recording, finished(0.1)).speedup == pytest.approx(3.0)
+        neighbour = LoadBucket(
+            3.0,
+            seconds=10.0,
+            generation_tokens=500.0,
+            requests=2.0,
+            latencies=Latencies(time_per_output_token=missing),
+        )
+        recording = baseline(bucket(1.0, 0.3), neighbour)
+        assert compared(recording, finished(0.1)).speedup == pytest.approx(3.0)
 
     def test_all_kinds_of_latency(self) -> None:
         """Every latency that both have is compared; the speedup is that per output
@@ -236,14 +223,13 @@ class TestCompare:
                 1.0, seconds=1.0, generation_tokens=10.0, requests=2.0, latencies=slow
             )
         )
-        match = BaselineComparison().add(
+        match = plus(
+            NO_REQUESTS,
             Latencies(histogram(), histogram(), histogram()),
             fast,
-            load=1.0,
-            seconds=1.0,
-            baseline=recording,
+            recording,
         )
-        outcome = measured_speedup(BaselineComparison(), match, 1)
+        outcome = measured_speedup(NO_REQUESTS, match, 1)
 
         assert outcome.speedup == pytest.approx(3.0)
         medians = {
@@ -485,6 +471,9 @@ def test_a_server_without_speculation() -> None:
     assert total == pytest.approx(outcome[-1].latencies.time_per_output_token.sum)
 
 
+NO_TRAFFIC = r"^nothing was generated: send it the usual traffic meanwhile$"
+
+
 class TestPhases:
     def test_a_phase_without_drafts(self) -> None:
         """Of a server with a K schedule only the time well behind the last draft
@@ -528,20 +517,22 @@ class TestPhases:
             histogram(0.1, 0.4).since(histogram(0.1)),
         ]
 
-    def test_nothing_to_record(self) -> None:
+    @pytest.mark.parametrize(
+        ("sampled", "message"),
+        [
+            ([sample(0, 1, 0), sample(10, 1, 100)], r"^no request finished: record"),
+            ([], NO_TRAFFIC),
+            ([sample(0, 1, 5, 0.1)], NO_TRAFFIC),
+            ([sample(0, 0, 5), sample(10, 0, 5)], NO_TRAFFIC),
+        ],
+        ids=["too long", "no sample", "one sample", "idle"],
+    )
+    def test_nothing_to_record(self, sampled: list[Sample], message: str) -> None:
         """Where answers were too long to end, or without traffic, or with one sample,
         the message says so.
         """
-        unfinished = r"^no request finished: record for longer$"
-        idle = r"^nothing was generated: send it the usual traffic meanwhile$"
-        for outcome, message in (
-            ([sample(0, 1, 0), sample(10, 1, 100)], unfinished),
-            ([], idle),
-            ([sample(0, 1, 5, 0.1)], idle),
-            ([sample(0, 0, 5), sample(10, 0, 5)], idle),
-        ):
-            with pytest.raises(BaselineError, match=message):
-                record(outcome).buckets()
+        with pytest.raises(BaselineError, match=message):
+            record(sampled).buckets()
 
 
 class TestDisturbances:

@@ -103,47 +103,54 @@ def warnings(reference: Side, first: Side) -> str:
     return "\n".join(compare(reference, first).warnings)
 
 
-def test_sides_that_are_not_alike_are_pointed_out() -> None:
-    a = side("A")
-    b = side("B")
-    at_other_load = side("B", 0.0142, 200.0, end_to_end=1.5)
-    for first, second, warning in (
+A = side("A")
+B = side("B")
+AT_OTHER_LOAD = side("B", 0.0142, 200.0, end_to_end=1.5)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "warning"),
+    [
         (
-            a,
-            replace(b, models=("qwen",)),
+            A,
+            replace(B, models=("qwen",)),
             "models of different names (A llama, B qwen)",
         ),
         (
-            a,
-            replace(b, version="0.11.0"),
+            A,
+            replace(B, version="0.11.0"),
             "different versions of vLLM (A 0.32.0, B 0.11.0)",
         ),
         (
-            at(a),
-            at(b, END + 3600),
+            at(A),
+            at(B, END + 3600),
             (
                 "not over the same period (A 2026-11-18 11:06:10 to 11:06:40, B "
                 "2026-11-18 12:06:10 to "
             ),
         ),
-        (at(a), at(b, 1e300), "B at no known time"),
+        (at(A), at(B, 1e300), "B at no known time"),
         (
             side("A", end_to_end=3.0),
-            at_other_load,
+            AT_OTHER_LOAD,
             "not at the same load (requests at a time: B 10.0, A 40.0)",
         ),
         (
             side("A", end_to_end=3.0),
-            at_other_load,
+            AT_OTHER_LOAD,
             "A looks slower than it is beside B",
         ),
         (
-            a,
+            A,
             side("B", 0.02, 200.0, tokens=400.0),
             "requests of B had 400 tokens each, those of A 200",
         ),
-    ):
-        assert warning in warnings(first, second)
+    ],
+)
+def test_sides_that_are_not_alike_are_pointed_out(
+    first: Side, second: Side, warning: str
+) -> None:
+    assert warning in warnings(first, second)
 
 
 def test_like_sides_have_no_warning_nor_have_periods_that_overlap_nearly_whole() -> (
@@ -246,15 +253,25 @@ UNTOLD: list[tuple[Any, Any, str]] = [
 ]
 
 
-def test_speed_is_said_with_its_interval_or_why_it_cannot_be_told() -> None:
-    for here, there, outcome, said in SPEEDS:
-        speed = judge_speed(here, there)
-        assert (speed.outcome, speed.text) == (outcome, said)
-    for here, there, said in UNTOLD:
-        speed = judge_speed(here, there)
-        assert speed.outcome is Speed.UNKNOWN, said
-        assert speed.text.startswith("B against A: cannot be told: ")
-        assert said in speed.text
+@pytest.mark.parametrize(("here", "there", "outcome", "text"), SPEEDS)
+def test_speed_is_said_with_its_interval(
+    here: Side, there: Side, outcome: Speed, text: str
+) -> None:
+    speed = judge_speed(here, there)
+    assert (speed.outcome, speed.text) == (outcome, text)
+
+
+@pytest.mark.parametrize(("here", "there", "reason"), UNTOLD)
+def test_why_the_speed_cannot_be_told_is_said(
+    here: Side, there: Side, reason: str
+) -> None:
+    speed = judge_speed(here, there)
+    assert speed.outcome is Speed.UNKNOWN
+    assert speed.text.startswith("B against A: cannot be told: ")
+    assert reason in speed.text
+
+
+def test_few_requests_have_no_interval() -> None:
     few = speed_of(0.014, requests=12.0)
     assert (few.speedup.low, few.low) == (None, None)
 
@@ -406,27 +423,20 @@ def test_two_methods_have_no_gain_of_speculation() -> None:
 # --- claims
 
 
-def test_a_claim_is_decided_by_the_interval() -> None:
-    for claim, outcome, said in (
-        (
-            1.3,
-            ClaimOutcome.CONFIRMED,
-            "the claim of 1.3x is confirmed: it is at least 1.35x",
-        ),
-        (
-            1.5,
-            ClaimOutcome.REFUTED,
-            "the claim of 1.5x is refuted: it is at most 1.47x",
-        ),
-        (
-            1.4,
-            ClaimOutcome.UNDECIDED,
-            "the claim of 1.4x is not decided: it lies between 1.35x and 1.47x",
-        ),
-    ):
-        result = judge_claim(claim, speed_of(0.0142), None)
-        assert result.outcome is outcome
-        assert result.text.startswith(said)
+@pytest.mark.parametrize(
+    ("claim", "outcome", "result"),
+    [
+        (1.3, ClaimOutcome.CONFIRMED, "confirmed: it is at least 1.35x"),
+        (1.5, ClaimOutcome.REFUTED, "refuted: it is at most 1.47x"),
+        (1.4, ClaimOutcome.UNDECIDED, "not decided: it lies between 1.35x and 1.47x"),
+    ],
+)
+def test_a_claim_is_decided_by_the_interval(
+    claim: float, outcome: ClaimOutcome, result: str
+) -> None:
+    judged = judge_claim(claim, speed_of(0.0142), None)
+    assert judged.outcome is outcome
+    assert judged.text.startswith(f"the claim of {claim}x is {result}")
 
 
 def test_a_load_that_differs_can_leave_a_claim_undecided() -> None:

@@ -37,33 +37,36 @@ def test_requests_at_a_time_are_by_littles_law() -> None:
     assert summed.tokens_per_request == pytest.approx(200.0)
 
 
-def test_without_drafts_the_activity_tells_whether_it_speculates() -> None:
+@pytest.mark.parametrize(
+    ("state", "method", "speculating"),
+    [
+        (ActivityState.OFF, "", False),
+        (ActivityState.BYPASSED, "", None),
+        (ActivityState.BYPASSED, "ngram", False),
+        (ActivityState.IDLE, "", None),
+        (None, "", None),
+    ],
+)
+def test_without_drafts_the_activity_tells_whether_it_speculates(
+    state: ActivityState | None, method: str, speculating: bool | None
+) -> None:
     """With a draft model, steps without drafts are not those of a server without
     speculation.
     """
-    states = {
-        ActivityState.OFF: False,
-        ActivityState.BYPASSED: None,
-        ActivityState.IDLE: None,
-        None: None,
-    }
-    for state, speculating in states.items():
-        assert (
-            read(engine(measures(), activity=Activity(state))).speculating
-            is speculating
-        )
-    bypassed = Activity(ActivityState.BYPASSED)
-    lookup = Deployment(method="ngram")
-    assert (
-        read(engine(measures(), activity=bypassed, deployment=lookup)).speculating
-        is False
+    server = engine(
+        measures(), activity=Activity(state), deployment=Deployment(method=method)
     )
-    # a router, or vLLM V0, counts none
-    for drafts, says_so in ((0.0, True), (None, False)):
-        counted = replace(measures(), drafts=drafts)
-        assert (
-            "no drafts" in describe(read(engine(counted, activity=Activity())))
-        ) is says_so
+    assert read(server).speculating is speculating
+
+
+# A router, or vLLM V0, counts no drafts.
+@pytest.mark.parametrize(("drafts", "says_so"), [(0.0, True), (None, False)])
+def test_only_a_server_that_counts_drafts_is_said_to_have_none(
+    drafts: float | None, says_so: bool
+) -> None:
+    counted = replace(measures(), drafts=drafts)
+    description = describe(read(engine(counted, activity=Activity())))
+    assert ("no drafts" in description) is says_so
 
 
 def test_the_judged_window_counts() -> None:

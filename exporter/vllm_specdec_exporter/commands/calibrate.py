@@ -17,6 +17,8 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from itertools import chain, filterfalse
+from operator import attrgetter
 from pathlib import Path
 from statistics import mean, median
 
@@ -181,7 +183,7 @@ def run(args: argparse.Namespace) -> int:
         raise
     name = f"calibrated {identity.model.rpartition('/')[2]}"
     try:
-        rows = [step_time(cell) for cell in cells]
+        rows = list(map(step_time, cells))
         fitted = calibrate(rows, args.method, name[:_MAX_NAME])
     except CalibrationError as error:
         reason = str(error)
@@ -209,9 +211,7 @@ def run(args: argparse.Namespace) -> int:
 def _check_method(method: str, *, has_plain_server: bool) -> None:
     """Raise ConfigError for an unknown method, or one that needs a second server."""
     if method and meant_for(method) is BUILTIN["unknown"]:
-        methods: list[str] = []
-        for profile in BUILTIN.values():
-            methods += profile.methods
+        methods = chain.from_iterable(map(attrgetter("methods"), BUILTIN.values()))
         raise ConfigError(
             f"--method {json.dumps(method)}: allowed: {', '.join(sorted(methods))}, "
             "*_mtp"
@@ -232,12 +232,10 @@ def _described(
     requests: int,
 ) -> CostProfile:
     """Return the profile with how it was measured."""
-    concurrencies: list[int] = []
-    for plan in plans:
-        concurrencies += plan.concurrencies
-    smallest = min(concurrencies)
-    largest = max(concurrencies)
-    contexts = [row.context for row in rows]
+    concurrencies = sorted(chain.from_iterable(plan.concurrencies for plan in plans))
+    smallest = concurrencies[0]
+    largest = concurrencies[-1]
+    contexts = list(map(attrgetter("context"), rows))
     date = time.strftime("%Y-%m-%d", time.gmtime())
     provenance = (
         f"vllm-specdec-exporter calibrate, {date}: {identity.model}, "
@@ -365,7 +363,7 @@ def step_time(cell: CellResult) -> StepTime:
     ):
         reasons = "; ".join(cell.reasons) or "no time per output token"
         raise CalibrationError(f"{cell.cell.name}: {reasons}")
-    answers = [answer for answer in cell.answers if not answer.error]
+    answers = list(filterfalse(attrgetter("error"), cell.answers))
     decoded = cell.generated_tokens - len(answers)  # without the first tokens
     accepted = 0.0
     drafted = 0.0
@@ -381,19 +379,23 @@ def step_time(cell: CellResult) -> StepTime:
     if drafts >= _FEW_DRAFTS * steps:
         k = drafted / steps
     seconds = cell.tpot.mean * decoded / steps
-    between_events = [
-        answer.event_seconds for answer in answers if answer.event_seconds is not None
-    ]
-    events = sum(answer.events - 1 for answer in answers)
+    between_events = []
+    events = 0
+    contexts = []
+    for answer in answers:
+        events += answer.events - 1
+        if answer.event_seconds is not None:
+            between_events.append(answer.event_seconds)
+        # Half of an answer is there on average.
+        contexts.append(answer.prompt_tokens + answer.completion_tokens / 2)
     if between_events and abs(events / steps - 1) <= _MAX_STEP_DIFFERENCE:
         seconds = median(between_events)
-    seconds_in_server = sum(answer.seconds for answer in cell.answers)
+    seconds_in_server = sum(map(attrgetter("seconds"), cell.answers))
     return StepTime(
         batch=max(1.0, seconds_in_server / cell.seconds),
         k=k,
         seconds=seconds,
-        # Half of an answer is there on average.
-        context=mean(a.prompt_tokens + a.completion_tokens / 2 for a in answers),
+        context=mean(contexts),
         cell=cell.cell.name,
     )
 
@@ -431,8 +433,8 @@ def table(profile: CostProfile, rows: Sequence[StepTime]) -> str:
     """Return the measured and fitted step costs, and the tokens per draft to break
     even, by K and batch.
     """
-    measured_k = round(max(row.k for row in rows))
-    batches = sorted({round(row.batch) for row in rows})
+    measured_k = round(max(map(attrgetter("k"), rows)))
+    batches = sorted(set(map(round, map(attrgetter("batch"), rows))))
     lines = [
         _TABLE_TITLE,
         "",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Annotated
 
 import msgspec
@@ -31,6 +32,9 @@ _REACH = 1.25  # a load matches a bucket within this factor of the bucket's mean
 #: Largest factor between the mean loads of two buckets for interpolation.
 _GAP = 4.5
 LATENCIES = Latencies.__struct_fields__
+
+
+_LOAD = attrgetter("requests_running")
 
 
 def bucket_of(load: float) -> int:
@@ -89,6 +93,7 @@ class LoadBucket:
             at_a_time=self.requests_running,
             spread=per_token.spread,
         )
+        # The file has the requests first.
         blocks = [(seconds, finished) for finished, seconds in self.blocks]
         return uncertainty_of_mean(blocks, requests, max_blocks=RECORDED_BLOCKS)
 
@@ -115,9 +120,7 @@ class Baseline:
         never extrapolated.
         """
         load = max(1.0, load)
-        above = bisect_right(
-            self.buckets, load, key=lambda bucket: bucket.requests_running
-        )
+        above = bisect_right(self.buckets, load, key=_LOAD)
         nearest = self.buckets[max(0, above - 1) : above + 1]
         if 0 < above < len(self.buckets):
             lower, upper = nearest
@@ -134,7 +137,7 @@ class Baseline:
         """Return why no bucket matches this load, empty if one does."""
         if self.at(load):
             return ""
-        loads = ", ".join(f"{bucket.requests_running:.1f}" for bucket in self.buckets)
+        loads = ", ".join(map("{:.1f}".format, map(_LOAD, self.buckets)))
         return (
             f"the baseline has nothing near {load:.1f} running requests (it has "
             f"{loads}): record that load as well, with --append"
@@ -198,7 +201,7 @@ def _check(baseline: Baseline) -> None:
         raise BaselineError(
             "no load bucket holds a time per output token: nothing was recorded"
         )
-    loads = [bucket.requests_running for bucket in baseline.buckets]
+    loads = list(map(_LOAD, baseline.buckets))
     if loads != sorted(set(loads)):
         raise BaselineError(f"its loads do not rise: {loads}")
     for name in LATENCIES:

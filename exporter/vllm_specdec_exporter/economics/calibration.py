@@ -19,6 +19,8 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import filterfalse
+from operator import attrgetter
 from statistics import mean
 
 from .cost import REACH, CostProfile, DraftCost, TargetCost
@@ -130,6 +132,13 @@ class StepTimeFit:
         )
 
 
+_BATCH = attrgetter("batch")
+_K = attrgetter("k")
+_SECONDS = attrgetter("seconds")
+_CONTEXT_TOKENS = attrgetter("context")
+_ALL_FEATURES = attrgetter("features")
+
+
 def _picked(values: Sequence[float], used: Sequence[int]) -> tuple[float, ...]:
     return tuple(map(values.__getitem__, used))
 
@@ -139,7 +148,7 @@ def _product(coefficients: Sequence[float], features: Sequence[float]) -> float:
 
 
 def _batch_range(rows: Sequence[StepTime]) -> tuple[float, float]:
-    batches = [row.batch for row in rows]
+    batches = list(map(_BATCH, rows))
     return min(batches), max(batches)
 
 
@@ -162,7 +171,7 @@ def _free_fit(
     used = [_FIXED]
     if _differ(_batch_range(plain)):
         used.append(_REQUEST)
-        contexts = {row.context for row in plain}
+        contexts = set(map(_CONTEXT_TOKENS, plain))
         if max(contexts) > _CONTEXTS_DIFFER * max(1.0, min(contexts)):
             used.append(_CONTEXT)
     # Some drafts are shorter than K, so that means of one K differ a little.
@@ -197,7 +206,7 @@ def _fitted(rows: Sequence[StepTime], used: Sequence[int]) -> StepTimeFit | None
     it is collinear.
     """
     features = [_picked(row.features, used) for row in rows]
-    fitted = [row.seconds for row in rows]
+    fitted = list(map(_SECONDS, rows))
     solution: LeastSquares | None = None
     squares = 0.0
     for _ in range(_ITERATIONS):
@@ -242,12 +251,10 @@ def _check(fit: StepTimeFit, rows: Sequence[StepTime]) -> None:
 
 
 def _check_plain_steps(fit: StepTimeFit, rows: Sequence[StepTime]) -> None:
-    plain = sorted((row.batch, row.seconds) for row in rows if row.k == 0)
-    smallest, seconds_of_smallest = plain[0]
-    largest, seconds_of_largest = plain[-1]
+    plain = sorted(filterfalse(_K, rows), key=attrgetter("batch", "seconds"))
     ends = (
-        f"{seconds_of_smallest:.3g} s at a batch of {smallest:.3g}, "
-        f"{seconds_of_largest:.3g} s at {largest:.3g}"
+        f"{plain[0].seconds:.3g} s at a batch of {plain[0].batch:.3g}, "
+        f"{plain[-1].seconds:.3g} s at {plain[-1].batch:.3g}"
     )
     if fit.coefficients[_FIXED] <= 0:
         raise CalibrationError(
@@ -257,7 +264,7 @@ def _check_plain_steps(fit: StepTimeFit, rows: Sequence[StepTime]) -> None:
     # What a request more adds, at the mean context.
     slope = [0.0] * len(_FEATURES)
     slope[_REQUEST] = 1.0
-    slope[_CONTEXT] = mean(row.context for row in rows)
+    slope[_CONTEXT] = mean(map(_CONTEXT_TOKENS, rows))
     if _product(fit.coefficients, slope) < -fit.reach(slope):
         raise CalibrationError(
             "the step time without speculation does not rise with the batch "
@@ -272,12 +279,14 @@ def _without_negative(fit: StepTimeFit, rows: Sequence[StepTime]) -> StepTimeFit
     while True:
         # The worst first, by the time that it takes in a typical step: without it the
         # others may be above 0.
-        typical = map(mean, zip(*[row.features for row in rows], strict=True))
+        typical = map(mean, zip(*map(_ALL_FEATURES, rows), strict=True))
         seconds = list(map(operator.mul, fit.coefficients, typical))
         if min(seconds) >= 0:
             return fit
         worst = seconds.index(min(seconds))
-        smaller = _fitted(rows, [feature for feature in fit.used if feature != worst])
+        used = list(fit.used)
+        used.remove(worst)
+        smaller = _fitted(rows, used)
         if smaller is None or smaller.coefficients[_FIXED] <= 0:
             raise CalibrationError(
                 f"the step times fit no line over the batch size: {_MORE}"
@@ -299,8 +308,8 @@ def calibrate(
     with speculation, and its interval includes the plain time at the nearest measured
     batch. Otherwise provenance and `batches` are left to the caller.
     """
-    plain = [row for row in rows if row.k == 0]
-    drafting = [row for row in rows if row.k > 0]
+    drafting = list(filter(_K, rows))
+    plain = list(filterfalse(_K, rows))
     if not plain:
         raise CalibrationError("no step time was measured without speculation")
     if not drafting:
@@ -348,7 +357,7 @@ def calibrate(
         ),
         draft=DraftCost(draft, per_position, per_token=per_drafted - per_token),
         methods=tuple(filter(None, (method,))),
-        context_tokens=mean(row.context for row in rows),
+        context_tokens=mean(map(_CONTEXT_TOKENS, rows)),
         typical_k=max(1, round(drafting[0].k)),
         provenance=provenance,
         cheap=method not in ("", "draft_model"),

@@ -85,7 +85,8 @@ def uncertainty_of_mean(
     were rounds of requests. With fewer than `MIN_BLOCKS`, requests that ran together
     count as one. The variance is never less than of independent requests.
     """
-    blocks = [block for block in blocks if any(block)]
+    # Blocks in which nothing finished are no observations.
+    blocks = list(filter(any, blocks))
     number = min(max_blocks, len(blocks))
     while number > max(1.0, requests.rounds):
         number = math.ceil(number / 2)
@@ -111,17 +112,24 @@ def uncertainty_over_time(
     numbers = [number]
     if number > MIN_BLOCKS + 1:
         numbers.append(math.ceil(number / 2))
-    scatters = (_scatter(joined(blocks, each)) for each in numbers)
-    known_scatters = [scatter for scatter in scatters if scatter is not None]
+    known_scatters = []
+    for each in numbers:
+        scatter = _scatter(joined(blocks, each))
+        if scatter is not None:
+            known_scatters.append(scatter)
     # By the width of the interval, in which the number of blocks counts as well. By the
     # variance alone, intervals held the truth a little less often than 95 % where the
     # load drifts over hours (`tests/history/test_matching.py`).
     return max(known_scatters, key=reach_of, default=None)
 
 
+def _sums(blocks: Iterable[Block]) -> tuple[float, float]:
+    seconds, weights = zip((0.0, 0.0), *blocks, strict=True)
+    return math.fsum(seconds), math.fsum(weights)
+
+
 def _scatter(blocks: Sequence[Block]) -> Uncertainty | None:
-    taken = math.fsum(seconds for seconds, _ in blocks)
-    total = math.fsum(weight for _, weight in blocks)
+    taken, total = _sums(blocks)
     if taken <= 0 or total <= 0:
         return Uncertainty(0.0, max(1.0, len(blocks) - 1.0))
     variance = 0.0
@@ -138,7 +146,7 @@ def effective_number(blocks: Sequence[Block]) -> float:
     """Return how many blocks of equal weight are worth as much (Kish, "Survey
     Sampling", 1965).
     """
-    total = math.fsum(weight for _, weight in blocks)
+    _, total = _sums(blocks)
     return total**2 / math.fsum(weight**2 for _, weight in blocks)
 
 
@@ -146,7 +154,7 @@ def joined(blocks: Sequence[Block], number: int) -> list[Block]:
     """Return at most `number` sums of successive blocks, with about equal weight; none
     of blocks without weight.
     """
-    total = math.fsum(weight for _, weight in blocks)
+    _, total = _sums(blocks)
     if total <= 0:
         return []
     longer: dict[int, Block] = {}
@@ -174,11 +182,15 @@ def speedup_interval(
     load, by at most that factor, and never faster: each of the `gaps`, the logarithm
     of the new side's load over the old one's, moves one end of the interval.
     """
-    gaps = tuple(gaps)
     reach = reach_of(*parts)
-    low = math.fsum(min(0.0, gap) for gap in gaps) - reach
-    high = math.fsum(max(0.0, gap) for gap in gaps) + reach
-    return Interval(speedup, speedup * math.exp(low), speedup * math.exp(high))
+    low = 0.0
+    high = 0.0
+    for gap in gaps:
+        low += min(0.0, gap)
+        high += max(0.0, gap)
+    return Interval(
+        speedup, speedup * math.exp(low - reach), speedup * math.exp(high + reach)
+    )
 
 
 def speedup_of_means(
@@ -241,13 +253,17 @@ def speedup_over_strata(strata: Collection[Stratum], *, concurrent: bool) -> Int
     are `concurrent`, each of one block of time, what differs between blocks is the same
     for both sides, so that one of them shows it.
     """
-    both = [
-        (stratum, total(stratum.old.values()), total(stratum.new.values()))
-        for stratum in strata
-    ]
-    expected = math.fsum(new.weight * old.pace for _, old, new in both)
-    taken = math.fsum(new.seconds for _, _, new in both)
-    weight = math.fsum(new.weight for _, _, new in both)
+    both = []
+    expected = 0.0
+    taken = 0.0
+    weight = 0.0
+    for stratum in strata:
+        old = total(stratum.old.values())
+        new = total(stratum.new.values())
+        both.append((stratum, old, new))
+        expected += new.weight * old.pace
+        taken += new.seconds
+        weight += new.weight
     if expected <= 0 or taken <= 0:
         return Interval(math.nan)
     speedup = expected / taken
@@ -270,7 +286,7 @@ def speedup_over_strata(strata: Collection[Stratum], *, concurrent: bool) -> Int
     gaps.append(math.fsum(prompt_gaps))
     parts = []
     for by_time in (old_blocks, new_blocks):
-        blocks = [by_time[block] for block in sorted(by_time)]
+        blocks = list(map(by_time.__getitem__, sorted(by_time)))
         scatter = uncertainty_over_time(blocks)
         if (
             scatter is None

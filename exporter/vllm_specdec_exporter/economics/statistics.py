@@ -293,6 +293,7 @@ class ClusterInterval:
 
 def times(ratio: float) -> str:
     """Return a ratio with two decimals, or three near 1, so that 1 means 1."""
+    # A gain of 0.4 % would read as none.
     if 0 < abs(ratio - 1) < 0.01:
         return f"{ratio:.3f}"
     return f"{ratio:.2f}"
@@ -333,6 +334,7 @@ def t_quantile(freedom: float) -> float:
     From a table below 30 degrees of freedom, interpolated by their inverse, then by
     `t_expansion`.
     """
+    # From here on the expansion is exact to the digits of the table.
     if freedom >= len(_T):
         return t_expansion(Z_EXACT, freedom)
     lower = max(1, int(freedom))  # rounding may take 1 below 1

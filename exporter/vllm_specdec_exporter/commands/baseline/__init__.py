@@ -79,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"--interval {args.interval}: must be less than --for {args.duration}"
         )
+    # With samples every second, a response that takes longer is still one of them.
     upstream_config = config.build_upstream(
         values, values["poll.timeout"] or max(4.0, interval)
     )
@@ -127,6 +128,7 @@ async def _watch(watcher: Watcher, seconds: float, interval: float) -> None:
         watcher.watch(seconds, interval, _progress(seconds, watcher))
     )
     loop = asyncio.get_running_loop()
+    # A recording of hours is not lost to Ctrl-C.
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, task.cancel)
     with contextlib.suppress(asyncio.CancelledError):

@@ -98,6 +98,7 @@ class Recorder:
             self.idle_seconds += seconds
             return
         latencies = increase(previous.latencies, sample.latencies)
+        # A histogram fell: another process of the server, although no counter shows it.
         if latencies is None:
             return
         self._add(LoadBucket.of_interval(load, seconds, tokens, latencies))

@@ -10,6 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 
 from ...config.options import ConfigError, add_flags, gather
@@ -149,18 +150,19 @@ def _results(
     results = {
         source: read_snapshot(source) for source in sources if source.target is None
     }
-    servers = [source for source in sources if source.target is not None]
+    servers = list(filter(attrgetter("target"), sources))
+    # For its errors: all of them come before the observation, which may take an hour.
     list(_sides(results, sources, args.model))
     if not servers:
         return results
     values, _ = gather(OPTIONS, vars(args), os.environ, None)
     # Options of `serve` that do not exist here have their defaults.
     values = dict.fromkeys(option.name for option in ALL_OPTIONS) | values
-    values["vllm.url"] = tuple(source.target for source in servers)
+    values["vllm.url"] = tuple(map(attrgetter("target"), servers))
     upstream, settings = observation(values, duration)
     polled_once = asyncio.run(watch(servers, upstream, settings, 0.0))
     list(_sides(polled_once, servers, args.model))
-    names = " and ".join(source.name for source in servers)
+    names = " and ".join(map(attrgetter("name"), servers))
     cli.show_progress(f"watching {names} for {format_duration(duration)} ...")
     return results | asyncio.run(watch(servers, upstream, settings, duration))
 

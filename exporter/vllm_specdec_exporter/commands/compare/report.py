@@ -36,7 +36,8 @@ LATENCIES = {
 #: The name of a quantity, and its value of the reference and of the side; a dash where
 #: it does not exist.
 Row = tuple[str, ...]
-#: The name of a quantity, its value of a side, and how that is shown.
+#: The name of a quantity, its value of a side, and how that is shown: data, so that a
+#: new row is a line.
 _Quantity = tuple[str, Callable[[Side], Any], Callable[[Any], str]]
 
 
@@ -338,6 +339,7 @@ def _table(comparison: Comparison) -> Iterator[str]:
     heads = ("", *names)
     rows: list[Row] = []
     for part in tables(comparison):
+        # One table, or the columns of its parts would not be under each other.
         if rows:
             rows.append(("",) * len(heads))
         rows += part

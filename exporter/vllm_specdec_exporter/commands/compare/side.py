@@ -123,8 +123,9 @@ def side_of(
     target = _target(result, name)
     engines = _of_model(target.engines, name, model)
     observed = [engine for engine in engines if engine.window(engine.judged_window)]
-    at_work = [engine for engine in observed if _worked(engine)]
-    measures = pool([_judged(engine) for engine in at_work or observed])
+    # Idle engines would lower the load of each one that works.
+    at_work = list(filter(_worked, observed))
+    measures = pool(list(map(_judged, at_work or observed)))
     acceptance = _acceptance(measures)
     end_to_end = _latency(measures, END_TO_END)
     requests_per_second: float | None = None
@@ -135,10 +136,10 @@ def side_of(
         requests_at_a_time = requests_per_second * end_to_end.mean_seconds
     if measures.generation_tokens_per_second and requests_per_second:
         tokens_per_request = measures.generation_tokens_per_second / requests_per_second
-    ks = [engine.num_speculative_tokens or 0 for engine in engines]
+    ks = filter(None, map(attrgetter("num_speculative_tokens"), engines))
     judged = at_work or engines
-    deployments = [engine.deployment for engine in engines]
-    loads = [engine.load for engine in engines]
+    deployments = list(map(attrgetter("deployment"), engines))
+    loads = list(map(attrgetter("load"), engines))
     return Side(
         name=name,
         source=source or target.target,
@@ -152,7 +153,7 @@ def side_of(
         ended_seconds=target.last_success_timestamp_seconds or result.timestamp_seconds,
         restarts=sum(map(attrgetter("engine_resets_total"), engines)),
         speculating=_speculating(judged, measures),
-        num_speculative_tokens=max(ks, default=0) or None,
+        num_speculative_tokens=max(ks, default=None),
         measures=measures,
         acceptance_ratio=acceptance.ratio_interval,
         mean_acceptance_length=acceptance.length_interval,
@@ -161,9 +162,9 @@ def side_of(
         tokens_per_request=tokens_per_request,
         requests_running=sum_known(map(attrgetter("requests_running"), loads)),
         requests_waiting=sum_known(map(attrgetter("requests_waiting"), loads)),
-        quality=_listed(str(engine.quality.level or "") for engine in judged),
-        payoff=_listed(verdict_words(engine.payoff) for engine in judged),
-        advice=_listed(_advice(e) for e in judged if e.payoff.verdict),
+        quality=_listed(map(attrgetter("quality.level"), judged)),
+        payoff=_listed(map(verdict_words, map(attrgetter("payoff"), judged))),
+        advice=_listed(map(_advice, judged)),
         disagreement_ratio=result.thresholds.get(
             "disagreement_ratio", Thresholds().disagreement_ratio
         ),
@@ -204,7 +205,7 @@ def _target(result: ExporterResult, name: str) -> TargetResult:
     if not result.targets:
         raise SideError("the snapshot holds no server")
     if len(result.targets) > 1:
-        servers = ", ".join(target.target for target in result.targets)
+        servers = ", ".join(map(attrgetter("target"), result.targets))
         raise ConfigError(
             f"side {name}: the snapshot holds {len(result.targets)} servers; write "
             f"FILE#ADDRESS with one of {servers}"
@@ -239,10 +240,10 @@ def _of_model(
 def _speculating(engines: Sequence[EngineResult], measures: Measures) -> bool | None:
     if measures.drafts:
         return True
-    states = {engine.activity.state for engine in engines}
+    states = set(map(attrgetter("activity.state"), engines))
     plain = {ActivityState.OFF}
     # With a draft model, a step without drafts still has its first pass.
-    if all(drafts_without_model(engine.deployment.method) for engine in engines):
+    if all(map(drafts_without_model, map(attrgetter("deployment.method"), engines))):
         plain.add(ActivityState.BYPASSED)
     if measures.generation_tokens_per_second and states <= plain:
         return False
@@ -266,6 +267,9 @@ def _why_no_latencies(measures: Measures, *, live: bool) -> str:
 
 
 def _advice(engine: EngineResult) -> str:
+    """Return the advice in words, empty without a verdict to base it on."""
+    if not engine.payoff.verdict:
+        return ""
     action = str(engine.advice.action).replace("_", " ")
     k = engine.advice.num_speculative_tokens
     if k and engine.advice.action in ("increase_k", "decrease_k"):
@@ -291,7 +295,7 @@ def pool(measures: Sequence[Measures]) -> Measures:
     if len(measures) == 1:
         return measures[0]
     delta = Delta(
-        span=max(each.span_seconds or 0.0 for each in measures),
+        span=max(map(_span, measures)),
         drafts=sum_known(map(attrgetter("drafts"), measures)),
         draft_tokens=_total(measures, "draft_tokens_per_second"),
         accepted_tokens=_total(measures, "accepted_tokens_per_second"),
@@ -320,13 +324,17 @@ def _accepted_per_position(measures: Sequence[Measures]) -> tuple[float, ...]:
     return tuple(totals)
 
 
+def _span(measures: Measures) -> float:
+    return measures.span_seconds or 0.0
+
+
 def _total(measures: Sequence[Measures], rate: str) -> float | None:
     """Return the increase of all engines by a known rate, each over its own time."""
     increases = []
     for each in measures:
         per_second = getattr(each, rate)
         if per_second is not None:
-            increases.append(per_second * (each.span_seconds or 0.0))
+            increases.append(per_second * _span(each))
     return sum_known(increases)
 
 

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from ...config.files import read_regular
 from ...config.options import ConfigError
@@ -107,7 +108,7 @@ def read_snapshot(source: ResultSource) -> ExporterResult:
         return result
     targets = [target for target in result.targets if target.target == source.server]
     if len(targets) != 1:
-        servers = ", ".join(target.target for target in result.targets) or "none"
+        servers = ", ".join(map(attrgetter("target"), result.targets)) or "none"
         raise ConfigError(
             f"side {source.name}: {source.path} has no server "
             f"{json.dumps(source.server)}; it has {servers}"

@@ -145,6 +145,7 @@ async def _baseline(session: PastSession) -> Baseline:
             f"--out: a baseline is of one model, choose it with --model-name: {names}"
         )
     (model,) = models
+    # The newest first: it is the closest to the server as it is now.
     for summary in reversed(model.configurations):
         if summary.configuration.num_speculative_tokens == 0:
             return await baseline_of(session.reader, model.name, summary)

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
+from operator import attrgetter
 from statistics import fmean
 
 from .configuration import Configuration, Replica, Runs
@@ -167,11 +168,10 @@ class Past:
         """
         offset = self._grid.index_of(part.start)
         for replica in values["requests_running"]:
-            columns = {
-                name: of_replicas[replica]
-                for name, of_replicas in values.items()
-                if replica in of_replicas
-            }
+            columns = {}
+            for name, of_replicas in values.items():
+                if replica in of_replicas:
+                    columns[name] = of_replicas[replica]
             for configuration, indices in self._runs.get(replica, ()):
                 begin = max(0, indices.start + _WARMING - offset)
                 end = min(part.number, indices.stop - _ENDING - offset)
@@ -183,7 +183,7 @@ class Past:
     def histories(self) -> Iterator[ModelHistory]:
         """Yield the histories of all that generated something, by name."""
         for name, by_configuration in sorted(self._totals.items()):
-            totals = [each for each in by_configuration.values() if each.cells]
+            totals = list(filter(attrgetter("cells"), by_configuration.values()))
             if not totals:
                 continue
             # Chosen times by name, configurations by their first time.
@@ -217,7 +217,7 @@ def _changes(totals: Sequence[ConfigurationTotals]) -> Iterator[Change]:
     """Yield each configuration with speculation against none, and each against the one
     before it.
     """
-    cells = [each.cells for each in totals]
+    cells = list(map(attrgetter("cells"), totals))
     without = [
         index
         for index, each in enumerate(totals)

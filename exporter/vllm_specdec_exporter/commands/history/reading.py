@@ -146,7 +146,7 @@ class Reader:
                 f"{', '.join(models[:_MAX_NAMES])}"
             )
         names = await self.prometheus.names(scope.since, scope.until)
-        stems = [engine.lower() for engine in ENGINE_NAMES]
+        stems = list(map(str.lower, ENGINE_NAMES))
         similar = [name for name in names if any(stem in name for stem in stems)]
         has = ", ".join(similar[:_MAX_NAMES]) or f"{len(names)} other metrics"
         return PrometheusError(

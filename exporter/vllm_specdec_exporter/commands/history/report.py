@@ -75,6 +75,7 @@ def _row(summary: Summary) -> tuple[str, ...]:
     end = _clock(summary.last_seconds)
     if summary.periods > 1:
         end += f" ({summary.periods} times)"
+    # Loads change over the day, so that a mean alone would mislead.
     spread = f"({_short(summary.running_p10)}-{_short(summary.running_p90)})"
     accepted = DASH
     if summary.mean_acceptance_length is not None:

@@ -94,6 +94,7 @@ def show(history: HistoryDocument, *, as_json: bool, out: str = "") -> int:
         cli.print_json(history)
     else:
         print(render(history, out))
+    # A reader that is gone, as in a pipe to `head`, shows here, not at the exit.
     sys.stdout.flush()
     for model in history.models:
         if any(change.speedup for change in model.comparisons):
@@ -110,6 +111,7 @@ def compare_ranges(args: argparse.Namespace) -> int:
         raise ConfigError("--prometheus.url: needs --a FROM/TO and --b FROM/TO")
     a = cli.parsed("--a", args.a, lambda text: _parse_range(text, now))
     b = cli.parsed("--b", args.b, lambda text: _parse_range(text, now))
+    # What ran in both would be compared with itself.
     if a[0] < b[1] and b[0] < a[1]:
         raise ConfigError("--a and --b overlap")
     scope = PastScope(
