@@ -37,14 +37,15 @@ _HAD = "last_over_time(namespace:vllm_specdec_exporters:count"
 
 def groups() -> tuple[Group, ...]:
     """Return the groups of availability alerts."""
-    told = tuple(_unreachable())
+    unreachable = tuple(_unreachable())
     return (
         Group(
-            "vllm-specdec.availability", (*_records(), *_lost(), told[0], _watchdog())
+            "vllm-specdec.availability",
+            (*_records(), *_lost(), unreachable[0], _watchdog()),
         ),
         Group(
             "vllm-specdec.configuration",
-            (_down(), *told[1:], *configuration.rules()),
+            (_down(), *unreachable[1:], *configuration.rules()),
             s.LONG_INTERVAL,
         ),
     )
@@ -55,13 +56,12 @@ def _records() -> Iterator[Record]:
     up = f"last_over_time(vllm_specdec_up[{s.LOOK_BACK}])"
     yield Record(
         _READS,
-        (
-            f"{up} * ((stddev_over_time({success}) and count_over_time({success}) > 1) "
-            f"> bool 0)\nor {up}"
+        (f"{up} * (delta({success}) > bool 0)\nor {up}"),
+        why=(
+            "Whether an exporter reads its vLLM: 1, or 0, also if its polls hang, so "
+            "that the time of the last successful one has not changed for five "
+            "minutes."
         ),
-        why="Whether an exporter reads its vLLM: 1, or 0, also if its polls hang, so "
-        "that the time of the last successful one has not "
-        "changed for five minutes.",
     )
     here = f'last_over_time({_SERVES}{{where="here"}}[7d])'
     elsewhere = (
@@ -75,19 +75,25 @@ def _records() -> Iterator[Record]:
             here=f"group by ({s.MODEL}) ({s.SPECULATIVE})",
             elsewhere=f"group by ({s.MODEL}) ({elsewhere})",
         ),
-        why="Prometheus scrapes a vLLM with speculation in the namespace; or, of a "
-        "namespace that had none for a week, one in a namespace "
-        "without exporters, whose model its exporters watched.",
+        why=(
+            "Prometheus scrapes a vLLM with speculation in the namespace; or, of a "
+            "namespace that had none for a week, one in a namespace without "
+            "exporters, whose model its exporters watched."
+        ),
     )
     yield Record(
         _REFUSED,
         (
-            "group without (reason) "
-            '(increase(vllm_specdec_poll_errors_total{reason=~"refused|unreachable"}[5m]) > 0)'
+            "group without (reason) (\n"
+            "  increase(\n"
+            "    vllm_specdec_poll_errors_total"
+            '{reason=~"refused|unreachable"}[5m]\n'
+            "  ) > 0\n"
+            ")"
         ),
         why=(
-            "Polls within five minutes whose connection was refused, or whose name has "
-            "no address."
+            "Polls within five minutes whose connection was refused, or whose name "
+            "has no address."
         ),
     )
 
@@ -124,18 +130,18 @@ def _lost() -> tuple[Alert, ...]:
             hold="5m",
             summary="No exporter of a namespace answers, though its vLLM serves.",
             description=(
-                f"No exporter{t.IN} has answered Prometheus for 5 minutes, or each "
-                "was down for most of the last half hour. Prometheus "
-                "still scrapes vLLM there, or elsewhere with a model that they "
-                "watched, so it serves, and no harm by speculation is detected."
+                f"No exporter{t.IN} has answered Prometheus for 5 minutes, or each was "
+                "down for most of the last half hour. Prometheus still scrapes vLLM "
+                "there, or elsewhere with a model that they watched, so it serves, "
+                "and no harm by speculation is detected."
             ),
             action=_RESTART,
             why=(
                 "Page: all are down, or each was down within five minutes and for "
-                "most of half an hour, and more than once, as one that "
-                "restarts again and again. Only while vLLM's own series are scraped: "
-                "a host that is off, or a namespace that is scaled to zero, harms "
-                "nobody. Without them, ExporterDown is a ticket."
+                "most of half an hour, and more than once, as one that restarts again "
+                "and again. Only while vLLM's own series are scraped: a host that is "
+                "off, or a namespace that is scaled to zero, harms nobody. Without "
+                "them, ExporterDown is a ticket."
             ),
             context=t.first(
                 f"min_over_time(up{{{s.EXPORTER_JOB},NAMESPACE}}[5m]) == 0",
@@ -153,10 +159,10 @@ def _lost() -> tuple[Alert, ...]:
             hold="5m",
             summary="No exporter of a whole cluster answers.",
             description=(
-                f"No exporter{{{{ with $labels.{CLUSTER} }}}} in {{{{ . }}}}{{{{ end "
-                f"}}}} has answered Prometheus for 5 minutes, in any of "
-                "{{ $value | humanize }} namespaces. vLLM serves in at least one of "
-                "them, and no harm by speculation is detected."
+                f"No exporter{{{{ with $labels.{CLUSTER} }}}} in "
+                "{{ . }}{{ end }} has answered Prometheus for 5 minutes, in "
+                "any of {{ $value | humanize }} namespaces. vLLM serves in at "
+                "least one of them, and no harm by speculation is detected."
             ),
             action=(
                 "Look at what they have in common: the scrape job, a network policy, "
@@ -174,11 +180,13 @@ def _lost() -> tuple[Alert, ...]:
                 f"{s.UP}\nand on ({s.NAMESPACE}) {_HAD}[7d])"
             ),
             hold="10m",
-            summary="The exporters of a namespace are gone, but its vLLM still speculates.",
+            summary=(
+                "The exporters of a namespace are gone, but its vLLM still speculates."
+            ),
             description=(
-                f"Prometheus no longer scrapes an exporter{t.IN}, and still scrapes "
-                "a vLLM with speculation in this namespace, or with a "
-                "model that they watched. There were exporters within the last week."
+                f"Prometheus no longer scrapes an exporter{t.IN}, and still scrapes a "
+                "vLLM with speculation in this namespace, or with a model that they "
+                "watched. There were exporters within the last week."
             ),
             action=restore,
             why=(
@@ -196,9 +204,9 @@ def _lost() -> tuple[Alert, ...]:
             summary="The exporters of a namespace are no longer scraped.",
             description=(
                 "Prometheus has scraped no exporter{{ with $labels.namespace }} in "
-                "{{ . }}{{ end }} for an hour, but did so within the "
-                "last day. Either every server was scaled to zero, or the scrape job "
-                "was removed or renamed."
+                "{{ . }}{{ end }} for an hour, but did so within the last day. Either "
+                "every server was scaled to zero, or the scrape job was removed or "
+                "renamed."
             ),
             action=restore,
             why=(
@@ -216,17 +224,17 @@ def _lost() -> tuple[Alert, ...]:
             summary="No exporter of a namespace can read its vLLM.",
             description=(
                 f"For 10 minutes no exporter{t.IN} has read its vLLM: polls fail or "
-                "hang. It is not just starting: Prometheus scrapes "
-                "vLLM itself, or a poll fails for another reason than a refused "
-                "connection. No harm by speculation is detected."
+                "hang. It is not just starting: Prometheus scrapes vLLM itself, or a "
+                "poll fails for another reason than a refused connection. No harm by "
+                "speculation is detected."
             ),
             action=_LOOK,
             why=(
                 "Page: all exporters answer, and none reads its vLLM. A refused port "
-                "may be a loading model, and a name without an "
-                "address a service scaled to zero: if all servers of a namespace "
-                "fail so, and Prometheus does not scrape them either, "
-                "there may be nothing to watch."
+                "may be a loading model, and a name without an address a service "
+                "scaled to zero: if all servers of a namespace fail so, and "
+                "Prometheus does not scrape them either, there may be nothing to "
+                "watch."
             ),
             context=t.first(
                 f"{_READS}{{NAMESPACE}} == 0",
@@ -251,23 +259,24 @@ def _down() -> Alert:
             "minutes, or has been down again and again for half an hour."
         ),
         action=_RESTART,
-        why="A ticket, also for one that is down for two minutes of five. "
-        "MonitoringLost pages if nobody watches a namespace that serves, "
-        "and silences this.",
+        why=(
+            "A ticket, also for one that is down for two minutes of five. "
+            "MonitoringLost pages if nobody watches a namespace that serves, and "
+            "silences this."
+        ),
     )
 
 
 _LOOK = (
     "Read vllm_specdec_poll_errors_total by reason and the exporter's log; check the "
-    "address, TLS, "
-    "credentials, that a name is resolved, and that vLLM answers /metrics in a "
-    "supported dialect."
+    "address, TLS, credentials, that a name is resolved, and that vLLM answers "
+    "/metrics in a supported dialect."
 )
 
 
 def _unreachable() -> Iterator[Alert]:
-    found = f"last_over_time(vllm_specdec_discovery_up[{s.LOOK_BACK}])"
-    resolved = f'label_replace({found}, "target", "$1", "dns_name", "(.+)")'
+    discovered = f"last_over_time(vllm_specdec_discovery_up[{s.LOOK_BACK}])"
+    resolved = f'label_replace({discovered}, "target", "$1", "dns_name", "(.+)")'
     cases = (
         (
             "no_answer",
@@ -275,8 +284,8 @@ def _unreachable() -> Iterator[Alert]:
             "9m",
             "has not read SERVER for 10 minutes, and its connections are not refused",
             (
-                "The server is up and gives no answer that can be read, or polls hang: "
-                "told within ten minutes."
+                "The server is up and gives no answer that can be read, or polls "
+                "hang: told within ten minutes."
             ),
         ),
         (
@@ -303,7 +312,7 @@ def _unreachable() -> Iterator[Alert]:
             "A server that restarts again and again is up now and then.",
         ),
     )
-    for reason, expr, hold, what, why in cases:
+    for reason, expr, hold, symptom, why in cases:
         server = "{{ with $labels.target }}{{ . }}{{ else }}its vLLM{{ end }}"
         yield Alert(
             name="UpstreamUnreachable",
@@ -313,11 +322,14 @@ def _unreachable() -> Iterator[Alert]:
             hold=hold,
             keep="5m",
             summary="An exporter cannot read its vLLM.",
-            description=f"The exporter at {t.PLACE}{t.IN} {what.replace('SERVER', server)}.",
+            description=(
+                f"The exporter at {t.PLACE}{t.IN} {symptom.replace('SERVER', server)}."
+            ),
             action=_LOOK,
             labels={"reason": reason},
             context=t.value(
-                'sum(increase(vllm_specdec_poll_errors_total{reason="unrecognized",TARGET}[30m])) > 0',
+                "sum(increase(vllm_specdec_poll_errors_total"
+                '{reason="unrecognized",TARGET}[30m])) > 0',
                 t.COUNT,
                 (
                     "{} answers in no supported dialect: after an upgrade of vLLM, "
@@ -341,8 +353,8 @@ def _watchdog() -> Alert:
         summary="Rules are evaluated and notifications arrive.",
         description=(
             "This alert always fires. Have the receiver of the watchdog raise an "
-            "alarm when it stops: then "
-            "Prometheus, Alertmanager or the connection to the receiver is broken."
+            "alarm when it stops: then Prometheus, Alertmanager or the connection to "
+            "the receiver is broken."
         ),
         action=(
             "Nothing while it fires. When it stops, look at Prometheus and "

@@ -28,6 +28,7 @@ from vllm_specdec_exporter.observe.result import (
     PollFailure,
     Reload,
     TargetResult,
+    thresholds_by_model,
 )
 from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
 from vllm_specdec_exporter.per_request.grouping import Classification, RequestSettings
@@ -128,11 +129,13 @@ def run(case: Case) -> ExporterResult:
     )
     # Several servers are those of a name, which had two of them by its last answer.
     name = Discovered("dns+http://vllm.llm.svc:8000", up=True, targets=len(targets))
+    thresholds = dict(case.settings.thresholds.items())
     return ExporterResult(
         version=VERSION,
         timestamp_seconds=last + 1.5,
         targets=targets,
-        thresholds=dict(case.settings.thresholds.items()),
+        thresholds=thresholds,
+        model_thresholds=thresholds_by_model(targets, thresholds),
         reload=Reload(successful=True, success_timestamp_seconds=START - 1.0),
         requests=_requests(targets, case.settings) if case.requests else None,
         discoveries=(name,) if len(targets) > 1 else (),

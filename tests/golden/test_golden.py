@@ -168,6 +168,7 @@ def test_values_can_be(case: str) -> None:
     values = samples(case)
     empty = {labels for labels, n in values.get("window_drafts", {}).items() if n == 0}
     above_one = {
+        "advised_speedup_ratio",
         "break_even_acceptance_ratio",
         "latency_ratio",
         "return_on_speculation_ratio",

@@ -64,7 +64,7 @@ def test_alerts_build_on_no_other_group_of_alerts() -> None:
         "method:vllm_specdec_held_speedup:last1h",
         "method:vllm_specdec_paged_lately:bool",
     )
-    records += ("model:vllm_specdec_disable_is_told:bool",)
+    records += ("model:vllm_specdec_disable_is_silenced:bool",)
     assert asking == {*records, *(f"VLLMSpecDecode{name}" for name in names)}
 
 

@@ -26,9 +26,11 @@ from ..judgement.activity import (
     of_newest,
     with_schedule,
 )
+from ..judgement.advice import Advice
 from ..judgement.case import Case
 from ..judgement.judge import Judgement, judge
 from ..judgement.payoff import contradicts
+from ..judgement.state import state_code
 from ..measures.history import Delta, Window
 from ..measures.measures import (
     DraftShape,
@@ -318,6 +320,7 @@ def _result(polled: PolledEngine, judgement: Judgement) -> EngineResult:
     speculates = (
         server.reading.speculative and polled.activity.state is not ActivityState.OFF
     )
+    scheduled_k = settings.speculation.scheduled_k(engine.load.requests_running)
     return EngineResult(
         model_name=engine.key.model_name,
         engine=engine.key.engine,
@@ -333,11 +336,11 @@ def _result(polled: PolledEngine, judgement: Judgement) -> EngineResult:
         payoff=judgement.payoff,
         advice=judgement.advice,
         findings=judgement.findings,
+        state_code=state_code(judgement.activity, judgement.payoff, scheduled_k).value,
+        advised_speedup_ratio=_advised_speedup_ratio(judgement.advice, polled.k),
         judged_window=polled.judged.window if polled.judged else settings.judged.name,
         num_speculative_tokens=polled.k if speculates else None,
-        scheduled_num_speculative_tokens=settings.speculation.scheduled_k(
-            engine.load.requests_running
-        ),
+        scheduled_num_speculative_tokens=scheduled_k,
         counters=engine.counters,
         load=engine.load,
         drafts_reaching_position=state.reaching,
@@ -349,6 +352,18 @@ def _result(polled: PolledEngine, judgement: Judgement) -> EngineResult:
         inconsistent_samples_total=state.inconsistent_samples,
         defects=state.latest_defects,
     )
+
+
+def _advised_speedup_ratio(advice: Advice, k: int | None) -> float | None:
+    """Return the estimated speedup with the advised K over that with the present one."""
+    speedups: dict[int | None, float] = {
+        each.num_speculative_tokens: each.speedup for each in advice.options
+    }
+    advised = speedups.get(advice.num_speculative_tokens)
+    present = speedups.get(k)
+    if not advised or not present:
+        return None
+    return advised / present
 
 
 def _activity_by_gauges(polled: PolledEngine) -> Activity | None:
