@@ -10,8 +10,6 @@ from . import series as s
 from . import text as t
 from .rule import Alert, Group, Record
 
-#: Whether an exporter reads its vLLM: 1, or 0 also while its polls hang.
-_READS = "instance:vllm_specdec_reads_vllm:bool"
 #: Whether its connections are refused, as while a model loads.
 _REFUSED = "instance:vllm_specdec_is_refused:bool"
 #: Models that vLLM serves: Prometheus scrapes it `here` or, of exporters in a namespace
@@ -39,6 +37,7 @@ def groups() -> tuple[Group, ...]:
     """Return the groups of availability alerts."""
     unreachable = tuple(_unreachable())
     return (
+        Group("vllm-specdec.serving", (_serves(),), s.LONG_INTERVAL),
         Group(
             "vllm-specdec.availability",
             (*_records(), *_lost(), unreachable[0], _watchdog()),
@@ -55,30 +54,12 @@ def _records() -> Iterator[Record]:
     success = "vllm_specdec_last_success_timestamp_seconds[5m]"
     up = f"last_over_time(vllm_specdec_up[{s.LOOK_BACK}])"
     yield Record(
-        _READS,
+        s.READS,
         (f"{up} * (delta({success}) > bool 0)\nor {up}"),
         why=(
             "Whether an exporter reads its vLLM: 1, or 0, also if its polls hang, so "
             "that the time of the last successful one has not changed for five "
             "minutes."
-        ),
-    )
-    here = f'last_over_time({_SERVES}{{where="here"}}[7d])'
-    elsewhere = (
-        f"{_WATCHED} and on ({CLUSTER}, model_name) ({s.SPECULATIVE} unless on "
-        f"({s.NAMESPACE}) {s.UP}) unless on ({s.NAMESPACE}) {here}"
-    )
-    yield Record(
-        _SERVES,
-        s.labelled(
-            "where",
-            here=f"group by ({s.MODEL}) ({s.SPECULATIVE})",
-            elsewhere=f"group by ({s.MODEL}) ({elsewhere})",
-        ),
-        why=(
-            "Prometheus scrapes a vLLM with speculation in the namespace; or, of a "
-            "namespace that had none for a week, one in a namespace without "
-            "exporters, whose model its exporters watched."
         ),
     )
     yield Record(
@@ -94,6 +75,27 @@ def _records() -> Iterator[Record]:
         why=(
             "Polls within five minutes whose connection was refused, or whose name "
             "has no address."
+        ),
+    )
+
+
+def _serves() -> Record:
+    here = f'last_over_time({_SERVES}{{where="here"}}[7d])'
+    elsewhere = (
+        f"{_WATCHED} and on ({CLUSTER}, model_name) ({s.SPECULATIVE} unless on "
+        f"({s.NAMESPACE}) {s.UP}) unless on ({s.NAMESPACE}) {here}"
+    )
+    return Record(
+        _SERVES,
+        s.labelled(
+            "where",
+            here=f"group by ({s.MODEL}) ({s.SPECULATIVE})",
+            elsewhere=f"group by ({s.MODEL}) ({elsewhere})",
+        ),
+        why=(
+            "Prometheus scrapes a vLLM with speculation in the namespace; or, of a "
+            "namespace that had none for a week, one in a namespace without "
+            "exporters, whose model its exporters watched."
         ),
     )
 
@@ -217,8 +219,8 @@ def _lost() -> tuple[Alert, ...]:
         ),
         _monitoring_lost(
             labels={"reason": "unreachable"},
-            expr=f"max by ({s.NAMESPACE}) ({_READS}) == 0\nand on ({s.NAMESPACE}) (\n"
-            f"  {_READS} unless {_REFUSED}\n  or {_SERVES} and on ({s.MODEL}) "
+            expr=f"max by ({s.NAMESPACE}) ({s.READS}) == 0\nand on ({s.NAMESPACE}) (\n"
+            f"  {s.READS} unless {_REFUSED}\n  or {_SERVES} and on ({s.MODEL}) "
             f"{_WATCHED}\n)",
             hold="10m",
             summary="No exporter of a namespace can read its vLLM.",
@@ -237,7 +239,7 @@ def _lost() -> tuple[Alert, ...]:
                 "watch."
             ),
             context=t.first(
-                f"{_READS}{{NAMESPACE}} == 0",
+                f"{s.READS}{{NAMESPACE}} == 0",
                 'label "instance"',
                 "for example the exporter {}",
             ),
@@ -280,7 +282,7 @@ def _unreachable() -> Iterator[Alert]:
     cases = (
         (
             "no_answer",
-            f"{_READS} == 0\nunless {_REFUSED}",
+            f"{s.READS} == 0\nunless {_REFUSED}",
             "9m",
             "has not read SERVER for 10 minutes, and its connections are not refused",
             (
@@ -291,8 +293,8 @@ def _unreachable() -> Iterator[Alert]:
         (
             "refused",
             (
-                f"{_READS} == 0 and {_REFUSED}\nor sum without (dns_name) ({resolved}) "
-                "== 0"
+                f"{s.READS} == 0 and {_REFUSED}\n"
+                f"or sum without (dns_name) ({resolved}) == 0"
             ),
             "45m",
             (

@@ -8,6 +8,7 @@ from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.judgement.state import StateCode
 
 from . import series as s
+from . import speedup
 from .rule import Group, Record
 
 #: The code of an engine's state, which the exporter publishes; and of a model's, which
@@ -38,13 +39,14 @@ def groups() -> Iterator[Group]:
     yield Group(
         "vllm-specdec.boards",
         (
+            Record(speedup.VERDICT, speedup.verdicts(), why=speedup.WHY_VERDICT),
             Record(_OF_MODELS, _of_models()),
-            Record("model:vllm_specdec_speedup_interval:ratio", _interval()),
         ),
     )
     yield Group(
         "vllm-specdec.boards.long",
         (
+            Record("model:vllm_specdec_speedup_interval:ratio", _interval()),
             Record("model:vllm_specdec_unwatched:ratio_rate5m", _unwatched()),
             Record("model:vllm_specdec_estimated_speedup_at:ratio", _at_each_k()),
             Record("model:vllm_specdec_set:tpot", _by_setting()),

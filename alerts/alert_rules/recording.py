@@ -2,7 +2,7 @@
 else.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from mixin import CLUSTER
 
@@ -19,9 +19,6 @@ ABOUT = (
     "speedup and enough drafts. By default severe_speedup is 0.9, harmful_speedup 1 "
     "and beneficial_speedup 1.2."
 )
-
-#: Mimir's default limit of rules in a group (ruler_max_rules_per_rule_group).
-MAX_GROUP_RULES = 20
 
 #: The counters behind the rates of each window that is computed from samples.
 RATES = {
@@ -83,20 +80,10 @@ def groups() -> Iterator[Group]:
         )
     yield Group("vllm-specdec.engines", tuple(_engines()), s.LONG_INTERVAL)
     yield Group("vllm-specdec.advice", tuple(_advice()), s.LONG_INTERVAL)
-    yield from _split("speedup", speedup.records())
-
-
-def _split(name: str, records: Iterable[Record], interval: str = "") -> Iterator[Group]:
-    """Yield groups that Mimir takes: it allows 20 rules to a group unless told
-    otherwise.
-    """
-    listed = tuple(records)
-    for number, start in enumerate(range(0, len(listed), MAX_GROUP_RULES), 1):
-        yield Group(
-            f"vllm-specdec.{name}.{number}",
-            listed[start : start + MAX_GROUP_RULES],
-            interval,
-        )
+    yield Group("vllm-specdec.speedup", tuple(speedup.records()))
+    yield Group(
+        "vllm-specdec.decisive", tuple(speedup.decisive_records()), s.LONG_INTERVAL
+    )
 
 
 def _thresholds() -> Record:
@@ -112,9 +99,7 @@ def _thresholds() -> Record:
     return Record(
         s.THRESHOLD,
         f"min by ({s.MODEL}, threshold) (\n"
-        f"  max by ({s.TARGET}, threshold) (\n"
-        f"    {of_exporters}\n"
-        "  )\n"
+        f"  {of_exporters}\n"
         f"  * on ({s.TARGET}) group_left (model_name)\n"
         f"  topk by ({s.TARGET}) (1, {models})\n"
         "  or\n"

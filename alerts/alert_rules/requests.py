@@ -27,7 +27,11 @@ _THRESHOLD = "model:vllm_specdec_request_threshold:min"
 
 def groups() -> Iterator[Group]:
     """Yield the groups of the records, and those of the alerts."""
-    yield Group("vllm-specdec.requests.thresholds", (_thresholds(),), s.LONG_INTERVAL)
+    yield Group(
+        "vllm-specdec.requests.thresholds",
+        (_thresholds(), tap.exporters()),
+        s.LONG_INTERVAL,
+    )
     yield Group("vllm-specdec.requests.rates", tuple(_records()))
     yield Group("vllm-specdec.requests", (_lose(), *tap.alerts()))
     yield Group(

@@ -69,6 +69,12 @@ def records() -> Iterator[Record]:
     yield from _of_each_engine()
     yield from _of_models()
     yield from _by_method(_ENGINE)
+
+
+def decisive_records() -> Iterator[Record]:
+    """Yield what tickets and boards are decided by: over half an hour and more, so that
+    it need not be evaluated as often as what pages.
+    """
     yield from _over_hours()
     yield from _guesses()
     yield from _verdict()
@@ -341,22 +347,16 @@ def _verdict() -> Iterator[Record]:
             "speedup, and nothing says that it pays."
         ),
     )
-    yield Record(VERDICT, _verdicts(at_least_harm, at_least_benefit), why=_WHY_VERDICT)
 
 
-_WHY_VERDICT = (
+WHY_VERDICT = (
     "One series for each model that is judged. Unknown also while it is to be "
     "measured: the published rule and a guess contradict each other."
 )
 
 
-def _verdicts(at_least_harm: str, at_least_benefit: str) -> str:
-    """Return 1 for each model that is judged, with its verdict; the first that holds.
-
-    Args:
-        at_least_harm: the comparison with the threshold below which it loses.
-        at_least_benefit: that with the one from which on it is beneficial.
-    """
+def verdicts() -> str:
+    """Return 1 for each judged model, with its verdict: the first that holds."""
     to_be_measured = f"{s.PUBLISHED_RULE} < 1 and {s.MAY_PAY} unless {s.NOT_LOSING}"
     unknown = f"group by ({s.MODEL}) ({_UNKNOWN} unless on ({s.MODEL}) {s.SPEEDUP})"
     harmful = s.compare(s.SPEEDUP, "<", "harmful_speedup")
@@ -365,8 +365,8 @@ def _verdicts(at_least_harm: str, at_least_benefit: str) -> str:
         joined=f"or on ({s.MODEL})",
         harmful=f"{harmful}",
         unknown=f"({s.SPEEDUP} and ({to_be_measured})) or {unknown}",
-        beneficial=f"{s.SPEEDUP} {at_least_benefit}",
-        marginal=f"{s.SPEEDUP} {at_least_harm}",
+        beneficial=s.compare(s.SPEEDUP, ">=", "beneficial_speedup"),
+        marginal=s.compare(s.SPEEDUP, ">=", "harmful_speedup"),
     )
     return f"group by ({s.MODEL}, verdict) (\n{verdicts}\n)"
 

@@ -53,9 +53,9 @@ _WHY = {
 }
 
 
-def records() -> Iterator[Record]:
-    """Yield the records of the alerts."""
-    yield Record(
+def exporters() -> Record:
+    """Return the record of taps, which come and go with exporters."""
+    return Record(
         _TAP,
         f"group by ({s.TARGET}, model_name) "
         f"(last_over_time(vllm_specdec_info[{s.LOOK_BACK}]))\n"
@@ -63,6 +63,10 @@ def records() -> Iterator[Record]:
         f"last_over_time(vllm_specdec_tap_listening[{s.LOOK_BACK}])",
         why="Which exporters have a tap, and for which model.",
     )
+
+
+def records() -> Iterator[Record]:
+    """Yield the records of the alerts."""
     yield Record(
         _TAPS,
         f"last_over_time({_TAP}[6h]) and on ({s.TARGET}) up{{{s.EXPORTER_JOB}}}",
@@ -150,7 +154,7 @@ def _unconnected() -> str:
         "0))\n"
         f"> on ({s.TARGET}) group_left () {s.threshold_of_targets(_LIMIT)}\n"
         f"and on ({s.TARGET}) (min by ({s.TARGET}) "
-        "(min_over_time(vllm_specdec_up[5m])) == 1)"
+        f"(min_over_time({s.READS}[5m])) == 1)"
     )
 
 

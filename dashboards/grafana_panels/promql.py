@@ -100,6 +100,11 @@ def threshold(name: str) -> str:
     return recorded("threshold:min", threshold=name)
 
 
+def request_threshold(name: str) -> str:
+    """Return the same of models that requests name, such as an alias."""
+    return recorded("request_threshold:min", threshold=name)
+
+
 def agreed(name: str) -> str:
     """Return a threshold of several models as one series without labels, or if they
     differ, that of each.

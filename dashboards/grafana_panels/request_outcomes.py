@@ -6,7 +6,7 @@ from .field import LIMIT, RATIO, Json, colored, named, threshold_lines, word_map
 from .links import only
 from .palette import AMBER, BLUE, GREY, ORANGE, SKY, VERMILION
 from .panel import Heatmap, Panel, Stat, TimeSeries, buckets, lines, now, over_time
-from .promql import MODEL_LEGEND, metric, renamed, survival, threshold
+from .promql import MODEL_LEGEND, metric, renamed, request_threshold, survival
 from .promql import summed_rate as rate_of
 from .request_series import (
     ABSENT,
@@ -175,7 +175,7 @@ over_time_panels: list[Panel] = [
         },
         others=[
             over_time(
-                threshold("poor_request_acceptance_ratio"),
+                request_threshold("poor_request_acceptance_ratio"),
                 f"{LIMIT}P10 poor below {MODEL_LEGEND}",
             )
         ],
