@@ -68,6 +68,7 @@ generate: $(STAMP) ## Write the generated documents, alert rules, dashboards and
 	$(BIN)/python alerts/generate.py
 	$(BIN)/python dashboards/generate.py
 	$(BIN)/python helm/generate.py
+	PYTHONPATH=tests $(BIN)/python -m alerts.catalogue
 	PYTHONPATH=tests $(BIN)/python -m structure.rooms
 	PYTHONPATH=tests $(BIN)/python -m scaling.series
 
@@ -92,6 +93,7 @@ check-generated: $(STAMP) ## Fail if a generated document, rule, dashboard or ch
 	$(BIN)/python alerts/generate.py --check
 	$(BIN)/python dashboards/generate.py --check
 	$(BIN)/python helm/generate.py --check
+	PYTHONPATH=tests $(BIN)/python -m alerts.catalogue --check
 	PYTHONPATH=tests $(BIN)/python -m structure.rooms --check
 	PYTHONPATH=tests $(BIN)/python -m scaling.series --check
 

@@ -1,5 +1,4 @@
-"""Write `alerts/rules/*.yml` and `docs/reference/alerts.md` from `alert_rules`, or
-check them.
+"""Write `alerts/rules/*.yml` from `alert_rules`, or check them.
 
 python alerts/generate.py [--check] python alerts/generate.py --out FOLDER [--config
 FILE] [--runbooks URL] [--grafana URL] [--alertmanager FILE]
@@ -9,8 +8,6 @@ import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
-
-import yaml
 
 import mixin
 from alert_rules import (
@@ -24,19 +21,12 @@ from alert_rules import (
     recording,
     requests,
 )
-from alert_rules.catalogue import catalogue
 from alert_rules.yaml_text import document
 from generated import bring_up_to_date
 
 HERE = Path(__file__).parent
 RULES = HERE / "rules"
 ALERTMANAGER = HERE / "alertmanager.yml"
-#: What a person reads of each rule in a history, and what each alert promises: the
-#: tests hold both.
-TEXTS, PROMISES = (
-    HERE.parent / "tests" / "alerts" / name for name in ("texts.yml", "promises.yml")
-)
-CATALOGUE = HERE.parent / "docs" / "reference" / "alerts.md"
 
 #: What each file holds.
 FILES = {
@@ -105,9 +95,6 @@ def main() -> int:
         args.out / name: document(about, groups, names)
         for name, (about, groups) in FILES.items()
     }
-    if args.out == RULES:
-        held = (yaml.safe_load(path.read_text("utf-8")) for path in (TEXTS, PROMISES))
-        texts[CATALOGUE] = catalogue(FILES.values(), *held)
     if args.alertmanager:
         texts[args.alertmanager] = names.alertmanager(ALERTMANAGER.read_text("utf-8"))
     return bring_up_to_date(texts, check=args.check)

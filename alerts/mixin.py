@@ -83,9 +83,11 @@ class Mixin:
         value = _OF_VLLM.sub(self._of_vllm, value)
         return _SLOT.sub(lambda slot: self._named(slot[1]), value)
 
-    def _of_vllm(self, found: re.Match[str]) -> str:
+    def _of_vllm(self, match: re.Match[str]) -> str:
         """Return a selector or rate of the series with any prefix."""
-        return f"({' or '.join((found[1] or '') + prefix + found[2] for prefix in self.prefixes)})"
+        function = match[1] or ""
+        series = (f"{function}{prefix}{match[2]}" for prefix in self.prefixes)
+        return f"({' or '.join(series)})"
 
     def _named(self, slot: str) -> str:
         if slot in _SEVERITIES:
@@ -155,20 +157,20 @@ def read(path: Path) -> Mixin:
         document = yaml.safe_load(path.read_text("utf-8"))
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is no YAML: {error}") from error
-    known = {each.name for each in fields(Mixin)}
-    if not isinstance(document, dict) or not document.keys() <= known:
+    keys = {each.name for each in fields(Mixin)}
+    if not isinstance(document, dict) or not document.keys() <= keys:
         if isinstance(document, dict):
-            unknown = str(sorted(document.keys() - known))
+            unknown = str(sorted(document.keys() - keys))
         else:
             unknown = "no map"
-        raise ValueError(f"{path}: {unknown}; the keys are {', '.join(sorted(known))}")
+        raise ValueError(f"{path}: {unknown}; the keys are {', '.join(sorted(keys))}")
     for name in ("tags", "prefixes"):
         if isinstance(document.get(name), list):
             document[name] = tuple(map(str, document[name]))
     severities = document.get("severities", {})
     if not isinstance(severities, dict) or not severities.keys() <= set(_SEVERITIES):
         raise ValueError(f"{path}: severities has critical, warning and info")
-    for name in known - {"severities", "tags", "prefixes"}:
+    for name in keys - {"severities", "tags", "prefixes"}:
         if not isinstance(document.get(name, ""), str):
             raise ValueError(f"{path}: {name} is no text: put it in quotes")
     mixin = Mixin(**{name: value for name, value in document.items() if value})

@@ -29,6 +29,7 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
+from vllm_specdec_exporter.judgement.state import StateCode
 from vllm_specdec_exporter.observe.result import REASONS
 
 RULES = Path(__file__).parent.parent / "alerts" / "rules"
@@ -60,10 +61,8 @@ EVALUATIONS = 6
 K = 3
 _DRAFTS = 600.0
 _POSITIONS = {"quiet": (540.0, 420.0, 300.0), "collapse": (12.0, 2.0, 0.5)}
-#: Rules of the group `harm`, by which evaluations are counted.
-_HARM_RULES = len(
-    yaml.safe_load((RULES / "harm.yml").read_text("utf-8"))["groups"][0]["rules"]
-)
+#: The group by which evaluations are counted, of the usual interval.
+_COUNTED = "vllm-specdec.harm"
 
 
 @dataclass(frozen=True)
@@ -116,12 +115,12 @@ def judged(engines: int, quiet: Cost, collapse: Cost) -> Section:
     )
 
 
-def measure(engines: int, state: str) -> Cost:
-    """Evaluate all rules over a fleet that is `quiet` or in a `collapse`."""
+def measure(engines: int, state: str, rules: Path = RULES) -> Cost:
+    """Evaluate a folder of rules over a fleet that is `quiet` or in a `collapse`."""
     with tempfile.TemporaryDirectory(prefix="bench-rules-") as name:
         folder = Path(name)
         _backfill(folder, engines, state)
-        _configure(folder)
+        _configure(folder, rules)
         with _prometheus(folder) as running:
             url = running.address
             pid = running.pid
@@ -173,18 +172,19 @@ def _wait_for(url: str, evaluations: float) -> None:
 
 
 def _evaluations(url: str) -> float:
-    """Return how often the group `harm` was evaluated; Prometheus leaves out some where
-    one takes long.
+    """Return how often the counted group was evaluated; Prometheus leaves out some
+    where one takes long.
     """
     with urllib.request.urlopen(f"{url}/metrics") as answer:
         text = answer.read().decode()
     counts = [
         float(line.rpartition(" ")[2])
         for line in text.splitlines()
-        if line.startswith("prometheus_rule_evaluations_total{")
-        and "vllm-specdec.harm" in line
+        if line.startswith("prometheus_rule_evaluations_total{") and _COUNTED in line
     ]
-    return sum(counts) / _HARM_RULES
+    groups = _ask(url, "rules")["groups"]
+    (size,) = (len(each["rules"]) for each in groups if each["name"] == _COUNTED)
+    return sum(counts) / size
 
 
 #: Series of rules: the names of recorded ones have a colon within, vLLM's own have one
@@ -357,6 +357,9 @@ def _gauges() -> Iterator[_Family]:
         ("recommendation", _one_of("action", Action, "keep", "disable")),
         ("payoff", _one_of("verdict", PayoffVerdict, "beneficial", "harmful")),
         ("speedup", {',basis="calibrated"': (1.5, 0.6)}),
+        ("judged_speedup", {"": (1.5, 0.6)}),
+        ("state_code", {"": (StateCode.BENEFICIAL, StateCode.HARMFUL)}),
+        ("advised_speedup_ratio", {"": (1, 1 / 0.6)}),
         (
             "estimated_speedup_at",
             {f',num_speculative_tokens="{k}"': (1.5, 0.6) for k in range(2 * K + 1)},
@@ -407,11 +410,11 @@ def _exposition(
                     yield head + f"\n{head}".join(own) + "\n"
 
 
-def _configure(folder: Path) -> None:
+def _configure(folder: Path, rules: Path) -> None:
     """Write the configuration with all rules, at shorter intervals; alerts fire at
     once.
     """
-    for path in RULES.glob("*.yml"):
+    for path in rules.glob("*.yml"):
         document = yaml.safe_load(path.read_text("utf-8"))
         for group in document["groups"]:
             minutes = int(group.get("interval", "1m").removesuffix("m"))
@@ -423,6 +426,6 @@ def _configure(folder: Path) -> None:
         "global": {"evaluation_interval": f"{EVERY}s"},
         # What the rules write lies before the end of what was backfilled.
         "storage": {"tsdb": {"out_of_order_time_window": "1h"}},
-        "rule_files": [path.name for path in RULES.glob("*.yml")],
+        "rule_files": [path.name for path in rules.glob("*.yml")],
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")

@@ -50,10 +50,24 @@ engines = joined_table(
             mappings=word_mapping(verdict.VERDICTS),
             filled=True,
         ),
-        Column("Speedup", total(FAST, IDENTITY, "max"), "suffix:×", 2, 80),
-        Column("Acceptance", NOW.acceptance(), "percentunit", 0, 95),
+        Column(
+            "Speedup",
+            total(FAST, IDENTITY, "max"),
+            unit="suffix:×",
+            decimals=2,
+            width=80,
+        ),
+        Column(
+            "Acceptance", NOW.acceptance(), unit="percentunit", decimals=0, width=95
+        ),
         Column("Length", NOW.length(), decimals=2, width=65),
-        Column("Drafts", total(windowed("window_drafts"), IDENTITY), "locale", 0, 85),
+        Column(
+            "Drafts",
+            total(windowed("window_drafts"), IDENTITY),
+            unit="locale",
+            decimals=0,
+            width=85,
+        ),
         Column(
             "K", total(metric("num_speculative_tokens"), IDENTITY), decimals=0, width=50
         ),
@@ -101,7 +115,9 @@ engines = joined_table(
 dashboard = Dashboard(
     uid=links.DEEP_DIVE,
     title="Deep dive",
-    description="Why does a model gain or lose, and what should be changed: K, method or load?",
+    description=(
+        "Why does a model gain or lose, and what should be changed: K, method or load?"
+    ),
     page="tuning.md",
     sections=[
         ("", [model, engines, latency.load_or_drafts, acceptance.by_pod]),

@@ -56,8 +56,8 @@ top: list[Panel] = [
     Stat(
         title="Up",
         description=(
-            "Exporters that answer Prometheus, and servers that answer them. The table "
-            "names the others."
+            "Exporters that answer Prometheus, and servers that answer them. The "
+            "table names the others."
         ),
         targets=[
             now(f"sum({EXPORTERS})", "exporters up"),
@@ -103,7 +103,9 @@ top: list[Panel] = [
 polls: list[Panel] = [
     StateTimeline(
         title="Target availability",
-        description="Of each exporter and server. It explains gaps of other dashboards.",
+        description=(
+            "Of each exporter and server. It explains gaps of other dashboards."
+        ),
         targets=[over_time(ANSWERS, LEGEND)],
         mappings=STATES,
         no_value="no exporter is scraped",
@@ -115,13 +117,15 @@ polls: list[Panel] = [
             "unsupported version."
         ),
         {},
-        over_time(
-            (
-                "60 * (sum by (reason) "
-                f"(rate({series('poll_errors_total')}[{INTERVAL}])) > 0)"
-            ),
-            "{{reason}}",
-        ),
+        others=[
+            over_time(
+                (
+                    "60 * (sum by (reason) "
+                    f"(rate({series('poll_errors_total')}[{INTERVAL}])) > 0)"
+                ),
+                "{{reason}}",
+            )
+        ],
         **A_MINUTE,
         no_value="none",
     ),
@@ -132,7 +136,7 @@ polls: list[Panel] = [
             "API server is overloaded."
         ),
         {},
-        over_time(SLOWEST, LEGEND),
+        others=[over_time(SLOWEST, LEGEND)],
         unit="s",
         least=0,
         no_value="no poll within the range",

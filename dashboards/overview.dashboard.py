@@ -95,10 +95,11 @@ _NOTHING_WON = f"0 * max({metric('build_info', TARGETS)})"
 #: Of models whose budget is known for an hour: before, it is always full, unless more
 #: is lost than it allows.
 _LEFT = f"{recorded('worth_it_error_budget:remaining30d')}[1d]"
-_LOSING = recorded("losing_drafts:ratio_rate6h")
+_LOSING = recorded("loss:ratio", window="6h")
+_OBJECTIVE = threshold("worth_it_objective_ratio")
 BUDGET = (
     f"last_over_time({_LEFT}) and last_over_time({_LEFT} offset 1h)\n"
-    f"or on ({MODEL}) 0 * ({_LOSING} > 1 - {threshold('worth_it_objective_ratio')})"
+    f"or on ({MODEL}) 0 * ({_LOSING} > on ({MODEL}) 1 - {_OBJECTIVE})"
 )
 
 
@@ -126,7 +127,9 @@ _WON = won()
 first_line: list[Panel] = [
     Stat(
         title="Monitoring",
-        description="Whether exporters answer, how old data is, and models by what judges them.",
+        description=(
+            "Whether exporters answer, how old data is, and models by what judges them."
+        ),
         targets=[
             now(
                 f"min({EXPORTERS}) and on () {WATCHDOG}\nor on () vector(0)",
@@ -165,7 +168,9 @@ first_line: list[Panel] = [
     ),
     Stat(
         title="Models by verdict",
-        description="How many models have each verdict. The table below has them by name.",
+        description=(
+            "How many models have each verdict. The table below has them by name."
+        ),
         targets=[
             now(
                 f'count_values("verdict", clamp({verdict.of_models()}, 1, 9))',
@@ -217,7 +222,9 @@ first_line: list[Panel] = [
     ),
     Stat(
         title="Error budget left (30 d)",
-        description="Of the worst model: drafts that may still be made while speculation loses.",
+        description=(
+            "Of the worst model: drafts that may still be made while speculation loses."
+        ),
         targets=[now(f"clamp_min(min({BUDGET}), 0)", "left")],
         **RATIO,
         no_value="needs two hours of rules",
@@ -246,11 +253,16 @@ models = models_table(
     "Models",
     "Worst first. Modelled: nothing of this server is timed. Click for details.",
     f"no model: {SEE}",
-    Column("Acceptance", NOW.acceptance(), "percentunit", 0, 88),
+    Column("Acceptance", NOW.acceptance(), unit="percentunit", decimals=0, width=88),
     Column(
-        "K", verdict.k_of("num_speculative_tokens", MODEL), "short", 0, 52, _K_WORDS
+        "K",
+        verdict.k_of("num_speculative_tokens", MODEL),
+        unit="short",
+        decimals=0,
+        width=52,
+        mappings=_K_WORDS,
     ),
-    Column("Won, 24 h", won(MODEL), "h", 1, 76),
+    Column("Won, 24 h", won(MODEL), unit="h", decimals=1, width=76),
     states=verdict.of_models(),
     rows=13,
 )
@@ -311,11 +323,15 @@ history: list[Panel] = [
         "Speedup",
         "Of all output, over that without speculation. Harmful: lower K, or disable.",
         {},
-        over_time(FAST, MODEL_LEGEND),
-        over_time(agreed("harmful_speedup"), f"{LIMIT}harmful below {MODEL_LEGEND}"),
-        over_time(
-            agreed("beneficial_speedup"), f"{LIMIT}beneficial above {MODEL_LEGEND}"
-        ),
+        others=[
+            over_time(FAST, MODEL_LEGEND),
+            over_time(
+                agreed("harmful_speedup"), f"{LIMIT}harmful below {MODEL_LEGEND}"
+            ),
+            over_time(
+                agreed("beneficial_speedup"), f"{LIMIT}beneficial above {MODEL_LEGEND}"
+            ),
+        ],
         **TIMES,
         overrides=[threshold_lines(), threshold_lines(VERMILION, "harmful")],
         no_value=f"no exporter, or no drafts: {SEE}",

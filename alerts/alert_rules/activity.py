@@ -39,35 +39,34 @@ def _bypassed() -> Alert:
         description=(
             t.WHO["engine"]
             + (
-                " has generated tokens for 30 minutes without a draft, and no schedule "
-                "sets K = 0: speculation gains nothing."
+                " has generated tokens for 30 minutes without a draft, and no "
+                "schedule sets K = 0: speculation gains nothing."
             )
         ),
         action=(
-            "Check vLLM's arguments: has a deployment lost --speculative-config? "
-            "Then run vllm-specdec-exporter check against the "
-            "server, and read vLLM's log."
+            "Check vLLM's arguments: has a deployment lost --speculative-config? Then "
+            "run vllm-specdec-exporter check against the server, and read vLLM's log."
         ),
         value="0 drafts, " + t.this(t.COUNT) + " tokens in 30m",
         why=(
             "At least 1,000 tokens in half an hour, so that the rule is silent for a "
-            "nearly idle server; pauses in the traffic do not "
-            "matter. A server without counters of speculation, beside others of the "
-            "model that draft, is one half of an A/B test."
+            "nearly idle server; pauses in the traffic do not matter. A server "
+            "without counters of speculation, beside others of the model that draft, "
+            "is one half of an A/B test."
         ),
     )
 
 
 def _collapsed() -> Alert:
+    acceptance = s.rounded(s.JUDGED_ACCEPTANCE)
+    collapsed = s.compare_each(acceptance, "<", "collapsed_acceptance_ratio")
     return Alert(
         name="Collapsed",
         subject="acceptance",
         expr=(
-            f"{s.rounded(s.JUDGED_ACCEPTANCE)} < on ({s.MODEL}) group_left () "
-            f"{s.threshold('collapsed_acceptance_ratio')}\n"
+            f"{collapsed}\n"
             f"and on ({s.MODEL}) {s.ENOUGH_30M}\n"
-            f"unless ({s.JUDGED_SPEEDUP} >= on ({s.MODEL}) group_left () "
-            f"{s.threshold('beneficial_speedup')})"
+            f"unless ({s.compare_each(s.JUDGED_SPEEDUP, '>=', 'beneficial_speedup')})"
         ),
         hold="5m",
         keep="10m",
@@ -81,15 +80,15 @@ def _collapsed() -> Alert:
         ),
         action=(
             "Find what changed: an upgrade of vLLM, target and draft model that no "
-            "longer fit (quantization, "
-            "checkpoint, chat template), very high temperatures or long contexts. "
-            "Switch speculation off until then."
+            "longer fit (quantization, checkpoint, chat template), very high "
+            "temperatures or long contexts. Switch speculation off until then."
         ),
         value=t.this(t.PERCENT) + " accepted",
         threshold=t.in_force("collapsed_acceptance_ratio", t.PERCENT),
         sample=t.drafts("5m"),
-        why="Speculation is lossless, so there is no other symptom. Harmful pages if "
-        "the lost speed is severe. Kept for 10 minutes only: "
-        "a run of ten minutes is over before Alertmanager sends the ticket, so that "
-        "it is not sent.",
+        why=(
+            "Speculation is lossless, so there is no other symptom. Harmful pages if "
+            "the lost speed is severe. Kept for 10 minutes only: a run of ten minutes "
+            "is over before Alertmanager sends the ticket, so that it is not sent."
+        ),
     )

@@ -10,8 +10,6 @@ from . import series as s
 from . import text as t
 from .rule import Alert, Group, Record
 
-#: Whether an exporter reads its vLLM: 1, or 0 also while its polls hang.
-_READS = "instance:vllm_specdec_reads_vllm:bool"
 #: Whether its connections are refused, as while a model loads.
 _REFUSED = "instance:vllm_specdec_is_refused:bool"
 #: Models that vLLM serves: Prometheus scrapes it `here` or, of exporters in a namespace
@@ -37,14 +35,16 @@ _HAD = "last_over_time(namespace:vllm_specdec_exporters:count"
 
 def groups() -> tuple[Group, ...]:
     """Return the groups of availability alerts."""
-    told = tuple(_unreachable())
+    unreachable = tuple(_unreachable())
     return (
+        Group("vllm-specdec.serving", (_serves(),), s.LONG_INTERVAL),
         Group(
-            "vllm-specdec.availability", (*_records(), *_lost(), told[0], _watchdog())
+            "vllm-specdec.availability",
+            (*_records(), *_lost(), unreachable[0], _watchdog()),
         ),
         Group(
             "vllm-specdec.configuration",
-            (_down(), *told[1:], *configuration.rules()),
+            (_down(), *unreachable[1:], *configuration.rules()),
             s.LONG_INTERVAL,
         ),
     )
@@ -54,40 +54,48 @@ def _records() -> Iterator[Record]:
     success = "vllm_specdec_last_success_timestamp_seconds[5m]"
     up = f"last_over_time(vllm_specdec_up[{s.LOOK_BACK}])"
     yield Record(
-        _READS,
-        (
-            f"{up} * ((stddev_over_time({success}) and count_over_time({success}) > 1) "
-            f"> bool 0)\nor {up}"
+        s.READS,
+        (f"{up} * (delta({success}) > bool 0)\nor {up}"),
+        why=(
+            "Whether an exporter reads its vLLM: 1, or 0, also if its polls hang, so "
+            "that the time of the last successful one has not changed for five "
+            "minutes."
         ),
-        why="Whether an exporter reads its vLLM: 1, or 0, also if its polls hang, so "
-        "that the time of the last successful one has not "
-        "changed for five minutes.",
     )
+    yield Record(
+        _REFUSED,
+        (
+            "group without (reason) (\n"
+            "  increase(\n"
+            "    vllm_specdec_poll_errors_total"
+            '{reason=~"refused|unreachable"}[5m]\n'
+            "  ) > 0\n"
+            ")"
+        ),
+        why=(
+            "Polls within five minutes whose connection was refused, or whose name "
+            "has no address."
+        ),
+    )
+
+
+def _serves() -> Record:
     here = f'last_over_time({_SERVES}{{where="here"}}[7d])'
     elsewhere = (
         f"{_WATCHED} and on ({CLUSTER}, model_name) ({s.SPECULATIVE} unless on "
         f"({s.NAMESPACE}) {s.UP}) unless on ({s.NAMESPACE}) {here}"
     )
-    yield Record(
+    return Record(
         _SERVES,
         s.labelled(
             "where",
             here=f"group by ({s.MODEL}) ({s.SPECULATIVE})",
             elsewhere=f"group by ({s.MODEL}) ({elsewhere})",
         ),
-        why="Prometheus scrapes a vLLM with speculation in the namespace; or, of a "
-        "namespace that had none for a week, one in a namespace "
-        "without exporters, whose model its exporters watched.",
-    )
-    yield Record(
-        _REFUSED,
-        (
-            "group without (reason) "
-            '(increase(vllm_specdec_poll_errors_total{reason=~"refused|unreachable"}[5m]) > 0)'
-        ),
         why=(
-            "Polls within five minutes whose connection was refused, or whose name has "
-            "no address."
+            "Prometheus scrapes a vLLM with speculation in the namespace; or, of a "
+            "namespace that had none for a week, one in a namespace without "
+            "exporters, whose model its exporters watched."
         ),
     )
 
@@ -124,18 +132,18 @@ def _lost() -> tuple[Alert, ...]:
             hold="5m",
             summary="No exporter of a namespace answers, though its vLLM serves.",
             description=(
-                f"No exporter{t.IN} has answered Prometheus for 5 minutes, or each "
-                "was down for most of the last half hour. Prometheus "
-                "still scrapes vLLM there, or elsewhere with a model that they "
-                "watched, so it serves, and no harm by speculation is detected."
+                f"No exporter{t.IN} has answered Prometheus for 5 minutes, or each was "
+                "down for most of the last half hour. Prometheus still scrapes vLLM "
+                "there, or elsewhere with a model that they watched, so it serves, "
+                "and no harm by speculation is detected."
             ),
             action=_RESTART,
             why=(
                 "Page: all are down, or each was down within five minutes and for "
-                "most of half an hour, and more than once, as one that "
-                "restarts again and again. Only while vLLM's own series are scraped: "
-                "a host that is off, or a namespace that is scaled to zero, harms "
-                "nobody. Without them, ExporterDown is a ticket."
+                "most of half an hour, and more than once, as one that restarts again "
+                "and again. Only while vLLM's own series are scraped: a host that is "
+                "off, or a namespace that is scaled to zero, harms nobody. Without "
+                "them, ExporterDown is a ticket."
             ),
             context=t.first(
                 f"min_over_time(up{{{s.EXPORTER_JOB},NAMESPACE}}[5m]) == 0",
@@ -153,10 +161,10 @@ def _lost() -> tuple[Alert, ...]:
             hold="5m",
             summary="No exporter of a whole cluster answers.",
             description=(
-                f"No exporter{{{{ with $labels.{CLUSTER} }}}} in {{{{ . }}}}{{{{ end "
-                f"}}}} has answered Prometheus for 5 minutes, in any of "
-                "{{ $value | humanize }} namespaces. vLLM serves in at least one of "
-                "them, and no harm by speculation is detected."
+                f"No exporter{{{{ with $labels.{CLUSTER} }}}} in "
+                "{{ . }}{{ end }} has answered Prometheus for 5 minutes, in "
+                "any of {{ $value | humanize }} namespaces. vLLM serves in at "
+                "least one of them, and no harm by speculation is detected."
             ),
             action=(
                 "Look at what they have in common: the scrape job, a network policy, "
@@ -174,11 +182,13 @@ def _lost() -> tuple[Alert, ...]:
                 f"{s.UP}\nand on ({s.NAMESPACE}) {_HAD}[7d])"
             ),
             hold="10m",
-            summary="The exporters of a namespace are gone, but its vLLM still speculates.",
+            summary=(
+                "The exporters of a namespace are gone, but its vLLM still speculates."
+            ),
             description=(
-                f"Prometheus no longer scrapes an exporter{t.IN}, and still scrapes "
-                "a vLLM with speculation in this namespace, or with a "
-                "model that they watched. There were exporters within the last week."
+                f"Prometheus no longer scrapes an exporter{t.IN}, and still scrapes a "
+                "vLLM with speculation in this namespace, or with a model that they "
+                "watched. There were exporters within the last week."
             ),
             action=restore,
             why=(
@@ -196,9 +206,9 @@ def _lost() -> tuple[Alert, ...]:
             summary="The exporters of a namespace are no longer scraped.",
             description=(
                 "Prometheus has scraped no exporter{{ with $labels.namespace }} in "
-                "{{ . }}{{ end }} for an hour, but did so within the "
-                "last day. Either every server was scaled to zero, or the scrape job "
-                "was removed or renamed."
+                "{{ . }}{{ end }} for an hour, but did so within the last day. Either "
+                "every server was scaled to zero, or the scrape job was removed or "
+                "renamed."
             ),
             action=restore,
             why=(
@@ -209,27 +219,27 @@ def _lost() -> tuple[Alert, ...]:
         ),
         _monitoring_lost(
             labels={"reason": "unreachable"},
-            expr=f"max by ({s.NAMESPACE}) ({_READS}) == 0\nand on ({s.NAMESPACE}) (\n"
-            f"  {_READS} unless {_REFUSED}\n  or {_SERVES} and on ({s.MODEL}) "
+            expr=f"max by ({s.NAMESPACE}) ({s.READS}) == 0\nand on ({s.NAMESPACE}) (\n"
+            f"  {s.READS} unless {_REFUSED}\n  or {_SERVES} and on ({s.MODEL}) "
             f"{_WATCHED}\n)",
             hold="10m",
             summary="No exporter of a namespace can read its vLLM.",
             description=(
                 f"For 10 minutes no exporter{t.IN} has read its vLLM: polls fail or "
-                "hang. It is not just starting: Prometheus scrapes "
-                "vLLM itself, or a poll fails for another reason than a refused "
-                "connection. No harm by speculation is detected."
+                "hang. It is not just starting: Prometheus scrapes vLLM itself, or a "
+                "poll fails for another reason than a refused connection. No harm by "
+                "speculation is detected."
             ),
             action=_LOOK,
             why=(
                 "Page: all exporters answer, and none reads its vLLM. A refused port "
-                "may be a loading model, and a name without an "
-                "address a service scaled to zero: if all servers of a namespace "
-                "fail so, and Prometheus does not scrape them either, "
-                "there may be nothing to watch."
+                "may be a loading model, and a name without an address a service "
+                "scaled to zero: if all servers of a namespace fail so, and "
+                "Prometheus does not scrape them either, there may be nothing to "
+                "watch."
             ),
             context=t.first(
-                f"{_READS}{{NAMESPACE}} == 0",
+                f"{s.READS}{{NAMESPACE}} == 0",
                 'label "instance"',
                 "for example the exporter {}",
             ),
@@ -251,39 +261,40 @@ def _down() -> Alert:
             "minutes, or has been down again and again for half an hour."
         ),
         action=_RESTART,
-        why="A ticket, also for one that is down for two minutes of five. "
-        "MonitoringLost pages if nobody watches a namespace that serves, "
-        "and silences this.",
+        why=(
+            "A ticket, also for one that is down for two minutes of five. "
+            "MonitoringLost pages if nobody watches a namespace that serves, and "
+            "silences this."
+        ),
     )
 
 
 _LOOK = (
     "Read vllm_specdec_poll_errors_total by reason and the exporter's log; check the "
-    "address, TLS, "
-    "credentials, that a name is resolved, and that vLLM answers /metrics in a "
-    "supported dialect."
+    "address, TLS, credentials, that a name is resolved, and that vLLM answers "
+    "/metrics in a supported dialect."
 )
 
 
 def _unreachable() -> Iterator[Alert]:
-    found = f"last_over_time(vllm_specdec_discovery_up[{s.LOOK_BACK}])"
-    resolved = f'label_replace({found}, "target", "$1", "dns_name", "(.+)")'
+    discovered = f"last_over_time(vllm_specdec_discovery_up[{s.LOOK_BACK}])"
+    resolved = f'label_replace({discovered}, "target", "$1", "dns_name", "(.+)")'
     cases = (
         (
             "no_answer",
-            f"{_READS} == 0\nunless {_REFUSED}",
+            f"{s.READS} == 0\nunless {_REFUSED}",
             "9m",
             "has not read SERVER for 10 minutes, and its connections are not refused",
             (
-                "The server is up and gives no answer that can be read, or polls hang: "
-                "told within ten minutes."
+                "The server is up and gives no answer that can be read, or polls "
+                "hang: told within ten minutes."
             ),
         ),
         (
             "refused",
             (
-                f"{_READS} == 0 and {_REFUSED}\nor sum without (dns_name) ({resolved}) "
-                "== 0"
+                f"{s.READS} == 0 and {_REFUSED}\n"
+                f"or sum without (dns_name) ({resolved}) == 0"
             ),
             "45m",
             (
@@ -303,7 +314,7 @@ def _unreachable() -> Iterator[Alert]:
             "A server that restarts again and again is up now and then.",
         ),
     )
-    for reason, expr, hold, what, why in cases:
+    for reason, expr, hold, symptom, why in cases:
         server = "{{ with $labels.target }}{{ . }}{{ else }}its vLLM{{ end }}"
         yield Alert(
             name="UpstreamUnreachable",
@@ -313,11 +324,14 @@ def _unreachable() -> Iterator[Alert]:
             hold=hold,
             keep="5m",
             summary="An exporter cannot read its vLLM.",
-            description=f"The exporter at {t.PLACE}{t.IN} {what.replace('SERVER', server)}.",
+            description=(
+                f"The exporter at {t.PLACE}{t.IN} {symptom.replace('SERVER', server)}."
+            ),
             action=_LOOK,
             labels={"reason": reason},
             context=t.value(
-                'sum(increase(vllm_specdec_poll_errors_total{reason="unrecognized",TARGET}[30m])) > 0',
+                "sum(increase(vllm_specdec_poll_errors_total"
+                '{reason="unrecognized",TARGET}[30m])) > 0',
                 t.COUNT,
                 (
                     "{} answers in no supported dialect: after an upgrade of vLLM, "
@@ -341,8 +355,8 @@ def _watchdog() -> Alert:
         summary="Rules are evaluated and notifications arrive.",
         description=(
             "This alert always fires. Have the receiver of the watchdog raise an "
-            "alarm when it stops: then "
-            "Prometheus, Alertmanager or the connection to the receiver is broken."
+            "alarm when it stops: then Prometheus, Alertmanager or the connection to "
+            "the receiver is broken."
         ),
         action=(
             "Nothing while it fires. When it stops, look at Prometheus and "

@@ -5,49 +5,33 @@ every look at a panel.
 from collections.abc import Iterator
 
 from vllm_specdec_exporter.economics.cost import Basis
-from vllm_specdec_exporter.judgement.payoff import LEAN
+from vllm_specdec_exporter.judgement.state import StateCode
 
 from . import series as s
+from . import speedup
 from .rule import Group, Record
 
-#: Codes of what is known of a model, the worst first; panels give each a word and a
-#: colour.
-DOWN_EXPORTER, DOWN_SERVER, HARMFUL, LIKELY_HARMFUL, BYPASSED, UNKNOWN = range(6)
-(
-    MARGINAL,
-    LIKELY_BENEFICIAL,
-    BENEFICIAL,
-    NOT_JUDGED,
-    WARMING_UP,
-    IDLE,
-    OFF,
-    NO_EXPORTER,
-) = range(6, 14)
-
-_VERDICTS = {"harmful": HARMFUL, "marginal": MARGINAL, "beneficial": BENEFICIAL}
+#: The code of an engine's state, which the exporter publishes; and of a model's, which
+#: may be down or without an exporter, too.
+_OF_ENGINES = f"last_over_time(vllm_specdec_state_code[{s.LOOK_BACK}])"
+_OF_MODELS = "model:vllm_specdec_state:code"
+_VERDICTS = (StateCode.HARMFUL, StateCode.MARGINAL, StateCode.BENEFICIAL)
 _K = "num_speculative_tokens"
-_ENGINES, _MODELS = (
-    f"{level}:vllm_specdec_state:code" for level in ("engine", "model")
-)
-_TPOT = "model:vllm_specdec_time_per_output_token_seconds:rate5m"
 _SEEN = "last_over_time(vllm_specdec_info[1h])"
 
 
 def _last(series: str, **matchers: str) -> str:
-    own = ",".join(f'{label}="{value}"' for label, value in matchers.items())
-    return f"last_over_time(vllm_specdec_{series}{f'{{{own}}}' if own else ''}[{s.LOOK_BACK}])"
+    listed = ",".join(f'{label}="{value}"' for label, value in matchers.items())
+    selector = f"{{{listed}}}" if listed else ""
+    return f"last_over_time(vllm_specdec_{series}{selector}[{s.LOOK_BACK}])"
 
 
 def _code(code: int, condition: str) -> str:
     return f"{code} + 0 * ({condition})"
 
 
-#: Engines whose speedup is that against replicas: see `speedup`, where only a
-#: measurement comes before it.
-_BY_REPLICAS = (
-    f"(engine:vllm_specdec_replica_speedup:last3m unless on ({s.ENGINE}) "
-    f"{_last('speedup', basis='measured')})"
-)
+#: Engines whose speedup is that against replicas.
+_BY_REPLICAS = "engine:vllm_specdec_replica_speedup:last3m"
 
 
 def groups() -> Iterator[Group]:
@@ -55,57 +39,22 @@ def groups() -> Iterator[Group]:
     yield Group(
         "vllm-specdec.boards",
         (
-            Record(_ENGINES, _of_engines()),
-            Record(_MODELS, _of_models()),
-            Record("model:vllm_specdec_speedup_interval:ratio", _interval()),
+            Record(speedup.VERDICT, speedup.verdicts(), why=speedup.WHY_VERDICT),
+            Record(_OF_MODELS, _of_models()),
         ),
     )
     yield Group(
         "vllm-specdec.boards.long",
         (
+            Record("model:vllm_specdec_speedup_interval:ratio", _interval()),
             Record("model:vllm_specdec_unwatched:ratio_rate5m", _unwatched()),
             Record("model:vllm_specdec_estimated_speedup_at:ratio", _at_each_k()),
-            Record(_TPOT, _time_per_output_token()),
             Record("model:vllm_specdec_set:tpot", _by_setting()),
             Record("model:vllm_specdec_speedup_change:cause", _change_by_cause()),
             Record("model:vllm_specdec_saved_engines:sum", _saved()),
         ),
         s.LONG_INTERVAL,
     )
-
-
-def _of_engines() -> str:
-    """Return the code of an engine: its verdict, else the way that leans, else what it
-    does.
-    """
-    by = f"{s.ENGINE}, pod"
-    loss = _last("loss_probability")
-    judged = (
-        _code(code, f"{_last('payoff', verdict=word)} == 1")
-        for word, code in _VERDICTS.items()
-    )
-    leaning = (
-        _code(LIKELY_HARMFUL, f"{loss} > {0.5 + LEAN}"),
-        _code(LIKELY_BENEFICIAL, f"{loss} < {0.5 - LEAN}"),
-    )
-    unknown = _code(UNKNOWN, f"{_last('payoff', verdict='unknown')} == 1")
-    states = {"bypassed": BYPASSED, "warming_up": WARMING_UP, "idle": IDLE, "off": OFF}
-    does = {
-        state: f"{_last('activity', state=state)} == 1" for state in (*states, "active")
-    }
-    off = _code(
-        OFF, f"{does['bypassed']} and ignoring (state) {_last(f'scheduled_{_K}')} == 0"
-    )
-    inactive = (_code(code, does[state]) for state, code in states.items())
-    # In this order; the loss probability of an engine that is idle is that of three
-    # minutes ago at most.
-    active = f"and on ({by}) ({does['active']})"
-    verdicts = (
-        f"({part}) {active}"
-        for part in (" or ".join(judged), " or ".join(leaning), unknown)
-    )
-    parts = (*verdicts, " or ".join((off, *inactive)), _code(NOT_JUDGED, _last("info")))
-    return "\nor ".join(f"max by ({by}) ({part})" for part in parts)
 
 
 def _of_models() -> str:
@@ -115,33 +64,33 @@ def _of_models() -> str:
     A loss is likely where it is likely on the worst engine, and certain on none.
     """
     active = f"and on ({s.MODEL}) ({_last('activity', state='active')} == 1)"
-    worst = f"min by ({s.MODEL}) ({_ENGINES})"
+    worst = f"min by ({s.MODEL}) ({_OF_ENGINES})"
     verdicts = " or ".join(
-        _code(code, f'model:vllm_specdec_verdict:info{{verdict="{word}"}}')
-        for word, code in _VERDICTS.items()
+        _code(code, f'model:vllm_specdec_verdict:info{{verdict="{code.name.lower()}"}}')
+        for code in _VERDICTS
     )
     undecided = (
         f'and on ({s.MODEL}) model:vllm_specdec_verdict:info{{verdict="unknown"}}'
     )
-    place = f"{s.TARGET}, pod"
-    server = f"{_SEEN} and on ({place}, target) ({_last('up')} == 0)"
-    gone, there = (
-        f"{_SEEN} and on ({place}) (max by ({place}) (up) == {up})" for up in (0, 1)
-    )
+    address = f"{s.TARGET}, pod"
+    answers = f"max by ({address}) (up)"
+    server = f"{_SEEN} and on ({address}, target) ({_last('up')} == 0)"
+    gone = f"max by ({s.MODEL}) ({_SEEN} * on ({address}) group_left () {answers}) == 0"
     alone = (
         f"sum by ({s.MODEL}) («vllm»spec_decode_num_drafts_total{{}} or "
         "sglang:spec_verify_calls_total)"
     )
+    likely = StateCode.LIKELY_HARMFUL
     return (
-        f"max by ({s.MODEL}) ({_code(DOWN_EXPORTER, gone)}) unless on ({s.MODEL}) "
-        f"({there})\n"
-        f"or ({worst} == {LIKELY_HARMFUL}) and max by ({s.MODEL}) ({verdicts}) == "
-        f"{HARMFUL} unless on ({s.MODEL}) {_BY_REPLICAS} < 1\n"
+        f"{gone}\n"
+        f"or ({worst} == {likely}) "
+        f"and max by ({s.MODEL}) ({verdicts}) == {StateCode.HARMFUL} "
+        f"unless on ({s.MODEL}) {_BY_REPLICAS} < 1\n"
         f"or max by ({s.MODEL}) ({verdicts}) {active}\n"
-        f"or clamp_min({worst}, {LIKELY_HARMFUL}) {undecided}\n"
+        f"or clamp_min({worst}, {likely}) {undecided}\n"
         f"or {worst}\n"
-        f"or max by ({s.MODEL}) ({_code(DOWN_SERVER, server)})\n"
-        f"or on (model_name) ({_code(NO_EXPORTER, alone)})"
+        f"or max by ({s.MODEL}) ({_code(StateCode.SERVER_DOWN, server)})\n"
+        f"or on (model_name) ({_code(StateCode.NO_EXPORTER, alone)})"
     )
 
 
@@ -157,14 +106,14 @@ def _interval() -> str:
         low=f"min by ({s.MODEL}) ({_last('speedup_interval', bound='low')})",
         high=f"max by ({s.MODEL}) ({_last('speedup_interval', bound='high')})",
     )
-    estimated, known = (
+    estimated, judged = (
         "\n  or ".join(
             _code(rank, _last(name, basis=basis))
             for rank, basis in enumerate(reversed(Basis))
         )
         for name in ("estimated_speedup", "speedup")
     )
-    ranks = f"({estimated})\n  unless on ({s.ENGINE}) {_last('speedup')}\n  or {known}"
+    ranks = f"({estimated})\n  unless on ({s.ENGINE}) {_last('speedup')}\n  or {judged}"
     weakest = f"group by ({s.MODEL}, basis) (bottomk by ({s.MODEL}) (1,\n  {ranks}\n))"
     return (
         f"({ends})\n* on ({s.MODEL}) group_left (basis) {weakest}\nunless on "
@@ -196,7 +145,9 @@ def _unwatched() -> str:
     sglang = f"({generated} - {requests} - {calls}) / ({calls} > 0)"
     ratios = s.labelled(
         "measure",
-        acceptance=f"({accepted} / ({drafted} > 0)\nor clamp_max({sglang} / {same_k}, 1))",
+        acceptance=(
+            f"({accepted} / ({drafted} > 0)\nor clamp_max({sglang} / {same_k}, 1))"
+        ),
         length=f"(1 + ({accepted} / ({drafts} > 0)\nor {sglang}))",
     )
     return f"({ratios}) unless on (model_name) {_last('info')}"
@@ -205,26 +156,27 @@ def _unwatched() -> str:
 def _at_each_k() -> str:
     """Return a model's estimated speedup at each K that all its engines have: others
     are of other traffic.
+
+    So the generated tokens are the same for every K: those of all engines with advice.
     """
     by = f"{s.MODEL}, {_K}"
     generated = "engine:vllm_specdec_generation_tokens:rate5m"
     estimates = _last("estimated_speedup_at")
-    made = (
-        f"sum by ({by}) (0 * {estimates} + on ({s.ENGINE}) group_left () {generated})"
+    of_engines = _last("estimated_speedup_at", **{_K: "0"})
+    made = f"sum by ({s.MODEL}) ({generated} and on ({s.ENGINE}) {of_engines})"
+    spent = f"sum by ({by}) ({generated} / on ({s.ENGINE}) group_right () {estimates})"
+    return (
+        f"{made}\n"
+        f"/ on ({s.MODEL}) group_right () ({spent} > 0)\n"
+        f"and on ({by}) (\n"
+        f"  count by ({by}) ({estimates})\n"
+        f"  == on ({s.MODEL}) group_left () count by ({s.MODEL}) ({of_engines})\n"
+        ")"
     )
-    spent = (
-        f"sum by ({by}) (1 / ({estimates} > 0) * on ({s.ENGINE}) group_left () "
-        f"{generated})"
-    )
-    engines = f"count by ({s.MODEL}) ({_last('estimated_speedup_at', **{_K: '0'})})"
-    everywhere = (
-        f"count by ({by}) ({estimates}) == on ({s.MODEL}) group_left () {engines}"
-    )
-    return f"{made} / ({spent} > 0)\nand on ({by}) ({everywhere})"
 
 
 def _time_per_output_token() -> str:
-    """Return the mean time per output token: of all tokens, of SGLang of the requests."""
+    """Return the mean time per output token: of all tokens; of SGLang, of requests."""
     parts = (
         ("«vllm»request_decode_time_seconds_sum", "«vllm»generation_tokens_total"),
         (
@@ -250,7 +202,7 @@ def _by_setting() -> str:
     differ, and for five minutes after a change, because the rates behind it are of five
     minutes.
     """
-    highest, lowest = (f"model:vllm_specdec_{_K}:{which}" for which in ("max", "min"))
+    highest, lowest = (f"model:vllm_specdec_{_K}:{end}" for end in ("max", "min"))
     (restarts, restarts_before), (release, release_before) = (
         [
             f"{of} (last_over_time(vllm_specdec_{name}[{s.LOOK_BACK}]{when}))"
@@ -262,16 +214,16 @@ def _by_setting() -> str:
         )
     )
     load = "2 ^ round(log2(clamp_min(model:vllm_specdec_requests_running:avg5m, 1)))"
-    found = _TPOT
+    times = f"({_time_per_output_token()})"
     for label, value in (("was_k", highest), ("was_n", load), ("was_start", restarts)):
         # These labels come last in the alphabet: Prometheus 2.42 loses those behind
         # them.
-        found += (
+        times += (
             f"\n* on ({s.MODEL}) group_left ({label}) count_values by ({s.MODEL}) "
             f'("{label}", {value})'
         )
     return (
-        f"{found}\n* on ({s.MODEL}) group_left (upstream_version) (topk by "
+        f"{times}\n* on ({s.MODEL}) group_left (upstream_version) (topk by "
         f"({s.MODEL}) (1, {release}) ^ 0)\n"
         f"and on ({s.MODEL}) ({highest} == {lowest} == {highest} offset 5m)\n"
         f"and on ({s.MODEL}) ({restarts} == {restarts_before})\nand on ({s.MODEL}, "

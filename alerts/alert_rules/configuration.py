@@ -1,6 +1,6 @@
 """Have the rules what they need, and is the configuration in force?"""
 
-from . import harm, requests, speedup, tap
+from . import harm, requests, tap
 from . import series as s
 from . import text as t
 from .recording import THRESHOLDS
@@ -10,23 +10,26 @@ _NAMED = s.SPECULATIVE.replace("}", ',model_name!=""}')
 
 
 #: Thresholds that the rules read by exporter.
-_OF_TARGETS = (*requests.THRESHOLDS, tap.UNRECORDED, speedup.PROBABLE, harm.WIDENED)
+_OF_TARGETS = (*requests.THRESHOLDS, tap.UNRECORDED, harm.WIDENED)
 
 
 #: Series whose own label Prometheus renamed, because the scrape target has one of that
 #: name.
 _OWN = (
-    "threshold threshold",
-    "window_drafts window",
-    "payoff verdict",
-    "info method",
-    "up target",
+    ("threshold", "threshold"),
+    ("window_drafts", "window"),
+    ("payoff", "verdict"),
+    ("info", "method"),
+    ("up", "target"),
+    ("activity", "state"),
+    ("activity", "model_name"),
+    ("activity", "engine"),
 )
 
 
 _RENAMED = " or ".join(
-    f'last_over_time(vllm_specdec_{each.replace(" ", "{exported_")}!=""}}[{s.LOOK_BACK}])'
-    for each in (*_OWN, "activity state", "activity model_name", "activity engine")
+    f'last_over_time(vllm_specdec_{name}{{exported_{label}!=""}}[{s.LOOK_BACK}])'
+    for name, label in _OWN
 )
 
 
@@ -56,26 +59,31 @@ def _sidecar_missing() -> Alert:
         summary="A vLLM with speculation has no exporter.",
         description=(
             f"vLLM{{{{ with $labels.pod }}}} in pod {{{{ . }}}}{{{{ end }}}}{t.IN} "
-            "serves a model with speculation, and Prometheus "
-            "scrapes no exporter of that pod, though other pods have one. Model: "
-            f"{t.NAME}."
+            "serves a model with speculation, and Prometheus scrapes no exporter of "
+            f"that pod, though other pods have one. Model: {t.NAME}."
         ),
         action="Add the sidecar to the pod template, or its port to the scrape job.",
         why=(
             "Only if vLLM itself is scraped, series have the label pod, and another "
-            "pod has both: one exporter for "
-            "several servers is not a sidecar. Without any exporter, MonitoringLost "
-            "fires."
+            "pod has both: one exporter for several servers is not a sidecar. Without "
+            "any exporter, MonitoringLost fires."
         ),
     )
 
 
 def _lacks() -> Record:
-    info, active = (
+    info, active, judged = (
         f"max by ({s.TARGET}) (last_over_time(vllm_specdec_{each}[{s.LOOK_BACK}]))"
-        for each in ("info", 'activity{state="active"}')
+        for each in ("info", 'activity{state="active"}', "state_code")
     )
-    names = "|".join((*THRESHOLDS, *_OF_TARGETS))
+    # Those of models are counted where the rules have them: reading them again from
+    # each exporter would be the dearest of all rules.
+    of_models = f"count by ({s.MODEL}) ({s.THRESHOLD}) == {len(THRESHOLDS)}"
+    models = (
+        f"max by ({s.TARGET}, model_name) "
+        f"(last_over_time(vllm_specdec_info[{s.LOOK_BACK}]))"
+    )
+    names = "|".join(_OF_TARGETS)
     there = (
         f"count by ({s.TARGET}) "
         f'(last_over_time(vllm_specdec_threshold{{threshold=~"{names}"}}[{s.LOOK_BACK}]))'
@@ -87,8 +95,11 @@ def _lacks() -> Record:
     )
     lack = {
         "some_of_its_thresholds": (
-            f"({info} unless {there} == {len(THRESHOLDS) + len(_OF_TARGETS)})"
+            f"({info} unless {there} == {len(_OF_TARGETS)} "
+            f"or {models} unless on ({s.MODEL}) ({of_models}))"
         ),
+        # As of an exporter that is older than the rules.
+        "the_state_of_its_engines": f"({info} unless {judged})",
         "its_info_series": f"({active} unless on ({s.TARGET}) {info})",
         "the_name_of_the_model": (
             f"max by ({s.TARGET}) ({nameless} and on ({s.POD}) {_NAMED})"
@@ -116,8 +127,8 @@ def _rules_blind() -> Alert:
         summary="Prometheus lacks series of an exporter that alerts need.",
         description=(
             f"The exporter at {{{{ $labels.instance }}}}{t.IN} is scraped, but "
-            f"Prometheus lacks {{{{ $labels.lack }}}}. "
-            "Alerts that need them cannot fire, or name no model."
+            "Prometheus lacks {{ $labels.lack }}. Alerts that need them cannot "
+            "fire, or name no model."
         ),
         action=(
             "Set honor_labels, let them through metric relabelling, or bring exporter "
@@ -135,14 +146,17 @@ def _reload_failed() -> Alert:
         name="ConfigReloadFailed",
         subject="monitoring",
         level="instance",
-        expr=f"last_over_time(vllm_specdec_config_last_reload_successful[{s.LOOK_BACK}]) == 0",
+        expr=(
+            "last_over_time("
+            f"vllm_specdec_config_last_reload_successful[{s.LOOK_BACK}]) == 0"
+        ),
         hold="10m",
         keep="5m",
         summary="An exporter cannot use its newest configuration.",
         description=(
-            f"The exporter at {t.PLACE}{t.IN} could not load its newest "
-            "configuration and continues with the "
-            "previous one; a sidecar without a previous one polls nothing."
+            f"The exporter at {t.PLACE}{t.IN} could not load its newest configuration "
+            "and continues with the previous one; a sidecar without a previous one "
+            "polls nothing."
         ),
         action="Fix the error in the exporter's log, and reload; flags need a new pod.",
     )

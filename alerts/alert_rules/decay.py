@@ -20,19 +20,26 @@ def rules() -> tuple[Record | Alert, ...]:
 
 
 def _steps() -> Record:
-    now = f"{s.ACCEPTANCE}:ratio_rate1h"
+    acceptance = f"{s.ACCEPTANCE}:ratio_rate1h"
     accepted, drafted = (
-        f"(model:vllm_specdec_{c}:rate6h offset 2h)"
-        for c in ("accepted_tokens", "draft_tokens")
+        f"sum_over_time(model:vllm_specdec_{counter}:rate30m[6h:30m] offset 2h)"
+        for counter in ("accepted_tokens", "draft_tokens")
     )
-    before = f"{accepted} / ({drafted} > 0) - {now}"
+    of_hours_before = f"{accepted} / ({drafted} > 0) - {acceptance}"
     steps = s.labelled(
         "against",
-        the_hours_before=f"({before})",
-        yesterday=f"(({now} offset 1d) - {now})",
-        a_week_ago=f"(({now} offset 7d) - {now})",
+        the_hours_before=f"({of_hours_before})",
+        yesterday=f"(({acceptance} offset 1d) - {acceptance})",
+        a_week_ago=f"(({acceptance} offset 7d) - {acceptance})",
     )
-    return Record(_STEP, f"min by ({s.MODEL}) (\n{steps}\n) and ({before})")
+    return Record(
+        _STEP,
+        f"min by ({s.MODEL}) (\n"
+        f"{steps}\n"
+        ")\n"
+        f"and ({of_hours_before})\n"
+        f"and {s.enough('1h', 'comparison_minimum_drafts')}",
+    )
 
 
 def _step() -> Alert:
@@ -40,11 +47,10 @@ def _step() -> Alert:
         name="AcceptanceDropped",
         subject="acceptance",
         expr=(
-            f"round(100 * {_STEP}, 0.1) > 100 * "
+            f"round(100 * {_STEP}, 0.1) > ignoring (threshold) 100 * "
             f"{s.threshold('step_acceptance_ratio')}\n"
             f"and {s.RESTARTS}\n"
             f"unless last_over_time({s.RESTARTS}[4h] offset 2h)\n"
-            f"and {s.ENOUGH_1H}\n"
             f"and {s.enough('6h', 'comparison_minimum_drafts', offset='2h')}\n"
             f"unless {s.k_changed('8h')}"
         ),
@@ -53,26 +59,27 @@ def _step() -> Alert:
         summary="Acceptance has been lower since a restart, as after quantization.",
         description=(
             "Since a restart within the last 2 hours, the acceptance rate of "
-            f"{t.WHO['model']} is {t.this(t.COUNT)} "
-            "percentage points lower than before, at the same K. A quantized target "
-            "or another checkpoint can have this effect."
+            f"{t.WHO['model']} is {t.this(t.COUNT)} percentage points lower than "
+            "before, at the same K. A quantized target or another checkpoint can have "
+            "this effect."
         ),
         action=(
-            "Compare the build with the one before: quantization, checkpoint of target "
-            "or drafter, vLLM's version."
+            "Compare the build with the one before: quantization, checkpoint of "
+            "target or drafter, vLLM's version."
         ),
         value=f"{t.this(t.COUNT)} points lower",
         threshold=t.value(
-            f"100 * {s.threshold('step_acceptance_ratio')}", t.COUNT, "{} points"
+            f"100 * {t.of_model(s.threshold('step_acceptance_ratio'))}",
+            t.COUNT,
+            "{} points",
         ),
         sample=t.drafts("1h"),
         labels={"against": "restart"},
         why=(
             "The published figure: 5 points against the unquantized baseline. "
-            "Compared with the hours before the restart, "
-            "the same time yesterday and a week ago if there is data. Silent if "
-            "there were restarts in the hours before as well, "
-            "as under an autoscaler: then a restart explains nothing."
+            "Compared with the hours before the restart, the same time yesterday and "
+            "a week ago if there is data. Silent if there were restarts in the hours "
+            "before as well, as under an autoscaler: then a restart explains nothing."
         ),
     )
 
@@ -87,15 +94,17 @@ def _of_best_day() -> Record:
     return Record(
         _OF_BEST,
         f"max by ({s.MODEL}) (\n{parts}\n)",
-        why="The mean acceptance length of the last day over that of the best day of "
-        "a week, or of the same weekday. Means of days, "
-        "so that no hour of the day matters.",
+        why=(
+            "The mean acceptance length of the last day over that of the best day of "
+            "a week, or of the same weekday. Means of days, so that no hour of the "
+            "day matters."
+        ),
     )
 
 
 def _decayed() -> Alert:
     day = f"{s.LENGTH}:ratio_rate1d"
-    told = (
+    firing = (
         'ALERTS{alertname="VLLMSpecDecodeAcceptanceDropped", alertstate="firing", '
         'against!="days"}'
     )
@@ -113,8 +122,8 @@ def _decayed() -> Alert:
         name="AcceptanceDropped",
         subject="acceptance",
         expr=(
-            f"{s.rounded(f'1 - {_OF_BEST}')} > {s.threshold('drop_ratio')}\n"
-            f"unless on ({s.MODEL}) count_over_time({told}[7d])\n"
+            f"{s.compare(s.rounded(f'1 - {_OF_BEST}'), '>', 'drop_ratio')}\n"
+            f"unless on ({s.MODEL}) count_over_time({firing}[7d])\n"
             f"unless {s.k_changed('7d')}\n"
             f"and {s.enough('1d', 'comparison_minimum_drafts')}"
         ),
@@ -123,14 +132,14 @@ def _decayed() -> Alert:
         summary="Acceptance has decayed over days.",
         description=(
             f"The mean acceptance length of {t.WHO['model']} over the last day is "
-            f"{t.this(t.PERCENT)} lower than on the best day of the last week, "
-            "or than on the same weekday if that differs less. No sudden fall was "
-            "found within the week."
+            f"{t.this(t.PERCENT)} lower than on the best day of the last week, or than "
+            "on the same weekday if that differs less. No sudden fall was found "
+            "within the week."
         ),
         action=(
             "Compare the traffic of these days (language, prompts, temperature, "
-            "length). If it has changed for good, train or "
-            "choose the drafter for it, or take the K that the exporter advises now."
+            "length). If it has changed for good, train or choose the drafter for it, "
+            "or take the K that the exporter advises now."
         ),
         value=t.this(t.PERCENT) + " lower",
         threshold=t.in_force("drop_ratio", t.PERCENT, "{} lower"),
@@ -156,9 +165,9 @@ def _decayed_with_uptime() -> Alert:
         keep="6h",
         summary="Acceptance decays with uptime.",
         description=(
-            f"Within hours, an engine of {t.WHO['model']} has lost "
-            f"{t.this(t.PERCENT)} of its mean acceptance length little by little, "
-            "at the same K, load and context."
+            f"Within hours, an engine of {t.WHO['model']} has lost {t.this(t.PERCENT)} "
+            "of its mean acceptance length little by little, at the same K, load and "
+            "context."
         ),
         action=(
             "Restart the server at a quiet time. If the length does not return, the "
@@ -173,7 +182,7 @@ def _decayed_with_uptime() -> Alert:
         labels={"against": "uptime"},
         why=(
             "The exporter compares two hours of an engine with its first two, and "
-            "reports a fall of 5 % or more that no single "
-            "hour explains; hours of another load change nothing."
+            "reports a fall of 5 % or more that no single hour explains; hours of "
+            "another load change nothing."
         ),
     )

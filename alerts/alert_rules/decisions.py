@@ -14,7 +14,7 @@ _STEADY = "model:vllm_specdec_k_advice_is_steady:bool"
 _ADVISED = "model:vllm_specdec_recommended_num_speculative_tokens:median"
 _GAIN = "model:vllm_specdec_advised_speedup:ratio"
 _GUESS = "model:vllm_specdec_guessed_speedup:min"
-_TOLD = "model:vllm_specdec_disable_is_told:bool"
+_SILENCED = "model:vllm_specdec_disable_is_silenced:bool"
 #: What a change of K must gain to be worth a restart.
 _WORTH_A_TICKET = "1.05"
 _SPEED = t.value(s.SPEEDUP, t.TIMES, "speedup {}")
@@ -29,7 +29,7 @@ def group() -> Group:
     return Group(
         "vllm-specdec.decisions",
         (
-            _told(),
+            _silenced(),
             disable,
             _measure(),
             _disable_while_paged(disable),
@@ -56,21 +56,23 @@ def group() -> Group:
 #: What the rule compared, each with its value, and then with its threshold; only what
 #: is too low.
 _LAST = f"last_over_time({s.DECISIVE}{{MODEL}}[1h])"
-_FAILED = (
-    f"{_LAST} and on (measure) {_LAST} / on (measure) {s.DECISIVE_LIMIT}{{MODEL}} < "
-    f"{_BAND}"
-)
+
+
+def _limits(values: str) -> str:
+    """Return the thresholds of these values, each with the label `measure`."""
+    return f"0 * ({values}) + on (threshold) group_left () {s.THRESHOLD}{{MODEL}}"
+
+
+_FAILED = f"{_LAST} < on (threshold) group_left () ({_BAND} * {s.THRESHOLD}{{MODEL}})"
 _VALUES = t.each(_FAILED, "measure", t.NUMBER)
-_LIMITS = t.each(
-    f"{s.DECISIVE_LIMIT}{{MODEL}} and on (measure) ({_FAILED})", "measure", t.NUMBER
-)
+_LIMITS = t.each(_limits(_FAILED), "measure", t.NUMBER)
 #: The lowest that contradicts the guess.
 _LEAST = f'min_over_time({s.DECISIVE}{{measure!="speedup",MODEL}}[3h])'
-_BELOW = f"{_LEAST} < on (measure) {s.DECISIVE_LIMIT}{{MODEL}}"
+_BELOW = f"{_LEAST} < on (threshold) group_left () {s.THRESHOLD}{{MODEL}}"
 _ENDS = f"unless on ({s.MODEL}) {s.NOT_LOSING}"
 
 
-def _told() -> Record:
+def _silenced() -> Record:
     fired = (
         'count_over_time(ALERTS{alertname="VLLMSpecDecodeDisable", '
         'alertstate="firing", action="disable"}[1d])'
@@ -83,32 +85,34 @@ def _told() -> Record:
         )
 
     return Record(
-        _TOLD,
+        _SILENCED,
         f"group by ({s.MODEL}) (\n"
         f"  count_over_time(({s.DISABLE_RULE} < 1)[6h:3m] offset 21h) > 4 and "
         f"{well('12h')}\n"
         f"  or {well('30m')} and on ({s.MODEL}) {fired}\n)",
-        why="Disable does not begin: yesterday within three hours of this time it "
-        "was too low for a quarter of an hour, and has been "
-        "well since, as with a batch every night; or it fired within a day, and half "
-        "an hour ago it was well, as in waves.",
+        why=(
+            "Disable does not begin: yesterday within three hours of this time it was "
+            "too low for a quarter of an hour, and has been well since, as with a "
+            "batch every night; or it fired within a day, and half an hour ago it was "
+            "well, as in waves."
+        ),
     )
 
 
-def _firing(more: str = "") -> str:
+def _firing(action: str) -> str:
     return (
         f'on ({s.MODEL}) ALERTS{{alertname="VLLMSpecDecodeDisable", '
-        f'alertstate="firing"{more}}}'
+        f'alertstate="firing", action="{action}"}}'
     )
 
 
 def _disable_ticket() -> Alert:
-    firing = _firing(', action="disable"')
+    firing = _firing("disable")
     return Alert(
         name="Disable",
         subject="decision",
         expr=(
-            f"({s.DISABLE_RULE} < 1 unless {_TOLD})\n"
+            f"({s.DISABLE_RULE} < 1 unless {_SILENCED})\n"
             f"or (last_over_time({s.DISABLE_RULE}[1h]) < {_BAND}\n"
             f"  and {firing}\n"
             f"  unless on ({s.MODEL}) ({s.NOT_LOSING} or {s.MAY_PAY} or "
@@ -117,10 +121,10 @@ def _disable_ticket() -> Alert:
         hold="15m",
         summary="Speculation should be switched off: acceptance or speedup is too low.",
         description=(
-            f"For 15 minutes a measure of {t.WHO['model']} was below its threshold "
-            "for disabling, and it has not been 5 % above "
-            "it since. While traffic is too thin to judge, the value is the last "
-            "that could be judged, at most an hour old."
+            f"For 15 minutes a measure of {t.WHO['model']} was below its threshold for "
+            "disabling, and it has not been 5 % above it since. While traffic is too "
+            "thin to judge, the value is the last that could be judged, at most an "
+            "hour old."
         ),
         action=(
             "Switch speculation off: start vLLM without --speculative-config. Or try "
@@ -132,18 +136,18 @@ def _disable_ticket() -> Alert:
         labels={"action": "disable", "recommended_k": "0"},
         why=(
             "Ticket, action=disable: below a threshold for 15 minutes, unless "
-            "speculation is known to pay or there is but a guess, by "
-            "which it may pay. It stands until the value is 5 % above the threshold "
-            "or speculation pays; while traffic is too thin to "
-            "judge, for an hour."
+            "speculation is known to pay or there is but a guess, by which it may "
+            "pay. It stands until the value is 5 % above the threshold or speculation "
+            "pays; while traffic is too thin to judge, for an hour."
         ),
     )
 
 
 def _measure() -> Alert:
     low, high = (
-        f'{which}(last_over_time(vllm_specdec_speedup_interval{{bound="{bound}",MODEL}}[{s.LOOK_BACK}]))'
-        for which, bound in (("min", "low"), ("max", "high"))
+        f"{aggregation}(last_over_time(vllm_specdec_speedup_interval"
+        f'{{bound="{bound}",MODEL}}[{s.LOOK_BACK}]))'
+        for aggregation, bound in (("min", "low"), ("max", "high"))
     )
     values = {
         "lowest_estimate": f"{_GUESS}{{MODEL}}",
@@ -157,9 +161,11 @@ def _measure() -> Alert:
         name="Disable",
         subject="decision",
         expr=(
-            f"({s.TO_BE_MEASURED}\n  or (min_over_time({s.PUBLISHED_RULE}[3h]) < 1 and "
-            + _firing(', action="measure"')
-            + f" and on ({s.MODEL}) {s.MAY_PAY}))\n{_ENDS}\n"
+            f"({s.PUBLISHED_RULE} < 1\n"
+            f"  or min_over_time({s.PUBLISHED_RULE}[3h]) < 1\n"
+            f"  and {_firing('measure')})\n"
+            f"and on ({s.MODEL}) {s.MAY_PAY}\n"
+            f"{_ENDS}\n"
             f"unless on ({s.MODEL}) "
             f'max_over_time(ALERTS{{alertname="VLLMSpecDecodeDisable", '
             'alertstate="firing", '
@@ -172,27 +178,22 @@ def _measure() -> Alert:
         ),
         description=(
             f"Within the last 3 hours {t.WHO['model']} accepted too few draft tokens "
-            "by the published rule, for 15 minutes or more. By "
-            f"its estimated speedup it may pay, which is not certain{guess}."
+            "by the published rule, for 15 minutes or more. By its estimated speedup "
+            f"it may pay, which is not certain{guess}."
         ),
         action=(
             "Measure: record a baseline with vllm-specdec-exporter baseline, or "
-            "calibrate; if there is one, wait for more requests. "
-            "Then this alert decides or ends."
+            "calibrate; if there is one, wait for more requests. Then this alert "
+            "decides or ends."
         ),
         value=t.each(_BELOW, "measure", t.NUMBER, "lowest "),
-        threshold=t.each(
-            f"{s.DECISIVE_LIMIT}{{MODEL}} and on (measure) ({_BELOW})",
-            "measure",
-            t.NUMBER,
-        ),
+        threshold=t.each(_limits(_BELOW), "measure", t.NUMBER),
         labels={"action": "measure", "reason": "estimate"},
         why=(
-            "Ticket, action=measure: a guess does not silence the published rule, "
-            "and the published rule alone does not act against a "
-            "guess. It stands for three hours after acceptance was last too low, "
-            "ends after 12 hours, and is not told again within six "
-            "days: measuring is asked for once."
+            "Ticket, action=measure: a guess does not silence the published rule, and "
+            "the published rule alone does not act against a guess. It stands for "
+            "three hours after acceptance was last too low, ends after 12 hours, and "
+            "is not told again within six days: measuring is asked for once."
         ),
     )
 
@@ -215,27 +216,30 @@ def _disable_while_paged(disable: Alert) -> Alert:
         summary=disable.summary,
         description=(
             f"VLLMSpecDecodeHarmful has fired for {t.WHO['model']} or one of its "
-            "methods within 2 hours, so the ticket on disabling "
-            "is not sent. This alert brings the decision to programs."
+            "methods within 2 hours, so the ticket on disabling is not sent. This "
+            "alert brings the decision to programs."
         ),
         action=disable.action,
         labels=disable.labels,
         why=(
             "For programs, action=disable: if Harmful has fired within two hours, "
-            "Alertmanager hides the ticket above, because one "
-            "fault is one notification. Of severity none, so it goes to no person."
+            "Alertmanager hides the ticket above, because one fault is one "
+            "notification. Of severity none, so it goes to no person."
         ),
     )
 
 
 def _as_loaded() -> Record:
-    most = "max_over_time(model:vllm_specdec_requests_running:avg1h[1d])"
+    peak_load = "max_over_time(model:vllm_specdec_requests_running:avg1h[1d])"
+    beneficial, losing = (
+        f'model:vllm_specdec_judged_requests_running:avg5m{{verdict="{verdict}"}}'
+        for verdict in ("beneficial", "harmful")
+    )
     return Record(
         _AS_LOADED,
-        f"group by ({s.MODEL}) (\n  {most} <= "
-        "max_over_time(model:vllm_specdec_beneficial_requests_running:avg5m[7d])\n"
-        f"  unless {most} >= "
-        "min_over_time(model:vllm_specdec_losing_requests_running:avg5m[7d])\n"
+        f"group by ({s.MODEL}) (\n"
+        f"  {peak_load} <= ignoring (verdict) max_over_time({beneficial}[7d])\n"
+        f"  unless {peak_load} >= ignoring (verdict) min_over_time({losing}[7d])\n"
         "  and max_over_time(model:vllm_specdec_generation_tokens:rate5m[1h]) > 0\n)",
         why=(
             "It generates, and the load of the last day is one at which speculation "
@@ -282,9 +286,8 @@ def _reenable() -> Alert:
         summary="Speculation is off, though it was beneficial at this load.",
         description=(
             f"{t.WHO['model']} runs without speculation. Within the last week "
-            "speculation with K = "
-            "{{ $labels.recommended_k }} was beneficial at the highest load of the "
-            "last day or a higher one."
+            "speculation with K = {{ $labels.recommended_k }} was beneficial at "
+            "the highest load of the last day or a higher one."
         ),
         action="Start vLLM with last week's speculative config, and check the payoff.",
         value=t.value(running, t.COUNT, "{} requests run per engine"),
@@ -292,8 +295,8 @@ def _reenable() -> Alert:
         labels={"action": "enable"},
         why=(
             "Speedup falls as the batch grows, so K that paid at a load above the "
-            "day's peak pays now. Silent if it lost at this load or "
-            "a lower one, and for a day after Disable fired."
+            "day's peak pays now. Silent if it lost at this load or a lower one, and "
+            "for a day after Disable fired."
         ),
     )
 
@@ -310,9 +313,9 @@ def _change_k(action: str, size: str, advised: str) -> Alert:
         keep="1h",
         summary=f"A {size} K would be faster all day.",
         description=(
-            f"K = {{{{ $labels.recommended_k }}}} would have been faster for most "
-            f"engines of {t.WHO['model']} through the "
-            "last day, at nearly every load that it had."
+            "K = {{ $labels.recommended_k }} would have been faster for most "
+            f"engines of {t.WHO['model']} through the last day, at nearly every load "
+            "that it had."
         ),
         action=(
             "Set num_speculative_tokens to {{ $labels.recommended_k }}; the status "
@@ -327,11 +330,13 @@ def _change_k(action: str, size: str, advised: str) -> Alert:
         ),
         labels={"action": action},
         why=(
-            "The exporter's advice, which is a lower bound for a smaller K and "
-            "cautious for a larger one. Of the engines the median, "
-            "of the day all but a twentieth: if the best K changes with the load, a "
-            "schedule helps and no ticket does. "
-            "A gain below 5 % is shown on the status page only."
+            (
+                "The exporter's advice, which is a lower bound for a smaller K and "
+                "cautious for a larger one. Of the engines the median, of the day all "
+                "but a twentieth: if the best K changes with the load, a schedule "
+                "helps and no ticket does. A gain below 5 % is shown on the status "
+                "page only."
+            )
             if action == "increase_k"
             else ""
         ),
@@ -351,8 +356,8 @@ def _switch() -> Alert:
         summary="Another speculation method should be tried.",
         description=(
             "For an hour, even the best K has gained little for most engines of "
-            f"{t.WHO['model']}, "
-            f"and acceptance is below what the method usually reaches."
+            f"{t.WHO['model']}, and acceptance is below what the method usually "
+            "reaches."
         ),
         action=(
             "Try another method on the same traffic, and compare: "
@@ -368,18 +373,18 @@ def _switch() -> Alert:
 
 
 def _near_break_even() -> Alert:
-    acceptance = "model:vllm_specdec_acceptance:ratio_rate30m"
+    acceptance = f"{s.ACCEPTANCE}:ratio_rate30m"
+    enough = s.compare(s.rounded(acceptance), ">=", "disable_acceptance_ratio")
+    in_5m = s.compare(f"{s.ACCEPTANCE}:ratio_rate5m", ">=", "disable_acceptance_ratio")
     return Alert(
         name="NearBreakEven",
         severity="info",
         subject="decision",
         expr=(
-            f"{s.compare(s.rounded(acceptance), '>=', 'disable_acceptance_ratio')}\n"
-            f"and ({s.compare(acceptance, '<', 'break_even_acceptance_ratio')})\n"
+            f"{s.compare(enough, '<', 'break_even_acceptance_ratio')}\n"
             f"and {s.ENOUGH_30M}\n"
-            "and "
-            f"{s.compare('model:vllm_specdec_acceptance:ratio_rate5m', '>=', 'disable_acceptance_ratio')}\n"
-            f"{s.UNLESS_IT_PAYS}\n"
+            f"and {in_5m}\n"
+            f"unless {s.PAYS}\n"
             f"unless on ({s.MODEL}) "
             f'model:vllm_specdec_basis:engines{{basis="measured"}}'
         ),
@@ -388,8 +393,7 @@ def _near_break_even() -> Alert:
         summary="Acceptance is near break-even.",
         description=(
             f"{t.WHO['model']} accepts {t.this(t.PERCENT)} of its draft tokens: not "
-            "below the threshold for disabling, "
-            "and below break-even."
+            "below the threshold for disabling, and below break-even."
         ),
         action=(
             "Measure P99 under real load first: record a baseline with "

@@ -36,9 +36,10 @@ def _causes() -> Record:
     """Return the record of likely causes, each only where it holds, by the label
     `cause`.
     """
-    drafted, accepted, drafts = (
+    drafted = s.DRAFTED_5M
+    accepted, drafts = (
         f"model:vllm_specdec_{counter}:rate5m"
-        for counter in ("draft_tokens", "accepted_tokens", "drafts")
+        for counter in ("accepted_tokens", "drafts")
     )
 
     def gauge(name: str, function: str = "last", more: str = "") -> str:
@@ -53,21 +54,20 @@ def _causes() -> Record:
             f"(increase(«vllm»request_success_total{{{matcher}}}[5m]))"
         )
 
+    rejected = f"({drafted} - {accepted}) / (({drafted} + {drafts}) > 0)"
     failed = f"""{requests('finished_reason="error"')} / ({requests()} > 0)"""
     above = f" > on ({s.TARGET}) group_left () {s.threshold_of_targets(WIDENED)}"
     ttft = gauge('latency_ratio{latency="time_to_first_token"}', more=above)
     causes = {
         "rejected_share_of_the_verified_tokens_while_requests_wait": (
-            f"(({drafted} - {accepted}) / (({drafted} + {drafts}) > 0) > "
-            f"{s.threshold('wasted_verification_ratio')} "
-            f"and ({gauge('requests_waiting', 'min')} > 0))"
+            f"({s.compare(rejected, '>', 'wasted_verification_ratio')} and "
+            f"({gauge('requests_waiting', 'min')} > 0))"
         ),
-        "used_share_of_the_KV_cache": (
-            f"({gauge('kv_cache_usage_ratio')} > "
-            f"{s.threshold('squeezed_kv_cache_usage_ratio')})"
+        "used_share_of_the_KV_cache": s.compare(
+            gauge("kv_cache_usage_ratio"), ">", "squeezed_kv_cache_usage_ratio"
         ),
-        "share_of_the_requests_that_end_in_an_error": (
-            f"({failed} > {s.threshold('failed_request_ratio')})"
+        "share_of_the_requests_that_end_in_an_error": s.compare(
+            failed, ">", "failed_request_ratio"
         ),
         "time_to_first_token,_of_the_baseline's": ttft,
     }
@@ -94,23 +94,26 @@ def groups() -> tuple[Group, ...]:
     """
     page = _harmful(
         "critical",
-        f"({s.JUDGED_SPEEDUP} < on ({s.MODEL}) group_left () "
-        f"{s.threshold('severe_speedup')}\n"
+        f"({s.compare_each(s.JUDGED_SPEEDUP, '<', 'severe_speedup')}\n"
         f"  and on ({s.MODEL}) {s.ENOUGH_30M}\n"
         f"  unless on ({s.MODEL}, method) {_PAGED_LATELY})\n"
         f"or {_HELD} < on ({s.MODEL}) group_left () "
         f"last_over_time({s.threshold('severe_speedup')}[1h])",
-        "severe_speedup",
-        "5m",
-        "10m",
-        "Speculation makes users wait far longer than without it.",
-        "5 minutes (while traffic is too thin to judge, the last that could be judged)",
-        "Page: users get tokens far slower than without speculation, by "
-        "severe_speedup. The exporter gives a speedup only if "
-        "its whole interval is below or above 1, or a loss is at least as probable "
-        "as probable_loss_probability. While "
-        "traffic is too thin to judge, a page stays for an hour, so that one fault "
-        "is one page.",
+        limit="severe_speedup",
+        hold="5m",
+        keep="10m",
+        summary="Speculation makes users wait far longer than without it.",
+        over=(
+            "5 minutes (while traffic is too thin to judge, the last that could be "
+            "judged)"
+        ),
+        why=(
+            "Page: users get tokens far slower than without speculation, by "
+            "severe_speedup. The exporter gives a speedup only if its whole interval "
+            "is below or above 1, or a loss is at least as probable as "
+            "probable_loss_probability. While traffic is too thin to judge, a page "
+            "stays for an hour, so that one fault is one page."
+        ),
     )
     half_hour = "model:vllm_specdec_speedup:ratio_rate30m"
     ticket = _harmful(
@@ -119,20 +122,21 @@ def groups() -> tuple[Group, ...]:
         f"and {s.compare(f'max_over_time({half_hour}[12m])', '<', 'harmful_speedup')}\n"
         f"and {half_hour} offset 12m\n"
         f"and {s.compare(s.SPEEDUP, '<', 'harmful_speedup')}\n"
-        "and 1800 * "
-        f"{s.compare(f'avg_over_time({s.JUDGED_DRAFTS}[30m])', '>=', 'advice_minimum_drafts')}\n"
         f"and {s.ENOUGH_30M}\nunless on ({s.MODEL}) {_FIRING}",
-        "harmful_speedup",
-        "3m",
-        "1h",
-        "Speculation has made users wait longer than without it for half an hour.",
-        "the last 30 minutes",
-        "Ticket: a loss by harmful_speedup over half an hour, for 15 minutes, and "
-        "only while it loses. None begins while the page "
-        "fires, and Alertmanager hides one that was there. 12 of the 15 minutes are "
-        "in the data, so that they count while it pages: "
-        "soon after a page gives way to a smaller loss there is a ticket, and none "
-        "after a gain.",
+        limit="harmful_speedup",
+        hold="3m",
+        keep="1h",
+        summary=(
+            "Speculation has made users wait longer than without it for half an hour."
+        ),
+        over="the last 30 minutes",
+        why=(
+            "Ticket: a loss by harmful_speedup over half an hour, for 15 minutes, and "
+            "only while it loses. None begins while the page fires, and Alertmanager "
+            "hides one that was there. 12 of the 15 minutes are in the data, so that "
+            "they count while it pages: soon after a page gives way to a smaller loss "
+            "there is a ticket, and none after a gain."
+        ),
     )
     return (
         Group("vllm-specdec.harm", (_paged_lately(), _held(), page)),
@@ -145,18 +149,19 @@ def groups() -> tuple[Group, ...]:
 
 
 def _paged_lately() -> Record:
-    lasts = (
-        f"max_over_time({s.JUDGED_SPEEDUP}[15m]) >= on ({s.MODEL}) group_left () "
-        f"{s.threshold('severe_speedup')}"
+    lasts = s.compare_each(
+        f"max_over_time({s.JUDGED_SPEEDUP}[15m])", ">=", "severe_speedup"
     )
     return Record(
         _PAGED_LATELY,
         f"group by ({s.MODEL}, method) (\n"
         f"  count_over_time({_FIRING}[4h]) unless {_FIRING}\n"
         f"  and on ({s.MODEL}, method) ({lasts})\n)",
-        why="It paged within four hours and does not now: then it pages again only "
-        "after a loss of a quarter of an hour, so that runs "
-        "of ten minutes page once.",
+        why=(
+            "It paged within four hours and does not now: then it pages again only "
+            "after a loss of a quarter of an hour, so that runs of ten minutes page "
+            "once."
+        ),
     )
 
 
@@ -171,9 +176,11 @@ def _held() -> Record:
         f"(last_over_time(vllm_specdec_info[{s.LOOK_BACK}]))\n"
         "  or model:vllm_specdec_generation_tokens:rate5m\n)\n"
         f"unless on ({s.MODEL}) ({s.UNDRAFTED})",
-        why="The last speedup of what pages, while traffic is too thin to judge it. "
-        "Not if it is switched off or gone: no drafts for the "
-        "tokens, or no engines of the model or, in an A/B test, of the method.",
+        why=(
+            "The last speedup of what pages, while traffic is too thin to judge it. "
+            "Not if it is switched off or gone: no drafts for the tokens, or no "
+            "engines of the model or, in an A/B test, of the method."
+        ),
     )
 
 
@@ -196,8 +203,8 @@ def _harmful(
         keep=keep,
         summary=summary,
         description=(
-            f"{t.WHO['model']}{t.BY_METHOD} generates at {t.this(t.TIMES)} the "
-            f"speed that it would have without speculation, over {over}."
+            f"{t.WHO['model']}{t.BY_METHOD} generates at {t.this(t.TIMES)} the speed "
+            f"that it would have without speculation, over {over}."
         ),
         action=_DISABLE,
         value=t.this(t.TIMES),
@@ -217,12 +224,19 @@ def _comparable() -> Record:
 
     return Record(
         _COMPARABLE,
-        f"group by ({s.MODEL}) (\n({requests()}\n<= 1.25 * "
-        f"({requests(' offset 1d')}))\n"
-        f"and ({s.K} == ({s.K} offset 1d))\n{_SAME_YARDSTICK}\n)",
-        why="No higher load than a day ago, and the same K, basis and cost profile. "
-        "Waiting requests count, because a full batch does "
-        "not grow.",
+        f"group by ({s.MODEL}) (\n"
+        f"({requests()}\n"
+        f"<= 1.25 * ({requests(' offset 1d')}))\n"
+        f"and ({s.K} == ({s.K} offset 1d))\n"
+        f"and {s.enough('1h', 'comparison_minimum_drafts')}\n"
+        f"and {s.enough('1h', 'comparison_minimum_drafts', offset='1d')}\n"
+        f"{_SAME_YARDSTICK}\n"
+        ")",
+        why=(
+            "No higher load than a day ago, the same K, basis and cost profile, and "
+            "enough drafts then and now. Waiting requests count, because a full batch "
+            "does not grow."
+        ),
     )
 
 
@@ -232,19 +246,19 @@ def _regressed() -> Alert:
         name="SpeedupRegressed",
         subject="payoff",
         expr=(
-            f"{now} < (1 - {s.threshold('drop_ratio')}) * ({now} offset 1d)\n"
-            f"and {_COMPARABLE}\n"
-            f"and {s.ENOUGH_1H}\n"
-            f"and {s.enough('1h', 'comparison_minimum_drafts', offset='1d')}"
+            f"{now} < on ({s.MODEL}) (1 - {s.threshold('drop_ratio')}) "
+            f"* on ({s.MODEL}) ({now} offset 1d)\n"
+            f"and {_COMPARABLE}"
         ),
         hold="30m",
         keep="1h",
-        summary="Speculation gains less than yesterday at this time, at no higher load.",
+        summary=(
+            "Speculation gains less than yesterday at this time, at no higher load."
+        ),
         description=(
-            f"{t.WHO['model']} generates at {t.this(t.TIMES)} the speed that it "
-            "would have without speculation, over the last "
-            "hour. Yesterday at this time it was faster, with the same K and at "
-            "least four fifths of the load."
+            f"{t.WHO['model']} generates at {t.this(t.TIMES)} the speed that it would "
+            "have without speculation, over the last hour. Yesterday at this time it "
+            "was faster, with the same K and at least four fifths of the load."
         ),
         action=(
             "Compare traffic, version and drafter with yesterday's; "

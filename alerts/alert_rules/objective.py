@@ -15,6 +15,8 @@ from .rule import Alert, Group, Record
 
 _LOSING = "model:vllm_specdec_losing_drafts"
 _JUDGED = "model:vllm_specdec_judged_drafts"
+#: The share of the drafts that were made while speculation lost, by the label `window`.
+_RATIO = "model:vllm_specdec_loss:ratio"
 _ALLOWED = "model:vllm_specdec_allowed_loss:ratio"
 _BUDGET = f"(1 - {s.threshold('worth_it_objective_ratio')})"
 
@@ -29,21 +31,33 @@ def groups() -> Iterator[Group]:
 
 
 def _records() -> Iterator[Record]:
-    for window in ("30m", "6h"):
-        yield _ratio(window, f":rate5m[{window}]")
-    for name in (_LOSING, _JUDGED):
-        yield Record(f"{name}:sum1h", f"sum_over_time({name}:rate5m[1h])")
-    yield _ratio("3d", ":sum1h[3d:1h]")
+    sums = s.labelled(
+        "drafts",
+        losing=f"sum_over_time({_LOSING}:rate5m[1h])",
+        all=f"sum_over_time({_JUDGED}:rate5m[1h])",
+    )
+    yield Record(
+        f"{_JUDGED}:sum1h",
+        sums,
+        why=(
+            "Of hours: a month of minutes would be more samples than a query may load "
+            "where there are many models."
+        ),
+    )
+    shares = {
+        window: _share(f"{_LOSING}:rate5m[{window}]", f"{_JUDGED}:rate5m[{window}]")
+        for window in ("30m", "6h")
+    }
+    yield Record(_RATIO, s.labelled("window", **shares, **{"3d": _of_hours("3d")}))
     yield Record(
         "model:vllm_specdec_worth_it_error_budget:remaining30d",
-        f"1 - {_share(':sum1h[30d:1h]')} / {_BUDGET}",
-        why="1 is an untouched budget, 0 a spent one. Made of hours: a month of "
-        "minutes would be more samples than a "
-        "query may load where there are many models.",
+        f"1 - ({_of_hours('30d')}) / ignoring (threshold) {_BUDGET}",
+        why="1 is an untouched budget, 0 a spent one.",
     )
     yield Record(
         _ALLOWED,
-        f"{_BUDGET}\nand {s.enough('6h', 'comparison_minimum_drafts')}",
+        f"sum without (threshold) ({_BUDGET})\n"
+        f"and {s.enough('6h', 'comparison_minimum_drafts')}",
         why=(
             "The share of the drafts that may lose, while there are enough drafts to "
             "judge by."
@@ -51,20 +65,25 @@ def _records() -> Iterator[Record]:
     )
 
 
-def _ratio(window: str, over: str) -> Record:
-    return Record(f"{_LOSING}:ratio_rate{window}", _share(over))
+def _of_hours(window: str) -> str:
+    losing, judged = (
+        f'{_JUDGED}:sum1h{{drafts="{drafts}"}}[{window}:1h]'
+        for drafts in ("losing", "all")
+    )
+    return _share(losing, judged, "ignoring (drafts) ")
 
 
-def _share(over: str) -> str:
-    return f"sum_over_time({_LOSING}{over}) / (sum_over_time({_JUDGED}{over}) > 0)"
+def _share(losing: str, judged: str, matching: str = "") -> str:
+    return f"sum_over_time({losing}) / {matching}(sum_over_time({judged}) > 0)"
 
 
 def _burning() -> Alert:
-    pairs = (
-        (
-            f"({_LOSING}:ratio_rate{long} > {factor} * {_ALLOWED} and "
-            f"{_LOSING}:ratio_rate{short} > {factor} * {_ALLOWED})"
-        )
+    def burns(window: str, factor: int) -> str:
+        share = f'{_RATIO}{{window="{window}"}}'
+        return f"{share} > ignoring (window) {factor} * {_ALLOWED}"
+
+    burning = "\nor ".join(
+        f"{burns(long, factor)} and {burns(short, factor)}"
         for long, short, factor in _BURNS
     )
     paged = (
@@ -74,17 +93,14 @@ def _burning() -> Alert:
     return Alert(
         name="ObjectiveBurning",
         subject="objective",
-        expr="(\n  "
-        + "\n  or\n  ".join(pairs)
-        + f"\n)\nunless on ({s.MODEL}) count_over_time({paged})",
+        expr=f"({burning})\nunless on ({s.MODEL}) count_over_time({paged})",
         hold="30m",
         keep="1h",
         summary="Speculation loses too often: its error budget is spent too fast.",
         description=(
             f"{t.this(t.PERCENT)} of the drafts of {t.WHO['model']} were made while "
-            "speculation lost: over the last 6 hours or, if it "
-            "loses seldom, over 3 days. At this rate the objective of 30 days is "
-            "missed."
+            "speculation lost: over the last 6 hours or, if it loses seldom, over 3 "
+            "days. At this rate the objective of 30 days is missed."
         ),
         action=(
             "Find the hours at which speculation loses; set a K schedule that drafts "

@@ -9,7 +9,13 @@ _FIRST = (
     "sum without (position) "
     '(model:vllm_specdec_position_acceptance:ratio_rate30m{position="0"})'
 )
-_DECAY = "model:vllm_specdec_position_decay:ratio_rate30m"
+_POSITIONS = "model:vllm_specdec_position_acceptance:ratio_rate30m"
+#: Geometric mean of the conditional acceptance after position 0: the root of the last
+#: position's acceptance over the first's. Acceptance never rises with the position, so
+#: the lowest is the last.
+_DECAY = (
+    f"(min by ({s.MODEL}) ({_POSITIONS}) / ({_FIRST} > 0)) ^ (1 / (({s.K} > 1) - 1))"
+)
 #: What is poor, by the label `measure`: the series and the threshold of each.
 _POOR = "model:vllm_specdec_poor_acceptance:ratio"
 _MEASURES = {
@@ -24,15 +30,14 @@ _MEASURES = {
     "acceptance_at_position_0": (_FIRST, "poor_position_0_acceptance_ratio"),
     "ratio_from_position_to_position": (_DECAY, "poor_position_decay_ratio"),
 }
-_ALIKE = "model:vllm_specdec_engines_are_alike:bool"
 #: The lowest mean acceptance length of the hour before, of yesterday and of a week ago
 #: at this time.
 _USUAL = "model:vllm_specdec_usual_mean_acceptance_length:min"
 _FELL = "model:vllm_specdec_acceptance_fell:bool"
 _RETUNE = (
     "Compare target and drafter (version, checkpoint, chat template), then look at "
-    "the advice on the status page; without "
-    "any, try a smaller K, another method or no speculation."
+    "the advice on the status page; without any, try a smaller K, another method or "
+    "no speculation."
 )
 
 
@@ -44,7 +49,7 @@ def groups() -> tuple[Group, ...]:
         Group("vllm-specdec.quality", (*_usual(), _dropped())),
         Group(
             "vllm-specdec.quality.long",
-            (_poor_measures(), _poor(), _high(), _alike(), _outlier(), *decay.rules()),
+            (_poor_measures(), _poor(), _high(), _outlier(), *decay.rules()),
             s.LONG_INTERVAL,
         ),
     )
@@ -70,18 +75,18 @@ def _poor_measures() -> Record:
     return Record(
         _POOR,
         f"({values})\nand on ({s.MODEL}) {s.ENOUGH_30M}",
-        why="The published rubric, by method: what is below its threshold over half "
-        "an hour. The first position shows best how "
-        "well drafter and target agree. The decline is left out if drafts are "
-        "shorter than K, as with n-gram or a "
-        "schedule, and while positions of another K are in the window.",
+        why=(
+            "The published rubric, by method: what is below its threshold over half "
+            "an hour. The first position shows best how well drafter and target "
+            "agree. The decline is left out if drafts are shorter than K, as with "
+            "n-gram or a schedule, and while positions of another K are in the window."
+        ),
     )
 
 
 def _poor() -> Alert:
     limits = {
-        name: f"{s.threshold(limit)}{{MODEL}}".replace("'", "")
-        for name, (_, limit) in _MEASURES.items()
+        name: t.of_model(s.threshold(limit)) for name, (_, limit) in _MEASURES.items()
     }
     shown = s.labelled("measure", **limits).replace("\n", " ")
     return Alert(
@@ -89,7 +94,7 @@ def _poor() -> Alert:
         subject="acceptance",
         expr=(
             f"count by ({s.MODEL}) ({_POOR})\n"
-            f"{s.UNLESS_IT_PAYS}\n"
+            f"unless {s.PAYS}\n"
             f"unless on ({s.MODEL}) max_over_time("
             'ALERTS{alertname="VLLMSpecDecodeAcceptanceLow", '
             'alertstate="firing"}[6d] offset 12h)'
@@ -99,8 +104,7 @@ def _poor() -> Alert:
         summary="Acceptance is poor.",
         description=(
             f"Over 30 minutes acceptance of {t.WHO['model']} is poor by the measures "
-            "below, and speculation is not known to be "
-            "beneficial."
+            "below, and speculation is not known to be beneficial."
         ),
         action=_RETUNE,
         value=t.each(f"{_POOR}{{MODEL}}", "measure", t.NUMBER),
@@ -117,7 +121,7 @@ def _poor() -> Alert:
 
 def _usual() -> tuple[Record, Record]:
     """Return what acceptance is compared with, and whether it fell."""
-    now = f"{s.LENGTH}:ratio_rate5m"
+    length_of_5m = f"{s.LENGTH}:ratio_rate5m"
     hour = f"({s.LENGTH}:ratio_rate1h offset 20m)"
     usual = s.labelled(
         "against",
@@ -126,34 +130,38 @@ def _usual() -> tuple[Record, Record]:
         an_hour_later_yesterday=f"({s.LENGTH}:ratio_rate1h offset 23h)",
         a_week_ago=_length_of_6h("165h"),
     )
+    length = f"{s.DRAFTED_5M} / (model:vllm_specdec_drafts:rate5m > 0)"
 
-    def length(window: str, offset: str = "") -> str:
-        drafted, drafts = (
-            f"model:vllm_specdec_{c}:rate{window}{offset}"
-            for c in ("draft_tokens", "drafts")
-        )
-        return f"{drafted} / ({drafts} > 0)"
-
+    pays = s.compare(s.SPEEDUP, ">=", "beneficial_speedup")
     batch = (
         "model:vllm_specdec_drafts:rate5m > 2 * model:vllm_specdec_drafts:rate1h "
         "offset 20m"
+    )
+    # Draft tokens per draft of the hour before, from what is recorded of it.
+    length_before = (
+        f"({s.LENGTH}:ratio_rate1h offset 20m - 1)"
+        f" / ({s.ACCEPTANCE}:ratio_rate1h offset 20m)"
     )
     return (
         Record(
             _USUAL,
             f"min by ({s.MODEL}) (\n{usual}\n) and {hour}",
-            why="The lowest of the hour before and, where there is data, of the same "
-            "time yesterday and a week ago: a "
-            "change every morning or every Monday is not a drop.",
+            why=(
+                "The lowest of the hour before and, where there is data, of the same "
+                "time yesterday and a week ago: a change every morning or every "
+                "Monday is not a drop."
+            ),
         ),
         Record(
             _FELL,
             f"group by ({s.MODEL}) (\n"
-            f"  {now} < (1 - {s.threshold('drop_ratio')}) * {_USUAL}\n"
-            f"  and {now} < {hour} - 3 * stddev_over_time({now}[1h] offset 20m)\n"
-            f"  and {length('5m')} >= 0.95 * ({length('1h', ' offset 20m')})\n"
-            f"  unless ({s.SPEEDUP} >= {s.threshold('beneficial_speedup')} and "
-            f"{batch})\n)",
+            f"  {length_of_5m} < on ({s.MODEL}) "
+            f"(1 - {s.threshold('drop_ratio')}) * on ({s.MODEL}) {_USUAL}\n"
+            f"  and {length_of_5m}\n"
+            f"  < {hour} - 3 * stddev_over_time({length_of_5m}[1h] offset 20m)\n"
+            f"  and {length} >= 0.95 * ({length_before})\n"
+            f"  unless ({pays} and {batch})\n"
+            ")",
             why=(
                 "Below what is usual and by more than three deviations of the hour "
                 "before, while drafts are as long as then; not if speculation pays "
@@ -165,20 +173,20 @@ def _usual() -> tuple[Record, Record]:
 
 def _length_of_6h(ago: str) -> str:
     accepted, drafts = (
-        f"model:vllm_specdec_{c}:rate6h offset {ago}"
-        for c in ("accepted_tokens", "drafts")
+        f"sum_over_time(model:vllm_specdec_{counter}:rate30m[6h:30m] offset {ago})"
+        for counter in ("accepted_tokens", "drafts")
     )
     return f"(1 + {accepted} / ({drafts} > 0))"
 
 
 def _dropped() -> Alert:
-    now = f"{s.LENGTH}:ratio_rate5m"
+    length = f"{s.LENGTH}:ratio_rate5m"
     return Alert(
         name="AcceptanceDropped",
         subject="acceptance",
         expr=(
-            f"{now} and {_FELL}\n"
-            f"and {s.ENOUGH_5M}\n"
+            f"{length} and {_FELL}\n"
+            f"and {s.enough('5m')}\n"
             f"and {s.ENOUGH_30M}\n"
             f"and {s.enough('1h', offset='20m')}\n"
             f"unless {s.k_changed('80m')}"
@@ -188,13 +196,13 @@ def _dropped() -> Alert:
         summary="Mean acceptance length has suddenly dropped.",
         description=(
             f"The mean acceptance length of {t.WHO['model']} has fallen to "
-            f"{t.this(t.NUMBER)} over 5 minutes: more than three "
-            "standard deviations below the hour before."
+            f"{t.this(t.NUMBER)} over 5 minutes: more than three standard deviations "
+            "below the hour before."
         ),
         action=(
             "Look for what changed within the last minutes: a release, the traffic "
-            "(temperature, prompts, language), "
-            "one replica. Then retune K or switch the method."
+            "(temperature, prompts, language), one replica. Then retune K or switch "
+            "the method."
         ),
         value=t.this(t.NUMBER),
         threshold=t.in_force("drop_ratio", t.PERCENT, "{} below")
@@ -208,26 +216,29 @@ def _dropped() -> Alert:
         ),
         sample=t.drafts("5m"),
         labels={"against": "hour"},
-        why="Silent after a change of K and if a schedule drafts less. Kept for 5 "
-        "minutes only: a run of ten minutes is over before "
-        "Alertmanager sends the ticket, so that it is not sent.",
+        why=(
+            "Silent after a change of K and if a schedule drafts less. Kept for 5 "
+            "minutes only: a run of ten minutes is over before Alertmanager sends the "
+            "ticket, so that it is not sent."
+        ),
     )
 
 
 def _high() -> Alert:
+    acceptance = s.rounded(f"{s.ACCEPTANCE}:ratio_rate30m")
     return Alert(
         name="AcceptanceAbnormallyHigh",
         subject="acceptance",
         expr=(
-            f"{s.compare(s.rounded(f'{s.ACCEPTANCE}:ratio_rate30m'), '>', 'abnormal_acceptance_ratio')}\n"
+            f"{s.compare(acceptance, '>', 'abnormal_acceptance_ratio')}\n"
             f"and {s.ENOUGH_30M}"
         ),
         hold="10m",
         keep="30m",
         summary="Acceptance is abnormally high: answers may repeat themselves.",
         description=(
-            f"{t.WHO['model']} accepts {t.this(t.PERCENT)} of its draft tokens. "
-            "Text is rarely that predictable; repetition is."
+            f"{t.WHO['model']} accepts {t.this(t.PERCENT)} of its draft tokens. Text "
+            "is rarely that predictable; repetition is."
         ),
         action=(
             "Read some answers. If they loop, check sampling penalties and the chat "
@@ -237,7 +248,8 @@ def _high() -> Alert:
         threshold=t.in_force("abnormal_acceptance_ratio", t.PERCENT),
         sample=t.drafts("30m"),
         context=t.value(
-            'sum(increase(«vllm»request_success_total{finished_reason="repetition",MODEL}[30m])) > 0',
+            "sum(increase(«vllm»request_success_total"
+            '{finished_reason="repetition",MODEL}[30m])) > 0',
             t.COUNT,
             "vLLM ended {} answers in 30m because they repeat themselves",
         ),
@@ -245,54 +257,41 @@ def _high() -> Alert:
     )
 
 
-def _alike() -> Record:
-    methods = (
-        f"count by ({s.MODEL}) (count by ({s.MODEL}, method) "
-        f"(last_over_time(vllm_specdec_info[{s.LOOK_BACK}]))) == 1"
-    )
-    return Record(
-        _ALIKE,
-        (
-            f"group by ({s.MODEL}) ({s.K} == {s.LEAST_K} and on ({s.MODEL}) "
-            f"({methods}) unless {s.k_changed('70m')})"
-        ),
-        why=(
-            "All engines of a model have had the same K for an hour, and have the same "
-            "method."
-        ),
-    )
-
-
 def _outlier() -> Alert:
-    own, peers = (
-        f"engine:vllm_specdec_{who}accepted_per_draft:rate1h" for who in ("", "peers_")
+    accepted = (
+        "engine:vllm_specdec_accepted_tokens:rate1h / engine:vllm_specdec_drafts:rate1h"
+    )
+    peers = "engine:vllm_specdec_peers_accepted_per_draft:rate1h"
+    lowest = (
+        f"{peers} * on ({s.MODEL}) group_left () (1 - {s.threshold('outlier_ratio')})"
     )
     return Alert(
         name="EngineOutlier",
         subject="acceptance",
         level="engine",
         expr=(
-            f"{own} < {peers} * on ({s.MODEL}) group_left () (1 - "
-            f"{s.threshold('outlier_ratio')})\n"
-            f"and on ({s.MODEL}) {_ALIKE}"
+            f"{accepted} < {lowest}\n"
+            f"and on ({s.MODEL}) "
+            f"(max_over_time({s.K}[70m]) == min_over_time({s.LEAST_K}[70m]))\n"
+            f"unless on ({s.MODEL}) {s.METHOD}"
         ),
         hold="30m",
         keep="15m",
         summary="One engine accepts far less than its peers.",
         description=(
-            f"{t.WHO['engine']} has accepted {t.this(t.NUMBER)} tokens per draft "
-            "over the last hour, far fewer than the "
-            "model's other engines."
+            f"{t.WHO['engine']} has accepted {t.this(t.NUMBER)} tokens per draft over "
+            "the last hour, far fewer than the model's other engines."
         ),
         action=(
-            "Compare its version, its draft model's checkpoint and its traffic "
-            "with the others'; drain and restart it."
+            "Compare its version, its draft model's checkpoint and its traffic with "
+            "the others'; drain and restart it."
         ),
         value=t.this(t.NUMBER) + " accepted per draft",
         threshold=t.in_force("outlier_ratio", t.PERCENT, "{} below")
         + t.value(f"{peers}{{ENGINE}}", t.NUMBER, " {}, the mean of its peers"),
         sample=t.drafts("1h", " of the model"),
-        why="Compared with the sum of the others that are there now, which also "
-        "works for two engines. All must have the same K and "
-        "method.",
+        why=(
+            "Compared with the sum of the others that are there now, which also works "
+            "for two engines. All must have the same K and method."
+        ),
     )

@@ -2,7 +2,7 @@
 else.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from mixin import CLUSTER
 
@@ -20,9 +20,6 @@ ABOUT = (
     "and beneficial_speedup 1.2."
 )
 
-#: Mimir's default limit of rules in a group (ruler_max_rules_per_rule_group).
-MAX_GROUP_RULES = 20
-
 #: The counters behind the rates of each window that is computed from samples.
 RATES = {
     "5m": ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens"),
@@ -30,14 +27,12 @@ RATES = {
         "drafts",
         "draft_tokens",
         "accepted_tokens",
-        "accepted_tokens_per_position",
     ),
-    "1h": ("drafts", "draft_tokens", "accepted_tokens"),
+    "1h": ("drafts", "accepted_tokens"),
 }
 #: The same of windows that are computed from rates of half an hour, and how many of
 #: those they have.
 LONG_RATES = {"6h": 12, "1d": 48}
-LONG_COUNTERS = {"6h": ("drafts", "draft_tokens", "accepted_tokens"), "1d": ("drafts",)}
 
 #: Thresholds that the rules compare with.
 THRESHOLDS = (
@@ -68,7 +63,7 @@ THRESHOLDS = (
 
 def groups() -> Iterator[Group]:
     """Yield the groups of recording rules, each after those that it needs."""
-    yield from _split("thresholds", _thresholds(), s.LONG_INTERVAL)
+    yield Group("vllm-specdec.thresholds", (_thresholds(),), s.LONG_INTERVAL)
     for window in RATES:
         interval = "" if window == "5m" else s.LONG_INTERVAL
         yield Group(
@@ -80,35 +75,42 @@ def groups() -> Iterator[Group]:
         more = (_restarts(),) if window == "6h" else ()
         yield Group(
             f"vllm-specdec.rates.{window}",
-            (*_long_rates(window), *_ratios(window), *more),
+            (_long_rate(window), *_ratios(window), *more),
             s.LONG_INTERVAL,
         )
     yield Group("vllm-specdec.engines", tuple(_engines()), s.LONG_INTERVAL)
     yield Group("vllm-specdec.advice", tuple(_advice()), s.LONG_INTERVAL)
-    yield from _split("speedup", speedup.records())
-
-
-def _split(name: str, records: Iterable[Record], interval: str = "") -> Iterator[Group]:
-    """Yield groups that Mimir takes: it allows 20 rules to a group unless told
-    otherwise.
-    """
-    listed = tuple(records)
-    for number, start in enumerate(range(0, len(listed), MAX_GROUP_RULES), 1):
-        yield Group(
-            f"vllm-specdec.{name}.{number}",
-            listed[start : start + MAX_GROUP_RULES],
-            interval,
-        )
-
-
-def _thresholds() -> Iterator[Record]:
-    why = (
-        "A threshold for every model, whatever exporter watches it. Where exporters "
-        "of one model disagree, "
-        "the lowest counts. No series, no alert: VLLMSpecDecodeRulesBlind reports that."
+    yield Group("vllm-specdec.speedup", tuple(speedup.records()))
+    yield Group(
+        "vllm-specdec.decisive", tuple(speedup.decisive_records()), s.LONG_INTERVAL
     )
-    yield from s.thresholds_of_models(
-        THRESHOLDS, f"last_over_time(vllm_specdec_info[{s.LOOK_BACK}])", why
+
+
+def _thresholds() -> Record:
+    names = "|".join(THRESHOLDS)
+    of_exporters, of_models = (
+        f'last_over_time(vllm_specdec_{gauge}{{threshold=~"{names}"}}[{s.LOOK_BACK}])'
+        for gauge in ("threshold", "model_threshold")
+    )
+    models = (
+        f"group by ({s.TARGET}, model_name) "
+        f"(last_over_time(vllm_specdec_info[{s.LOOK_BACK}]))"
+    )
+    return Record(
+        s.THRESHOLD,
+        f"min by ({s.MODEL}, threshold) (\n"
+        f"  {of_exporters}\n"
+        f"  * on ({s.TARGET}) group_left (model_name)\n"
+        f"  topk by ({s.TARGET}) (1, {models})\n"
+        "  or\n"
+        f"  {of_models}\n"
+        ")",
+        why=(
+            "The thresholds of every model, by the label threshold. Where exporters "
+            "of one model disagree, the lowest counts. An exporter of several models "
+            "publishes the thresholds of each, because PromQL cannot join several "
+            "with several. No series, no alert: VLLMSpecDecodeRulesBlind reports that."
+        ),
     )
 
 
@@ -117,41 +119,39 @@ def _rate(counter: str, window: str) -> str:
 
 
 #: Rates that are recorded for engines as well: engines are judged one by one, and sums
-#: of instances and models are made from one rate.
+#: of models are made from one rate.
 _OF_ENGINES = {
     *((counter, "5m") for counter in RATES["5m"]),
     ("drafts", "1h"),
     ("accepted_tokens", "1h"),
 }
+#: Those of them whose sum too few rules need for a record of its own.
+_OF_ENGINES_ONLY = {("draft_tokens", "5m"), ("accepted_tokens", "1h")}
 
 
 def _rates(window: str) -> Iterator[Record]:
     for counter in RATES[window]:
-        if counter.endswith("_per_position"):
-            labels = f"{s.MODEL}, position"
-        else:
-            labels = s.MODEL
         rate = _rate(counter, window)
         if (counter, window) in _OF_ENGINES:
             yield Record(f"engine:vllm_specdec_{counter}:rate{window}", rate)
             rate = f"engine:vllm_specdec_{counter}:rate{window}"
-        yield Record(
-            f"model:vllm_specdec_{counter}:rate{window}", f"sum by ({labels}) ({rate})"
-        )
+        if (counter, window) not in _OF_ENGINES_ONLY:
+            yield Record(
+                f"model:vllm_specdec_{counter}:rate{window}",
+                f"sum by ({s.MODEL}) ({rate})",
+            )
 
 
-def _long_rates(window: str) -> Iterator[Record]:
-    count = LONG_RATES[window]
-    for counter in LONG_COUNTERS[window]:
-        name = f"model:vllm_specdec_{counter}"
-        yield Record(
-            f"{name}:rate{window}",
-            f"sum_over_time({name}:rate30m[{window}:30m]) / {count}",
-            why=(
-                "A mean of the rates of half hours, which costs far less than a rate "
-                "of every engine."
-            ),
-        )
+def _long_rate(window: str) -> Record:
+    return Record(
+        f"model:vllm_specdec_drafts:rate{window}",
+        f"sum_over_time(model:vllm_specdec_drafts:rate30m[{window}:30m]) "
+        f"/ {LONG_RATES[window]}",
+        why=(
+            "A mean of the rates of half hours, which costs far less than a rate of "
+            "every engine."
+        ),
+    )
 
 
 def _restarts() -> Record:
@@ -178,6 +178,11 @@ def _ratios(window: str) -> Iterator[Record]:
     accepted = rate("accepted_tokens")
     drafted = rate("draft_tokens")
     drafts = rate("drafts")
+    if window == "5m":
+        drafted = s.DRAFTED_5M
+    if window == "1h":
+        accepted = f"sum by ({s.MODEL}) (engine:vllm_specdec_accepted_tokens:rate1h)"
+        drafted = f"sum by ({s.MODEL}) ({_rate('draft_tokens', window)})"
     if window not in LONG_RATES:
         yield ratio(
             "acceptance",
@@ -192,18 +197,19 @@ def _ratios(window: str) -> Iterator[Record]:
     if window not in ("30m", "6h"):
         yield ratio("mean_acceptance_length", f"1 + {accepted} / ({drafts} > 0)")
     if window == "30m":
-        position = rate("accepted_tokens_per_position")
+        positions = _rate("accepted_tokens_per_position", window)
         # SGLang's engines count no positions, so their drafts do not count here.
-        first = _rate("accepted_tokens_per_position", window).replace(
-            "[", '{position="0"}['
-        )
+        first = positions.replace("[", '{position="0"}[')
         counted = (
-            f"sum by ({s.MODEL}) ({_rate('drafts', window)} and ignoring (position) "
-            f"{first})"
+            f"sum by ({s.MODEL}) (\n"
+            f"  {_rate('drafts', window)}\n"
+            f"  and ignoring (position) {first}\n"
+            ")"
         )
         yield ratio(
             "position_acceptance",
-            f"{position} / ignoring (position) group_left () ({counted} > 0)",
+            f"sum by ({s.MODEL}, position) ({positions})\n"
+            f"/ ignoring (position) group_left () ({counted} > 0)",
         )
 
 
@@ -233,40 +239,7 @@ def _engines() -> Iterator[Record]:
             ),
             why="Requests in the batch of a mean engine." if window == "5m" else "",
         )
-    position = "model:vllm_specdec_accepted_tokens_per_position:rate30m"
-    first = f'sum by ({s.MODEL}) ({position}{{position="0"}})'
-    yield Record(
-        "model:vllm_specdec_position_decay:ratio_rate30m",
-        f"(min by ({s.MODEL}) ({position}) / ({first} > 0)) "
-        "^ (1 / ((model:vllm_specdec_num_speculative_tokens:max > 1) - 1))",
-        why="Geometric mean of the conditional acceptance after position 0: the root "
-        "of the last position's rate over "
-        "the first's. Rates never rise with the position, so the lowest is the last.",
-    )
-    # Of five minutes there is a rate only of an engine that is there now.
-    accepted, drafts = (
-        f"(engine:vllm_specdec_{counter}:rate1h and engine:vllm_specdec_drafts:rate5m)"
-        for counter in ("accepted_tokens", "drafts")
-    )
-    least = s.threshold("comparison_minimum_drafts")
-
-    def peers(rate: str) -> str:
-        return f"({rate} - on ({s.MODEL}) group_left () sum by ({s.MODEL}) ({rate}))"
-
-    yield Record(
-        "engine:vllm_specdec_accepted_per_draft:rate1h",
-        f"{accepted} / ({drafts} >= on ({s.MODEL}) group_left () ({least} / 3600))",
-        why="Accepted tokens per draft of an engine, and of the model's other "
-        "engines; only engines that are there now, "
-        "with enough drafts.",
-    )
-    yield Record(
-        "engine:vllm_specdec_peers_accepted_per_draft:rate1h",
-        (
-            f"{peers(accepted)} / ({peers(drafts)} <= on ({s.MODEL}) group_left () "
-            f"({least} / -3600))"
-        ),
-    )
+    yield _peers()
     info = f"last_over_time(vllm_specdec_info[{look}])"
     yield Record(
         s.METHOD,
@@ -282,10 +255,11 @@ def _engines() -> Iterator[Record]:
     yield Record(
         s.ADVICE,
         f"count by ({s.MODEL}, action) (\n"
-        "  "
-        f'(last_over_time(vllm_specdec_recommendation{{action=~"disable|switch_method"}}[{look}]) == 1)\n'
+        "  (last_over_time(vllm_specdec_recommendation"
+        f'{{action=~"disable|switch_method"}}[{look}]) == 1)\n'
         f"  and ignoring (action) {advised}\n"
-        f")\n/ on ({s.MODEL}) group_left () count by ({s.MODEL}) ({advised})",
+        ")\n"
+        f"/ on ({s.MODEL}) group_left () count by ({s.MODEL}) ({advised})",
         why=(
             "The share of the engines with advice, by the exporter's advice, where an "
             "alert asks for it."
@@ -293,10 +267,33 @@ def _engines() -> Iterator[Record]:
     )
 
 
+def _peers() -> Record:
+    # Of five minutes there is a rate only of an engine that is there now.
+    accepted, drafts = (
+        f"(engine:vllm_specdec_{counter}:rate1h and engine:vllm_specdec_drafts:rate5m)"
+        for counter in ("accepted_tokens", "drafts")
+    )
+    minimum = s.threshold("comparison_minimum_drafts")
+    enough = f"on ({s.MODEL}) group_left () ({minimum} / 3600)"
+
+    def others(rate: str) -> str:
+        return f"(sum by ({s.MODEL}) ({rate}) - on ({s.MODEL}) group_right () {rate})"
+
+    return Record(
+        "engine:vllm_specdec_peers_accepted_per_draft:rate1h",
+        f"{others(accepted)}\n"
+        f"/ ({others(drafts)} >= {enough})\n"
+        f"and (engine:vllm_specdec_drafts:rate1h >= {enough})",
+        why=(
+            "Accepted tokens per draft of the model's other engines, of those that "
+            "are there now, where they and the engine have enough drafts."
+        ),
+    )
+
+
 def _advice() -> Iterator[Record]:
     """Yield what is judged over hours or a day."""
     look = s.LOOK_BACK
-    k = f"last_over_time(vllm_specdec_num_speculative_tokens[{look}])"
     advised = f"last_over_time(vllm_specdec_recommended_num_speculative_tokens[{look}])"
     yield Record(
         "model:vllm_specdec_recommended_num_speculative_tokens:median",
@@ -306,13 +303,11 @@ def _advice() -> Iterator[Record]:
             "with theirs."
         ),
     )
-    at = f"last_over_time(vllm_specdec_estimated_speedup_at[{look}])"
-    chosen, present = (
-        f"avg by ({s.MODEL}) ({at}\n  and on ({s.ENGINE}, num_speculative_tokens) "
-        f'count_values by ({s.ENGINE}) ("num_speculative_tokens", {value}))'
-        for value in (advised, k)
+    yield Record(
+        "model:vllm_specdec_advised_speedup:ratio",
+        f"avg by ({s.MODEL}) "
+        f"(last_over_time(vllm_specdec_advised_speedup_ratio[{look}]))",
     )
-    yield Record("model:vllm_specdec_advised_speedup:ratio", f"{chosen}\n/\n{present}")
     yield Record(
         "model:vllm_specdec_cost_profile:engines",
         (

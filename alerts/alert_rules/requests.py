@@ -20,13 +20,17 @@ _P10 = 'vllm_specdec_request_acceptance_ratio_percentile{percentile="10"}'
 _TENTH = 0.1
 #: Requests for which something was drafted, by outcome.
 _BY_OUTCOME = "model:vllm_specdec_request_outcomes:rate30m"
-_LOSING = "model:vllm_specdec_losing_requests:ratio_rate30m"
+_ALL = f"sum by ({s.MODEL}) ({_BY_OUTCOME})"
+_LOSING = f'sum by ({s.MODEL}) ({_BY_OUTCOME}{{outcome="loses"}})'
+_THRESHOLD = "model:vllm_specdec_request_threshold:min"
 
 
 def groups() -> Iterator[Group]:
     """Yield the groups of the records, and those of the alerts."""
     yield Group(
-        "vllm-specdec.requests.thresholds", tuple(_thresholds()), s.LONG_INTERVAL
+        "vllm-specdec.requests.thresholds",
+        (_thresholds(), tap.exporters()),
+        s.LONG_INTERVAL,
     )
     yield Group("vllm-specdec.requests.rates", tuple(_records()))
     yield Group("vllm-specdec.requests", (_lose(), *tap.alerts()))
@@ -37,17 +41,31 @@ def groups() -> Iterator[Group]:
     )
 
 
-def _thresholds() -> Iterator[Record]:
-    why = (
-        "As the other thresholds, but for every model that requests name: an alias "
-        "or an adapter has no "
-        "vllm_specdec_info."
-    )
-    seen = (
+def _thresholds() -> Record:
+    models = (
         f"group by ({s.TARGET}, model_name) "
         f"(present_over_time({_OUTCOMES}[{s.LOOK_BACK}]))"
     )
-    yield from s.thresholds_of_models(THRESHOLDS, seen, why)
+    of_models = {
+        name: (
+            f"min by ({s.MODEL}) (\n"
+            f"  {s.threshold_of_targets(name)}\n"
+            f"  * on ({s.TARGET}) group_right ()\n"
+            f"  {models}\n"
+            ")"
+        )
+        for name in THRESHOLDS
+    }
+    return Record(
+        _THRESHOLD,
+        "\nor ".join(
+            s.tagged(expr, "threshold", name) for name, expr in of_models.items()
+        ),
+        why=(
+            "As the other thresholds, but for every model that requests name: an "
+            "alias or an adapter has no vllm_specdec_info."
+        ),
+    )
 
 
 def _records() -> Iterator[Record]:
@@ -56,41 +74,33 @@ def _records() -> Iterator[Record]:
         f"sum by ({s.MODEL}, outcome) (rate({_OUTCOMES}[30m]))",
         why="Requests with drafts, by outcome.",
     )
-    yield Record(
-        _LOSING,
-        (
-            f'sum by ({s.MODEL}) ({_BY_OUTCOME}{{outcome="loses"}}) / (sum by '
-            f"({s.MODEL}) ({_BY_OUTCOME}) > 0)"
-        ),
-    )
     yield from tap.records()
 
 
 def _lose() -> Alert:
-    own = f"min by ({s.MODEL}) (last_over_time({_P10}[{s.LOOK_BACK}]))"
-    enough = f"1800 * sum by ({s.MODEL}) ({_BY_OUTCOME})"
+    tenth_percentile = f"min by ({s.MODEL}) (last_over_time({_P10}[{s.LOOK_BACK}]))"
+    minimum, poor = (s.threshold(name, _THRESHOLD) for name in THRESHOLDS)
+    enough = f"{_ALL} >= ignoring (threshold) ({minimum} / 1800)"
     of_model = f"{_BY_OUTCOME}{{MODEL}}"
     return Alert(
         name="RequestsLose",
         subject="acceptance",
         expr=(
-            f"{s.rounded(_LOSING)} >= {_TENTH}\n"
-            f"and ({s.compare(enough, '>=', 'minimum_requests')})\n"
-            f"unless {s.compare(own, '>=', 'poor_request_acceptance_ratio')}"
+            f"{s.rounded(f'{_LOSING} / ({enough})')} >= {_TENTH}\n"
+            f"unless {tenth_percentile} >= ignoring (threshold) {poor}"
         ),
         hold="15m",
         keep="30m",
         summary="Some requests lose by speculation.",
         description=(
             f"{t.this(t.PERCENT)} of the requests of {t.WHO['model']} have lost by "
-            "speculation over 30 minutes: too few of "
-            "their draft tokens were accepted for it to pay, even if the mean is good."
+            "speculation over 30 minutes: too few of their draft tokens were accepted "
+            "for it to pay, even if the mean is good."
         ),
         action=(
             "Find the losing types and temperatures with the query in the runbook; "
-            "route them to replicas without "
-            "speculation. Do not tune K by the mean if many requests gain: it "
-            "describes neither."
+            "route them to replicas without speculation. Do not tune K by the mean if "
+            "many requests gain: it describes neither."
         ),
         dashboard="requests",
         value=t.this(t.PERCENT) + " lose",
@@ -108,10 +118,9 @@ def _lose() -> Alert:
         ),
         why=(
             "The share of losing requests is exact; a P10 from histogram buckets "
-            "would be an approximation. Over all replicas "
-            "together, and also if speculation as a whole is beneficial, because a "
-            "mean hides a minority. If "
-            "poor_request_acceptance_ratio was lowered, the P10 of the exporters "
+            "would be an approximation. Over all replicas together, and also if "
+            "speculation as a whole is beneficial, because a mean hides a minority. "
+            "If poor_request_acceptance_ratio was lowered, the P10 of the exporters "
             "must be below it as well."
         ),
     )
@@ -139,16 +148,14 @@ def _unrecorded() -> Alert:
         keep="1h",
         summary="Requests are observed, but no answer has a record of speculation.",
         description=(
-            f"The exporter at {t.PLACE}{t.IN} has observed {t.this(t.COUNT)} "
-            "requests within an hour, and no answer had a usable record of "
-            "speculation, "
-            "though vLLM drafts. There is no data on single requests."
+            f"The exporter at {t.PLACE}{t.IN} has observed {t.this(t.COUNT)} requests "
+            "within an hour, and no answer had a usable record of speculation, though "
+            "vLLM drafts. There is no data on single requests."
         ),
         action=(
             "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics "
-            "summary or detailed; let streams set "
-            "stream_options.include_usage, or start it with "
-            "--enable-force-include-usage too."
+            "summary or detailed; let streams set stream_options.include_usage, or "
+            "start it with --enable-force-include-usage too."
         ),
         dashboard="requests",
         labels={"reason": "no_record"},

@@ -2,11 +2,7 @@
 call this one `s`.
 """
 
-from collections.abc import Iterable, Iterator
-
 from mixin import CLUSTER, JOB
-
-from .rule import Record
 
 #: Labels that name a model, whatever its replicas.
 MODEL = f"{CLUSTER}, namespace, model_name"
@@ -31,9 +27,13 @@ LOOK_BACK = "3m"
 # --- pieces of PromQL
 
 
-def threshold(name: str) -> str:
-    """Return the threshold in force, by model."""
-    return f"model:vllm_specdec_{name}:threshold"
+#: Every threshold that the rules compare models with, by the label `threshold`.
+THRESHOLD = "model:vllm_specdec_threshold:min"
+
+
+def threshold(name: str, record: str = THRESHOLD) -> str:
+    """Return the threshold in force, by model; it keeps the label `threshold`."""
+    return f'{record}{{threshold="{name}"}}'
 
 
 def threshold_of_targets(name: str) -> str:
@@ -44,29 +44,6 @@ def threshold_of_targets(name: str) -> str:
     )
 
 
-def thresholds_of_models(
-    names: Iterable[str], models: str, why: str
-) -> Iterator[Record]:
-    """Yield the records of thresholds by model.
-
-    Args:
-        names: of the thresholds.
-        models: what has a series with the value 1 for every model of an exporter.
-        why: the comment, which the first one has.
-    """
-    for name in names:
-        yield Record(
-            threshold(name),
-            f"min by ({MODEL}) (\n"
-            f"  {threshold_of_targets(name)}\n"
-            f"  * on ({TARGET}) group_right ()\n"
-            f"  {models}\n"
-            ")",
-            why=why,
-        )
-        why = ""
-
-
 def rounded(ratio: str) -> str:
     """Return a ratio as texts show it: in percent, with one decimal."""
     return f"round({ratio}, 0.001)"
@@ -74,7 +51,12 @@ def rounded(ratio: str) -> str:
 
 def compare(left: str, operator: str, name: str) -> str:
     """Return a comparison of a model's series with a threshold."""
-    return f"{left} {operator} {threshold(name)}"
+    return f"{left} {operator} ignoring (threshold) {threshold(name)}"
+
+
+def compare_each(left: str, operator: str, name: str) -> str:
+    """Return the same of several series of each model, such as those of its engines."""
+    return f"{left} {operator} on ({MODEL}) group_left () {threshold(name)}"
 
 
 #: Windows of recorded rates, in seconds.
@@ -92,54 +74,51 @@ def enough(window: str, name: str = "advice_minimum_drafts", offset: str = "") -
     return compare(sample(window, offset), ">=", name)
 
 
-def labelled(name: str, **series: str) -> str:
+def tagged(series: str, name: str, value: str) -> str:
+    """Return a series with one more label."""
+    return f'label_replace({series}, "{name}", "{value}", "", "")'
+
+
+def labelled(name: str, joined: str = "or", **series: str) -> str:
     """Return several series as one that tells them apart by a label.
 
     Args:
         name: of the label.
+        joined: the operator between them.
         series: what each value of the label stands for; `_` is written as a blank.
     """
-    return "\nor ".join(
-        f'label_replace({expr}, "{name}", "{value.replace("_", " ")}", "", "")'
-        for value, expr in series.items()
+    return f"\n{joined} ".join(
+        tagged(expr, name, value.replace("_", " ")) for value, expr in series.items()
     )
 
 
-#: Whether enough drafts were made to judge a model by, in five minutes, half an hour
-#: and an hour.
-ENOUGH_5M, ENOUGH_30M, ENOUGH_1H = (
-    f"model:vllm_specdec_enough_drafts_in_{window}:bool"
-    for window in ("5m", "30m", "1h")
-)
+#: Whether enough drafts were made in half an hour to judge a model by.
+ENOUGH_30M = "model:vllm_specdec_enough_drafts_in_30m:bool"
 #: Tokens without a draft: speculation has been switched off.
 UNDRAFTED = (
     "model:vllm_specdec_generation_tokens:rate5m > 0 unless "
     "model:vllm_specdec_drafts:rate5m > 0"
 )
-#: What says whether speculation should be off, by the label `measure`: values, and
-#: their limits.
-DECISIVE, DECISIVE_LIMIT = (
-    f"model:vllm_specdec_decisive:{what}" for what in ("value", "threshold")
-)
+#: What says whether speculation should be off: values by the label `measure`, each with
+#: the name of its threshold in the label `threshold`.
+DECISIVE = "model:vllm_specdec_decisive:value"
 #: The smallest of those values over their limits: of the published rule, and of all.
 #: Below 1 it should be off.
 PUBLISHED_RULE, DISABLE_RULE = (
-    f"model:vllm_specdec_{which}_rule:ratio" for which in ("published", "disable")
+    f"model:vllm_specdec_{rule}_rule:ratio" for rule in ("published", "disable")
 )
 #: It is known that it pays or, by a measurement, that it does not lose; by no more than
 #: a guess it may pay.
 NOT_LOSING = "model:vllm_specdec_is_known_not_to_lose:bool"
 MAY_PAY = "model:vllm_specdec_may_pay_by_a_guess:bool"
-#: The published rule and a guess contradict each other.
-TO_BE_MEASURED = "model:vllm_specdec_is_to_be_measured:bool"
 #: The share of the engines with advice that are advised to do something, by the label
 #: `action`.
 ADVICE = "model:vllm_specdec_advice:ratio"
 #: Of each method of a model with several, else of the model, while there are enough
 #: drafts to judge by.
 JUDGED_SPEEDUP, JUDGED_ACCEPTANCE = (
-    f"method:vllm_specdec_judged_{which}:ratio_rate5m"
-    for which in ("speedup", "acceptance")
+    f"method:vllm_specdec_judged_{measure}:ratio_rate5m"
+    for measure in ("speedup", "acceptance")
 )
 #: The method of an engine, where a model has several.
 METHOD = "engine:vllm_specdec_method:info"
@@ -152,14 +131,17 @@ SPEEDUP = "model:vllm_specdec_speedup:ratio_rate5m"
 WITHOUT_GUESSES = "model:vllm_specdec_speedup_without_guesses:ratio_rate5m"
 #: Engines of a model that were started within two hours; absent if none was.
 RESTARTS = "model:vllm_specdec_restarts:count2h"
-#: Now or, where traffic is too thin for that, within the last hour, or else over the
-#: last day.
-KNOWN_SPEEDUP = "model:vllm_specdec_known_speedup:last1d"
-#: The exception for speculation that is beneficial, whatever the acceptance.
-UNLESS_IT_PAYS = f"unless {KNOWN_SPEEDUP} >= {threshold('beneficial_speedup')}"
+#: Beneficial now or, where traffic is too thin for that, within the last hour, or else
+#: over the last day: the exception, whatever the acceptance.
+PAYS = "model:vllm_specdec_is_beneficial_in_last1d:bool"
 
 
 # --- series that several modules use
+
+#: Whether an exporter reads its vLLM: 1, or 0 also while its polls hang.
+READS = "instance:vllm_specdec_reads_vllm:bool"
+#: Drafted tokens of a model per second, which too few rules need for a record.
+DRAFTED_5M = f"sum by ({MODEL}) (engine:vllm_specdec_draft_tokens:rate5m)"
 
 UP = f"up{{{EXPORTER_JOB}}}"
 NAMESPACE = f"{CLUSTER}, namespace"
@@ -169,7 +151,7 @@ SPECULATIVE = '«vllm»spec_decode_num_accepted_tokens_per_pos_total{position="0
 LENGTH = "model:vllm_specdec_mean_acceptance_length"
 ACCEPTANCE = "model:vllm_specdec_acceptance"
 K, LEAST_K = (
-    f"model:vllm_specdec_num_speculative_tokens:{which}" for which in ("max", "min")
+    f"model:vllm_specdec_num_speculative_tokens:{end}" for end in ("max", "min")
 )
 
 

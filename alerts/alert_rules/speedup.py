@@ -12,25 +12,23 @@ _DRAFTS = "model:vllm_specdec_drafts:rate5m"
 VERDICT = "model:vllm_specdec_verdict:info"
 #: The same where there are enough drafts to judge by.
 _WITH_ENOUGH_DRAFTS = "model:vllm_specdec_speedup_of_enough_drafts:ratio_rate5m"
-#: The threshold of the probability from which on a loss counts as one.
-PROBABLE = "probable_loss_probability"
 #: The speedup of each engine, against replicas without speculation and by the best
 #: basis, and a guess of it by model.
 _REPLICA = "engine:vllm_specdec_replica_speedup:last3m"
 _ENGINE = "engine:vllm_specdec_speedup:last3m"
 _REPLICA_ESTIMATE = "engine:vllm_specdec_replica_estimate:last3m"
 _GUESSED = "model:vllm_specdec_guessed_speedup:min"
-#: The speedup of each engine that is unknown, but in all probability a loss.
-_PROBABLE = "engine:vllm_specdec_probable_loss:last3m"
+#: The exporter's speedup of an engine, also a probable loss; and its guess.
+_JUDGED, _GUESS = (
+    f"last_over_time(vllm_specdec_{gauge}[{s.LOOK_BACK}])"
+    for gauge in ("judged_speedup", "guessed_speedup")
+)
 #: Tokens of engines with a known speedup, and the time of plain decoding for them.
 _TOKENS = "model:vllm_specdec_judged_tokens:rate5m"
 _SPENT = "model:vllm_specdec_plain_token_times:rate5m"
-_MEASURED, _CALIBRATED, _OBSERVED, _MODELLED = (
-    (
-        "sum without (basis) "
-        f'(last_over_time(vllm_specdec_speedup{{basis="{basis}"}}[{s.LOOK_BACK}]))'
-    )
-    for basis in ("measured", "calibrated", "observed", "modelled")
+_MEASURED = (
+    "sum without (basis) "
+    f'(last_over_time(vllm_specdec_speedup{{basis="measured"}}[{s.LOOK_BACK}]))'
 )
 #: Whether an interval includes 1, and what a measurement says, decided or not.
 _MAY_BE = (
@@ -58,26 +56,25 @@ _ANY_MEASURED = (
 def records() -> Iterator[Record]:
     """Yield what says whether speculation pays, each after what it is made of."""
     yield Record(
-        s.ENOUGH_5M,
-        f"group by ({s.MODEL}) ({s.enough('5m')})",
-        why="Enough drafts to judge by.",
-    )
-    yield Record(
         s.ENOUGH_30M,
         f"group by ({s.MODEL}) (\n  {s.enough('30m')}\n"
         f"  and avg_over_time(({_DRAFTS} > bool 0)[30m:1m]) > 2 / 3\n"
         f"  and last_over_time({_DRAFTS}[15m] offset 15m)\n)",
-        why="And in two thirds of half an hour: a benchmark of ten minutes, or a "
-        "minute of traffic in an hour, is over before "
-        "anybody could act.",
-    )
-    yield Record(
-        s.ENOUGH_1H,
-        f"group by ({s.MODEL}) ({s.enough('1h', 'comparison_minimum_drafts')})",
+        why=(
+            "Enough drafts to judge by, in two thirds of half an hour: a benchmark of "
+            "ten minutes, or a minute of traffic in an hour, is over before anybody "
+            "could act."
+        ),
     )
     yield from _of_each_engine()
     yield from _of_models()
     yield from _by_method(_ENGINE)
+
+
+def decisive_records() -> Iterator[Record]:
+    """Yield what tickets and boards are decided by: over half an hour and more, so that
+    it need not be evaluated as often as what pages.
+    """
     yield from _over_hours()
     yield from _guesses()
     yield from _verdict()
@@ -112,10 +109,12 @@ def _of_each_engine() -> Iterator[Record]:
         f"/ (({covered} / ({last('mean_acceptance_length')} > 0) + 1 - {covered}) > "
         "0)) > 0\n"
         f"unless (({_ANY_MEASURED}) and ignoring (verdict) ({_UNKNOWN}))",
-        why="Speedup against replicas of the model without speculation: the learned "
-        "time of a step there, at this batch size, "
-        "over the engine's own time of a step for each token it gives. It does not "
-        "decide what a measurement leaves open.",
+        why=(
+            "Speedup against replicas of the model without speculation: the learned "
+            "time of a step there, at this batch size, over the engine's own time of "
+            "a step for each token it gives. It does not decide what a measurement "
+            "leaves open."
+        ),
     )
     error = (
         f"last_over_time(vllm_specdec_step_fit_error_ratio[{look}]) and ignoring "
@@ -124,35 +123,21 @@ def _of_each_engine() -> Iterator[Record]:
     yield Record(
         _REPLICA,
         f"{_REPLICA_ESTIMATE} and abs(ln({_REPLICA_ESTIMATE}))\n"
-        f"> on ({s.MODEL}) group_left () ln(1 + max by ({s.MODEL}) ({error}))",
+        f"> on ({s.MODEL}) group_left () ln(1 + max by ({s.MODEL}) ({error}))\n"
+        f"unless {_MEASURED}",
         why=(
             "The same where its interval, which is the error of the replicas' learned "
-            "line, leaves out 1."
-        ),
-    )
-    yield Record(
-        _PROBABLE,
-        "exp(avg without (bound) "
-        f"(ln(last_over_time(vllm_specdec_speedup_interval[{look}]))))\n"
-        f"and ignoring (verdict) ({_UNKNOWN})\n"
-        f"and (last_over_time(vllm_specdec_loss_probability[{look}]) >= on "
-        f"({s.TARGET}) group_left () "
-        f"{s.threshold_of_targets(PROBABLE)})",
-        why=(
-            "The middle of an interval that includes 1, where speculation loses in all "
-            "probability."
+            "line, leaves out 1, and nothing is measured."
         ),
     )
     yield Record(
         _ENGINE,
-        (
-            f"{_MEASURED}\nor\n{_REPLICA}\nor\n{_PROBABLE}\nor\n{_CALIBRATED}\nor\n"
-            f"{_OBSERVED}\nor\n{_MODELLED}"
+        f"{_REPLICA}\nor\n{_JUDGED}",
+        why=(
+            "Speedup of all output by the best basis: a baseline, a replica without "
+            "speculation, calibrate, own steps, a model. Absent while it is not known "
+            "whether speculation pays, unless it probably loses."
         ),
-        why="Speedup of all output by the best basis: a baseline, a replica without "
-        "speculation, calibrate, own steps, a model. "
-        "Absent while it is not known whether speculation pays, unless it probably "
-        "loses: that replaces the estimate before at once.",
     )
 
 
@@ -164,9 +149,10 @@ def _of_models() -> Iterator[Record]:
     yield Record(
         _TOKENS,
         f"sum by ({s.MODEL}) (({generated} and {_ENGINE}) > 0)",
-        why="Tokens of engines with a known speedup, and their time in plain tokens: "
-        "the quotient "
-        "is the speedup of any number of engines.",
+        why=(
+            "Tokens of engines with a known speedup, and their time in plain tokens: "
+            "the quotient is the speedup of any number of engines."
+        ),
     )
     yield Record(_SPENT, f"sum by ({s.MODEL}) (({generated} > 0) / {_ENGINE})")
     yield Record(
@@ -179,27 +165,36 @@ def _of_models() -> Iterator[Record]:
     )
     yield Record(
         losing,
-        f"sum by ({s.MODEL}) ({drafts} * ({_ENGINE} < bool on ({s.MODEL}) group_left "
-        "() "
-        f"{s.threshold('harmful_speedup')}))",
+        f"sum by ({s.MODEL}) (\n"
+        f"  {drafts}\n"
+        f"  * ({s.compare_each(_ENGINE, '< bool', 'harmful_speedup')})\n"
+        ")",
     )
     yield Record(s.SPEEDUP, f"{_TOKENS} / {_SPENT}")
     yield Record(
         _WITH_ENOUGH_DRAFTS,
         f"{s.SPEEDUP}\nand 300 * {s.compare(judged, '>=', 'advice_minimum_drafts')}",
-        why="The speedup while engines with a known one have enough drafts to judge by.",
+        why=(
+            "The speedup while engines with a known one have enough drafts to judge by."
+        ),
     )
 
 
 def _over_hours() -> Iterator[Record]:
-    for window in ("30m", "1h"):
+    judged = f"1800 * avg_over_time({s.JUDGED_DRAFTS}[30m])"
+    enough = s.compare(judged, ">=", "advice_minimum_drafts")
+    for window, condition in {"30m": f"\nand {enough}", "1h": ""}.items():
         yield Record(
             f"model:vllm_specdec_speedup:ratio_rate{window}",
-            f"avg_over_time({_TOKENS}[{window}]) / avg_over_time({_SPENT}[{window}])",
+            f"avg_over_time({_TOKENS}[{window}])\n"
+            f"/ avg_over_time({_SPENT}[{window}])"
+            f"{condition}",
             why=(
                 "Both sides are means of rates over the same time, so this is a ratio "
-                "of sums."
-            ),
+                "of sums; of half an hour while it has enough drafts."
+            )
+            if condition
+            else "",
         )
     yield Record(
         "model:vllm_specdec_speedup:ratio_rate1d",
@@ -212,33 +207,35 @@ def _over_hours() -> Iterator[Record]:
 
 
 def _guesses() -> Iterator[Record]:
-    look = s.LOOK_BACK
-    estimated = f'last_over_time(vllm_specdec_estimated_speedup{{window="5m"}}[{look}])'
     yield Record(
         _GUESSED,
-        f"min by ({s.MODEL}) ((\n"
-        f"  ({_ANY_MEASURED} or max without (basis, window) ({estimated})) and "
-        f"ignoring (verdict) ({_UNKNOWN})\n"
-        f"  or {_OBSERVED} or {_MODELLED}\n"
-        f") unless {_REPLICA})",
-        why="A guess: the lowest estimate that is neither measured nor calibrated, "
-        "whatever its interval, or of a speedup whose "
-        "interval includes 1. A guess that it pays turns Disable into a ticket that "
-        "asks to measure; it never silences it.",
+        f"min by ({s.MODEL}) ({_GUESS} unless {_REPLICA})",
+        why=(
+            "A guess: the lowest estimate that is neither measured nor calibrated, or "
+            "of a speedup whose interval includes 1. A guess that it pays turns "
+            "Disable into a ticket that asks to measure; it never silences it."
+        ),
     )
     yield Record(
         s.WITHOUT_GUESSES,
         f"{_WITH_ENOUGH_DRAFTS}\nunless {_GUESSED}",
         why="The speedup while no engine has but a guess.",
     )
+    judged = (
+        f"(\n"
+        f"  {s.SPEEDUP}\n"
+        f"  or (\n"
+        f"    last_over_time({_WITH_ENOUGH_DRAFTS}[1h])\n"
+        f"    or model:vllm_specdec_speedup:ratio_rate1d\n"
+        f"  ) unless {_GUESSED}\n"
+        ")"
+    )
     yield Record(
-        s.KNOWN_SPEEDUP,
-        f"{s.SPEEDUP}\nor\n"
-        f"(last_over_time({_WITH_ENOUGH_DRAFTS}[1h]) or "
-        f"model:vllm_specdec_speedup:ratio_rate1d) unless {_GUESSED}",
+        s.PAYS,
+        f"group by ({s.MODEL}) (\n{s.compare(judged, '>=', 'beneficial_speedup')}\n)",
         why=(
-            "The speedup now, or the last one where nothing is said of now: an earlier "
-            "gain proves nothing once it is unknown."
+            "Beneficial now, or when it was judged last where nothing is said of now: "
+            "an earlier gain proves nothing once it is unknown."
         ),
     )
 
@@ -248,120 +245,143 @@ def _verdict() -> Iterator[Record]:
     and alerts share.
     """
     no_k_pays = f'{s.ADVICE}{{action="disable"}} > 0.5'
+    measures = {
+        "mean_acceptance_length": (
+            "model:vllm_specdec_mean_acceptance_length:ratio_rate5m",
+            "disable_mean_acceptance_length",
+        ),
+        "acceptance_rate": (
+            "model:vllm_specdec_acceptance:ratio_rate5m",
+            "disable_acceptance_ratio",
+        ),
+        "speedup": (
+            (
+                "(model:vllm_specdec_speedup:ratio_rate30m "
+                f"and on ({s.MODEL}) ({no_k_pays}))"
+            ),
+            "harmful_speedup",
+        ),
+    }
     values = s.labelled(
         "measure",
-        mean_acceptance_length="model:vllm_specdec_mean_acceptance_length:ratio_rate5m",
-        acceptance_rate="model:vllm_specdec_acceptance:ratio_rate5m",
-        speedup=(
-            f"(model:vllm_specdec_speedup:ratio_rate30m and on ({s.MODEL}) "
-            f"({no_k_pays}))"
-        ),
+        **{
+            name: s.tagged(value, "threshold", limit)
+            for name, (value, limit) in measures.items()
+        },
     )
     yield Record(
         s.DECISIVE,
-        (
-            f"({values})\nand on ({s.MODEL}) {s.ENOUGH_30M}\nand on ({s.MODEL}) "
-            f"({s.enough('5m', 'minimum_drafts')})"
+        f"({values})\n"
+        f"and on ({s.MODEL}) {s.ENOUGH_30M}\n"
+        f"and on ({s.MODEL}) ({s.enough('5m', 'minimum_drafts')})",
+        why=(
+            "What says that speculation should be off if it is below the threshold "
+            "that it names, while there are enough drafts: the two measures of the "
+            "published rule, and the speedup where no K pays on most engines."
         ),
-        why="What says that speculation should be off if it is below its threshold, "
-        "while there are enough drafts: the "
-        "two measures of the published rule, and the speedup where no K pays on most "
-        "engines.",
     )
-    limits = s.labelled(
-        "measure",
-        mean_acceptance_length=s.threshold("disable_mean_acceptance_length"),
-        acceptance_rate=s.threshold("disable_acceptance_ratio"),
-        speedup=s.threshold("harmful_speedup"),
-    )
-    yield Record(s.DECISIVE_LIMIT, limits)
-    published = (
-        f'{s.DECISIVE}{{measure!="speedup"}} / on ({s.MODEL}, measure) '
-        f"{s.DECISIVE_LIMIT}"
-    )
+    limits = f"on ({s.MODEL}, threshold) {s.THRESHOLD}"
     yield Record(
         s.PUBLISHED_RULE,
-        f"min by ({s.MODEL}) ({published})",
-        why="Below 1, speculation should be off by the published rule: by default, a "
-        "mean acceptance length below 1.2 or an "
-        "acceptance below 0.50, for draft models.",
+        f'min by ({s.MODEL}) ({s.DECISIVE}{{measure!="speedup"}} / {limits})',
+        why=(
+            "Below 1, speculation should be off by the published rule: by default, a "
+            "mean acceptance length below 1.2 or an acceptance below 0.50, for draft "
+            "models."
+        ),
     )
     benefit = s.threshold("beneficial_speedup")
     harm = s.threshold("harmful_speedup")
+    at_least_harm = f">= ignoring (threshold) {harm}"
+    at_least_benefit = f">= ignoring (threshold) {benefit}"
     day = (
         "model:vllm_specdec_speedup:ratio_rate1d and "
         f"last_over_time({s.WITHOUT_GUESSES}[1d])"
     )
-    known = (
+    judged = (
         f"({s.SPEEDUP} unless {_GUESSED})\n"
         f"  or ((last_over_time({s.WITHOUT_GUESSES}[1h]) or ({day})) unless "
         f"{_WITH_ENOUGH_DRAFTS})"
     )
     yield Record(
         s.NOT_LOSING,
-        f"group by ({s.MODEL}) (\n  ({known}) >= {benefit}\n"
+        f"group by ({s.MODEL}) (\n"
+        f"  ({judged}) {at_least_benefit}\n"
         f"  or ({_BENEFICIAL} unless {_GUESSED})\n"
-        f"  or (min by ({s.MODEL}) ({_MEASURED}) >= {harm} and {s.SPEEDUP} >= "
-        f"{harm})\n)",
-        why="Measured not to lose; or beneficial by more than a guess now or, while "
-        "there is no speedup of enough drafts, over the "
-        "last hour or day.",
+        f"  or (\n"
+        f"    min by ({s.MODEL}) ({_MEASURED}) {at_least_harm}\n"
+        f"    and {s.SPEEDUP} {at_least_harm}\n"
+        "  )\n"
+        ")",
+        why=(
+            "Measured not to lose; or beneficial by more than a guess now or, while "
+            "there is no speedup of enough drafts, over the last hour or day."
+        ),
     )
     yield Record(
         s.MAY_PAY,
         f"group by ({s.MODEL}) (\n"
-        f"  ({_GUESSED}\n    or (last_over_time({_GUESSED}[1d]) unless "
-        f"last_over_time({s.WITHOUT_GUESSES}[1d]))) >= {harm}\n"
-        f"  or max by ({s.MODEL}) ({_MAY_BE} unless {_PROBABLE}) >= {harm}\n"
-        f")\nunless {_WITH_ENOUGH_DRAFTS} < {harm}",
-        why="An engine has but a guess now or, where traffic is too thin to tell, "
-        "all had within the last day; by it "
-        "speculation may pay, and the engines that are judged do not lose as a whole.",
+        f"  (\n"
+        f"    {_GUESSED}\n"
+        f"    or (\n"
+        f"      last_over_time({_GUESSED}[1d])\n"
+        f"      unless last_over_time({s.WITHOUT_GUESSES}[1d])\n"
+        "    )\n"
+        f"  ) {at_least_harm}\n"
+        f"  or max by ({s.MODEL}) ({_MAY_BE} unless {_JUDGED}) {at_least_harm}\n"
+        ")\n"
+        f"unless {s.compare(_WITH_ENOUGH_DRAFTS, '<', 'harmful_speedup')}",
+        why=(
+            "An engine has but a guess now or, where traffic is too thin to tell, all "
+            "had within the last day; by it speculation may pay, and the engines that "
+            "are judged do not lose as a whole."
+        ),
     )
     yield Record(
         s.DISABLE_RULE,
-        f"min by ({s.MODEL}) ({s.DECISIVE} / on ({s.MODEL}, measure) "
-        f"{s.DECISIVE_LIMIT})\n"
-        f"unless {s.NOT_LOSING}\nunless {s.MAY_PAY}",
+        f"min by ({s.MODEL}) ({s.DECISIVE} / {limits})\n"
+        f"unless {s.NOT_LOSING}\n"
+        f"unless {s.MAY_PAY}",
         why=(
             "Below 1, speculation should be off: by the published rule or by the "
             "speedup, and nothing says that it pays."
         ),
     )
-    yield Record(
-        s.TO_BE_MEASURED,
-        (
-            f"group by ({s.MODEL}) ({s.PUBLISHED_RULE} < 1 and {s.MAY_PAY} unless "
-            f"{s.NOT_LOSING})"
-        ),
-        why="The published rule and a guess contradict each other.",
-    )
+
+
+WHY_VERDICT = (
+    "One series for each model that is judged. Unknown also while it is to be "
+    "measured: the published rule and a guess contradict each other."
+)
+
+
+def verdicts() -> str:
+    """Return 1 for each judged model, with its verdict: the first that holds."""
+    to_be_measured = f"{s.PUBLISHED_RULE} < 1 and {s.MAY_PAY} unless {s.NOT_LOSING}"
     unknown = f"group by ({s.MODEL}) ({_UNKNOWN} unless on ({s.MODEL}) {s.SPEEDUP})"
-    known_verdicts = s.labelled(
+    harmful = s.compare(s.SPEEDUP, "<", "harmful_speedup")
+    verdicts = s.labelled(
         "verdict",
-        harmful=f"({s.SPEEDUP} < {harm})",
-        marginal=f"({s.SPEEDUP} >= {harm} < {benefit} unless {s.TO_BE_MEASURED})",
-        beneficial=f"({s.SPEEDUP} >= {benefit} unless {s.TO_BE_MEASURED})",
-        unknown=f"(({s.SPEEDUP} >= {harm} and {s.TO_BE_MEASURED}) or {unknown})",
+        joined=f"or on ({s.MODEL})",
+        harmful=f"{harmful}",
+        unknown=f"({s.SPEEDUP} and ({to_be_measured})) or {unknown}",
+        beneficial=s.compare(s.SPEEDUP, ">=", "beneficial_speedup"),
+        marginal=s.compare(s.SPEEDUP, ">=", "harmful_speedup"),
     )
-    yield Record(
-        VERDICT,
-        f"group by ({s.MODEL}, verdict) (\n{known_verdicts}\n)",
-        why=(
-            "One series for each model that is judged. Unknown also while it is to be "
-            "measured."
-        ),
-    )
+    return f"group by ({s.MODEL}, verdict) (\n{verdicts}\n)"
 
 
 def _by_load() -> Iterator[Record]:
     running = "model:vllm_specdec_requests_running:avg5m"
-    beneficial = (
-        f"and {s.SPEEDUP} >= {s.threshold('beneficial_speedup')}\nand {s.ENOUGH_5M}"
+    beneficial = s.compare(s.SPEEDUP, ">=", "beneficial_speedup")
+    loads = s.labelled(
+        "verdict",
+        beneficial=f"({running} and {beneficial})",
+        harmful=f"({running} and {s.compare(s.SPEEDUP, '<', 'harmful_speedup')})",
     )
     yield Record(
-        "model:vllm_specdec_beneficial_requests_running:avg5m",
-        f"{running}\n{beneficial}",
+        "model:vllm_specdec_judged_requests_running:avg5m",
+        f"({loads})\nand on ({s.MODEL}) ({s.enough('5m')})",
         why=(
             "Load and K at which speculation was beneficial, and load at which it "
             "lost: for Reenable."
@@ -369,14 +389,7 @@ def _by_load() -> Iterator[Record]:
     )
     yield Record(
         "model:vllm_specdec_beneficial_num_speculative_tokens:max",
-        f"model:vllm_specdec_num_speculative_tokens:max\n{beneficial}",
-    )
-    yield Record(
-        "model:vllm_specdec_losing_requests_running:avg5m",
-        (
-            f"{running}\nand {s.SPEEDUP} < {s.threshold('harmful_speedup')}\nand "
-            f"{s.ENOUGH_5M}"
-        ),
+        f"{s.K}\nand {beneficial}\nand {s.enough('5m')}",
     )
 
 
@@ -400,36 +413,35 @@ def _by_method(speedup: str) -> Iterator[Record]:
     )
     generated = "engine:vllm_specdec_generation_tokens:rate5m"
     enough, enough_judged = (
-        (
-            f"300 * {total(of)} >= on ({s.MODEL}) group_left () "
-            f"{s.threshold('advice_minimum_drafts')}"
-        )
+        s.compare_each(f"300 * {total(of)}", ">=", "advice_minimum_drafts")
         for of in (drafts, f"({drafts} and {speedup})")
     )
-    by_method = "method:vllm_specdec_acceptance_of_enough_drafts:ratio_rate5m"
     yield Record(
-        by_method,
-        f"{total(accepted)} / ({total(drafted)} > 0)\nand ({enough})",
+        s.JUDGED_ACCEPTANCE,
+        f"{total(accepted)}\n"
+        f"/ ({total(drafted)} > 0)\n"
+        f"and ({enough})\n"
+        f"or on ({s.MODEL}) (\n"
+        "  model:vllm_specdec_acceptance:ratio_rate5m\n"
+        f"  and {s.enough('5m')}\n"
+        ")",
         why=(
-            "Of each method of a model that has several, as in an A/B test, while it "
-            "has enough drafts."
+            "What is judged: each method of a model that has several, as in an A/B "
+            "test, while it has enough drafts; else, and while none of them has "
+            "enough drafts, the model."
         ),
     )
     judged = f"(({generated} and {speedup}) > 0)"
     spent = f"(({generated} > 0) / {speedup})"
     yield Record(
         s.JUDGED_SPEEDUP,
-        f"({total(judged)}\n/ {total(spent)}\nand ({enough_judged}))\n"
-        f"or ({_WITH_ENOUGH_DRAFTS} unless on ({s.MODEL}) {by_method})",
-        why=(
-            "What is judged: each method of a model that has several; else, and while "
-            "none of them has enough drafts, the model."
-        ),
-    )
-    yield Record(
-        s.JUDGED_ACCEPTANCE,
-        (
-            f"{by_method}\nor (model:vllm_specdec_acceptance:ratio_rate5m and "
-            f"{s.ENOUGH_5M} unless on ({s.MODEL}) {by_method})"
-        ),
+        f"(\n"
+        f"  {total(judged)}\n"
+        f"  / {total(spent)}\n"
+        f"  and ({enough_judged})\n"
+        ")\n"
+        f"or (\n"
+        f"  {_WITH_ENOUGH_DRAFTS}\n"
+        f'  unless on ({s.MODEL}) {s.JUDGED_ACCEPTANCE}{{method!=""}}\n'
+        ")",
     )

@@ -17,11 +17,16 @@ _UNOBSERVED = "vllm_specdec_tap_unobserved_total"
 _NOTHING_TO_SEE = "aborted|refused"
 #: Requests for text that had an answer to look at: those that could not be looked at,
 #: and all.
-_LOST = "instance:vllm_specdec_tap_unobserved:increase30m"
+_LOST = (
+    "sum without (reason) "
+    f'(increase({_UNOBSERVED}{{reason!~"{_NOTHING_TO_SEE}"}}[30m]))'
+)
 _ALL = "instance:vllm_specdec_tap_text_requests:increase30m"
 
 
-_TAP, _TAPS = (f"instance:vllm_specdec_tap:{which}" for which in ("info", "last6h"))
+_TAP, _TAPS = (
+    f"instance:vllm_specdec_tap:{operation}" for operation in ("info", "last6h")
+)
 #: The share of its requests that a tap could not connect for, where it is too high.
 _UNCONNECTED = "instance:vllm_specdec_tap_unconnected:ratio_rate5m"
 #: From this share of failing taps on, it pages.
@@ -36,22 +41,21 @@ _WHY = {
     ),
     "not_listening": (
         "With --startup.on-error=wait the exporter continues without the port and "
-        "retries; otherwise it exits. A terminating tap "
-        "does not listen either; that takes longer than this only with a longer "
-        "--tap.drain-timeout."
+        "retries; otherwise it exits. A terminating tap does not listen either; that "
+        "takes longer than this only with a longer --tap.drain-timeout."
     ),
     "upstream": (
         "While a model loads, its metrics fail as well. Silent until they have "
-        "answered for 5 minutes, so that earlier refusals "
-        "have left the window. An exporter of several servers must read them all, "
-        "because the tap's is not known."
+        "answered for 5 minutes, so that earlier refusals have left the window. An "
+        "exporter of several servers must read them all, because the tap's is not "
+        "known."
     ),
 }
 
 
-def records() -> Iterator[Record]:
-    """Yield the records of the alerts."""
-    yield Record(
+def exporters() -> Record:
+    """Return the record of taps, which come and go with exporters."""
+    return Record(
         _TAP,
         f"group by ({s.TARGET}, model_name) "
         f"(last_over_time(vllm_specdec_info[{s.LOOK_BACK}]))\n"
@@ -59,6 +63,10 @@ def records() -> Iterator[Record]:
         f"last_over_time(vllm_specdec_tap_listening[{s.LOOK_BACK}])",
         why="Which exporters have a tap, and for which model.",
     )
+
+
+def records() -> Iterator[Record]:
+    """Yield the records of the alerts."""
     yield Record(
         _TAPS,
         f"last_over_time({_TAP}[6h]) and on ({s.TARGET}) up{{{s.EXPORTER_JOB}}}",
@@ -70,19 +78,14 @@ def records() -> Iterator[Record]:
         why="The share of requests without a connection, where it is too high.",
     )
     yield Record(
-        _LOST,
-        (
-            "sum without (reason) "
-            f'(increase({_UNOBSERVED}{{reason!~"{_NOTHING_TO_SEE}"}}[30m]))'
-        ),
-        why="Text requests through a tap that had an answer. Requests that the "
-        "client aborted or vLLM refused have "
-        "none, so they do not count.",
-    )
-    yield Record(
         _ALL,
-        f"{_LOST}\n+ sum without (source, record) "
+        f"{_LOST}\n"
+        "+ sum without (source, record) "
         '(increase(vllm_specdec_request_observations_total{source="tap"}[30m]))',
+        why=(
+            "Text requests through a tap that had an answer. Requests that the client "
+            "aborted or vLLM refused have none, so they do not count."
+        ),
     )
 
 
@@ -93,17 +96,17 @@ def alerts() -> tuple[Alert, ...]:
         _page(
             "down",
             f"up{{{s.EXPORTER_JOB}}} == 0",
-            "3m",
-            "2m",
-            "do not answer Prometheus",
+            hold="3m",
+            keep="2m",
+            symptom="do not answer Prometheus",
         ),
-        _page("not_listening", deaf, "5m", "5m", "do not listen"),
+        _page("not_listening", deaf, hold="5m", keep="5m", symptom="do not listen"),
         _page(
             "upstream",
             _UNCONNECTED,
-            "5m",
-            "10m",
-            "often fail to connect to a vLLM that is up",
+            hold="5m",
+            keep="10m",
+            symptom="often fail to connect to a vLLM that is up",
         ),
         _ticket(
             "not_listening",
@@ -118,10 +121,12 @@ def alerts() -> tuple[Alert, ...]:
         _ticket(
             "upstream",
             s.rounded(_UNCONNECTED),
-            f"The tap of the exporter at {t.PLACE}{t.IN} has failed to connect to "
-            f"vLLM for {t.this(t.PERCENT)} of its requests over 5 "
-            "minutes, and answered them with status 502. vLLM itself is up: the "
-            "exporter reads its metrics.",
+            (
+                f"The tap of the exporter at {t.PLACE}{t.IN} has failed to connect to "
+                f"vLLM for {t.this(t.PERCENT)} of its requests over 5 minutes, and "
+                "answered them with status 502. vLLM itself is up: the exporter reads "
+                "its metrics."
+            ),
             "Compare --tap.upstream with the address that vLLM listens on.",
             value=t.this(t.PERCENT) + " of the requests",
             threshold=t.value(
@@ -149,11 +154,11 @@ def _unconnected() -> str:
         "0))\n"
         f"> on ({s.TARGET}) group_left () {s.threshold_of_targets(_LIMIT)}\n"
         f"and on ({s.TARGET}) (min by ({s.TARGET}) "
-        "(min_over_time(vllm_specdec_up[5m])) == 1)"
+        f"(min_over_time({s.READS}[5m])) == 1)"
     )
 
 
-def _page(reason: str, failing: str, hold: str, keep: str, what: str) -> Alert:
+def _page(reason: str, failing: str, hold: str, keep: str, symptom: str) -> Alert:
     get = {"down": "probably get", "upstream": "often get"}.get(reason, "get")
     return Alert(
         name="TapFailing",
@@ -166,11 +171,11 @@ def _page(reason: str, failing: str, hold: str, keep: str, what: str) -> Alert:
         ),
         hold=hold,
         keep=keep,
-        summary=f"Half or more of the taps of a model {what}: clients {get} errors.",
+        summary=f"Half or more of the taps of a model {symptom}: clients {get} errors.",
         description=(
-            f"{t.this(t.PERCENT)} of the taps of {t.WHO['model']} {what}. Clients "
-            f"that are sent to them {get} errors, though vLLM may be "
-            "healthy and its pods ready."
+            f"{t.this(t.PERCENT)} of the taps of {t.WHO['model']} {symptom}. Clients "
+            f"that are sent to them {get} errors, though vLLM may be healthy and its "
+            "pods ready."
         ),
         action=(
             "Send the traffic to vLLM's own port; then look at the exporters' log, "
@@ -231,8 +236,8 @@ def _blind() -> Alert:
         description=(
             f"The tap of the exporter at {t.PLACE}{t.IN} could not read "
             f"{t.this(t.PERCENT)} of the text requests over 30 minutes. They reached "
-            "vLLM and were "
-            "answered, but they are missing from the data on single requests."
+            "vLLM and were answered, but they are missing from the data on single "
+            "requests."
         ),
         action=(
             "Follow the runbook for the label reason; most causes are client settings "
@@ -269,7 +274,9 @@ def _defect() -> Alert:
             f'read some requests: {{{{ $value | printf "%.0f" }}}} within an hour. '
             "They were relayed, but are missing from the data on single requests."
         ),
-        action='Report the line "a request could not be observed" of the exporter\'s log.',
+        action=(
+            'Report the line "a request could not be observed" of the exporter\'s log.'
+        ),
         labels={"reason": "defect"},
         dashboard="requests",
         value='{{ $value | printf "%.0f" }} in 1h',

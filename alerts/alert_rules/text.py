@@ -71,20 +71,20 @@ def _asked(query: str) -> str:
     return f"printf `{query.replace(f'{slot}}}', matchers + '}')}` {labels}"
 
 
-def first(query: str, value: str, words: str = "{}") -> str:
-    """Return the template of a query's first series, in words around `{}`; nothing
+def first(query: str, value: str, template: str = "{}") -> str:
+    """Return the template of a query's first series, in a template around `{}`; nothing
     where there is none.
 
     Args:
         query: as of `_asked`.
         value: what is shown of the series: `value` and its form, or a label.
-        words: what stands around it.
+        template: what stands around it.
     """
-    shown = words.replace("{}", f"{{{{ . | first | {value} }}}}")
+    shown = template.replace("{}", f"{{{{ . | first | {value} }}}}")
     return f"{{{{ with {_asked(query)} | query }}}}{shown}{{{{ end }}}}"
 
 
-def value(query: str, form: str, words: str = "{}") -> str:
+def value(query: str, form: str, template: str = "{}") -> str:
     """Return the same of the value of a series, or of a query with a slot, about the
     alert's model unless it says.
     """
@@ -92,12 +92,17 @@ def value(query: str, form: str, words: str = "{}") -> str:
         asked = query
     else:
         asked = f"{query}{{MODEL}}"
-    return first(asked, f"value | {form}", words)
+    return first(asked, f"value | {form}", template)
 
 
-def in_force(name: str, form: str, words: str = "{}") -> str:
+def in_force(name: str, form: str, template: str = "{}") -> str:
     """Return the template of a threshold in force."""
-    return value(threshold(name), form, words)
+    return value(of_model(threshold(name)), form, template)
+
+
+def of_model(selector: str) -> str:
+    """Return a selector with matchers of the alert's model as well."""
+    return selector.replace("}", ",MODEL}")
 
 
 def drafts(window: str, more: str = "") -> str:
@@ -105,18 +110,18 @@ def drafts(window: str, more: str = "") -> str:
     return value(sample(window), COUNT, f"{{}} drafts in {window}{more}")
 
 
-def each(query: str, label: str, form: str, before: str = "") -> str:
+def each(query: str, label: str, form: str, prefix: str = "") -> str:
     """Return the template of all values of a query, each after the value of a label.
 
     Args:
         query: as of `_asked`.
         label: what tells the values apart.
         form: how a value is written.
-        before: what stands before the first.
+        prefix: what stands before the first.
     """
-    begin = f"{{{{ else }}}}{before}" if before else ""
-    one = f'{{{{ $one | label "{label}" }}}} {{{{ $one | value | {form} }}}}'
+    begin = f"{{{{ else }}}}{prefix}" if prefix else ""
+    shown = f'{{{{ $one | label "{label}" }}}} {{{{ $one | value | {form} }}}}'
     return (
         f"{{{{ range $index, $one := {_asked(query)} | query }}}}{{{{ if $index }}}}, "
-        f"{begin}{{{{ end }}}}{one}{{{{ end }}}}"
+        f"{begin}{{{{ end }}}}{shown}{{{{ end }}}}"
     )

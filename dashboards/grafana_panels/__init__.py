@@ -5,8 +5,9 @@ What grafanalib writes and Grafana no longer reads is left out, and what it cann
 is added, in one place each:
 
 - `dashboard.py`: `__inputs` and `__requires`, panels within folded rows, no nulls.
-- `panel.py`: options of each type of panel; grafanalib's are in part those of removed Angular panels. Queries of
-  Grafana's Prometheus data source, which grafanalib mixes with Graphite's.
-- `field.py`, `variables.py`, `annotations.py`, `links.py`: Grafana's JSON itself; grafanalib lacks overrides, ad hoc
-  filters and links with variables.
+- `panel.py`: options of each type of panel; grafanalib's are in part those of removed
+  Angular panels. Queries of Grafana's Prometheus data source, which grafanalib mixes
+  with Graphite's.
+- `field.py`, `variables.py`, `annotations.py`, `links.py`: Grafana's JSON itself;
+  grafanalib lacks overrides, ad hoc filters and links with variables.
 """

@@ -1,4 +1,4 @@
-"""Panels of acceptance: where in a draft tokens are lost, and whether that has changed."""
+"""Panels of acceptance: where in a draft tokens are lost, and what has changed."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -58,7 +58,7 @@ def threshold_line(name: str, words: str) -> PromTarget:
 
 
 def in_order(shares: str) -> str:
-    """Return series by position so that 10 comes behind 9:
+    """Return series by position so that 10 comes behind 9.
 
     Prometheus sorts by labels, as texts.
     """
@@ -70,8 +70,10 @@ by_position: list[Panel] = [
         "Acceptance by position",
         "Share of drafts that had each position accepted. Late lines near 0: lower K.",
         {},
-        over_time(in_order(survival()), "position {{position}}"),
-        threshold_line("poor_position_0_acceptance_ratio", "position 0 below"),
+        others=[
+            over_time(in_order(survival()), "position {{position}}"),
+            threshold_line("poor_position_0_acceptance_ratio", "position 0 below"),
+        ],
         **RATIO,
         overrides=[*HUES, threshold_lines(VERMILION)],
         **A_THIRD,
@@ -83,14 +85,16 @@ by_position: list[Panel] = [
             "that depth."
         ),
         {},
-        over_time(in_order(conditional()), "position {{position}}"),
+        others=[over_time(in_order(conditional()), "position {{position}}")],
         **RATIO,
         overrides=HUES,
         **A_THIRD,
     ),
     Heatmap(
         title="Accepted tokens per draft",
-        description="Drafts by accepted tokens. Bands at 0 and at K: two kinds of requests.",
+        description=(
+            "Drafts by accepted tokens. Bands at 0 and at K: two kinds of requests."
+        ),
         targets=[buckets(accepted_buckets())],
         unit="percentunit",
         label="accepted",
@@ -108,9 +112,11 @@ def length_and_break_even(
         "Acceptance length and break-even",
         "Tokens per draft. Dashed: below it speculation loses; more requests raise it.",
         {},
-        over_time(length, MODEL_LEGEND),
-        over_time(BREAK_EVEN, f"{LIMIT}break-even {MODEL_LEGEND}"),
-        *others,
+        others=[
+            over_time(length, MODEL_LEGEND),
+            over_time(BREAK_EVEN, f"{LIMIT}break-even {MODEL_LEGEND}"),
+            *others,
+        ],
         **LENGTH,
         overrides=[
             *overrides,
@@ -126,7 +132,7 @@ def day_before() -> TimeSeries:
     series = f"{recorded('mean_acceptance_length:ratio_rate5m')}[1d] offset 6h"
     middle = f"avg_over_time({series})"
     width = f"(3 * stddev_over_time({series}) > {CALM} * {middle} or {CALM} * {middle})"
-    before = [
+    day_before = [
         f"sum(rate({metric(name)}[{INTERVAL}] offset 1d))"
         for name in ("accepted_tokens_total", "drafts_total")
     ]
@@ -135,10 +141,12 @@ def day_before() -> TimeSeries:
         "Band: usual until 6 h ago. Below it: look for a release.",
         {
             "now": (Flow().length(), BLUE),
-            "a day ago": (f"1 + {before[0]} / ({before[1]} > 0)", GREY),
+            "a day ago": (f"1 + {day_before[0]} / ({day_before[1]} > 0)", GREY),
         },
-        over_time(f"{middle} + {width}", "usual, at most"),
-        over_time(f"clamp_min({middle} - {width}, 1)", "usual, at least"),
+        others=[
+            over_time(f"{middle} + {width}", "usual, at most"),
+            over_time(f"clamp_min({middle} - {width}, 1)", "usual, at least"),
+        ],
         **LENGTH,
         overrides=[
             named("a day ago", custom__lineWidth=1),
@@ -160,19 +168,22 @@ by_pod = lines(
         "outlier_ratio of all."
     ),
     {"all": (BY_MODEL.acceptance(), GREY)},
-    over_time(
-        (
-            f"{total(rates('accepted_tokens'), _EACH)} / "
-            f"({total(rates('draft_tokens'), _EACH)} > 0)"
+    others=[
+        over_time(
+            (
+                f"{total(rates('accepted_tokens'), _EACH)} / "
+                f"({total(rates('draft_tokens'), _EACH)} > 0)"
+            ),
+            "{{pod}} {{instance}} {{engine}}",
         ),
-        "{{pod}} {{instance}} {{engine}}",
-    ),
-    over_time(
-        f"{_ENGINE.format('accepted')} / ({_ENGINE.format('draft')} > 0) < on "
-        f"({MODEL}) group_left () "
-        f"({recorded('acceptance:ratio_rate5m')} * (1 - {threshold('outlier_ratio')}))",
-        "outlier {{instance}} {{engine}}",
-    ),
+        over_time(
+            f"{_ENGINE.format('accepted')} / ({_ENGINE.format('draft')} > 0) < on "
+            f"({MODEL}) group_left () "
+            f"({recorded('acceptance:ratio_rate5m')} * on ({MODEL}) "
+            f"(1 - {threshold('outlier_ratio')}))",
+            "outlier {{instance}} {{engine}}",
+        ),
+    ],
     **RATIO,
     color={"mode": "palette-classic"},
     overrides=[
@@ -190,9 +201,11 @@ changes: list[Panel] = [
         "Acceptance rate",
         "Accepted over draft tokens. A step at a restart: look for another build.",
         {},
-        over_time(BY_MODEL.acceptance(), MODEL_LEGEND),
-        threshold_line("disable_acceptance_ratio", "disable below"),
-        threshold_line("poor_acceptance_ratio", "poor below"),
+        others=[
+            over_time(BY_MODEL.acceptance(), MODEL_LEGEND),
+            threshold_line("disable_acceptance_ratio", "disable below"),
+            threshold_line("poor_acceptance_ratio", "poor below"),
+        ],
         **RATIO,
         overrides=[threshold_lines(VERMILION, "disable", "poor")],
         **A_THIRD,

@@ -43,34 +43,34 @@ def marks(*, models: bool = True) -> list[Json]:
     )
     resets = metric("engine_resets_total", select)
     info = metric("info", select)
-    before = f"last_over_time({info}[1h] offset $__interval)"
+    info_before = f"last_over_time({info}[1h] offset $__interval)"
     restarted = f"{resets} > last_over_time({resets}[1h] offset $__interval)"
     started = (
-        f"{info} unless on ({IDENTITY}) {before} and on ({MODEL}) count by ({MODEL}) "
-        f"({before})"
+        f"{info} unless on ({IDENTITY}) {info_before} "
+        f"and on ({MODEL}) count by ({MODEL}) ({info_before})"
     )
     return [
         _grafana(),
         _query(
             "Alerts",
-            VERMILION,
-            f"{firing} unless {firing.removesuffix(')')} offset $__interval)",
-            "{{alertname}} began",
-            "{{severity}} {{namespace}} {{model_name}}",
+            color=VERMILION,
+            expr=f"{firing} unless {firing.removesuffix(')')} offset $__interval)",
+            title="{{alertname}} began",
+            text="{{severity}} {{namespace}} {{model_name}}",
         ),
         _query(
             "Starts",
-            GREY,
-            f"count by ({MODEL}) ({restarted} or on ({IDENTITY}) ({started}))",
-            "Engine started",
-            MODEL_LEGEND,
+            color=GREY,
+            expr=f"count by ({MODEL}) ({restarted} or on ({IDENTITY}) ({started}))",
+            title="Engine started",
+            text=MODEL_LEGEND,
         ),
         _query(
             "K changes",
-            BLUE,
-            f"{changed} or {another}",
-            "K is {{value}} now",
-            MODEL_LEGEND,
+            color=BLUE,
+            expr=f"{changed} or {another}",
+            title="K is {{value}} now",
+            text=MODEL_LEGEND,
         ),
     ]
 

@@ -21,7 +21,7 @@ def catalogue(dashboards: Iterable[Dashboard]) -> str:
             _lines(
                 sorted(
                     dashboards,
-                    key=lambda one: ORDER.index(one.uid.removeprefix(PREFIX)),
+                    key=lambda panel: ORDER.index(panel.uid.removeprefix(PREFIX)),
                 )
             )
         )

@@ -114,11 +114,11 @@ def _since_then() -> str:
 
 def _while_set(record: str) -> str:
     """Return the mean of a record in the time range with each setting."""
-    own = (
+    labelled = (
         f"{recorded(record)} * on ({MODEL}) group_left ({', '.join(SETTING)}) ({_TPOT} "
         "^ 0)"
     )
-    return _at_present_load(f"avg_over_time(({own})[$__range:1m])")
+    return _at_present_load(f"avg_over_time(({labelled})[$__range:1m])")
 
 
 which_k: list[Panel] = [
@@ -130,7 +130,14 @@ which_k: list[Panel] = [
         ),
         {**LABELS, **SETTING},
         [
-            Column("Until", _at_present_load(_UNTIL), "s", 0, 90, [_NOW]),
+            Column(
+                "Until",
+                _at_present_load(_UNTIL),
+                unit="s",
+                decimals=0,
+                width=90,
+                mappings=[_NOW],
+            ),
             Column(
                 "Since then",
                 _since_then(),
@@ -139,14 +146,26 @@ which_k: list[Panel] = [
                 filled=True,
             ),
             *(
-                Column(title, _at_present_load(f"{of}{_TPOTS})"), "s", 2, 95)
+                Column(
+                    title,
+                    _at_present_load(f"{of}{_TPOTS})"),
+                    unit="s",
+                    decimals=2,
+                    width=95,
+                )
                 for title, of in (
                     ("TPOT", "avg_over_time("),
                     ("From", "quantile_over_time(0.1, "),
                     ("To", "quantile_over_time(0.9, "),
                 )
             ),
-            Column("Speedup", _while_set("speedup:ratio_rate5m"), "suffix:×", 2, 80),
+            Column(
+                "Speedup",
+                _while_set("speedup:ratio_rate5m"),
+                unit="suffix:×",
+                decimals=2,
+                width=80,
+            ),
             Column(
                 "Length",
                 _while_set("mean_acceptance_length:ratio_rate5m"),
@@ -187,9 +206,9 @@ which_k: list[Panel] = [
             Column(
                 "Gain",
                 f"{_AT_EACH_K} / on ({MODEL}) group_left () ({_AT_OWN_K}) - 1",
-                "percentunit",
-                0,
-                65,
+                unit="percentunit",
+                decimals=0,
+                width=65,
             ),
             Column(
                 "Length",
@@ -261,8 +280,8 @@ cost: list[Panel] = [
     lines(
         "Speedup, estimated and measured",
         (
-            "Estimated: of drafts, by the cost profile. Measured: of all output. Band: "
-            "interval."
+            "Estimated: of drafts, by the cost profile. Measured: of all output. "
+            "Band: interval."
         ),
         {
             "estimated": (
@@ -278,16 +297,20 @@ cost: list[Panel] = [
                 BLUE,
             ),
         },
-        *(
+        others=[
+            *(
+                over_time(
+                    total(metric("speedup_interval", bound=bound), MODEL, shown), word
+                )
+                for word, bound, shown in (
+                    ("at most", "high", "max"),
+                    ("at least", "low", "min"),
+                )
+            ),
             over_time(
-                total(metric("speedup_interval", bound=bound), MODEL, found), word
-            )
-            for word, bound, found in (
-                ("at most", "high", "max"),
-                ("at least", "low", "min"),
-            )
-        ),
-        over_time(agreed("harmful_speedup"), f"{LIMIT}harmful below {MODEL_LEGEND}"),
+                agreed("harmful_speedup"), f"{LIMIT}harmful below {MODEL_LEGEND}"
+            ),
+        ],
         **TIMES,
         overrides=[*band("at most", "at least"), threshold_lines(VERMILION)],
         no_value=NOTHING,

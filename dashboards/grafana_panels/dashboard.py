@@ -160,7 +160,7 @@ def encode(dashboard: Dashboard, names: Mixin) -> str:
 
 
 def _of_one_model(text: str) -> str:
-    """Return a document without regular expressions of the model:
+    """Return a document without regular expressions of the model.
 
     Grafana does not escape a single value.
     """
@@ -183,7 +183,7 @@ def _input() -> Json:
 
 
 def _requirements(sections: Iterable[tuple[str, Sequence[Panel]]]) -> Iterator[Json]:
-    """Yield the Grafana and the plugins that a dashboard needs; all come with Grafana."""
+    """Yield the Grafana and plugins that a dashboard needs; all come with Grafana."""
     yield {
         "type": "grafana",
         "id": "grafana",

@@ -22,12 +22,13 @@ from .promql import (
     agreed,
     metric,
     or_without_rules,
-    recorded,
     speedup,
     total,
 )
+from .promql import summed_rate as of_any
 from .vllm import UNSEEN, mean, quantile, summed_rate
 
+_SGLANG = "sglang:request_time_per_output_token_seconds"
 RUNNING = metric("requests_running")
 UNREPORTED = "no exporter, or not reported"
 _RIGHT = {
@@ -62,14 +63,14 @@ def percentiles(
 load_or_drafts = lines(
     "Load or drafts?",
     (
-        "Speedup falls with length: drafts. It falls while requests (right axis) rise: "
-        "load."
+        "Speedup falls with length: drafts. It falls while requests (right axis) "
+        "rise: load."
     ),
     {
         "acceptance length": (Flow(MODEL).length(), BLUE),
         "speedup": (or_without_rules("speedup:ratio_rate5m", speedup(MODEL)), ORANGE),
     },
-    over_time(total(RUNNING, MODEL), "running requests"),
+    others=[over_time(total(RUNNING, MODEL), "running requests")],
     **LENGTH,
     overrides=[
         named("running requests", decimals=0, min=0, color=fixed(GREY), **_RIGHT)
@@ -79,6 +80,14 @@ load_or_drafts = lines(
     rows=9,
 )
 
+#: Of all tokens; of SGLang, which does not count that time, of the requests.
+_MEAN_TIME_PER_OUTPUT_TOKEN = (
+    f"{summed_rate('request_decode_time_seconds_sum')} "
+    f"/ ({summed_rate('generation_tokens_total')} > 0)\n"
+    f"or {of_any(f'{_SGLANG}_sum')} / ({of_any(f'{_SGLANG}_count')} > 0)"
+)
+
+
 latency: list[Panel] = [
     percentiles(
         "Time per output token",
@@ -87,7 +96,7 @@ latency: list[Panel] = [
             "Speculation reduces it. Below 10 ms, the first bucket, only the mean is "
             "drawn."
         ),
-        recorded("time_per_output_token_seconds:rate5m"),
+        _MEAN_TIME_PER_OUTPUT_TOKEN,
     ),
     percentiles(
         "Time to first token",
@@ -131,9 +140,12 @@ load: list[Panel] = [
             "fullest": (total(metric("kv_cache_usage_ratio"), operator="max"), BLUE),
             "mean": (total(metric("kv_cache_usage_ratio"), operator="avg"), SKY),
         },
-        over_time(
-            agreed("squeezed_kv_cache_usage_ratio"), f"{LIMIT}squeezed {MODEL_LEGEND}"
-        ),
+        others=[
+            over_time(
+                agreed("squeezed_kv_cache_usage_ratio"),
+                f"{LIMIT}squeezed {MODEL_LEGEND}",
+            )
+        ],
         **RATIO,
         overrides=[threshold_lines(VERMILION)],
         no_value=UNREPORTED,
@@ -151,7 +163,11 @@ load: list[Panel] = [
                 ORANGE,
             ),
         },
-        over_time(agreed("failed_request_ratio"), f"{LIMIT}page above {MODEL_LEGEND}"),
+        others=[
+            over_time(
+                agreed("failed_request_ratio"), f"{LIMIT}page above {MODEL_LEGEND}"
+            )
+        ],
         unit="percentunit",
         decimals=1,
         least=0,

@@ -23,7 +23,7 @@ def to_all(tags: Sequence[str], docs: str) -> list[Json]:
         "keepTime": True,
         "targetBlank": False,
     }
-    found = [
+    menu = [
         {
             **kept,
             "asDropdown": False,
@@ -40,7 +40,7 @@ def to_all(tags: Sequence[str], docs: str) -> list[Json]:
         },
     ]
     if docs:
-        found.append(
+        menu.append(
             {
                 **kept,
                 "includeVars": False,
@@ -50,7 +50,7 @@ def to_all(tags: Sequence[str], docs: str) -> list[Json]:
                 "url": docs,
             }
         )
-    return found
+    return menu
 
 
 def to_model(title: str) -> Json:

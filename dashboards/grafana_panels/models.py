@@ -54,8 +54,15 @@ def models_table(
         {**LABELS, "verdict": "Verdict", "todo": "Do", "why": "Why"},
         [
             *(Column(name, query) for name, query in words.items()),
-            Column("Speedup", FAST, "suffix:×", 2, 68),
-            Column("Since", verdict.since(), "s", 1, 76, verdict.since_mappings()),
+            Column("Speedup", FAST, unit="suffix:×", decimals=2, width=68),
+            Column(
+                "Since",
+                verdict.since(),
+                unit="s",
+                decimals=1,
+                width=76,
+                mappings=verdict.since_mappings(),
+            ),
             *more,
         ],
         hidden=links.CHOSEN,

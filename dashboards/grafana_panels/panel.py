@@ -61,11 +61,12 @@ def lines(
     title: str,
     description: str,
     series: Mapping[str, tuple[str, str]],
-    *others: PromTarget,
+    *,
+    others: Sequence[PromTarget] = (),
     overrides: Sequence[Json] = (),
     **more: Any,
 ) -> TimeSeries:
-    """Return a panel of lines with names:
+    """Return a panel of lines with names.
 
     `series` has the query and the colour of each; `others` have no colour.
     """

@@ -43,8 +43,8 @@ def total(inner: str, by: str = "", operator: str = "sum") -> str:
 
 def metric(series: str, select: str = MODELS, **matchers: str) -> str:
     """Return one of the exporter's series."""
-    own = "".join(f',{label}="{value}"' for label, value in matchers.items())
-    return f"vllm_specdec_{series}{{{select}{own}}}"
+    matching = "".join(f',{label}="{value}"' for label, value in matchers.items())
+    return f"vllm_specdec_{series}{{{select}{matching}}}"
 
 
 def windowed(series: str, **matchers: str) -> str:
@@ -77,8 +77,8 @@ def summed_rate(
     **matchers: str,
 ) -> str:
     """Return the rate of any counter, summed."""
-    own = "".join(f',{label}="{value}"' for label, value in matchers.items())
-    return total(f"rate({series}{{{select}{own}}}[{over}])", by)
+    matching = "".join(f',{label}="{value}"' for label, value in matchers.items())
+    return total(f"rate({series}{{{select}{matching}}}[{over}])", by)
 
 
 def recorded(name: str, **matchers: str) -> str:
@@ -97,7 +97,12 @@ def threshold(name: str) -> str:
     """Return a threshold in force by model: that of the exporter which watches it, the
     lowest if several do.
     """
-    return recorded(f"{name}:threshold")
+    return recorded("threshold:min", threshold=name)
+
+
+def request_threshold(name: str) -> str:
+    """Return the same of models that requests name, such as an alias."""
+    return recorded("request_threshold:min", threshold=name)
 
 
 def agreed(name: str) -> str:
@@ -107,10 +112,11 @@ def agreed(name: str) -> str:
     Nothing is below 0, so no line is drawn there.
     """
     of_each = f"({threshold(name)} > 0)"
-    own = metric("threshold", TARGETS, threshold=name)
+    of_exporters = metric("threshold", TARGETS, threshold=name)
     return (
-        f"min({of_each}) == max({of_each})\nor on () {of_each}\nor on () (min({own}) > "
-        "0)"
+        f"min({of_each}) == max({of_each})\n"
+        f"or on () {of_each}\n"
+        f"or on () (min({of_exporters}) > 0)"
     )
 
 
@@ -137,7 +143,7 @@ def quantile(
 
 
 class Flow:
-    """Ratios of counters: of sums, over rates, or over the exporter's window (`now`)."""
+    """Ratios of counters: of sums, over rates or the exporter's window (`now`)."""
 
     def __init__(self, by: str = "", *, now: bool = False) -> None:
         self._by = by
@@ -151,13 +157,13 @@ class Flow:
 
     def acceptance(self) -> str:
         """Return accepted over draft tokens."""
-        own = f"{self.of('accepted_tokens')} / ({self.of('draft_tokens')} > 0)"
-        return self._or_unwatched(own, "acceptance")
+        ratio = f"{self.of('accepted_tokens')} / ({self.of('draft_tokens')} > 0)"
+        return self._or_unwatched(ratio, "acceptance")
 
     def length(self) -> str:
         """Return the mean acceptance length."""
-        own = f"1 + {self.of('accepted_tokens')} / ({self.of('drafts')} > 0)"
-        return self._or_unwatched(own, "length")
+        ratio = f"1 + {self.of('accepted_tokens')} / ({self.of('drafts')} > 0)"
+        return self._or_unwatched(ratio, "length")
 
     def coverage(self) -> str:
         """Return the share of the output that came out of drafts."""
@@ -189,9 +195,9 @@ def speedup(by: str = "") -> str:
     """Return the speedup of engines, or of any number: all their tokens over the plain
     time that they took.
     """
-    own = metric("speedup")
-    made = total(f"{GENERATED} and ignoring (window, basis) {own}", by)
-    spent = total(f"{GENERATED} / ignoring (window, basis) {own}", by)
+    speedup_of_engine = metric("speedup")
+    made = total(f"{GENERATED} and ignoring (window, basis) {speedup_of_engine}", by)
+    spent = total(f"{GENERATED} / ignoring (window, basis) {speedup_of_engine}", by)
     return f"{made} / ({spent} > 0)"
 
 
@@ -207,8 +213,8 @@ def weighted(value: str, weight: str, by: str = "", own: str = "") -> str:
     """
     match = f" ignoring ({own}) group_left ()" if own else ""
     parts = total(f"{value} *{match} {weight}", by)
-    whole = total(f"0 * {value} +{match} {weight}", by)
-    return f"{parts} / ({whole} > 0)"
+    weights = total(f"0 * {value} +{match} {weight}", by)
+    return f"{parts} / ({weights} > 0)"
 
 
 def harmonic(value: str, weight: str, by: str = "") -> str:

@@ -64,12 +64,14 @@ observed: list[Panel] = [
             "include_usage. Summaries have no positions."
         ),
         {},
-        over_time(
-            renamed(
-                _SHARES, "record", {key: word for key, (word, _) in RECORDS.items()}
-            ),
-            "{{record}}",
-        ),
+        others=[
+            over_time(
+                renamed(
+                    _SHARES, "record", {key: word for key, (word, _) in RECORDS.items()}
+                ),
+                "{{record}}",
+            )
+        ],
         **RATIO,
         stack=True,
         fill=25,
@@ -84,12 +86,16 @@ observed: list[Panel] = [
             "gateway's log."
         ),
         {},
-        over_time(_a_minute("tap_unobserved_total", "reason"), "not read: {{reason}}"),
-        over_time(_a_minute("push_rejected_total"), "push rejected"),
-        over_time(
-            _a_minute("tap_upstream_errors_total", "reason"),
-            "no connection: {{reason}}",
-        ),
+        others=[
+            over_time(
+                _a_minute("tap_unobserved_total", "reason"), "not read: {{reason}}"
+            ),
+            over_time(_a_minute("push_rejected_total"), "push rejected"),
+            over_time(
+                _a_minute("tap_upstream_errors_total", "reason"),
+                "no connection: {{reason}}",
+            ),
+        ],
         **A_MINUTE,
         no_value="none, or there is no tap",
         width=8,
@@ -102,17 +108,39 @@ tenants = joined_table(
     {TENANT: "Tenant"},
     [
         Column(
-            "Requests", f"{summed_rate(TENANT_REQUESTS, TENANT)} > 0", "reqps", 2, 100
+            "Requests",
+            f"{summed_rate(TENANT_REQUESTS, TENANT)} > 0",
+            unit="reqps",
+            decimals=2,
+            width=100,
         ),
-        Column("Tokens", summed_rate(TENANT_TOKENS, TENANT), "suffix:tokens/s", 0, 115),
-        Column("Lose", losing(TENANT_REQUESTS, TENANT), "percentunit", 0, 75),
-        Column("Losing tokens", losing(TENANT_TOKENS, TENANT), "percentunit", 0, 120),
+        Column(
+            "Tokens",
+            summed_rate(TENANT_TOKENS, TENANT),
+            unit="suffix:tokens/s",
+            decimals=0,
+            width=115,
+        ),
+        Column(
+            "Lose",
+            losing(TENANT_REQUESTS, TENANT),
+            unit="percentunit",
+            decimals=0,
+            width=75,
+        ),
+        Column(
+            "Losing tokens",
+            losing(TENANT_TOKENS, TENANT),
+            unit="percentunit",
+            decimals=0,
+            width=120,
+        ),
         Column(
             "Acceptance",
             acceptance(TENANT, TENANT_DRAFT_TOKENS, TENANT_ACCEPTED),
-            "percentunit",
-            0,
-            105,
+            unit="percentunit",
+            decimals=0,
+            width=105,
         ),
     ],
     no_value=ABSENT,

@@ -6,7 +6,7 @@ from .field import LIMIT, RATIO, Json, colored, named, threshold_lines, word_map
 from .links import only
 from .palette import AMBER, BLUE, GREY, ORANGE, SKY, VERMILION
 from .panel import Heatmap, Panel, Stat, TimeSeries, buckets, lines, now, over_time
-from .promql import MODEL_LEGEND, metric, renamed, survival, threshold
+from .promql import MODEL_LEGEND, metric, renamed, request_threshold, survival
 from .promql import summed_rate as rate_of
 from .request_series import (
     ABSENT,
@@ -89,7 +89,9 @@ tiles: list[Panel] = [
     ),
     Stat(
         title="Workload",
-        description="MIXED: many requests gain and many lose: route the losing ones elsewhere.",
+        description=(
+            "MIXED: many requests gain and many lose: route the losing ones elsewhere."
+        ),
         targets=[now(f"max({metric('request_workload_mixed')})", "mixed")],
         mappings=MIXED,
         background=True,
@@ -156,8 +158,8 @@ over_time_panels: list[Panel] = [
     Heatmap(
         title="Acceptance of requests",
         description=(
-            "Requests by acceptance rate. Two bands are two kinds of traffic: the mean "
-            "describes neither."
+            "Requests by acceptance rate. Two bands are two kinds of traffic: the "
+            "mean describes neither."
         ),
         targets=[buckets(buckets_of(ACCEPTANCE))],
         unit="short",
@@ -171,10 +173,12 @@ over_time_panels: list[Panel] = [
             name: (quantile(ACCEPTANCE, share), color)
             for name, (share, color) in QUANTILES.items()
         },
-        over_time(
-            threshold("poor_request_acceptance_ratio"),
-            f"{LIMIT}P10 poor below {MODEL_LEGEND}",
-        ),
+        others=[
+            over_time(
+                request_threshold("poor_request_acceptance_ratio"),
+                f"{LIMIT}P10 poor below {MODEL_LEGEND}",
+            )
+        ],
         **RATIO,
         overrides=[threshold_lines(VERMILION)],
         no_value=ABSENT,
@@ -186,9 +190,12 @@ over_time_panels: list[Panel] = [
             "break_even_acceptance_ratio."
         ),
         {},
-        over_time(
-            renamed(rate_of(REQUESTS, by="outcome"), "outcome", OUTCOMES), "{{outcome}}"
-        ),
+        others=[
+            over_time(
+                renamed(rate_of(REQUESTS, by="outcome"), "outcome", OUTCOMES),
+                "{{outcome}}",
+            )
+        ],
         overrides=colored(
             dict(zip(OUTCOMES.values(), (BLUE, SKY, ORANGE), strict=True))
         ),

@@ -72,19 +72,12 @@ def without_rules(by: str) -> str:
     """Return the worst verdict of the exporter on the engines of each row, where no
     rules are loaded.
     """
-    codes = {"harmful": 2, "marginal": 6, "beneficial": 8}
-    payoffs = " or ".join(
-        f"{n} * ({metric('payoff', verdict=word)} == 1)" for word, n in codes.items()
-    )
-    return f"(min by ({by}) ({payoffs})\nor max by ({by}) (9 + 0 * {metric('info')}))"
+    return f"min by ({by}) ({metric('state_code')})"
 
 
 def of_engines() -> str:
     """Return the verdict on each engine whose server answers."""
-    return (
-        f"engine:vllm_specdec_{STATE}{{{MODELS}}} + 0\nor on () "
-        f"{without_rules(IDENTITY)}"
-    )
+    return without_rules(IDENTITY)
 
 
 def of_models() -> str:
@@ -130,20 +123,20 @@ def verdict_mappings() -> list[Json]:
     """Return the mappings of these labels to words: the verdict, its interval, and its
     basis.
     """
-    found = [
+    mappings = [
         pattern(f"{_ENDS} {code} {basis}", f"{word} $1–$2, {basis}", color)
         for code, (word, color) in VERDICTS.items()
         if code in JUDGED
         for basis in Basis
     ]
     others = VERDICTS.items()
-    return found + [
+    return mappings + [
         pattern(rf"({_ENDS} )?{code}( \w+)?", word, color)
         for code, (word, color) in others
     ]
 
 
-_K, _LEAST_K = (f"num_speculative_tokens:{which}" for which in ("max", "min"))
+_K, _LEAST_K = (f"num_speculative_tokens:{end}" for end in ("max", "min"))
 #: Of an even number of engines the median may be half way between two.
 _ADVISED = f"floor({_every('recommended_num_speculative_tokens:median')})"
 #: Of models that draft: advice on K outlives that.
@@ -166,11 +159,11 @@ def no_other_k() -> str:
     """
     state = recorded(STATE)
     keep = f"{_KEEP} + 0 * ({recorded(_K)} {_SAME} == {_ADVISED} {_DRAFTING})"
-    what = (
+    codes = (
         f"({state} <= {_LOSES} or {keep} or {state}) unless on ({MODEL}) ({_every(_K)} "
         f"{_ANOTHER})"
     )
-    return f'count_values by ({MODEL}) ("todo", {what})'
+    return f'count_values by ({MODEL}) ("todo", {codes})'
 
 
 def todo_mappings() -> list[Json]:

@@ -100,7 +100,7 @@ def loads_beside_another() -> World:
 
 
 def bare_down() -> World:
-    """The only exporter is gone; an operator named its job, and there is no namespace."""
+    """The only exporter is gone; an operator named its job; there is no namespace."""
     world = World()
     world.engine(
         WELL, GONE, namespace="", labels={"job": "monitoring/vllm-specdec-exporter"}
@@ -121,7 +121,7 @@ def vanished() -> World:
 
 
 def never_watched() -> World:
-    """VLLM speculates in a namespace that never had an exporter, and in one that has."""
+    """VLLM speculates in a namespace that never had an exporter, and in one with."""
     world = World()
     world.server(120, namespace="batch", labels={"pod": "vllm-9"})
     replica(world, 2, Phase(120), server=120, namespace="code")

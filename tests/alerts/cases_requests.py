@@ -29,7 +29,7 @@ def built(
     thresholds: Thresholds | None = None,
     model: str = MODEL,
 ) -> Callable[[], World]:
-    """Return what builds a replica for the requests that each sees, one after another."""
+    """Return what builds a replica for the requests that each sees, in this order."""
 
     def build() -> World:
         world = World(thresholds or Thresholds())

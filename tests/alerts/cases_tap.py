@@ -69,7 +69,7 @@ def dead(
 
 
 def fleet(dead: int, of: int, **end: object) -> Callable[[], World]:
-    """Return what builds replicas with taps, of which some end so after half an hour."""
+    """Return what builds replicas with taps, of which some end after half an hour."""
 
     def build() -> World:
         world = World()

@@ -2,16 +2,16 @@
 nothing of PromQL.
 """
 
-import math
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.per_request.summary import Outcome
 
 from .fleet import ENGINES, LLAMA_1, QWEN_1, REQUESTS, TINY, Engine
+from .lint import read_bundle, records
 from .per_request import outcome
 
 #: A series without its name, as sorted pairs.
@@ -146,19 +146,6 @@ def rates() -> dict[str, Values]:
 # --- K, load, positions, peers, advice
 
 
-def _decay(engines: list[Engine]) -> float | None:
-    """Return the geometric mean of the conditional acceptance behind position 0."""
-    depth = len(engines[0].phase.acceptance)
-    accepted = [
-        sum(one.phase.drafts * one.phase.acceptance[at] for one in engines)
-        for at in range(depth)
-    ]
-    conditional = [later / earlier for earlier, later in pairwise(accepted)]
-    if conditional:
-        return math.prod(conditional) ** (1 / len(conditional))
-    return None
-
-
 def _advised(engines: list[Engine]) -> list[int]:
     return [
         one.phase.recommended_k
@@ -190,7 +177,6 @@ OF_MODELS: Mapping[str, Callable[[list[Engine]], float | None]] = {
     ),
     "requests_running:avg5m": _running,
     "requests_running:avg1h": _running,
-    "position_decay:ratio_rate30m": _decay,
     "recommended_num_speculative_tokens:median": lambda engines: (
         statistics.median(_advised(engines)) if _advised(engines) else None
     ),
@@ -203,7 +189,7 @@ def engines() -> dict[str, Values]:
     actions: Values = defaultdict(float)
     profiles: Values = defaultdict(float)
     bases: Values = defaultdict(float)
-    per_draft: dict[str, Values] = {"": {}, "peers_": {}}
+    of_peers: Values = {}
     for engine in ENGINES:
         if engine.phase.action in ("disable", "switch_method"):
             same = [
@@ -223,20 +209,15 @@ def engines() -> dict[str, Values]:
             for one in ENGINES
             if one is not engine and _key(one.labels, MODEL) == own
         ]
-        for who, judged in (("", [engine]), ("peers_", others)):
-            if 60 * _total(judged, "drafts") >= LIMITS.comparison_minimum_drafts:
-                per_draft[who][_key(engine.labels)] = _total(
-                    judged, "accepted"
-                ) / _total(judged, "drafts")
+        drafts = [_total(one, "drafts") for one in ([engine], others)]
+        if 60 * min(drafts) >= LIMITS.comparison_minimum_drafts:
+            of_peers[_key(engine.labels)] = _total(others, "accepted") / drafts[1]
     return {
         **{
             f"model:{NAME}_{name}": _by("model", formula)
             for name, formula in OF_MODELS.items()
         },
-        **{
-            f"engine:{NAME}_{who}accepted_per_draft:rate1h": found
-            for who, found in per_draft.items()
-        },
+        f"engine:{NAME}_peers_accepted_per_draft:rate1h": of_peers,
         f"model:{NAME}_advice:ratio": actions,
         f"model:{NAME}_cost_profile:engines": profiles,
         f"model:{NAME}_basis:engines": bases,
@@ -291,17 +272,23 @@ def speedups() -> dict[str, Values]:
     k = _by("model", OF_MODELS["num_speculative_tokens:max"])
     of_models = {
         **{f"{name}:rate5m": values for name, values in sums.items()},
-        **{
-            f"speedup:ratio_rate{window}": ratio for window in ("5m", "30m", "1h", "1d")
+        **{f"speedup:ratio_rate{window}": ratio for window in ("5m", "1h", "1d")},
+        "speedup:ratio_rate30m": {
+            key: value
+            for key, value in ratio.items()
+            if 30 * drafts[key] >= LIMITS.advice_minimum_drafts
         },
         "speedup_of_enough_drafts:ratio_rate5m": certain,
         "guessed_speedup:min": guessed,
         "speedup_without_guesses:ratio_rate5m": {
             k: value for k, value in certain.items() if k not in guessed
         },
-        "beneficial_requests_running:avg5m": {key: load[key] for key in beneficial},
+        "judged_requests_running:avg5m": {
+            _key(dict(key), verdict=verdict): load[key]
+            for verdict, keys in (("beneficial", beneficial), ("harmful", losing))
+            for key in keys
+        },
         "beneficial_num_speculative_tokens:max": {key: k[key] for key in beneficial},
-        "losing_requests_running:avg5m": {key: load[key] for key in losing},
     }
     return {
         "engine:vllm_specdec_speedup:last3m": _by(
@@ -327,16 +314,20 @@ def objective() -> dict[str, Values]:
     )
     share = {key: losing[key] / judged[key] for key in judged}
     return {
-        **{
-            f"model:{NAME}_losing_drafts:ratio_rate{window}": share
+        f"model:{NAME}_loss:ratio": {
+            _key(dict(key), window=window): ratio
+            for key, ratio in share.items()
             for window in ("30m", "6h", "3d")
         },
         f"model:{NAME}_worth_it_error_budget:remaining30d": {
             k: 1 - v / 0.05 for k, v in share.items()
         },
         # These are divided by the number of their samples below.
-        f"model:{NAME}_losing_drafts:sum1h": losing,
-        f"model:{NAME}_judged_drafts:sum1h": judged,
+        f"model:{NAME}_judged_drafts:sum1h": {
+            _key(dict(key), drafts=kind): value
+            for kind, values in (("losing", losing), ("all", judged))
+            for key, value in values.items()
+        },
     }
 
 
@@ -348,9 +339,7 @@ def requests() -> dict[str, Values]:
     look at.
     """
     outcomes: Values = defaultdict(float)
-    totals: Values = defaultdict(float)
     tapped = {}
-    unobserved = {}
     text_requests = {}
     for labels, phase in REQUESTS:
         # Outcomes that no request has are there all the same.
@@ -361,7 +350,6 @@ def requests() -> dict[str, Values]:
             pair for ratios in phase.requests.values() for pair in ratios.items()
         ):
             outcomes[_key(labels, MODEL, outcome=outcome(ratio, LIMITS))] += number
-            totals[_key(labels, MODEL)] += number
             seen += number
         if phase.passed is not None:
             tap = _key(labels, INSTANCE)
@@ -373,37 +361,34 @@ def requests() -> dict[str, Values]:
             tapped[
                 _key(labels, ("cluster", "namespace", "job", "instance", "model_name"))
             ] = 1.0
-            unobserved[tap], text_requests[tap] = 30 * lost, 30 * (lost + seen)
-    losing = {
-        _key(dict(key), MODEL): number / totals[_key(dict(key), MODEL)]
-        for key, number in outcomes.items()
-        if ("outcome", Outcome.LOSES) in key
-    }
+            text_requests[tap] = 30 * (lost + seen)
     return {
         f"model:{NAME}_request_outcomes:rate30m": {
             key: number / 60 for key, number in outcomes.items()
         },
         f"instance:{NAME}_tap:info": tapped,
         f"instance:{NAME}_tap:last6h": tapped,
-        f"model:{NAME}_losing_requests:ratio_rate30m": losing,
-        f"instance:{NAME}_tap_unobserved:increase30m": unobserved,
         f"instance:{NAME}_tap_text_requests:increase30m": text_requests,
     }
 
 
 def thresholds() -> dict[str, Values]:
     """Return the thresholds in force."""
-    found = {}
+    expr = str(records(read_bundle())[f"model:{NAME}_threshold:min"].body["expr"])
+    compared = re.findall('threshold=~"(.*?)"', expr)[0].split("|")
+    found: dict[str, Values] = {"": {}, "request_": {}}
     for name, value in LIMITS.items():
         of_requests = name in ("minimum_requests", "poor_request_acceptance_ratio")
         if of_requests:
             labels = [one for one, _ in REQUESTS]
-        else:
+        elif name in compared:
             labels = [LLAMA_1, QWEN_1, TINY]
-        found[f"model:{NAME}_{name}:threshold"] = {
-            _key(one, MODEL): value for one in labels
-        }
-    return found
+        else:
+            labels = []
+        for one in labels:
+            own = found["request_" if of_requests else ""]
+            own[_key(one, MODEL, threshold=name)] = value
+    return {f"model:{NAME}_{of}threshold:min": values for of, values in found.items()}
 
 
 def _exporters() -> Values:

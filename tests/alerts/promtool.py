@@ -47,7 +47,7 @@ class History:
     texts: Iterable[Mapping[str, Any]] = ()
 
     def test(self, rules: str) -> dict[str, Any]:
-        """Return it as promtool has it, with those series that rules or queries name."""
+        """Return it as promtool has it, with the series that rules or queries name."""
         names = set(
             re.findall(r"[\w:]+", rules + "".join(query.expr for query in self.queries))
         )

@@ -1,4 +1,4 @@
-"""`make rules` and `make dashboards`: for a Prometheus and a Grafana with other names."""
+"""`make rules` and `make dashboards` for Prometheus and Grafana with other names."""
 
 import importlib
 import json

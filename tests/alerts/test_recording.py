@@ -11,7 +11,7 @@ from alerts.fleet import END, build
 from alerts.formulas import all_values, text
 from alerts.lint import read_bundle, records
 from alerts.promtool import History, Query, verify
-from alerts.world import MODEL, Phase, World, idle
+from alerts.world import JOB, MODEL, Phase, World, idle
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.cost import Basis
 
@@ -35,10 +35,7 @@ VERDICT = "model:vllm_specdec_verdict:info"
 #: Looked at below, what only an A/B test has; in `cases_quality` and `cases_tap`, what
 #: takes hours or fails.
 BY_HAND = {
-    "method:vllm_specdec_acceptance_of_enough_drafts:ratio_rate5m",
     "engine:vllm_specdec_method:info",
-    "engine:vllm_specdec_probable_loss:last3m",
-    "model:vllm_specdec_known_speedup:last1d",
     "model:vllm_specdec_restarts:count2h",
     "method:vllm_specdec_held_speedup:last1h",
     # Conditions and verdict: in the cases of the alerts that they decide, and below.
@@ -75,7 +72,8 @@ def _expr(name: str) -> str:
     """
     series, _, window = name.rpartition(":sum")
     if series:
-        return f"{name} / count_over_time({series}:rate5m[{window}])"
+        samples = f"count_over_time({series}:rate5m[{window}])"
+        return f"{name} / ignoring (drafts) group_left () {samples}"
     return name
 
 
@@ -93,7 +91,11 @@ def _verify(folder: Path, world: World, *queries: Query, interval: str = "1m") -
 def _recorded(folder: Path, world: World, minute: int, **values: float) -> None:
     """Assert these values of the one model, by record without `model:vllm_specdec_`."""
     queries = [
-        _query(minute, f"model:vllm_specdec_{name.replace('__', ':')}", {LLAMA: value})
+        _query(
+            minute,
+            f"sum without (threshold) (model:vllm_specdec_{name.replace('__', ':')})",
+            {LLAMA: value},
+        )
         for name, value in values.items()
     ]
     _verify(folder, world, *queries)
@@ -214,15 +216,15 @@ def test_an_unknown_speedup_that_probably_loses_counts_as_the_middle_of_its_inte
         model="thin",
         instance="10.0.0.2:9850",
     )
-    found = {LLAMA: math.sqrt(0.6 * 1.08)} if counts else {}
-    thin = {LLAMA.replace(MODEL, "thin"): 1.6}
+    # The exporter's value, as worlds write it down.
+    found = {LLAMA: round(math.sqrt(0.6 * 1.08), 6)} if counts else {}
+    thin = LLAMA.replace(MODEL, "thin")
     queries = [
         _query(38, "model:vllm_specdec_speedup:ratio_rate5m", found),
-        _query(38, "model:vllm_specdec_known_speedup:last1d", {**found, **thin}),
         Query(
             38,
-            "count(engine:vllm_specdec_probable_loss:last3m)",
-            {"{}": 1.0} if counts else {},
+            "model:vllm_specdec_is_beneficial_in_last1d:bool",
+            {f"model:vllm_specdec_is_beneficial_in_last1d:bool{thin}": 1.0},
         ),
     ]
     _verify(tmp_path, world, *queries)
@@ -365,8 +367,7 @@ def test_the_objective_weighs_times_by_their_drafts(tmp_path: Path) -> None:
     lose = Phase(10, drafts=6000, speedup=0.8)
     world.engine(gain, idle(60), lose, idle(60))
     shares = [
-        f"model:vllm_specdec_losing_drafts:ratio_rate{window}"
-        for window in ("6h", "3d")
+        f'model:vllm_specdec_loss:ratio{{window="{window}"}}' for window in ("6h", "3d")
     ]
     # Of the objective's 95 %.
     shares.append("0.05 * (1 - model:vllm_specdec_worth_it_error_budget:remaining30d)")
@@ -381,21 +382,12 @@ def test_the_objective_weighs_times_by_their_drafts(tmp_path: Path) -> None:
     _verify(tmp_path, world, *queries, interval="3m")
 
 
-def test_measured_beats_estimated(tmp_path: Path) -> None:
+def test_a_measured_speedup_beats_that_against_replicas(tmp_path: Path) -> None:
     world = World()
-    world.engine(Phase(20, speedup=1.5))
-    own = {
-        "job": "vllm-specdec-exporter",
-        "instance": "10.0.0.1:9850",
-        "namespace": "chat",
-        "model_name": MODEL,
-    }
-    world.put(
-        "vllm_specdec_speedup",
-        {**own, "engine": "0", "basis": "measured"},
-        0,
-        [0.9] * 20,
-    )
+    life = Phase(20, speedup=0.9, basis="measured", step_seconds=0.028, running=8)
+    world.engine(life)
+    other = idle(20, activity="off", step_fit=(0.02, 0.001), step_fit_error=0.01)
+    world.engine(other, instance="10.0.0.2:9850")
     _recorded(tmp_path, world, 18, speedup__ratio_rate5m=0.9)
 
 
@@ -412,15 +404,38 @@ def test_of_exporters_that_disagree_the_lowest_threshold_counts(tmp_path: Path) 
         tmp_path,
         world,
         8,
-        disable_acceptance_ratio__threshold=0.3,
-        poor_mean_acceptance_length__threshold=1.25,
+        **{
+            'threshold__min{threshold="disable_acceptance_ratio"}': 0.3,
+            'threshold__min{threshold="poor_mean_acceptance_length"}': 1.25,
+        },
     )
+
+
+def test_an_exporter_of_several_models_has_thresholds_for_each(tmp_path: Path) -> None:
+    world = World()
+    world.engine(Phase(10))
+    world.engine(Phase(10), model="other", exporter=False)
+    own = {"job": JOB, "instance": "10.0.0.1:9850", "namespace": "chat"}
+    for model in (MODEL, "other"):
+        labels = {**own, "model_name": model, "threshold": "severe_speedup"}
+        world.put("vllm_specdec_model_threshold", labels, 0, [0.9] * 10)
+    name = 'model:vllm_specdec_threshold:min{threshold="severe_speedup"}'
+    expected = {
+        LLAMA.replace(MODEL, model)[:-1] + ', threshold="severe_speedup"}': 0.9
+        for model in (MODEL, "other")
+    }
+    _verify(tmp_path, world, _query(8, name, expected))
 
 
 def test_a_threshold_is_there_while_a_scrape_is_lost(tmp_path: Path) -> None:
     world = World()
     world.engine(Phase(10), Phase(2, gone=True), Phase(10))
-    _recorded(tmp_path, world, 11, disable_acceptance_ratio__threshold=0.5)
+    _recorded(
+        tmp_path,
+        world,
+        11,
+        **{'threshold__min{threshold="disable_acceptance_ratio"}': 0.5},
+    )
 
 
 def test_an_idle_model_has_no_ratios(tmp_path: Path) -> None:

@@ -138,9 +138,7 @@ def test_index_lists_every_alert_with_its_severities() -> None:
 # --- true to the rules
 
 
-def test_meaning_names_thresholds_durations_and_what_tells_rules_of_one_name_apart() -> (
-    None
-):
+def test_meaning_names_thresholds_durations_and_what_tells_rules_apart() -> None:
     missing = []
     for name, found in rules().items():
         meaning = " ".join(runbooks()[name].sections["Meaning"].split())

@@ -17,9 +17,16 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.judgement.activity import ActivityState
+from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
-from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
+from vllm_specdec_exporter.judgement.payoff import (
+    GUESSES,
+    Payoff,
+    PayoffVerdict,
+    leans,
+    probable_loss,
+)
+from vllm_specdec_exporter.judgement.state import state_code
 from vllm_specdec_exporter.observe.result import REASONS
 
 JOB = "vllm-specdec-exporter"
@@ -364,6 +371,8 @@ class World:
             }
             for k, speedup in advised.items():
                 gauge("estimated_speedup_at", speedup, num_speculative_tokens=str(k))
+            ratio = advised[phase.recommended_k] / advised[len(phase.acceptance)]
+            gauge("advised_speedup_ratio", ratio)
         for state in ActivityState:
             gauge("activity", float(state.value == phase.activity), state=state.value)
         for action in Action:
@@ -372,12 +381,33 @@ class World:
                 float(action.value == phase.action),
                 action=action.value,
             )
-        if phase.guess:
-            verdict = PayoffVerdict.UNKNOWN
-        else:
-            verdict = _verdict(phase.speedup, self.thresholds)
-        for one in PayoffVerdict:
-            gauge("payoff", float(one is verdict), verdict=one.value)
+        payoff = _payoff(phase, self.thresholds)
+        for verdict in PayoffVerdict:
+            gauge("payoff", float(verdict is payoff.verdict), verdict=verdict.value)
+        gauge("judged_speedup", payoff.judged_speedup)
+        gauge("guessed_speedup", payoff.guessed_speedup)
+        # Without a state, as of vLLM V0, no state has the value 1.
+        activity = Activity(ActivityState(phase.activity) if phase.activity else None)
+        gauge("state_code", state_code(activity, payoff, phase.scheduled_k))
+
+
+def _payoff(phase: Phase, thresholds: Thresholds) -> Payoff:
+    """Return what the exporter says of the speedup of a phase."""
+    if not phase.guess:
+        return Payoff(
+            verdict=_verdict(phase.speedup, thresholds),
+            judged_speedup=phase.speedup,
+            guessed_speedup=phase.speedup if phase.basis in GUESSES else None,
+        )
+    judged = None
+    if phase.interval and phase.loss is not None:
+        judged = probable_loss(*phase.interval, phase.loss, thresholds)
+    return Payoff(
+        verdict=PayoffVerdict.UNKNOWN,
+        likely=None if phase.loss is None else leans(phase.loss),
+        judged_speedup=judged,
+        guessed_speedup=phase.guess,
+    )
 
 
 def _verdict(speedup: float | None, thresholds: Thresholds) -> PayoffVerdict | None:

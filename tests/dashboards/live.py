@@ -93,7 +93,7 @@ class Shown:
         return found
 
     def word(self, value: float, ref: str = "A") -> str:
-        """Return the word that a value is mapped to, without its symbol, or the number."""
+        """Return the word that a value is mapped to, without symbol, or the number."""
         return _said(_properties(self.panel, ref), f"{value:g}")
 
     def wrong(self) -> Iterator[str]:

@@ -21,10 +21,7 @@ WINDOW = 10
 
 
 def panel(world: World, name: str, **values: Value) -> Shown:
-    """Return what a panel (`overview:
-
-    Models`) shows, with these values of variables.
-    """
+    """Return what a panel (`overview: Models`) shows, with values of variables."""
     viewing = Viewing(
         world.end - 10_800, world.end, values, scrape_interval=world.interval
     )

@@ -92,7 +92,7 @@ def look(
     *,
     theme: str = "dark",
 ) -> Document:
-    """Query a Prometheus as the dashboard does, and put together what the page needs."""
+    """Query a Prometheus as the dashboard does; put together what the page needs."""
     variables = grafana.resolve(prometheus, dashboard, viewing)
     results: dict[str, dict[str, Any]] = {}
     steps: dict[str, dict[str, int]] = {}

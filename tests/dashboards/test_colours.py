@@ -89,9 +89,9 @@ def contrast(one: str, other: str) -> float:
 
 
 def text_on(background: str) -> str:
-    """Return the colour of text on a background:
+    """Return the colour of text on a background.
 
-    Grafana's `getTextColorForAlphaBackground`.
+    As Grafana's `getTextColorForAlphaBackground`.
     """
     red, green, blue = (int(background[at : at + 2], 16) for at in (1, 3, 5))
     if (299 * red + 587 * green + 114 * blue) / 1000 > 180:

@@ -399,7 +399,7 @@ def test_a_mixture_of_clusters_has_no_verdict_of_its_own(seen: dict[str, Seen]) 
 
 @pytest.mark.full
 def test_the_overview_says_what_is_missing(seen: dict[str, Seen]) -> None:
-    """No traffic, no exporter, an exporter or a server that is down: one sentence each."""
+    """No traffic, no exporter, an exporter or server that is down: a sentence each."""
     found = {
         name: {
             sentence
@@ -576,8 +576,8 @@ QUESTIONS: tuple[tuple[str, str, str, Callable[[Seen], str], str], ...] = (
      "deep-dive: Acceptance length and break-even", change_of_k, (
          "K 5: longer, K 2: shorter"
      )),
-    ("Is it the load or the drafts?", "loads", "deep-dive: Load or drafts?", load_or_drafts,
-     "speedup falls: load"),
+    ("Is it the load or the drafts?", "loads", "deep-dive: Load or drafts?",
+     load_or_drafts, "speedup falls: load"),
     ("Is acceptance as it was?", "day", (
         "deep-dive: Acceptance length, compared with the day before"
     ), band,

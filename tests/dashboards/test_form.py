@@ -176,7 +176,7 @@ def test_every_number_has_a_unit_that_grafana_has_or_is_mapped_to_a_word() -> No
 
 
 def called(panel: Json, matcher: Json) -> bool:
-    """Return whether a series of a panel can have the name that an override asks for."""
+    """Return whether a series of a panel can have the name that an override has."""
     pattern = str(matcher["options"]).strip("/")
     for target in panel["targets"]:
         legend = target["legendFormat"]
@@ -263,7 +263,7 @@ def test_states_of_a_timeline_keep_their_words() -> None:
 
 
 def complaints(url: str, dashboard: Json, there: set[str]) -> Iterator[str]:
-    """Say what is wrong with a link from a dashboard, from a panel with these columns."""
+    """Say what is wrong with a link from a panel with these columns of a dashboard."""
     for found in VARIABLE.finditer(url):
         name = found["braced"] or found["plain"]
         field = name.removeprefix("__data.fields.")

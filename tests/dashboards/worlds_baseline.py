@@ -22,7 +22,10 @@ def record(path: Path, model: str) -> Path:
             (Phase(10, traffic("off", 0, clients=clients)),), model, "0", seed=clients
         )
         keys = {
-            key: f"{key[0]}{{{','.join(f'{name}={chr(34)}{value}{chr(34)}' for name, value in key[1])}}}"
+            key: key[0]
+            + "{"
+            + ",".join(f'{name}="{value}"' for name, value in key[1])
+            + "}"
             for key in counts.series
             if key[0].startswith("vllm:")
         }

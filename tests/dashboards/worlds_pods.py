@@ -28,7 +28,11 @@ from dashboards.worlds_traffic import (
     together,
 )
 from vllm_specdec_exporter import __version__
-from vllm_specdec_exporter.observe.result import ExporterResult, Reload
+from vllm_specdec_exporter.observe.result import (
+    ExporterResult,
+    Reload,
+    thresholds_by_model,
+)
 from vllm_specdec_exporter.publish.metrics_text import metrics_text
 from vllm_specdec_exporter.serve.poller import Poller
 from vllm_specdec_exporter.settings.configuration import load
@@ -284,11 +288,14 @@ async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) 
         if (tick + 1) % every or not up[number]:
             continue
         clock.now = float((tick + 1) * TICK)
+        targets = tuple(poller.result(clock.now) for poller in pollers)
+        thresholds = dict(config.settings.thresholds.items())
         result = ExporterResult(
             version=__version__,
             timestamp_seconds=start + clock.now,
-            targets=tuple(poller.result(clock.now) for poller in pollers),
-            thresholds=dict(config.settings.thresholds.items()),
+            targets=targets,
+            thresholds=thresholds,
+            model_thresholds=thresholds_by_model(targets, thresholds),
             reload=reload,
             requests=seen.result(clock.now) if seen else None,
         )

@@ -28,6 +28,7 @@ from vllm_specdec_exporter.observe.result import (
     PollFailure,
     Reload,
     TargetResult,
+    thresholds_by_model,
 )
 from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
 from vllm_specdec_exporter.per_request.grouping import Classification, RequestSettings
@@ -132,11 +133,13 @@ def run(case: Case) -> ExporterResult:
     single = None
     if case.requests:
         single = _requests(targets, case.settings)
+    thresholds = dict(case.settings.thresholds.items())
     return ExporterResult(
         version=VERSION,
         timestamp_seconds=max(times) + 1.5,
         targets=targets,
-        thresholds=dict(case.settings.thresholds.items()),
+        thresholds=thresholds,
+        model_thresholds=thresholds_by_model(targets, thresholds),
         reload=Reload(successful=True, success_timestamp_seconds=START - 1.0),
         requests=single,
         discoveries=discoveries,

@@ -160,6 +160,7 @@ def test_every_metric_of_the_table_is_in_a_case() -> None:
 
 #: Ratios that may be above 1.
 ABOVE_ONE = {
+    "advised_speedup_ratio",
     "break_even_acceptance_ratio",
     "latency_ratio",
     "return_on_speculation_ratio",

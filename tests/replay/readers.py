@@ -70,7 +70,13 @@ HISTORIES = (
     _ticket("drafts-stop-in-a-small-batch", s.SMALL_BATCH, 35, "Bypassed"),
     _silent("a-rollout-with-another-k", s.rollout),
     History(
-        "two-thirds-cannot-be-scraped", s.shrunk, "page", "ticket", "ExporterDown", 10, why=_SOME
+        "two-thirds-cannot-be-scraped",
+        s.shrunk,
+        "page",
+        "ticket",
+        "ExporterDown",
+        10,
+        why=_SOME,
     ),
     _ticket("one-of-six-cannot-be-scraped", s.ONE_GONE, 10, "ExporterDown"),
     _ticket("an-old-head-on-a-quantized-canary", s.CANARY, 47, "EngineOutlier"),
@@ -107,7 +113,13 @@ HISTORIES = (
     _silent("long-prompts-and-no-drafts", s.CONTEXTS),
     _silent("two-heads-of-one-model", s.two_heads),
     History(
-        "an-upgrade-drops-the-counters", s.COUNTERS_GONE, "page", "ticket", "Bypassed", 34, why=_NO_COUNTERS
+        "an-upgrade-drops-the-counters",
+        s.COUNTERS_GONE,
+        "page",
+        "ticket",
+        "Bypassed",
+        34,
+        why=_NO_COUNTERS,
     ),
     # Of the third.
     _page("exporters-that-die-again-and-again", s.crash_loops, 8),
@@ -115,7 +127,13 @@ HISTORIES = (
     _page("a-relabelling-drops-the-model", s.unnamed, 91),
     _ticket("a-zone-is-cut-off", s.ZONE_GONE, 10, "ExporterDown"),
     History(
-        "counters-have-other-names", s.RENAMED, "page", "ticket", "Reenable", 60, why=_UNTOLD
+        "counters-have-other-names",
+        s.RENAMED,
+        "page",
+        "ticket",
+        "Reenable",
+        60,
+        why=_UNTOLD,
     ),
     _page("a-bad-clock-and-hanging-polls", s.clock, 19, "MonitoringLost", 124),
     History(

@@ -170,15 +170,20 @@ def two_heads(world: World, namespace: str) -> None:
     change.
     """
     a = at(0.75, 0.57, 0.43, speedup=1.64, basis="measured", info={"method": "eagle3"})
-    b = at(*(0.62 - 0.05 * i for i in range(12)), draft_length=9.5, speedup=1.79, basis=(
-        "measured"
-    ),
-           info={"method": "dflash"}, action="insufficient_data", recommended_k=None)  # fmt: skip
+    b = at(
+        *(0.62 - 0.05 * i for i in range(12)),
+        draft_length=9.5,
+        speedup=1.79,
+        basis="measured",
+        info={"method": "dflash"},
+        action="insufficient_data",
+        recommended_k=None,
+    )
     json = {"acceptance": (0.83, 0.65, 0.54), "recommended_k": 4}
     creative = {"acceptance": (0.63, 0.41, 0.26), "speedup": 1.37, "recommended_k": 2}
     parts = (
-        (90, 900, 100, {}), (40, 500, 500, {}), (50, 500, 500, json), (60, 500, 500, {}),
-        (60, 500, 500, creative), (50, 100, 900, {}),
+        (90, 900, 100, {}), (40, 500, 500, {}), (50, 500, 500, json),
+        (60, 500, 500, {}), (60, 500, 500, creative), (50, 100, 900, {}),
     )  # fmt: skip
     for index in (1, 2):
         replica(
@@ -308,7 +313,8 @@ def weekend(world: World, namespace: str) -> None:
     replica(world, 1, for_(80, thin), namespace=namespace)
     later = (
         Phase(5, unreachable=True), for_(40, thin), for_(6, burst), for_(40, thin),
-        for_(1, torn), for_(1, at(50400.0, 33600.0, drafts=1, speedup=None)), for_(40, thin), for_(20, BF16),
+        for_(1, torn), for_(1, at(50400.0, 33600.0, drafts=1, speedup=None)),
+        for_(40, thin), for_(20, BF16),
     )  # fmt: skip
     replica(world, 2, *later, start=200, namespace=namespace)
 

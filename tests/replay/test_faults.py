@@ -169,7 +169,8 @@ def history_rows() -> Iterator[str]:
     for one in (one for one in HISTORIES if one.told != one.demand):
         name = one.name.replace("-", " ")
         after = f"{one.after} min" if one.by else ""
-        yield f"| {name} | {one.demand} | {one.told} | {one.by} | {after} | {one.why} |\n"
+        cells = (name, one.demand, one.told, one.by, after, one.why)
+        yield f"| {' | '.join(map(str, cells))} |\n"
 
 
 def test_the_documented_times_are_these() -> None:

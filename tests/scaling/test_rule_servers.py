@@ -69,7 +69,7 @@ def test_alerts_build_on_no_other_group_of_alerts() -> None:
         "VLLMSpecDecodeObjectiveBurning",
         "method:vllm_specdec_held_speedup:last1h",
         "method:vllm_specdec_paged_lately:bool",
-        "model:vllm_specdec_disable_is_told:bool",
+        "model:vllm_specdec_disable_is_silenced:bool",
     }
 
 

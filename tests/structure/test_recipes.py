@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 pytestmark = pytest.mark.full
 
@@ -56,6 +57,31 @@ help = "Rejected draft tokens per second, over the real span of the window."
     },
     "CHANGELOG.md": {"## [Unreleased]": ""},
 }
+#: A new alert, likewise, and its runbook.
+ALERT = {
+    "alerts/alert_rules/activity.py": {
+        'Group("vllm-specdec.activity.long"': (
+            'Group("vllm-specdec.draftless", (_draftless(),)),\n        '
+        ),
+        "def _collapsed()": """\
+def _draftless() -> Alert:
+    return Alert(
+        name="Draftless",
+        subject="activity",
+        expr="model:vllm_specdec_drafts:rate30m == 0",
+        hold="1h",
+        keep="15m",
+        summary="Nothing is drafted.",
+        description=f"{t.WHO['model']} has drafted nothing for an hour.",
+        action="Read vLLM's log.",
+        value=t.this(t.COUNT),
+    )
+
+
+""",
+    },
+}
+RUNBOOK = "alerts/runbooks/VLLMSpecDecodeDraftless.md"
 #: A new engine, with names of its own.
 ENGINE = {
     f"{PACKAGE}/engines/foo.toml": """\
@@ -135,13 +161,24 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def follow(text: str, copy: Path) -> None:
-    """Execute the commands of a recipe in a copy of the repository."""
+def edit(copy: Path, changes: dict[str, dict[str, str]]) -> None:
+    """Put texts into files of a copy: by file, each before the text that it names."""
+    for name, additions in changes.items():
+        page = copy / name
+        whole = page.read_text("utf-8")
+        for place, added in additions.items():
+            assert whole.count(place) == 1, place
+            whole = whole.replace(place, added + place)
+        page.write_text(whole, "utf-8")
+
+
+def run(lines: list[str], copy: Path) -> None:
+    """Execute commands in a copy of the repository."""
     environment = {
         **os.environ,
         "PYTHONPATH": f"{copy / 'exporter'}{os.pathsep}{copy / 'tests'}",
     }
-    for command in commands(text):
+    for command in lines:
         done = subprocess.run(
             command.replace("PYTHONPATH=tests ", ""),
             shell=True,
@@ -172,16 +209,10 @@ def test_a_gauge_changes_the_files_that_its_recipe_names_and_no_others(
     shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
     before = contents(copy)
     text = recipe("A metric")
-    for name, additions in GAUGE.items():
+    for name in GAUGE:
         assert name.removeprefix(f"{PACKAGE}/") in text
-        page = copy / name
-        whole = page.read_text("utf-8")
-        for place, added in additions.items():
-            assert whole.count(place) == 1, place
-            whole = whole.replace(place, added + place)
-        page.write_text(whole, "utf-8")
-
-    follow(text, copy)
+    edit(copy, GAUGE)
+    run(commands(text), copy)
     edited = {name for name, additions in GAUGE.items() if any(additions.values())}
     assert changed(before, contents(copy)) == edited | GENERATED
 
@@ -197,7 +228,7 @@ def test_an_engine_is_one_table_and_one_answer(tmp_path: Path) -> None:
         assert str(own.parent) in text
         assert f"NAME{own.suffix}`" in text
         (copy / name).write_text(added, "utf-8")
-    follow(text, copy)
+    run(commands(text), copy)
 
     after = contents(copy)
     assert changed(before, after) == ENGINE.keys() | WRITTEN_FOR_AN_ENGINE
@@ -212,3 +243,35 @@ def test_an_engine_is_one_table_and_one_answer(tmp_path: Path) -> None:
         ("README.md", "Aphrodite, Foo, llama.cpp"),
     ):
         assert shown in after[page].decode(), page
+
+
+def test_an_alert_is_generated_before_it_has_a_case_or_a_text(tmp_path: Path) -> None:
+    """The rule, in the chart too, and its row in the catalogue with its summary."""
+    copy = tmp_path / "copy"
+    shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
+    text = recipe("An alert")
+    assert "`alerts/alert_rules/`" in text
+    assert "`alerts/runbooks/`" in text
+    edit(copy, ALERT)
+    (copy / RUNBOOK).write_text("# VLLMSpecDecodeDraftless\n", "utf-8")
+    before = contents(copy)
+    # The cases, which take minutes, are those of `tests/alerts` itself.
+    run([line for line in commands(text) if " pytest " not in line], copy)
+
+    rules = "rules/activity.yml"
+    assert changed(before, contents(copy)) == {
+        f"alerts/{rules}",
+        f"helm/vllm-specdec-exporter/files/{rules}",
+        "docs/reference/alerts.md",
+    }
+    groups = yaml.safe_load((copy / "alerts" / rules).read_text("utf-8"))["groups"]
+    (rule,) = (
+        rule
+        for group in groups
+        for rule in group["rules"]
+        if rule.get("alert") == "VLLMSpecDecodeDraftless"
+    )
+    assert rule["annotations"]["runbook_url"].endswith("/VLLMSpecDecodeDraftless.md")
+    page = (copy / "docs" / "reference" / "alerts.md").read_text("utf-8")
+    (row,) = (line for line in page.splitlines() if line.startswith("| [Draftless]"))
+    assert row.endswith("| Nothing is drafted. |")

@@ -144,7 +144,7 @@ class Thresholds:
     probable_loss_probability: float = _ratio(
         0.95,
         (
-            "alerts: a speedup that is unknown counts as a loss from this probability "
+            "a speedup that is unknown counts as a loss in alerts from this probability "
             "of one on"
         ),
     )

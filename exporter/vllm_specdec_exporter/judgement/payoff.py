@@ -31,6 +31,8 @@ APART = 4.0
 #: Share of the other side of an interval below which its end counts as cut off.
 _CUT_OFF = 0.1
 _BEYOND = 0.025  # probability of a value beyond an end of a 95 % interval
+#: A speedup on one of these is a guess: a plain step is modelled, not timed.
+GUESSES = (Basis.OBSERVED, Basis.MODELLED)
 _ROUNDING = 1e-9  # distance of an end from 1 below which it is 1
 
 
@@ -58,6 +60,11 @@ class Payoff(Struct, frozen=True):
             0 to 1.
         likely: which way an `unknown` verdict leans, `harmful` or `beneficial`;
             ``None`` for other verdicts and where it leans to neither side.
+        judged_speedup: the speedup that alert rules judge: that of a verdict, or the
+            geometric middle of an interval that includes 1, if the probability of a
+            loss reaches `probable_loss_probability`; ``None`` otherwise.
+        guessed_speedup: the speedup while it is no more than a guess: neither measured
+            nor calibrated, or `unknown`; ``None`` otherwise.
         reasons: how the speedup was found, in words.
     """
 
@@ -68,6 +75,8 @@ class Payoff(Struct, frozen=True):
     basis: Basis | None = None
     loss_probability: float | None = None
     likely: PayoffVerdict | None = None
+    judged_speedup: float | None = None
+    guessed_speedup: float | None = None
     reasons: tuple[str, ...] = ()
 
     @property
@@ -115,10 +124,20 @@ def judge_payoff(measures: Measures, thresholds: Thresholds) -> Payoff:
         speedup_high=high,
         basis=basis,
         loss_probability=loss,
+        likely=leans(loss),
+        judged_speedup=probable_loss(low, high, loss, thresholds),
+        guessed_speedup=speedup,
     )
     if low <= 1 + _ROUNDING and high >= 1 - _ROUNDING:
-        return replace(undecided, likely=leans(loss))
-    return replace(undecided, verdict=_verdict(speedup, thresholds), speedup=speedup)
+        return undecided
+    return replace(
+        undecided,
+        verdict=_verdict(speedup, thresholds),
+        speedup=speedup,
+        likely=None,
+        judged_speedup=speedup,
+        guessed_speedup=speedup if basis in GUESSES else None,
+    )
 
 
 def _verdict(speedup: float, thresholds: Thresholds) -> PayoffVerdict:
@@ -179,6 +198,17 @@ def correction(measures: Measures) -> float | None:
     extra_estimated = covered * (cost - 1) / length
     extra_estimated += uncovered * (estimate.undrafted_cost - 1)
     return extra / extra_estimated
+
+
+def probable_loss(
+    low: float, high: float, loss: float, thresholds: Thresholds
+) -> float | None:
+    """Return the geometric middle of an interval, which includes 1, if it is a loss
+    with `probable_loss_probability`; ``None`` otherwise.
+    """
+    if loss < thresholds.probable_loss_probability:
+        return None
+    return math.sqrt(low * high)
 
 
 def shows_opposite(newest: Measures, judged: Measures, thresholds: Thresholds) -> bool:

@@ -13,7 +13,9 @@ from msgspec.structs import replace
 from ..economics.speculative_config import Speculation
 from ..engines.reading import EngineKey, EngineReading, Reading
 from ..judgement.activity import ActivityState
+from ..judgement.advice import Advice
 from ..judgement.judge import Judgement, judge_engine
+from ..judgement.state import state_code
 from ..measures.measures import DraftShape
 from .polled_engine import PolledEngine, PolledServer
 from .result import Deployment, EngineResult, learned
@@ -111,6 +113,7 @@ def _result(polled: PolledEngine, judgement: Judgement) -> EngineResult:
         window = polled.judged.window
     off = judgement.activity.state is ActivityState.OFF
     speculates = reading.speculative and not off
+    scheduled_k = speculation.scheduled_k(engine.load.requests_running)
     return EngineResult(
         model_name=engine.key.model_name,
         engine=engine.key.engine,
@@ -126,11 +129,11 @@ def _result(polled: PolledEngine, judgement: Judgement) -> EngineResult:
         payoff=judgement.payoff,
         advice=judgement.advice,
         findings=judgement.findings,
+        state_code=state_code(judgement.activity, judgement.payoff, scheduled_k).value,
+        advised_speedup_ratio=_advised_speedup_ratio(judgement.advice, polled.k),
         judged_window=window,
         num_speculative_tokens=polled.k if speculates else None,
-        scheduled_num_speculative_tokens=speculation.scheduled_k(
-            engine.load.requests_running
-        ),
+        scheduled_num_speculative_tokens=scheduled_k,
         counters=engine.counters,
         load=engine.load,
         drafts_reaching_position=state.reaching,
@@ -142,3 +145,15 @@ def _result(polled: PolledEngine, judgement: Judgement) -> EngineResult:
         inconsistent_samples_total=state.inconsistent_samples,
         defects=state.latest_defects,
     )
+
+
+def _advised_speedup_ratio(advice: Advice, k: int | None) -> float | None:
+    """Return the estimated speedup with the advised K over that with the present one."""
+    speedups: dict[int | None, float] = {
+        each.num_speculative_tokens: each.speedup for each in advice.options
+    }
+    advised = speedups.get(advice.num_speculative_tokens)
+    present = speedups.get(k)
+    if not advised or not present:
+        return None
+    return advised / present

@@ -5,6 +5,7 @@ decodes that. ``None`` and empty tuples (JSON: ``null`` and empty lists) mean: d
 exist or is not known.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from ..judgement.advice import Advice
 from ..judgement.findings import Finding
 from ..judgement.payoff import Payoff
 from ..judgement.quality import Quality
+from ..judgement.state import StateCode
 from ..measures.measures import Distribution, Measures
 from ..per_request.summary import RequestsResult
 
@@ -105,6 +107,11 @@ class EngineResult(Struct, frozen=True):
         payoff: whether speculation is worth it; without a verdict unless it is active.
         advice: which K it should have, and why.
         findings: what is wrong and what to do about it.
+        state_code: its state as a number, the worst first: 2 harmful, 3 likely harmful,
+            4 bypassed, 5 unknown, 6 marginal, 7 likely beneficial, 8 beneficial, 9 not
+            judged, 10 warming up, 11 idle, 12 off.
+        advised_speedup_ratio: estimated speedup with the advised K over that with the
+            present one; ``None`` without both.
         judged_window: the window that quality and payoff look at: a shorter one while
             it shows the opposite.
         num_speculative_tokens: K: the highest position plus one.
@@ -133,6 +140,8 @@ class EngineResult(Struct, frozen=True):
     payoff: Payoff = Payoff()
     advice: Advice = Advice()
     findings: tuple[Finding, ...] = ()
+    state_code: int = StateCode.NOT_JUDGED.value
+    advised_speedup_ratio: float | None = None
     judged_window: str = ""
     num_speculative_tokens: int | None = None
     scheduled_num_speculative_tokens: int | None = None
@@ -232,6 +241,8 @@ class ExporterResult:
         timestamp_seconds: Unix time of this result.
         targets: one result per server, in the order of the configuration.
         thresholds: every threshold in force by name.
+        model_thresholds: the same by model, if the exporter watches several: PromQL
+            cannot join several thresholds with several models.
         reload: how the last reading of the configuration ended.
         requests: what is known of single requests, if there is a tap or pushes.
         discoveries: one result per name that is resolved to servers.
@@ -241,6 +252,7 @@ class ExporterResult:
     timestamp_seconds: float
     targets: tuple[TargetResult, ...] = ()
     thresholds: dict[str, float] = field(default_factory=dict)
+    model_thresholds: dict[str, dict[str, float]] = field(default_factory=dict)
     reload: Reload = Reload()
     requests: RequestsResult | None = None
     discoveries: tuple[Discovered, ...] = ()
@@ -249,3 +261,15 @@ class ExporterResult:
     def several_targets(self) -> bool:
         """Whether series need the label `target`; always if servers come and go."""
         return len(self.targets) > 1 or bool(self.discoveries)
+
+
+def thresholds_by_model(
+    targets: Iterable[TargetResult], thresholds: dict[str, float]
+) -> dict[str, dict[str, float]]:
+    """Return the thresholds in force for each model that the targets serve; nothing for
+    a single one.
+    """
+    models = {engine.model_name for target in targets for engine in target.engines}
+    if len(models) < 2:
+        return {}
+    return dict.fromkeys(sorted(models), thresholds)

@@ -134,6 +134,14 @@ def _by_name(values: Mapping[str, float]) -> Samples:
         yield (name,), float(value)
 
 
+def _by_model(models: Mapping[str, Mapping[str, float]]) -> Samples:
+    return [
+        ((model, name), float(value))
+        for model, values in models.items()
+        for name, value in values.items()
+    ]
+
+
 def _one_hot(states: type[StrEnum]) -> Callable[[StrEnum | None], Samples]:
     """Return a function from a state to its samples: 1 for it, 0 for all others."""
     return lambda present: [
@@ -224,6 +232,7 @@ BREAKDOWNS: Mapping[str, tuple[tuple[str, ...], Callable[[Any], Samples]]] = {
     # No label that targets often carry, such as `name` or `version`: Prometheus would
     # rename it.
     "threshold": (("threshold",), _by_name),
+    "model_threshold": (("model_name", "threshold"), _by_model),
     "discovery": (("dns_name",), _discovered),
     "observations": (("source", "record"), _observations),
     "deployment": (_DEPLOYMENT, _deployment),

@@ -14,7 +14,7 @@ from typing import TypeVar
 from .. import __version__
 from ..config.options import ConfigError
 from ..listener.web_config import WebConfigFileError
-from ..observe.result import ExporterResult, Reload
+from ..observe.result import ExporterResult, Reload, thresholds_by_model
 from ..publish.events import aggregate
 from ..publish.last_hour import LastHour
 from ..runtime import logs
@@ -77,12 +77,14 @@ class Exporter:
         targets = tuple(poller.result(now) for poller in self._pollers)
         settings = self._reload
         web = self._web_config_read
+        thresholds = dict(self.config.settings.thresholds.items())
         return ExporterResult(
             version=__version__,
             timestamp_seconds=self._wall(),
             targets=targets,
             requests=self.requests.result(targets),
-            thresholds=dict(self.config.settings.thresholds.items()),
+            thresholds=thresholds,
+            model_thresholds=thresholds_by_model(targets, thresholds),
             reload=Reload(
                 successful=settings.successful and web.successful,
                 success_timestamp_seconds=max(

@@ -255,11 +255,10 @@ def idle_thresholds(bundle: Bundle) -> list[str]:
     """Return the thresholds that are said to be for alerts, and that no alert compares
     with.
     """
-    by_exporter = " ".join(str(rule.body["expr"]) for rule in bundle.rules)
+    expressions = " ".join(str(rule.body["expr"]) for rule in bundle.rules)
     return [
         item.name
         for item in fields(Thresholds)
         if item.metadata["meaning"].startswith("alerts:")
-        and f"model:vllm_specdec_{item.name}:threshold" not in _used(bundle)
-        and f'{{threshold="{item.name}"}}' not in by_exporter
+        and f'{{threshold="{item.name}"}}' not in expressions
     ]

@@ -1,10 +1,29 @@
-"""The catalogue of alerts for the documentation."""
+"""Write `docs/reference/alerts.md`, the catalogue of alerts, or check it.
 
+It stands with the tests because they hold what it shows: rendered texts and promises.
+An alert that has neither yet is shown with its summary, so that a new one needs no text
+before its rule can be generated.
+
+    PYTHONPATH=tests python -m alerts.catalogue [--check]
+"""
+
+import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
-from .rule import Alert, Group
-from .yaml_text import PREFIX
+import yaml
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "alerts"))
+
+from alert_rules.rule import Alert, Group  # noqa: E402
+from alert_rules.yaml_text import PREFIX  # noqa: E402
+from generate import FILES  # noqa: E402
+from generated import bring_up_to_date  # noqa: E402
+
+HERE = Path(__file__).parent
+PAGE = ROOT / "docs" / "reference" / "alerts.md"
 
 _PROMISED = ("alert", "question", "fires in", "silent in", "false alarms")
 _HEAD = ("alert", "severity", "of", "for", "keeps", "what a person reads, for example")
@@ -68,11 +87,10 @@ def _table(alerts: Iterable[Alert], rendered: list[dict[str, Any]]) -> Iterator[
     yield f"| {' | '.join(_HEAD)} |"
     yield "|" + "---|" * len(_HEAD)
     for alert in alerts:
-        own = " ".join(
-            alert.labels[name] for name in _TELL_APART if name in alert.labels
-        )
+        values = [alert.labels[name] for name in _TELL_APART if name in alert.labels]
+        own = f" ({' '.join(values)})" if values else ""
         cells = (
-            f"[{alert.name}](../../alerts/runbooks/{PREFIX}{alert.name}.md){f' ({own})' if own else ''}",
+            f"[{alert.name}](../../alerts/runbooks/{PREFIX}{alert.name}.md){own}",
             alert.severity,
             alert.level or "namespace",
             alert.hold or "0s",
@@ -93,7 +111,9 @@ def _read(alert: Alert, rendered: list[dict[str, Any]]) -> str:
         if text["alert"] == alert.name
         for one in text["alerts"]
     )
-    text = next(one for one in shown if labels <= one["labels"].items())
+    text = next((one for one in shown if labels <= one["labels"].items()), None)
+    if text is None:
+        return alert.summary
     plain = {
         part: own
         for part in ("description", *_PARTS)
@@ -111,9 +131,26 @@ def _promises(
     yield f"| {' | '.join(_PROMISED)} |"
     yield "|" + "---|" * len(_PROMISED)
     for name in dict.fromkeys(alert.name for alert in alerts):
-        one = promises[name]
-        silent = one["silent"] and f"`{one['silent']}`"
-        yield (
-            f"| {name} | {one['question']} | `{one['finds']}` | {silent} | "
-            f"{one['false alarms']} |"
-        )
+        if promise := promises.get(name):
+            fires, silent = (
+                f"`{promise[key]}`" if promise[key] else ""
+                for key in ("finds", "silent")
+            )
+            cells = (promise["question"], fires, silent, str(promise["false alarms"]))
+        else:
+            cells = ("-",) * (len(_PROMISED) - 1)
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def main(words: list[str]) -> int:
+    """Write or check the page; return the exit code."""
+    texts, promises = (
+        yaml.safe_load((HERE / name).read_text("utf-8"))
+        for name in ("texts.yml", "promises.yml")
+    )
+    page = catalogue(FILES.values(), texts, promises)
+    return bring_up_to_date({PAGE: page}, check=words == ["--check"])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
