@@ -43,9 +43,9 @@ from vllm_specdec_exporter.economics.calibration import (
     StepTime,
     calibrate,
 )
-from vllm_specdec_exporter.economics.cost import CostProfile, ObservedStep
+from vllm_specdec_exporter.economics.cost import CostProfile
 from vllm_specdec_exporter.economics.hardware import (
-    FAMILIES,
+    METHOD_FAMILIES,
     PLAIN,
     REGIMES,
     SHARED_ERROR,
@@ -54,7 +54,7 @@ from vllm_specdec_exporter.economics.hardware import (
     WIDER_PER_DOUBLING,
     Machine,
     Overheads,
-    family,
+    method_family,
     parse_machine,
     regime,
     widening,
@@ -63,6 +63,10 @@ from vllm_specdec_exporter.economics.model import (
     Model,
     from_architecture,
     from_parameters,
+)
+from vllm_specdec_exporter.economics.observed_step import (
+    ObservedStep,
+    with_observed_step,
 )
 from vllm_specdec_exporter.economics.profiles import (
     Hardware,
@@ -169,7 +173,7 @@ class Measurement:
         """Family of the method, and regime of the deployment."""
         model = self.profile().physical
         assert model is not None
-        return family(self.method), regime(model.target)
+        return method_family(self.method), regime(model.target)
 
     def profile(self, overheads: Overheads | None = None) -> CostProfile:
         """Return the roofline model of the deployment, by what an operator would know
@@ -295,7 +299,7 @@ def by_step(
         emitted=1.0,
         prompts_per_token=0.0,
     )
-    return profile.with_observed_step(step, error)
+    return with_observed_step(profile, step, error)
 
 
 def left_out(rows: Sequence[Measurement]) -> list[list[LeftOut]]:
@@ -319,7 +323,7 @@ def left_out(rows: Sequence[Measurement]) -> list[list[LeftOut]]:
                     cost = by_step(row, profile).step_cost(row.k, row.batch)
                     of_plain = math.log(row.plain_seconds / row.drafting_seconds * cost)
                     of_step = math.log(
-                        row.drafting_seconds / profile.times(row.k, row.batch)[1]
+                        row.drafting_seconds / profile.step_times(row.k, row.batch)[1]
                     )
                 errors.append(
                     LeftOut(row, profile, speedup=speedup, plain=of_plain, step=of_step)
@@ -397,7 +401,7 @@ def intervals(
     """Return the numbers of `economics/hardware.py`."""
     speedups = {
         kind: round(speedup_interval(groups, kind), 2)
-        for kind in product(FAMILIES, REGIMES)
+        for kind in product(METHOD_FAMILIES, REGIMES)
     }
     plain = {}
     for where in REGIMES:
@@ -491,7 +495,7 @@ def fit(rows: Sequence[Measurement]) -> Overheads:
     def loss(overheads: Overheads) -> float:
         total = 0.0
         for row in rows:
-            plain, drafting = row.profile(overheads).times(row.k, row.batch)
+            plain, drafting = row.profile(overheads).step_times(row.k, row.batch)
             error = robust(math.log(row.length * plain / drafting / row.speedup))
             if row.plain_seconds:
                 error += robust(math.log(row.plain_seconds / plain))
@@ -550,7 +554,7 @@ def decoder(name: str, precision: str) -> Model:
         layers=layers,
         hidden=hidden,
         kv_values=layers * 2 * shape["kv_heads"] * size,
-        routed=routed,
+        routed_parameters=routed,
         experts=experts,
         used=used,
     )
@@ -622,7 +626,7 @@ def steps_table() -> str:
 def intervals_table() -> str:
     """Return the table of the intervals of `economics/hardware.py`."""
     lines = [f"| | {' | '.join(REGIMES)} |", f"|---|{'---|' * len(REGIMES)}"]
-    for method in FAMILIES:
+    for method in METHOD_FAMILIES:
         factors = [SPEEDUP[method, where] for where in REGIMES]
         lines.append(
             f"| {method} | {' | '.join(f'{1 / f:.2f} to {f:.2f}' for f in factors)} |"
@@ -697,7 +701,7 @@ def rows_by_kind(estimates: Sequence[Estimated]) -> Iterator[str]:
     """
     kinds: dict[str, Callable[[Measurement], str]] = {
         "Side": lambda row: "gain" if row.speedup > 1 else "loss",
-        "Drafts": lambda row: family(row.method),
+        "Drafts": lambda row: method_family(row.method),
         "Target": lambda row: row.kind[1],
         "GPU": lambda row: row.hardware,
         "GPUs": lambda row: "one" if row.gpus == 1 else "several",

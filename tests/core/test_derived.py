@@ -733,7 +733,8 @@ def test_measured_drafting_grows_with_k_and_leaves_a_calibrated_profile_alone() 
     assert calibrated.with_measured_draft(0.4, 3.0) is calibrated
     free = replace(profile, draft=DraftCost())
     drafting = [
-        profile.with_measured_draft(0.4, 2.0).times(k, 8)[1] - free.times(k, 8)[1]
+        profile.with_measured_draft(0.4, 2.0).step_times(k, 8)[1]
+        - free.step_times(k, 8)[1]
         for k in (1, 2, 4)
     ]
     assert [cost / drafting[0] for cost in drafting] == pytest.approx([1, 2, 4])

@@ -47,7 +47,7 @@ def test_the_cost_of_the_machine_is_found(ks: tuple[float, ...]) -> None:
         for k in range(1, round(max(ks)) + 1):
             assert profile.step_cost(k, batch) == pytest.approx(
                 step(k, batch) / plain(batch), rel=0.05
-            )
+            ), (batch, k)
 
 
 def scheduled(plain_batches: tuple[float, ...]) -> list[StepTime]:
@@ -113,12 +113,12 @@ def test_a_batch_size_alone_gives_a_profile_of_it() -> None:
     assert profile.step_cost(3, 1) == pytest.approx(1.6)
 
 
-def test_what_is_missing_is_named() -> None:
-    for k, missing in ((0, "with"), (3, "without")):
-        with pytest.raises(
-            CalibrationError, match=f"no step time was measured {missing} speculation"
-        ):
-            calibrate([StepTime(1, k, 5e-3)], "eagle3")
+@pytest.mark.parametrize(("k", "missing"), [(0, "with"), (3, "without")])
+def test_what_is_missing_is_named(k: int, missing: str) -> None:
+    with pytest.raises(
+        CalibrationError, match=f"no step time was measured {missing} speculation"
+    ):
+        calibrate([StepTime(1, k, 5e-3)], "eagle3")
 
 
 def test_contexts_are_told_apart() -> None:
@@ -199,14 +199,14 @@ def test_the_interval_misses_the_truth_as_seldom_as_it_claims(
             except CalibrationError:
                 continue
             found = estimate(0.85 * cost, k, 4, profile.at_context(80))
-            assert found.speedup_low is not None
-            assert found.speedup_high is not None
+            assert found.speedup_low is not None, noise
+            assert found.speedup_high is not None, noise
             runs += 1
             missed += not found.speedup_low <= 0.85 <= found.speedup_high
             gains += found.speedup_low > 1
-        assert runs > 90
-        assert missed <= 0.05 * runs
-        assert gains == 0
+        assert runs > 90, noise
+        assert missed <= 0.05 * runs, noise
+        assert gains == 0, noise
 
 
 def test_few_step_times_are_refused_with_what_to_add() -> None:
@@ -228,26 +228,31 @@ def test_few_step_times_are_refused_with_what_to_add() -> None:
     ]
     for few in (rows, falling):
         said = refusal(CalibrationError, calibrate, few, "ngram")
-        assert "4 step times cannot carry 4 coefficients" in said
+        assert "4 step times cannot carry 4 coefficients" in said, few
         assert (
             "more batch sizes (--concurrency), or each more often (--repeats)" in said
-        )
+        ), few
     assert "took 0.50 times as long" in refusal(
         CalibrationError, calibrate, falling * 3, "ngram"
     )
 
 
-def test_each_direction_of_plain_steps_has_its_own_message() -> None:
-    for small, large, said in (
+@pytest.mark.parametrize(
+    ("small", "large", "said"),
+    [
         (0.04, 0.2, "rises more steeply"),
         (0.2, 0.04, "does not rise"),
-    ):
-        for repeats in (1, 3):
-            rows = [StepTime(2, 0, small), StepTime(8, 0, large)] * repeats
-            rows += [StepTime(2, 4, small * 1.3), StepTime(8, 4, large * 1.3)] * repeats
-            assert f"without speculation {said}" in refusal(
-                CalibrationError, calibrate, rows, "ngram"
-            )
+    ],
+)
+def test_each_direction_of_plain_steps_has_its_own_message(
+    small: float, large: float, said: str
+) -> None:
+    for repeats in (1, 3):
+        rows = [StepTime(2, 0, small), StepTime(8, 0, large)] * repeats
+        rows += [StepTime(2, 4, small * 1.3), StepTime(8, 4, large * 1.3)] * repeats
+        assert f"without speculation {said}" in refusal(
+            CalibrationError, calibrate, rows, "ngram"
+        ), repeats
 
 
 def test_costs_below_zero_are_not_taken_for_free_drafts() -> None:
@@ -276,4 +281,4 @@ def test_costs_below_zero_are_not_taken_for_free_drafts() -> None:
     for batch in (2, 8):
         measured = times[batch, 4] / times[batch, 0]
         least, most = profile.cost_range(4, batch)
-        assert least <= max(1.0, measured) <= most
+        assert least <= max(1.0, measured) <= most, batch

@@ -59,10 +59,10 @@ class TestOptions:
 
         for k, length in enumerate(lengths):
             option = choice.options[k]
-            assert option.num_speculative_tokens == k
-            assert option.mean_acceptance_length == pytest.approx(length)
-            assert option.speedup == pytest.approx(length / eagle(k))
-            assert not option.extrapolated
+            assert option.num_speculative_tokens == k, (k, length)
+            assert option.mean_acceptance_length == pytest.approx(length), (k, length)
+            assert option.speedup == pytest.approx(length / eagle(k)), (k, length)
+            assert not option.extrapolated, (k, length)
         assert choice.drafted == len(survival)
 
     @given(conditionals, st.integers(1, 100_000))
@@ -84,7 +84,10 @@ class TestOptions:
         assert all(option.extrapolated for option in beyond[1:])
         assert len(choice.options) - 1 == 2 * len(survival)
         for step, more in enumerate(added, 1):
-            assert more <= survival[-1] * min(last, default=0.0) ** step + 1e-9
+            assert more <= survival[-1] * min(last, default=0.0) ** step + 1e-9, (
+                step,
+                more,
+            )
 
     @given(conditionals, st.integers(1, 100_000))
     def test_intervals(self, conditional: list[float], drafts: int) -> None:
@@ -92,11 +95,13 @@ class TestOptions:
         possible.
         """
         for option in choose(survival_of(conditional), drafts, eagle).options:
-            assert 1 <= option.length_low <= option.mean_acceptance_length + 1e-9
-            assert option.mean_acceptance_length <= option.length_high + 1e-9
-            assert option.length_high <= 1 + option.num_speculative_tokens
-            assert option.speedup_low <= option.speedup + 1e-9
-            assert option.speedup <= option.speedup_high + 1e-9
+            assert 1 <= option.length_low <= option.mean_acceptance_length + 1e-9, (
+                option
+            )
+            assert option.mean_acceptance_length <= option.length_high + 1e-9, option
+            assert option.length_high <= 1 + option.num_speculative_tokens, option
+            assert option.speedup_low <= option.speedup + 1e-9, option
+            assert option.speedup <= option.speedup_high + 1e-9, option
 
     def test_a_smaller_k_read_from_a_larger_one_is_a_lower_bound(self) -> None:
         """Its interval holds what the same prompts gave with that K: 1.84, where K=8
@@ -270,7 +275,7 @@ class TestSample:
         assert not choice.surely_better(2, 2)
 
     def test_a_larger_k_must_beat_the_most_that_a_smaller_one_may_have(self) -> None:
-        """K=3 reads 1 % faster than K=2, whose length may be 3 % longer than it reads."""
+        """K=3 reads 1 % faster than K=2, which may be 3 % longer than it reads."""
         choice = choose(
             (0.8, 0.6, 0.5), 1e9, lambda k: (1.0, 1.2, 1.3, 1.56)[k], reach=3
         )

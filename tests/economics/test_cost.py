@@ -96,15 +96,13 @@ class TestStepCost:
             (verify + draft) / plain, rel=1e-12
         )
 
+    @pytest.mark.parametrize(("k", "batch"), [(-1, 1), (1, 0), (1, 0.5), (0, 0)])
     def test_a_negative_k_or_a_batch_without_a_request_is_refused_in_one_line(
-        self,
+        self, k: int, batch: float
     ) -> None:
-        for k, batch in ((-1, 1), (1, 0), (1, 0.5), (0, 0)):
-            message = (
-                rf"^k lies from 0 up and the batch from 1 up, not {k} and {batch}$"
-            )
-            with pytest.raises(ValueError, match=message):
-                BUILTIN["unknown"].step_cost(k, batch)
+        message = rf"^k lies from 0 up and the batch from 1 up, not {k} and {batch}$"
+        with pytest.raises(ValueError, match=message):
+            BUILTIN["unknown"].step_cost(k, batch)
 
 
 class TestSized:
@@ -120,22 +118,22 @@ class TestSized:
             1 + 0.087 + 0.0104 + 1.37 * 0.2 + 0.0084 * 0.2 + 0.0029373
         )
 
-    def test_a_draft_model_is_no_larger_than_its_target(self) -> None:
-        for ratio in (0, -1, 1.01, float("nan")):
-            with pytest.raises(
-                ValueError, match=r"lies above 0 and at most at 1, not "
-            ):
-                BUILTIN["draft_model"].sized(ratio)
+    @pytest.mark.parametrize("ratio", [0, -1, 1.01, float("nan")])
+    def test_a_draft_model_is_no_larger_than_its_target(self, ratio: float) -> None:
+        with pytest.raises(ValueError, match=r"lies above 0 and at most at 1, not "):
+            BUILTIN["draft_model"].sized(ratio)
 
-    def test_the_published_drafts_of_t5(self) -> None:
+    @pytest.mark.parametrize(
+        ("size", "coefficient"), [(0.007, 0.02), (0.023, 0.04), (0.073, 0.11)]
+    )
+    def test_the_published_drafts_of_t5(self, size: float, coefficient: float) -> None:
         """Leviathan et al. 2023: drafts of 0.7, 2.3 and 7.3 % of T5-XXL take .02, .04
         and .11 of its step.
         """
-        for size, coefficient in ((0.007, 0.02), (0.023, 0.04), (0.073, 0.11)):
-            profile = BUILTIN["draft_model"].sized(size)
-            position = profile.step_cost(2, 1) - profile.step_cost(1, 1)
-            verified = profile.target.per_token
-            assert position - verified == pytest.approx(coefficient, abs=0.004)
+        profile = BUILTIN["draft_model"].sized(size)
+        position = profile.step_cost(2, 1) - profile.step_cost(1, 1)
+        verified = profile.target.per_token
+        assert position - verified == pytest.approx(coefficient, abs=0.004)
 
 
 METHODS = {
@@ -218,7 +216,9 @@ class TestFile:
             context_tokens: 2000
             size_ratio: 0.5
             target: {fixed: 10, per_token: 0.1, per_context_token: 1e-6}
-            draft: {fixed: 1, per_position: 2, per_position_of_size: 4, per_token_of_size: 0.5}
+            draft:
+              {fixed: 1, per_position: 2, per_position_of_size: 4,
+               per_token_of_size: 0.5}
         """
         (mine,) = parse_profiles(yaml.safe_load(text)).values()
 
@@ -242,7 +242,11 @@ class TestFile:
             (fit(mine, 0.25), 3.0, 0.125),
         ):
             extra = 0.1 + 1 + per_position + per_token
-            assert sized.step_cost(1, 1) == pytest.approx(1 + extra / plain)
+            assert sized.step_cost(1, 1) == pytest.approx(1 + extra / plain), (
+                sized,
+                per_position,
+                per_token,
+            )
 
     def test_a_file_without_profiles_is_refused_with_what_is_expected(self) -> None:
         """A misplaced key is no profile."""
@@ -260,14 +264,14 @@ class TestFile:
             assert refusal(ProfileError, parse_profiles, document) == (
                 "a mapping with the one key profiles is expected, from names to "
                 "profiles"
-            )
+            ), document
 
     def test_a_mistake_is_one_line_that_names_profile_key_and_value(self) -> None:
         """And says what is allowed."""
         for entry, message in MISTAKES:
             said = refusal(ProfileError, parse_profiles, {"profiles": {"x": entry}})
             assert said.startswith(f"profile x{message}"), entry
-            assert "\n" not in said
+            assert "\n" not in said, (entry, message)
         for name in ("errors", "contradiction", "measured_draft", "physical", "name"):
             said = refusal(
                 ProfileError, parse_profiles, {"profiles": {"x": {**GOOD, name: 1}}}

@@ -12,8 +12,8 @@ from vllm_specdec_exporter.economics.cost import (
     CostProfile,
     DraftCost,
     TargetCost,
-    basis,
     thresholds_for,
+    thresholds_source,
 )
 from vllm_specdec_exporter.economics.profiles import BUILTIN
 
@@ -25,7 +25,7 @@ def test_the_published_rubric_holds_for_draft_models() -> None:
     others = [profile for name, profile in BUILTIN.items() if name not in CHEAP]
 
     assert {thresholds_for(profile, 5) for profile in others} == {Thresholds()}
-    assert {basis(profile, 5) for profile in others} == {"published rubric"}
+    assert {thresholds_source(profile, 5) for profile in others} == {"published rubric"}
 
 
 @pytest.mark.parametrize("name", CHEAP)
@@ -42,16 +42,21 @@ def test_a_cheap_drafter_is_judged_by_its_break_even(name: str) -> None:
         ratios = {level: min(1, (length - 1) / k) for level, length in lengths.items()}
         assert {
             level: getattr(found, f"{level}_mean_acceptance_length") for level in gains
-        } == (pytest.approx(lengths, abs=1e-4))
+        } == (pytest.approx(lengths, abs=1e-4)), k
         assert {
             level: getattr(found, f"{level}_acceptance_ratio") for level in gains
-        } == (pytest.approx(ratios, abs=5e-5))
-        assert found.poor_mean_acceptance_length == pytest.approx(cost, abs=5e-5)
-        assert found.disable_mean_acceptance_length == found.poor_mean_acceptance_length
-        assert basis(profile, k) == f"break-even of {name} at K={k}, one request"
+        } == (pytest.approx(ratios, abs=5e-5)), k
+        assert found.poor_mean_acceptance_length == pytest.approx(cost, abs=5e-5), k
+        assert (
+            found.disable_mean_acceptance_length == found.poor_mean_acceptance_length
+        ), k
+        assert (
+            thresholds_source(profile, k)
+            == f"break-even of {name} at K={k}, one request"
+        ), k
     assert OPTIMAL_SPEEDUP == 1.5
     assert thresholds_for(profile) == thresholds_for(profile, profile.typical_k)
-    assert f"K={profile.typical_k}," in basis(profile)
+    assert f"K={profile.typical_k}," in thresholds_source(profile)
 
 
 def test_the_length_that_is_usual_goes_by_the_method_whatever_its_costs() -> None:
@@ -71,7 +76,7 @@ def test_the_length_that_is_usual_goes_by_the_method_whatever_its_costs() -> Non
         expected = thresholds_for(profile, 3).with_values(
             {"usual_mean_acceptance_length": usual}
         )
-        assert thresholds_for(profile, 3, method) == expected
+        assert thresholds_for(profile, 3, method) == expected, (profile, method, usual)
 
 
 def test_a_drafter_that_is_called_cheap_and_is_not() -> None:
@@ -83,10 +88,12 @@ def test_a_drafter_that_is_called_cheap_and_is_not() -> None:
     assert thresholds.poor_mean_acceptance_length == 16
 
 
-def test_no_levels_contradict_each_other() -> None:
+@pytest.mark.parametrize(
+    ("profile", "k"), list(product(BUILTIN.values(), (None, 1, 2, 3, 5, 8, 16)))
+)
+def test_no_levels_contradict_each_other(profile: CostProfile, k: int | None) -> None:
     """The defaults of every profile at every K are thresholds that an operator could
     have given.
     """
-    for profile, k in product(BUILTIN.values(), (None, 1, 2, 3, 5, 8, 16)):
-        thresholds = thresholds_for(profile, k)
-        assert Thresholds().with_values(dict(thresholds.items())) == thresholds
+    thresholds = thresholds_for(profile, k)
+    assert Thresholds().with_values(dict(thresholds.items())) == thresholds

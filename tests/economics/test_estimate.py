@@ -63,7 +63,11 @@ class TestEstimate:
             10_000 / (100 * 13.0 + 740 * (10.0 + first_pass))
         )
         for end, step, more in zip(found[1:], drafts, passes, strict=True):
-            assert end == pytest.approx(10_000 / (100 * step + 740 * (10.0 + more)))
+            assert end == pytest.approx(10_000 / (100 * step + 740 * (10.0 + more))), (
+                end,
+                step,
+                more,
+            )
 
     @given(st.integers(1, 16), st.floats(0, 1), st.floats(1, 1024), profiles)
     def test_bounds(
@@ -104,14 +108,22 @@ class TestEstimate:
             (2.0, 0, 4),
             (2.0, 3, None),
         ):
-            assert estimate(length, drafted, batch, SIMPLE) == Estimate()
+            assert estimate(length, drafted, batch, SIMPLE) == Estimate(), (
+                length,
+                drafted,
+                batch,
+            )
         assert estimate(2.0, 3, 0.2, SIMPLE) == estimate(2.0, 3, 1.0, SIMPLE)
 
 
-def test_values_out_of_their_range_are_refused_in_one_line() -> None:
-    for acceptance, k in ((-0.1, 3), (1.1, 3), (math.nan, 3), (0.5, -1)):
-        with pytest.raises(ValueError, match=r"^[^\n]* from 0 [^\n]*$"):
-            expected_tokens(acceptance, k)
+@pytest.mark.parametrize(
+    ("acceptance", "k"), [(-0.1, 3), (1.1, 3), (math.nan, 3), (0.5, -1)]
+)
+def test_values_out_of_their_range_are_refused_in_one_line(
+    acceptance: float, k: int
+) -> None:
+    with pytest.raises(ValueError, match=r"^[^\n]* from 0 [^\n]*$"):
+        expected_tokens(acceptance, k)
 
 
 def test_the_return_by_hand() -> None:
@@ -125,7 +137,11 @@ def test_the_return_by_hand() -> None:
         (2.0, 1.0, 0.0, (100.0, 0.0, None)),
     ):
         found = return_on_speculation(length, step_cost, memory_ratio, 100.0)
-        assert found.return_ratio == (ratio and pytest.approx(ratio))
+        assert found.return_ratio == (ratio and pytest.approx(ratio)), (
+            length,
+            step_cost,
+            memory_ratio,
+        )
         assert (found.benefit_tokens_per_second, found.cost_ratio) == pytest.approx(
             (benefit, cost)
-        )
+        ), (length, step_cost, memory_ratio)

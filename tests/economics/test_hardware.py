@@ -1,4 +1,4 @@
-"""The roofline model of known hardware: what it says of machines, models and drafters."""
+"""The roofline model of known hardware: machines, models and drafters."""
 
 import json
 import math
@@ -12,15 +12,15 @@ from plan.configs import GEMMA4_31B, QWEN3_30B_MOE, QWEN35_27B
 from support.builders import refusal
 from support.scripts import script
 from vllm_specdec_exporter.economics.architecture import read_architecture
-from vllm_specdec_exporter.economics.cost import Basis, ObservedStep
+from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.economics.hardware import (
-    FAMILIES,
+    METHOD_FAMILIES,
     PLAIN,
     REGIMES,
     SPEEDUP,
     STEP,
     Machine,
-    family,
+    method_family,
     parse_machine,
     regime,
     usual_drafter,
@@ -33,6 +33,10 @@ from vllm_specdec_exporter.economics.model import (
     parse_model,
     with_details,
 )
+from vllm_specdec_exporter.economics.observed_step import (
+    ObservedStep,
+    with_observed_step,
+)
 from vllm_specdec_exporter.economics.profiles import (
     BUILTIN,
     CostSettings,
@@ -44,6 +48,7 @@ from vllm_specdec_exporter.economics.profiles import (
 )
 from vllm_specdec_exporter.economics.sizes import (
     PRECISIONS,
+    Accelerator,
     HardwareError,
     accelerators,
 )
@@ -67,17 +72,19 @@ def cost(gpus: str, model: str, batch: float = 1) -> float:
     return found.step_cost(3, batch)
 
 
-def test_every_accelerator_has_a_source_and_plausible_numbers() -> None:
+@pytest.mark.parametrize(("name", "found"), accelerators().items())
+def test_every_accelerator_has_a_source_and_plausible_numbers(
+    name: str, found: Accelerator
+) -> None:
     """By its ridge point: operations per byte of 16 bits lie between those of an H20
     and a Gaudi 3.
     """
-    for name, found in accelerators().items():
-        ridge = found.operations_per_second("fp16") / found.bandwidth
-        assert 30 < ridge < 500, name
-        assert found.source, name
-        assert found.operations_per_second("fp4") >= found.operations_per_second(
-            "fp8"
-        ), name
+    ridge = found.operations_per_second("fp16") / found.bandwidth
+    assert 30 < ridge < 500, name
+    assert found.source, name
+    assert found.operations_per_second("fp4") >= found.operations_per_second("fp8"), (
+        name
+    )
 
 
 def test_own_hardware_is_given_by_its_data_sheet() -> None:
@@ -185,21 +192,23 @@ def test_an_mtp_head_has_16_bits_and_the_true_vocabulary() -> None:
     target = from_architecture(read_architecture(QWEN35_27B), PRECISIONS["fp4"])
     for precision in ("fp4", "fp8", "bf16"):
         drafter = usual_drafter("mtp", replace(target, precision=PRECISIONS[precision]))
-        assert drafter is not None
-        assert drafter.model is not None
+        assert drafter is not None, precision
+        assert drafter.model is not None, precision
         assert drafter.model.bytes_read(1) == pytest.approx(
             2 * (0.37e9 + 248_320 * 5120), rel=0.02
         ), precision
-        assert drafter.model.kv_values == 2 * 4 * 256
+        assert drafter.model.kv_values == 2 * 4 * 256, precision
 
 
-def test_fp4_is_unpacked_where_there_are_no_fp4_units() -> None:
+@pytest.mark.parametrize(
+    ("gpus", "same"), [("h100", True), ("a100", True), ("b200", False)]
+)
+def test_fp4_is_unpacked_where_there_are_no_fp4_units(gpus: str, same: bool) -> None:
     """Marlin on an H100 multiplies 16 bits, as for int4; a B200 has the units."""
-    for gpus, same in (("h100", True), ("a100", True), ("b200", False)):
-        fp4, int4 = (
-            step(gpus, parse_model(f"8B:{name}"), k=511) for name in ("fp4", "int4")
-        )
-        assert (fp4 == pytest.approx(int4)) is same, gpus
+    fp4, int4 = (
+        step(gpus, parse_model(f"8B:{name}"), k=511) for name in ("fp4", "int4")
+    )
+    assert (fp4 == pytest.approx(int4)) is same, gpus
 
 
 def test_quantized_weights_are_read_at_a_lower_share_of_the_bandwidth() -> None:
@@ -232,7 +241,7 @@ def test_the_interval_is_by_method_and_regime() -> None:
     taken for it.
     """
     errors = {
-        (method, size): SPEEDUP[family(method), regime(parse_model(size))]
+        (method, size): SPEEDUP[method_family(method), regime(parse_model(size))]
         for method in ("eagle3", "deepseek_mtp", "dflash", "ngram", "draft_model")
         for size in ("8B", "8B:int4", "30B-A3B")
     }
@@ -263,12 +272,12 @@ def test_the_shape_of_a_config_is_that_of_its_size() -> None:
     """
     model = qwen3_30b_a3b()
     assert model.parameters == pytest.approx(30.5e9, rel=0.01)
-    assert model.multiplied == pytest.approx(3.3e9 - 151936 * 2048, rel=0.05)
+    assert model.multiplied_parameters == pytest.approx(3.3e9 - 151936 * 2048, rel=0.05)
     assert (model.experts, model.used, model.layers) == (128, 8, 48)
     assert model.kv_values == 48 * 2 * 4 * 128
-    assert model.bytes_read(1) == pytest.approx(model.multiplied * 2)
+    assert model.bytes_read(1) == pytest.approx(model.multiplied_parameters * 2)
     assert model.bytes_read(1e6) == pytest.approx(
-        (model.parameters - model.looked_up) * 2
+        (model.parameters - model.looked_up_parameters) * 2
     )
 
 
@@ -327,13 +336,17 @@ class TestDeployed:
         )
         return deployed(costs, speculation, model, "vllm-v1", version)
 
-    def test_by_the_served_name_or_the_given_size(self) -> None:
-        for model, given in (("meta-llama/Llama-3.1-8B", None), ("m", "8B")):
-            found = self.profile(model, given)
-            assert (found.name, found.uncertainty) == (
-                "h100, eagle3",
-                SPEEDUP["eagle", "dense"] - 1,
-            )  # type: ignore[attr-defined]
+    @pytest.mark.parametrize(
+        ("model", "given"), [("meta-llama/Llama-3.1-8B", None), ("m", "8B")]
+    )
+    def test_by_the_served_name_or_the_given_size(
+        self, model: str, given: str | None
+    ) -> None:
+        found = self.profile(model, given)
+        assert (found.name, found.uncertainty) == (
+            "h100, eagle3",
+            SPEEDUP["eagle", "dense"] - 1,
+        )  # type: ignore[attr-defined]
 
     def test_an_unknown_model_or_drafter_leaves_the_generic_profile(self) -> None:
         assert self.profile("m") == replace(BUILTIN["eagle3"], lacking="--cost.model")
@@ -350,7 +363,7 @@ class TestDeployed:
             self.profile("m", "8B", document=json.dumps({"parallel_drafting": flag}))
             for flag in (False, True)
         )
-        assert parallel.times(7, 1)[1] < 0.9 * one_by_one.times(7, 1)[1]  # type: ignore[attr-defined]
+        assert parallel.step_times(7, 1)[1] < 0.9 * one_by_one.step_times(7, 1)[1]  # type: ignore[attr-defined]
         assert parallel.uncertainty > one_by_one.uncertainty  # type: ignore[attr-defined]
 
     @pytest.mark.parametrize("hardware", [None, "h100"])
@@ -382,7 +395,7 @@ class TestDeployed:
         error = 1 + found.uncertainty  # type: ignore[attr-defined]
         for batch, factor in ((1, error), (2, error**1.15), (16, error**1.6)):
             most = found.step_cost(3, batch) * factor  # type: ignore[attr-defined]
-            assert found.cost_range(3, batch)[1] == pytest.approx(most)  # type: ignore[attr-defined]
+            assert found.cost_range(3, batch)[1] == pytest.approx(most), (batch, factor)  # type: ignore[attr-defined]
         generic = BUILTIN["eagle3"]
         assert generic.cost_range(3, 16)[1] == generic.step_cost(3, 16) * (
             1 + generic.uncertainty
@@ -397,7 +410,7 @@ class TestDeployed:
         """
         for size, where, power in (("8B", "dense", 0.0), ("30B-A3B", "experts", 0.4)):
             found = self.profile("m", size)
-            plain, drafting = found.times(3, 4)  # type: ignore[attr-defined]
+            plain, drafting = found.step_times(3, 4)  # type: ignore[attr-defined]
             for factor in (0.9, 1.0, 2.0):
                 step = ObservedStep(
                     factor * drafting,
@@ -407,26 +420,30 @@ class TestDeployed:
                     emitted=2.5,
                     prompts_per_token=0.0,
                 )
-                observed = found.with_observed_step(step)  # type: ignore[attr-defined]
+                observed = with_observed_step(found, step)  # type: ignore[attr-defined]
                 cost = max(1.0, factor * drafting / (plain * factor**power))
-                assert observed.basis is Basis.OBSERVED
-                assert observed.step_cost(3, 4) == pytest.approx(cost)
+                assert observed.basis is Basis.OBSERVED, (size, where, power)
+                assert observed.step_cost(3, 4) == pytest.approx(cost), (
+                    size,
+                    where,
+                    power,
+                )
                 low, high = PLAIN[where]
                 assert observed.cost_range(3, 4) == pytest.approx(
                     (max(1.0, cost / high), cost / low)
-                )
+                ), (size, where, power)
         dense = self.profile("m", "8B")
-        plain, _ = dense.times(3, 4)  # type: ignore[attr-defined]
+        plain, _ = dense.step_times(3, 4)  # type: ignore[attr-defined]
         short = ObservedStep(
             0.85 * plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0
         )
-        free = dense.with_observed_step(short)  # type: ignore[attr-defined]
+        free = with_observed_step(dense, short)  # type: ignore[attr-defined]
         assert free.step_cost(3, 4) == free.step_cost(6, 4) == 1.0
         assert "what drafts cost is not known" in free.contradiction, (
             "or the largest K would be advised"
         )
-        assert not dense.with_observed_step(
-            replace(short, seconds=1.05 * plain)
+        assert not with_observed_step(
+            dense, replace(short, seconds=1.05 * plain)
         ).contradiction  # type: ignore[attr-defined]
 
     def test_an_observed_step_has_the_first_passes_of_steps_without_drafts(
@@ -436,10 +453,10 @@ class TestDeployed:
         of the model.
         """
         found = replace(self.profile("m", "8B"), idles=True)  # type: ignore[type-var]
-        plain, _ = found.times(3, 8)  # type: ignore[attr-defined]
+        plain, _ = found.step_times(3, 8)  # type: ignore[attr-defined]
         drafted, undrafted = found.step_cost(3, 8) - 1, found.idle_cost(8) - 1  # type: ignore[attr-defined]
         seconds = plain * (1 + 2 * (drafted + undrafted) / 2)
-        observed = found.with_observed_step(ObservedStep(seconds, 8, 3, 0.5, 2.5, 0.0))  # type: ignore[attr-defined]
+        observed = with_observed_step(found, ObservedStep(seconds, 8, 3, 0.5, 2.5, 0.0))  # type: ignore[attr-defined]
         assert observed.step_cost(3, 8) == pytest.approx(1 + 2 * drafted)
         assert observed.idle_cost(8) == pytest.approx(1 + 2 * undrafted)
 
@@ -450,13 +467,13 @@ class TestDeployed:
         drafts are not free.
         """
         found = self.profile("m", "8B")
-        plain, _ = found.times(3, 4)  # type: ignore[attr-defined]
+        plain, _ = found.step_times(3, 4)  # type: ignore[attr-defined]
         short = ObservedStep(
             0.4 * plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0
         )
-        other = found.with_observed_step(short)  # type: ignore[attr-defined]
+        other = with_observed_step(found, short)  # type: ignore[attr-defined]
         experts = self.profile("m", "30B-A3B")
-        plain_experts, _ = experts.times(3, 4)  # type: ignore[attr-defined]
+        plain_experts, _ = experts.step_times(3, 4)  # type: ignore[attr-defined]
         # Of experts, the plain step follows the observed one: at 0.65 of the model, it
         # is shorter as well.
         for share, basis in ((0.65, Basis.OBSERVED), (0.3, Basis.MODELLED)):
@@ -468,7 +485,7 @@ class TestDeployed:
                 emitted=2.5,
                 prompts_per_token=0.0,
             )
-            assert experts.with_observed_step(step).basis is basis  # type: ignore[attr-defined]
+            assert with_observed_step(experts, step).basis is basis, (share, basis)  # type: ignore[attr-defined]
         speedup = estimate(2.5, 3, 4, other)
         assert (speedup.speedup_low, speedup.speedup_high) == (0.0, 2.5)
         assert speedup.basis is Basis.MODELLED
@@ -487,7 +504,7 @@ class TestDeployed:
         would make of it.
         """
         found = self.profile("m", "8B")
-        plain, drafting = found.times(3, 4)  # type: ignore[attr-defined]
+        plain, drafting = found.step_times(3, 4)  # type: ignore[attr-defined]
         of_plain = 4 * 100 * found.physical.prompt_token_seconds()  # type: ignore[attr-defined]
         assert 2.5 * of_plain > drafting
         for seconds, contradicts in (
@@ -499,10 +516,10 @@ class TestDeployed:
             step = ObservedStep(
                 seconds, 4, 3, share=1.0, emitted=2.5, prompts_per_token=100.0
             )
-            said = found.with_observed_step(step).contradiction  # type: ignore[attr-defined]
+            said = with_observed_step(found, step).contradiction  # type: ignore[attr-defined]
             assert (
                 said != "" and "what drafts cost is not known" not in said
-            ) is contradicts
+            ) is contradicts, (seconds, contradicts)
         whole = ObservedStep(
             drafting + 2.5 * of_plain,
             4,
@@ -512,7 +529,7 @@ class TestDeployed:
             prompts_per_token=100.0,
         )
         least = (drafting + 2.5 * of_plain) / (plain * PLAIN["dense"][1] + of_plain)
-        assert found.with_observed_step(whole).cost_range(3, 4)[0] == pytest.approx(
+        assert with_observed_step(found, whole).cost_range(3, 4)[0] == pytest.approx(
             least
         )  # type: ignore[attr-defined]
         # half of the steps are plain
@@ -521,10 +538,10 @@ class TestDeployed:
             step = ObservedStep(
                 half, 4, 3, share=0.5, emitted=1.75, prompts_per_token=0.0
             )
-            said = found.with_observed_step(step).contradiction  # type: ignore[attr-defined]
+            said = with_observed_step(found, step).contradiction  # type: ignore[attr-defined]
             assert (
                 said != "" and "what drafts cost is not known" not in said
-            ) is contradicts
+            ) is contradicts, (factor, contradicts)
 
     def test_an_old_engine_drafts_slower(self) -> None:
         old = self.profile("m", "8B", version="0.9.2")
@@ -571,19 +588,23 @@ def test_weights_with_scales_and_layers_with_experts_have_overheads_of_their_own
     assert (longer(halved, "70B"), longer(layered, "70B")) == (0.0, 0.0)
 
 
-def test_the_usual_shape_is_near_published_ones() -> None:
+@pytest.mark.parametrize(
+    ("size", "layers", "hidden"), [(1.2e9, 16, 2048), (8e9, 32, 4096), (70e9, 80, 8192)]
+)
+def test_the_usual_shape_is_near_published_ones(
+    size: float, layers: int, hidden: int
+) -> None:
     """Layers and hidden size of Llama 3 at 1B, 8B and 70B, within a quarter."""
-    for size, layers, hidden in ((1.2e9, 16, 2048), (8e9, 32, 4096), (70e9, 80, 8192)):
-        found = from_parameters(size)
-        assert found.layers == pytest.approx(layers, rel=0.25)
-        assert found.hidden == pytest.approx(hidden, rel=0.25)
+    found = from_parameters(size)
+    assert found.layers == pytest.approx(layers, rel=0.25)
+    assert found.hidden == pytest.approx(hidden, rel=0.25)
 
 
 class TestDetails:
     """What the operator says of a model beside its size."""
 
     def test_they_replace_what_is_usual(self) -> None:
-        """Qwen3-30B-A3B by its dimensions is what its config.json says, within a tenth."""
+        """Qwen3-30B-A3B by its dimensions is its config.json within a tenth."""
         known = qwen3_30b_a3b()
         usual = parse_model("30B-A3B")
         found = with_details(usual, "layers=48, kv-heads=4,experts=8/128,kv=fp8")
@@ -593,8 +614,8 @@ class TestDetails:
             1,
         )
         assert (found.experts, found.used) == (128, 8)
-        assert (found.routed, found.multiplied) == (
-            pytest.approx(known.routed, rel=0.1),
+        assert (found.routed_parameters, found.multiplied_parameters) == (
+            pytest.approx(known.routed_parameters, rel=0.1),
             pytest.approx(3e9, rel=0.05),
         )
 
@@ -604,23 +625,29 @@ class TestDetails:
         for details in ("kv=bf16", "kv=fp8"):
             hardware = Hardware(*parse_machine("h100"), with_details(shape, details))
             profile = hardware_profile(for_method("eagle3"), hardware, method="eagle3")
-            assert profile is not None
+            assert profile is not None, details
             short, long = (
-                profile.at_context(tokens).times(3, 32)[0] for tokens in (1000, 50_000)
+                profile.at_context(tokens).step_times(3, 32)[0]
+                for tokens in (1000, 50_000)
             )
             times.append(long - short)
         assert times[1] == pytest.approx(times[0] / 2)
 
-    def test_what_cannot_be_is_refused(self) -> None:
-        for size, details, reason in (
+    @pytest.mark.parametrize(
+        ("size", "details", "reason"),
+        [
             ("8B", "experts=8/128", "contradicts the size"),
             ("30B-A3B", "experts=128/8", "fewer experts in use than there are"),
             ("8B", "layers=0", "whole numbers from 1 up"),
             ("8B", "heads=8", "allowed: layers=N"),
             ("8B", "kv=fp5", "allowed: fp32"),
-        ):
-            with pytest.raises(ValueError, match=reason):
-                with_details(parse_model(size), details)
+        ],
+    )
+    def test_what_cannot_be_is_refused(
+        self, size: str, details: str, reason: str
+    ) -> None:
+        with pytest.raises(ValueError, match=reason):
+            with_details(parse_model(size), details)
 
     def test_a_config_has_all_but_the_precision_of_the_cache(self) -> None:
         shape = qwen3_30b_a3b()
@@ -687,8 +714,10 @@ def test_intervals_weigh_deployments_and_leave_the_judged_one_out() -> None:
 
 def test_the_table_is_of_every_kind_of_deployment() -> None:
     """No method of vLLM and no deployment is without an interval."""
-    assert set(SPEEDUP) == {(method, where) for method in FAMILIES for where in REGIMES}
+    assert set(SPEEDUP) == {
+        (method, where) for method in METHOD_FAMILIES for where in REGIMES
+    }
     assert {
-        family(method)
+        method_family(method)
         for method in ("draft_model", "ngram", "suffix", "mlp_speculator")
     } == {"other"}

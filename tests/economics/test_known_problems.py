@@ -9,7 +9,7 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import known_problems as module
 from vllm_specdec_exporter.economics.known_problems import (
     PROBLEMS,
-    Setup,
+    DeploymentFacts,
     known_problems,
 )
 from vllm_specdec_exporter.economics.profiles import BUILTIN
@@ -31,31 +31,42 @@ ROWS = (ScheduleRow(1, 8, 3), ScheduleRow(9, 32, 1), ScheduleRow(33, 512, 0))
 @pytest.mark.parametrize(
     ("setup", "expected"),
     [
-        (Setup(), ()),
-        (Setup("ngram_gpu"), (ON_GPU,)),
-        (Setup("ngram_gpu", version="0.33.0"), (ON_GPU,)),
-        (Setup("ngram_gpu", version="v0.16.2"), ()),
-        (Setup("mtp", "Qwen/Qwen3.6-35B-A3B"), (HYBRID,)),
-        (Setup("qwen3_next_mtp", "Qwen/Qwen3-Next-80B-A3B-Instruct"), (HYBRID,)),
-        (Setup("eagle3", "Qwen/Qwen3.6-35B-A3B"), ()),
-        (Setup("mtp", "Qwen/Qwen3.8B"), ()),
-        (Setup("eagle3", schedule=ROWS, batch_sizes=(20, 40)), (EDGE, GRAPHS)),
-        (Setup("eagle3", schedule=ROWS, engines=2), (PARALLEL,)),
-        (Setup("eagle3", engines=2), ()),
-        # K changes, and drafting goes on
-        (Setup("eagle3", schedule=ROWS, batch_sizes=(4, 30)), (GRAPHS,)),
-        (Setup("eagle3", schedule=ROWS), (GRAPHS,)),
-        (Setup("eagle3", version="0.19.1", tree=True), (TREE,)),
-        (Setup("eagle3", version="0.32.0", tree=True), ()),
+        (DeploymentFacts(), ()),
+        (DeploymentFacts("ngram_gpu"), (ON_GPU,)),
+        (DeploymentFacts("ngram_gpu", version="0.33.0"), (ON_GPU,)),
+        (DeploymentFacts("ngram_gpu", version="v0.16.2"), ()),
+        (DeploymentFacts("mtp", "Qwen/Qwen3.6-35B-A3B"), (HYBRID,)),
         (
-            Setup("eagle3", document='{"rejection_sample_method": "synthetic"}'),
+            DeploymentFacts("qwen3_next_mtp", "Qwen/Qwen3-Next-80B-A3B-Instruct"),
+            (HYBRID,),
+        ),
+        (DeploymentFacts("eagle3", "Qwen/Qwen3.6-35B-A3B"), ()),
+        (DeploymentFacts("mtp", "Qwen/Qwen3.8B"), ()),
+        (
+            DeploymentFacts("eagle3", schedule=ROWS, batch_sizes=(20, 40)),
+            (EDGE, GRAPHS),
+        ),
+        (DeploymentFacts("eagle3", schedule=ROWS, engines=2), (PARALLEL,)),
+        (DeploymentFacts("eagle3", engines=2), ()),
+        # K changes, and drafting goes on
+        (DeploymentFacts("eagle3", schedule=ROWS, batch_sizes=(4, 30)), (GRAPHS,)),
+        (DeploymentFacts("eagle3", schedule=ROWS), (GRAPHS,)),
+        (DeploymentFacts("eagle3", version="0.19.1", tree=True), (TREE,)),
+        (DeploymentFacts("eagle3", version="0.32.0", tree=True), ()),
+        (
+            DeploymentFacts(
+                "eagle3", document='{"rejection_sample_method": "synthetic"}'
+            ),
             (PRESCRIBED,),
         ),
-        (Setup("eagle3", document='{"rejection_sample_method": "block"}'), ()),
+        (
+            DeploymentFacts("eagle3", document='{"rejection_sample_method": "block"}'),
+            (),
+        ),
     ],
 )
 def test_a_row_is_said_of_the_deployments_it_holds_for(
-    setup: Setup, expected: tuple[object, ...]
+    setup: DeploymentFacts, expected: tuple[object, ...]
 ) -> None:
     assert known_problems(setup) == expected
 
@@ -66,7 +77,7 @@ def test_a_row_that_is_fixed_is_not_said_of_releases_with_the_fix(
     fixed = replace(ON_GPU, until=(0, 40))
     monkeypatch.setattr(module, "PROBLEMS", (fixed,))
     found = {
-        text: known_problems(Setup("ngram_gpu", version=text))
+        text: known_problems(DeploymentFacts("ngram_gpu", version=text))
         for text in ("0.39.1", "0.40.0", "")
     }
     assert found == {"0.39.1": (fixed,), "0.40.0": (), "": (fixed,)}

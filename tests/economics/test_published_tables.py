@@ -17,18 +17,20 @@ from vllm_specdec_exporter.judgement.published_rules import Rule, apply_rules
 from vllm_specdec_exporter.measures.measures import Measures
 
 
-def test_leviathan_theorem_3_8() -> None:
+@pytest.mark.parametrize(
+    ("a", "cost", "k"), list(product((0.3, 0.6, 0.9), (0.0, 0.1, 0.5), (1, 3, 8)))
+)
+def test_leviathan_theorem_3_8(a: float, cost: float, k: int) -> None:
     """A drafting step that takes a part of a plain one: (1 - a^(k+1)) / ((1 - a) (k c +
     1)) times as fast.
     """
-    for a, cost, k in product((0.3, 0.6, 0.9), (0.0, 0.1, 0.5), (1, 3, 8)):
-        profile = CostProfile(
-            "by theory", TargetCost(1.0), DraftCost(per_position=cost)
-        )
-        found = estimate(expected_tokens(a, k), k, 1, profile).speedup
-        assert found == pytest.approx(
-            (1 - a ** (k + 1)) / ((1 - a) * (k * cost + 1))
-        ), (a, cost, k)
+    profile = CostProfile("by theory", TargetCost(1.0), DraftCost(per_position=cost))
+    found = estimate(expected_tokens(a, k), k, 1, profile).speedup
+    assert found == pytest.approx((1 - a ** (k + 1)) / ((1 - a) * (k * cost + 1))), (
+        a,
+        cost,
+        k,
+    )
 
 
 #: vLLM issue 20780: Llama-3.1-8B-Instruct, one request. Time per output token in ms
@@ -87,7 +89,10 @@ class TestIssue20780:
                 lengths[0] - 1 - first,
                 *(b - a for a, b in pairwise(lengths)),
             )
-            assert survival == tuple(sorted(survival, reverse=True))
+            assert survival == tuple(sorted(survival, reverse=True)), (
+                first_share,
+                drafts,
+            )
             found = judged(
                 settings_for(BUILTIN[profile], method, 7),
                 expected(survival, drafts),
@@ -96,10 +101,10 @@ class TestIssue20780:
             assert (found.advice.action, found.advice.num_speculative_tokens) == (
                 Action.DECREASE_K,
                 best,
-            )
+            ), (first_share, drafts)
             assert (
                 f'"num_speculative_tokens": {best}' in found.advice.speculative_config
-            )
+            ), (first_share, drafts)
 
 
 #: Mean acceptance length at break-even by batch size, with 1,000 tokens of context: the
@@ -176,27 +181,32 @@ def rules_for(
     return {rule.name: rule for rule in found}
 
 
-def test_the_published_tuning_table() -> None:
-    """What the published rule on the last position says of the published example of
-    tuning K.
-    """
-    for k, length, last, says in (
+@pytest.mark.parametrize(
+    ("k", "length", "last", "says"),
+    [
         (3, 1.8, 0.35, "raise_k"),  # "try 4"
         (4, 2.1, 0.28, ""),  # "good"
         # "Too far" because it is slower than K=4, which the rule on the last position
         # cannot see: it asks to lower K below 0.10 only.
         (5, 2.0, 0.15, ""),
-    ):
-        rules = rules_for(
-            mean_acceptance_length=length,
-            position_acceptance_ratio=(0.6,) * (k - 1) + (last,),
-            mean_draft_length=float(k),
-        )
-        assert (rules["last_position"].says, rules["mean_acceptance_length"].says) == (
-            says,
-            "",
-        )
-        assert f"{last:.0%}" in rules["last_position"].text
+    ],
+)
+def test_the_published_tuning_table(
+    k: int, length: float, last: float, says: str
+) -> None:
+    """What the published rule on the last position says of the published example of
+    tuning K.
+    """
+    rules = rules_for(
+        mean_acceptance_length=length,
+        position_acceptance_ratio=(0.6,) * (k - 1) + (last,),
+        mean_draft_length=float(k),
+    )
+    assert (rules["last_position"].says, rules["mean_acceptance_length"].says) == (
+        says,
+        "",
+    )
+    assert f"{last:.0%}" in rules["last_position"].text
 
 
 def test_the_published_rules_on_the_acceptance_ratio_and_length() -> None:
@@ -212,12 +222,12 @@ def test_the_published_rules_on_the_acceptance_ratio_and_length() -> None:
         rules = rules_for(acceptance_ratio=ratio)
         assert {name: rule.says for name, rule in rules.items()} == {
             "acceptance_ratio": says
-        }
+        }, (ratio, says)
     for length, says in ((1.19, "disable"), (1.2, ""), (1.5, "")):
         rules = rules_for(mean_acceptance_length=length)
         assert {name: rule.says for name, rule in rules.items()} == {
             "mean_acceptance_length": says
-        }
+        }, (length, says)
 
 
 #: What a fourth token costs, in plain steps: by hand, from the profiles' numbers and

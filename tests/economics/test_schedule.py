@@ -166,4 +166,4 @@ def test_what_vllm_could_not_take_either_is_refused_and_the_key_is_named() -> No
     ):
         said = refusal(ValueError, parse_schedule, rows)
         assert message in said, rows
-        assert "num_speculative_tokens_per_batch_size" in said
+        assert "num_speculative_tokens_per_batch_size" in said, (rows, message)

@@ -25,9 +25,9 @@ from vllm_specdec_exporter.economics.step_time import (
     StepFit,
     StepInterval,
     StepRegression,
-    mean_context,
     step_interval,
 )
+from vllm_specdec_exporter.economics.step_totals import steps_between
 from vllm_specdec_exporter.engines.reading import Counters, Steps
 from vllm_specdec_exporter.judgement.published_rules import apply_rules
 from vllm_specdec_exporter.measures.history import Sample
@@ -77,7 +77,7 @@ def test_the_line_of_the_engine_is_found_in_noise_and_outliers() -> None:
     found = fitted(intervals)
 
     for batch in (2, 8, 32, 60):
-        assert found.seconds(batch) == pytest.approx(seconds(batch), rel=0.03)
+        assert found.seconds(batch) == pytest.approx(seconds(batch), rel=0.03), batch
     assert found.batches[0] < 2 < 50 < found.batches[1]
 
 
@@ -182,7 +182,7 @@ REFUSED = {
 
 
 def test_a_line_through_two_bins_claims_no_more_than_they_can_tell() -> None:
-    """Noise of 5 to 20 %: in at most 7 % of the runs it is off by more than its error."""
+    """Noise of 5 to 20 %: at most 7 % of the runs are off by more than their error."""
     for noise in (0.05, 0.2):
         for count in (12, 40):
             missed = 0
@@ -200,8 +200,8 @@ def test_a_line_through_two_bins_claims_no_more_than_they_can_tell() -> None:
                 if isinstance(found, StepFit):
                     runs += 1
                     missed += abs(found.seconds(2) / seconds(2) - 1) > found.error
-            assert runs > 50
-            assert missed <= 0.07 * runs
+            assert runs > 50, (noise, count)
+            assert missed <= 0.07 * runs, (noise, count)
 
 
 def test_what_shows_no_line_is_refused_with_the_reason() -> None:
@@ -297,10 +297,10 @@ def test_drafts_that_seem_to_save_time_within_the_error_are_free() -> None:
         )
         shorter = EngineSteps(both.plain, StepRegression(K, bins))
         found = correct_by_steps(profile, shorter, K, 4.0, 100.0, "ngram")
-        assert found.basis is basis
+        assert found.basis is basis, (factor, basis)
         assert found.step_cost(K, 4) == (
             1.0 if basis is Basis.MEASURED else profile.step_cost(K, 4)
-        )
+        ), (factor, basis)
 
 
 def test_a_draft_model_has_no_plain_steps() -> None:
@@ -308,7 +308,7 @@ def test_a_draft_model_has_no_plain_steps() -> None:
     both = steps((1, 2, 4, 8), (1, 2, 4, 8))
     for method in ("eagle3", "draft_model", "mtp", ""):
         found = correct_by_steps(for_method("eagle3"), both, K, 4.0, 100.0, method)
-        assert found.basis is Basis.MODELLED
+        assert found.basis is Basis.MODELLED, method
 
 
 def test_it_is_not_extrapolated() -> None:
@@ -331,15 +331,15 @@ def test_steps_with_drafts_alone_give_the_slope() -> None:
         found = correct_by_steps(
             profile, steps((), (1, 8, 64), slope), K, 8.0, 100.0, "ngram"
         )
-        assert found.basis is Basis.MODELLED
+        assert found.basis is Basis.MODELLED, slope
         times = [
-            found.times(K, 1)[1]
-            + found.load * (found.times(K, batch)[1] - found.times(K, 1)[1])
+            found.step_times(K, 1)[1]
+            + found.load * (found.step_times(K, batch)[1] - found.step_times(K, 1)[1])
             for batch in (1, 64)
         ]
         assert times[1] / times[0] == pytest.approx(
             (0.010 + slope * 64) / (0.010 + slope), rel=0.05
-        )
+        ), slope
         rise[slope] = found.step_cost(K, 64) / found.step_cost(K, 1)
     assert rise[0.001] > rise[0.0001]
 
@@ -391,7 +391,7 @@ def test_what_shows_nothing_leaves_the_profile() -> None:
         assert (
             correct_by_steps(profile, learned_steps, drafted, batch, 100.0, "ngram")
             is profile
-        )
+        ), (learned_steps, drafted, batch)
 
 
 def test_a_calibrated_profile_keeps_its_slope() -> None:
@@ -452,8 +452,8 @@ def test_the_context_is_the_prompt_and_half_the_answer() -> None:
         )
         before = Counters(generation_tokens=0.0), Steps(prompt_tokens=0.0, requests=0.0)
         last = after[0], replace(after[1], requests=float(requests))
-        assert mean_context(before, last) == context
-    assert mean_context(before, after) is None
+        assert steps_between(before, last).mean_context == context, (requests, context)
+    assert steps_between(before, after).mean_context is None
 
 
 def test_observations_of_tokens_are_no_steps() -> None:
@@ -478,9 +478,9 @@ def test_observations_of_tokens_are_no_steps() -> None:
         )
         of_steps = Steps(3.0, 100.0, requests=10.0)
         of_tokens = replace(of_steps, step_observations=100.0 + emitted)
-        shown = step_interval(first, (after, of_steps), 4.0, None)
-        assert shown is not None
-        assert shown[0].seconds == 0.03
-        assert step_interval(first, (after, of_tokens), 4.0, None) == (
+        shown = step_interval(steps_between(first, (after, of_steps)), 4.0, None)
+        assert shown is not None, (drafts, accepted, emitted)
+        assert shown[0].seconds == 0.03, (drafts, accepted, emitted)
+        assert step_interval(steps_between(first, (after, of_tokens)), 4.0, None) == (
             None if emitted else shown
-        )
+        ), (drafts, accepted, emitted)

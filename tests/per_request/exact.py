@@ -71,7 +71,7 @@ def counters(found: RequestsResult) -> dict[Any, float]:
 def steps(
     k: int = 5, *, least: int = 0, most: int = 40
 ) -> st.SearchStrategy[list[Step]]:
-    """Steps that draft up to `k` tokens; none where a grammar struck all of them out."""
+    """Steps that draft up to `k` tokens; none where a grammar struck all out."""
     step = st.integers(0, k).flatmap(lambda d: st.tuples(st.just(d), st.integers(0, d)))
     return st.lists(step, min_size=least, max_size=most)
 

@@ -72,10 +72,7 @@ def sixty_forty() -> list[Observation]:
 
 class TestTheLosingMinority:
     def test_four_of_ten_lose(self) -> None:
-        """By request the two kinds are plain:
-
-        P10 says that a tenth loses, and most others gain.
-        """
+        """By request the two kinds are plain: P10 loses, and most others gain."""
         found = judged(sixty_forty(), batch=8.0)
         code, chat = found.groups
         rejected = 40 * 62 + 60 * 18
@@ -196,24 +193,28 @@ class TestEnough:
             "10 of 20 requests in the last 30m (50%) had no record of speculation",
         ]
 
-    def test_the_operators_limit_on_requests_without_a_record(self) -> None:
-        """The share from which on it is said can be moved; that all requests have a
-        record is never said.
-        """
-        for limit, unseen, told in (
+    @pytest.mark.parametrize(
+        ("limit", "unseen", "told"),
+        [
             (0.5, 79, False),
             (0.5, 80, True),
             (0.0, 0, False),
             (0.0, 1, True),
-        ):
-            thresholds = Thresholds().with_values({"unrecorded_requests_ratio": limit})
-            found = judged(
-                [*alike(80, 82), *[request(0, record=None)] * unseen], thresholds
-            )
-            assert (
-                any("had no record" in finding.text for finding in found.findings)
-                is told
-            )
+        ],
+    )
+    def test_the_operators_limit_on_requests_without_a_record(
+        self, limit: float, unseen: int, told: bool
+    ) -> None:
+        """The share from which on it is said can be moved; that all requests have a
+        record is never said.
+        """
+        thresholds = Thresholds().with_values({"unrecorded_requests_ratio": limit})
+        found = judged(
+            [*alike(80, 82), *[request(0, record=None)] * unseen], thresholds
+        )
+        assert (
+            any("had no record" in finding.text for finding in found.findings) is told
+        )
 
 
 def test_requests_without_a_type() -> None:
@@ -251,14 +252,12 @@ def test_requests_without_a_type() -> None:
         ((text, _),) = hints(alike(100, 82, kind), some)
         assert text.startswith(
             f"requests at temperature {named} lose: 33% of the requests, "
-        )
+        ), (temperature, kind, named)
 
 
-def test_mixed_means_a_fifth_gains_and_a_fifth_loses() -> None:
-    """Some gain and some lose, each at least a fifth of all; requests in between belong
-    to neither.
-    """
-    for gain, between, lose, mixed in (
+@pytest.mark.parametrize(
+    ("gain", "between", "lose", "mixed"),
+    [
         (80, 0, 20, True),
         (81, 0, 19, False),
         (20, 0, 80, True),
@@ -266,11 +265,17 @@ def test_mixed_means_a_fifth_gains_and_a_fifth_loses() -> None:
         (100, 0, 0, False),
         (0, 50, 50, False),
         (20, 60, 20, True),
-    ):
-        assert (
-            judged([*alike(gain, 82), *alike(between, 60), *alike(lose, 38)]).mixed
-            is mixed
-        )
+    ],
+)
+def test_mixed_means_a_fifth_gains_and_a_fifth_loses(
+    gain: int, between: int, lose: int, mixed: bool
+) -> None:
+    """Some gain and some lose, each at least a fifth of all; requests in between belong
+    to neither.
+    """
+    assert (
+        judged([*alike(gain, 82), *alike(between, 60), *alike(lose, 38)]).mixed is mixed
+    )
 
 
 class TestTail:
@@ -320,7 +325,7 @@ class TestTail:
             assert (
                 any(finding.severity is Severity.PROBLEM for finding in findings)
                 is told
-            )
+            ), (limits, ratios, told)
 
 
 @given(
@@ -446,23 +451,26 @@ def test_routed_groups() -> None:
 
 
 def test_a_small_group_is_routed_with_its_type() -> None:
-    """A group that is too small to be judged goes where the judged ones of its type go."""
+    """A group too small to be judged goes where the judged ones of its type go."""
     found = routing(CODE, many(40, 38, "chat"), many(LEAST - 1, 82, "chat", HOT))
 
     assert found.request_types == ("chat",)
     assert found.requests_ratio == (40 + LEAST - 1) / (100 + LEAST - 1)
 
 
-def test_the_numbers_of_a_routing() -> None:
-    """60 requests with 82 of 100 tokens accepted, 40 with 38; a speedup needs the load."""
-    for batch, speedup in (
+@pytest.mark.parametrize(
+    ("batch", "speedup"),
+    [
         (8.0, (1 + 38 / 20) / PROFILE.step_cost(100 / 20, 8)),
         (None, None),
-    ):
-        found = routing(CODE, many(40, 38, "chat"), batch=batch)
-        assert found.requests_ratio == 0.4
-        assert found.rejected_ratio == pytest.approx(40 * 62 / (40 * 62 + 60 * 18))
-        assert (found.acceptance_before, found.acceptance_after) == pytest.approx(
-            (0.644, 0.82)
-        )
-        assert found.speedup == pytest.approx(speedup)
+    ],
+)
+def test_the_numbers_of_a_routing(batch: float | None, speedup: float | None) -> None:
+    """60 requests accept 82 of 100 tokens, 40 accept 38; a speedup needs the load."""
+    found = routing(CODE, many(40, 38, "chat"), batch=batch)
+    assert found.requests_ratio == 0.4
+    assert found.rejected_ratio == pytest.approx(40 * 62 / (40 * 62 + 60 * 18))
+    assert (found.acceptance_before, found.acceptance_after) == pytest.approx(
+        (0.644, 0.82)
+    )
+    assert found.speedup == pytest.approx(speedup)

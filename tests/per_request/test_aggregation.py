@@ -127,27 +127,25 @@ class TestCounting:
             120,
         )
 
-    def test_requests_without_drafts(self) -> None:
+    @pytest.mark.parametrize("nothing", [None, DraftRecord(0, 0, 0), totals(0, 0, 4)])
+    def test_requests_without_drafts(self, nothing: DraftRecord | None) -> None:
         """They have times, but no outcome; they are not judged, and their tenant is not
         counted.
         """
-        for nothing in (None, DraftRecord(0, 0, 0), totals(0, 0, 4)):
-            found = result(
-                request(
-                    0,
-                    record=nothing,
-                    tenant="acme",
-                    completion_tokens=7,
-                    ttft_seconds=0.1,
-                )
+        found = result(
+            request(
+                0,
+                record=nothing,
+                tenant="acme",
+                completion_tokens=7,
+                ttft_seconds=0.1,
             )
-            (group,) = found.groups
-            assert group.time_to_first_token_seconds is not None
-            assert not any(
-                (*group.outcomes.values(), *group.generation_tokens.values())
-            )
-            assert [model.window_requests for model in found.models] in ([], [0])
-            assert found.tenants == ()
+        )
+        (group,) = found.groups
+        assert group.time_to_first_token_seconds is not None
+        assert not any((*group.outcomes.values(), *group.generation_tokens.values()))
+        assert [model.window_requests for model in found.models] in ([], [0])
+        assert found.tenants == ()
 
     def test_judgement_is_cached_for_a_second(self) -> None:
         """Counters are always current; the judgement, which is slower, at most a second
@@ -228,7 +226,7 @@ def test_sums_equal_those_of_a_real_server(scenario: str) -> None:
     for counter in ("drafts", "draft_tokens", "accepted_tokens"):
         assert sum(getattr(group, counter) for group in found.groups) == sum(
             getattr(e, counter) for e in engines
-        )
+        ), counter
     assert sum(
         sum(g.generation_tokens.values()) for g in found.groups
     ) == generated - sum(undrafted)
@@ -438,9 +436,9 @@ class TestReload:
         assert model.window_requests == (4 if change == "nothing" else 2)
         assert model.window == ("10m" if change == "window" else "30m")
 
-    def test_other_thresholds(self) -> None:
-        """Other zones start anew; other limits judge the same requests."""
-        for kept, thresholds in (
+    @pytest.mark.parametrize(
+        ("kept", "thresholds"),
+        [
             ([], {"disable_acceptance_ratio": 0.3, "break_even_acceptance_ratio": 0.9}),
             (
                 [2],
@@ -450,15 +448,20 @@ class TestReload:
                     "mixed_requests_ratio": 0.4,
                 },
             ),
-        ):
-            for threshold, value in thresholds.items():
-                after = reloaded(
-                    book(*self.SEEN),
-                    thresholds=Thresholds().with_values({threshold: value}),
-                )
-                assert [
-                    model.window_requests for model in after.result(0.0, {}).models
-                ] == kept, threshold
+        ],
+    )
+    def test_other_thresholds(
+        self, kept: list[int], thresholds: dict[str, float]
+    ) -> None:
+        """Other zones start anew; other limits judge the same requests."""
+        for threshold, value in thresholds.items():
+            after = reloaded(
+                book(*self.SEEN),
+                thresholds=Thresholds().with_values({threshold: value}),
+            )
+            assert [
+                model.window_requests for model in after.result(0.0, {}).models
+            ] == kept, threshold
 
 
 # --- any requests and any reloads

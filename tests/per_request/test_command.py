@@ -231,7 +231,7 @@ def test_tenants_are_told_apart_where_they_are_known(
 
 
 def test_the_environment_of_the_exporter_counts(mixed: str) -> None:
-    """Recorded requests are grouped as its own are; a window there means nothing here."""
+    """Recorded requests are grouped as its own; a window there means nothing here."""
     environment = {
         "VLLM_SPECDEC_EXPORTER_REQUESTS_TYPE_HEADER": "x-kind",
         "VLLM_SPECDEC_EXPORTER_REQUESTS_WINDOW": "1h",
@@ -308,7 +308,7 @@ def test_every_smaller_k_and_every_position_is_exact(
             f"{length - 1:.2f}",
             f"{length:.2f}",
             f"{speedup:.2f}x",
-        ]
+        ], (k, row)
     assert found.mean_draft_length_at[-1] == pytest.approx(
         sum(step[0] for step in steps) / count
     )
@@ -324,18 +324,22 @@ def test_every_smaller_k_and_every_position_is_exact(
     assert "position 3 looks 14.1 points worse than it is" in words_of(outcome)
 
 
-def test_speedups_are_told_for_the_batch_or_for_some(mixed: str) -> None:
+@pytest.mark.parametrize(
+    ("flags", "heads"), [((), ["1", "16", "64"]), (("--batch", "30"), ["30"])]
+)
+def test_speedups_are_told_for_the_batch_or_for_some(
+    mixed: str, flags: tuple[str, ...], heads: list[str]
+) -> None:
     """Without one, none is told of groups: the load of the file is not known."""
-    for flags, heads in (((), ["1", "16", "64"]), (("--batch", "30"), ["30"])):
-        outcome = called(mixed, *flags)
-        assert re.findall(r"speedup at (\d+)", outcome.out) == heads
-        assert bool(
-            re.search(r"rejected  speedup$", outcome.out, re.MULTILINE)
-        ) == bool(flags)
-        assert (
-            "fastest by the cost profile unknown, by requests in the batch: K="
-            in words_of(outcome)
-        )
+    outcome = called(mixed, *flags)
+    assert re.findall(r"speedup at (\d+)", outcome.out) == heads
+    assert bool(re.search(r"rejected  speedup$", outcome.out, re.MULTILINE)) == bool(
+        flags
+    )
+    assert (
+        "fastest by the cost profile unknown, by requests in the batch: K="
+        in words_of(outcome)
+    )
 
 
 # --- the output

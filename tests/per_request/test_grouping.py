@@ -5,6 +5,7 @@ labels.
 import math
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,7 +48,7 @@ class TestRules:
             ("a:b=model:m=1:2", "a:b", "model", "m=1:2"),
             ("a=header.x:[ab]?:c", "a", "header.x", "[ab]?:c"),
         ):
-            assert parse_rule(text) == TypeRule(*rule)
+            assert parse_rule(text) == TypeRule(*rule), (text, rule)
 
     def test_invalid_rules(self) -> None:
         """The error has the allowed syntax; a type becomes a label, so its name is
@@ -133,17 +134,19 @@ class TestType:
             ("", RequestFields("llama"), "late"),
             ("my name is Ada", RequestFields("coder"), OTHER),
         ):
-            assert classification.type_of(CHAT, {"x-type": header}, request) == expected
-
-    def test_route(self) -> None:
-        """Without header and rule, the type is that of the route."""
-        for path, kind in (*ROUTES.items(), ("/v1/embeddings", OTHER)):
             assert (
-                Classification().type_of(
-                    f"/prefix{path}?x=1", {"": "rag"}, RequestFields()
-                )
-                == kind
-            )
+                classification.type_of(CHAT, {"x-type": header}, request) == expected
+            ), (header, request, expected)
+
+    @pytest.mark.parametrize(
+        ("path", "kind"), [*ROUTES.items(), ("/v1/embeddings", OTHER)]
+    )
+    def test_route(self, path: str, kind: str) -> None:
+        """Without header and rule, the type is that of the route."""
+        assert (
+            Classification().type_of(f"/prefix{path}?x=1", {"": "rag"}, RequestFields())
+            == kind
+        )
 
     def test_valid_names(self) -> None:
         """Types: letters, digits and some signs of ASCII, up to 64.
@@ -151,9 +154,9 @@ class TestType:
         Models: printable text up to 256.
         """
         for text in ("chat", "v1/rag:search_2.0-x", "x" * 64):
-            assert clean_type(text) == text
+            assert clean_type(text) == text, text
         for text in ("x" * 65, "", "a b", "a\n", "-a", 'a"} 1', "ａ", "١"):
-            assert clean_type(text) == OTHER
+            assert clean_type(text) == OTHER, text
         for text in (
             "",
             "meta-llama/Llama-3.1-8B-Instruct",
@@ -161,9 +164,9 @@ class TestType:
             "通义千问",
             "x" * 256,
         ):
-            assert clean_model(text) == text
+            assert clean_model(text) == text, text
         for text in ("x" * 257, "a\nb", "a\0b", "\x1b[31mred", "\u202egnp", "\ud800"):
-            assert clean_model(text) == OTHER
+            assert clean_model(text) == OTHER, text
 
 
 def test_only_configured_tenants_are_named() -> None:
@@ -194,32 +197,38 @@ def test_only_configured_tenants_are_named() -> None:
 
 
 class TestTemperatures:
-    def test_default_of_the_server(self) -> None:
-        """It applies to requests without a temperature only."""
-        for default, bucket in (
+    @pytest.mark.parametrize(
+        ("default", "bucket"),
+        [
             (None, UNSET),
             (0.0, "0"),
             (0.6, "0.5-0.7"),
             (1.5, "1+"),
-        ):
-            buckets = Temperatures(default=default)
-            assert (buckets.bucket(None), buckets.bucket(0.1)) == (bucket, "0-0.5")
+        ],
+    )
+    def test_default_of_the_server(self, default: float | None, bucket: str) -> None:
+        """It applies to requests without a temperature only."""
+        buckets = Temperatures(default=default)
+        assert (buckets.bucket(None), buckets.bucket(0.1)) == (bucket, "0-0.5")
 
-    def test_names(self) -> None:
-        """In ascending order, each with its upper bound; close bounds are written with
-        all their digits.
-        """
-        for bounds, names in (
+    @pytest.mark.parametrize(
+        ("bounds", "names"),
+        [
             (Temperatures().bounds, "0 0-0.5 0.5-0.7 0.7-1 1+"),
             ((0.5, 1.0), "0-0.5 0.5-1 1+"),
             ((-0.0, 1.0), "0 0-1 1+"),
             ((1e-9,), "0-1e-09 1e-09+"),
             ((1000000.0, 12345678.0), "0-1000000 1000000-12345678 12345678+"),
             ((0.1234567, 0.1234568), "0-0.1234567 0.1234567-0.1234568 0.1234568+"),
-        ):
-            assert [
-                Temperatures(bounds).bucket(bound) for bound in (*bounds, math.inf)
-            ] == names.split()
+        ],
+    )
+    def test_names(self, bounds: tuple[float, ...], names: str) -> None:
+        """In ascending order, each with its upper bound; close bounds are written with
+        all their digits.
+        """
+        assert [
+            Temperatures(bounds).bucket(bound) for bound in (*bounds, math.inf)
+        ] == names.split()
 
     @given(BOUNDS, st.lists(st.floats(0, allow_nan=False), min_size=2))
     def test_order(self, bounds: tuple[float, ...], temperatures: list[float]) -> None:
@@ -227,4 +236,7 @@ class TestTemperatures:
         buckets = Temperatures(bounds)
         for cooler, hotter in pairwise(sorted(temperatures)):
             between = any(cooler <= bound < hotter for bound in bounds)
-            assert (buckets.bucket(cooler) != buckets.bucket(hotter)) is between
+            assert (buckets.bucket(cooler) != buckets.bucket(hotter)) is between, (
+                cooler,
+                hotter,
+            )

@@ -274,9 +274,9 @@ def test_the_default_bounds_have_the_zones() -> None:
         THRESHOLDS.disable_acceptance_ratio,
         THRESHOLDS.break_even_acceptance_ratio,
     ):
-        assert bounds[bisect_left(bounds, value)] == value
+        assert bounds[bisect_left(bounds, value)] == value, value
     for found in BOUNDS.values():
-        assert list(found) == sorted(set(found))
+        assert list(found) == sorted(set(found)), found
 
 
 # --- outcomes: the zones of acceptance, as published and as the operator moves them
@@ -301,7 +301,10 @@ def test_zones() -> None:
             outcome_of(ratio, thresholds)
             for ratio in (0, low - 1e-4, low, high, high + 1e-4, 1)
         ]
-        assert found == [LOSES, LOSES, BREAK_EVEN, BREAK_EVEN, GAINS, GAINS]
+        assert found == [LOSES, LOSES, BREAK_EVEN, BREAK_EVEN, GAINS, GAINS], (
+            low,
+            high,
+        )
     assert outcome_of(None, THRESHOLDS) is None
 
 

@@ -26,19 +26,17 @@ CHAT = {
 }
 
 
+BY_ROUTE = Classification()
+
+
 def read(
-    entry: object, classification: Classification = Classification()
+    entry: object, classification: Classification = BY_ROUTE
 ) -> Observation | None:
-    if isinstance(entry, bytes):
-        body = entry
-    else:
-        body = json.dumps(entry).encode()
+    body = entry if isinstance(entry, bytes) else json.dumps(entry).encode()
     return EntryReader(classification).read(body)
 
 
-def only(
-    entry: object, classification: Classification = Classification()
-) -> Observation:
+def only(entry: object, classification: Classification = BY_ROUTE) -> Observation:
     observation = read(entry, classification)
     assert observation is not None
     return observation
@@ -69,7 +67,7 @@ def test_an_answer_alone_has_its_record_and_no_temperature() -> None:
         ("text_completion", "completions"),
         ("something.else", "other"),
     ):
-        assert only(answer(kind)).request_type == request_type
+        assert only(answer(kind)).request_type == request_type, (kind, request_type)
 
 
 PAIRS: dict[str, dict[str, Any]] = {
@@ -151,7 +149,7 @@ def test_what_is_pushed_can_be_read_from_a_file_too() -> None:
 
 
 def test_the_answers_of_a_batch_find_their_requests() -> None:
-    """By `custom_id`, in any order; an answer whose request is not there is read too."""
+    """By `custom_id`, in any order; an answer without its request is read too."""
     reader = EntryReader(Classification())
     asked = [
         {

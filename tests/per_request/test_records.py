@@ -70,10 +70,10 @@ class TestReading:
                 "per_step_accepted": nothing,
                 "per_step_drafted": nothing,
             }
-            assert parse_record(found) == parse_record(SUMMARY)
+            assert parse_record(found) == parse_record(SUMMARY), nothing
             assert parse_record(
                 {**SUMMARY, "acceptance_histogram": nothing}
-            ) == DraftRecord(4, 10, 5)
+            ) == DraftRecord(4, 10, 5), nothing
 
     def test_a_summary_of_whole_drafts_has_every_step(self) -> None:
         """If all drafts had K tokens, the distribution tells what the steps would; K
@@ -89,7 +89,7 @@ class TestReading:
         for k in (3, None):
             assert parse_record({**summary, "num_spec_tokens": k}) == parse_record(
                 whole
-            )
+            ), k
         deeper = {**summary, "num_spec_tokens": 4}
         assert parse_record(deeper).steps == {}
         assert (
@@ -114,8 +114,8 @@ class TestReading:
                 {**totals, "num_accepted_draft_tokens": count, **steps}
             )
 
-            assert (found.drafts, found.accepted_tokens) == (count, count)
-            assert found.steps == ({(3, 1): most} if count == most else {})
+            assert (found.drafts, found.accepted_tokens) == (count, count), count
+            assert found.steps == ({(3, 1): most} if count == most else {}), count
 
 
 TABLES: Any = yaml.safe_load(Path(__file__).with_name("engines.yml").read_text("utf-8"))
@@ -272,7 +272,7 @@ class TestRefusing:
             for each in several:
                 assert (
                     refusal(RecordError, parse_record, {**DETAILED, **each}) == message
-                )
+                ), (message, several, each)
         assert parse_record(record_of([(128, 0)])).draft_tokens == 128
 
     @given(steps(k=3, least=1, most=6), st.data())

@@ -135,7 +135,7 @@ def test_layers_are_those_that_transformers_derives_without_a_list() -> None:
         kinds = (
             found.full_layers,
             found.sliding_layers,
-            found.linear.layers if found.linear else 0,
+            found.linear.layers,
         )
         assert kinds == (full, sliding, linear), config
     qwen = read_architecture(QWEN35_27B)
@@ -184,7 +184,7 @@ def test_the_precision_of_the_whole_file_counts_for_the_nested_model() -> None:
         "quantization_config": {"quant_method": "compressed-tensors"},
     }
     assert read_architecture(config).quantized
-    assert read_architecture(GEMMA3_12B).weights == PRECISIONS["bf16"]
+    assert read_architecture(GEMMA3_12B).precision == PRECISIONS["bf16"]
 
 
 # --- refusals

@@ -232,8 +232,8 @@ def test_calibrated_speedup_is_the_one_that_clients_see(
         # them.
         length = (sums.completion_tokens - len(answers)) / sums.drafts
         k = sums.draft_tokens / sums.drafts
-        plain, _ = trial.profile.times(k, clocked.median("plain_batch"))
-        _, drafting = trial.profile.times(k, clocked.median("drafting_batch"))
+        plain, _ = trial.profile.step_times(k, clocked.median("plain_batch"))
+        _, drafting = trial.profile.step_times(k, clocked.median("drafting_batch"))
         estimates[batch] = (length * plain / drafting, clocked.median("speedup"))
     print(name, trial.profile.uncertainty, estimates, trial.error)
     within = math.log1p(trial.profile.uncertainty) + trial.error

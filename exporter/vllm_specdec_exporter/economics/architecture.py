@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, convert
 
@@ -17,11 +18,10 @@ from ..config.values import nearest
 from .sizes import Precision, is_quantized, stored_precision
 
 #: Types of layers that are counted here, as Transformers calls them.
-_FULL, _SLIDING, _LINEAR = _KINDS = (
-    "full_attention",
-    "sliding_attention",
-    "linear_attention",
-)
+_FULL = "full_attention"
+_SLIDING = "sliding_attention"
+_LINEAR = "linear_attention"
+_KINDS = (_FULL, _SLIDING, _LINEAR)
 _MAX_LAYERS = 10_000  # the deepest published models have a few hundred layers
 
 
@@ -30,8 +30,9 @@ class ArchitectureError(ValueError):
 
 
 class Family(Struct, frozen=True, forbid_unknown_fields=True):
-    """A table of `families.toml`: what the configurations of a `model_type` leave out."""
+    """A table of `families.toml`: what configurations of a `model_type` leave out."""
 
+    types: tuple[str, ...]  # each `model_type` of the family
     mlp_matrices: int = 3  # 3 if the MLP has a gate, else 2
     tied: bool = False  # whether the output layer shares the embeddings by default
     query_bias: bool = False  # whether queries, keys and values have biases by default
@@ -52,11 +53,12 @@ class Family(Struct, frozen=True, forbid_unknown_fields=True):
 
 #: By `model_type`.
 FAMILIES: Mapping[str, Family] = {
-    name: convert({key: value for key, value in row.items() if key != "types"}, Family)
-    for row in tomllib.loads(
-        Path(__file__).with_name("families.toml").read_text("utf-8")
+    model_type: family
+    for family in convert(
+        tomllib.loads(Path(__file__).with_name("families.toml").read_text("utf-8")),
+        dict[str, tuple[Family, ...]],
     )["family"]
-    for name in row["types"]
+    for model_type in family.types
 }
 
 
@@ -79,23 +81,29 @@ class LinearAttention:
     net (Qwen3-Next).
     """
 
-    layers: int  # layers that have it
-    key_heads: int
-    key_size: int  # numbers in a head's key
-    value_heads: int
-    value_size: int  # numbers in a head's value
-    kernel: int  # tokens of its convolution
+    layers: int = 0  # layers that have it, 0 for none
+    key_heads: int = 0
+    key_size: int = 0  # numbers in a head's key
+    value_heads: int = 0
+    value_size: int = 0  # numbers in a head's value
+    kernel: int = 0  # tokens of its convolution
+
+    @property
+    def state_numbers(self) -> int:
+        """Numbers in the state of a request, over all layers."""
+        heads = self.layers * self.value_heads
+        return heads * self.value_size * self.key_size
 
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """A mixture of experts."""
+    """A mixture of experts; by default none, as in a dense model."""
 
-    count: int  # routed experts in a layer
-    used: int  # routed experts per token
-    size: int  # intermediate size of an expert
-    shared_size: int  # intermediate size of all shared experts together, 0 for none
-    layers: int  # layers with experts; the others have a dense MLP
+    count: int = 0  # routed experts in a layer
+    used: int = 0  # routed experts per token
+    size: int = 0  # intermediate size of an expert
+    shared_size: int = 0  # intermediate size of all shared experts together
+    layers: int = 0  # layers with experts; the others have a dense MLP
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,21 +123,20 @@ class Architecture:
     query_bias: bool = False  # whether queries, keys and values have biases
     #: Multi-head latent attention, ``None`` for the usual one.
     latent: LatentAttention | None = None
-    experts: Experts | None = None  # mixture of experts, ``None`` for a dense model
+    experts: Experts = Experts()
     mtp_layers: int = 0  # layers for multi-token prediction that the checkpoint brings
     positions: int = 0  # rows of a table of learned positions, 0 for none
     #: Tokens that a sliding-window layer looks back on, 0 where no layer has one.
     sliding_window: int = 0
     sliding_layers: int = 0  # layers with a sliding window
-    #: Layers with linear attention, ``None`` if there are none.
-    linear: LinearAttention | None = None
+    linear: LinearAttention = LinearAttention()
     #: Key and value heads in the other layers, where they differ; else 0.
     global_kv_heads: int = 0
     global_head_size: int = 0  # numbers in a head there, where they differ; else 0
     #: Whether values there are computed by the matrix of the keys.
     keys_are_values: bool = False
     #: Precision of the weights, ``None`` if the file does not have it.
-    weights: Precision | None = None
+    precision: Precision | None = None
     quantized: bool = False  # whether the weights are quantized
 
     @property
@@ -140,21 +147,21 @@ class Architecture:
     @property
     def full_layers(self) -> int:
         """Layers that attend to the whole context."""
-        return (
-            self.layers
-            - self.sliding_layers
-            - (self.linear.layers if self.linear else 0)
-        )
+        return self.layers - self.sliding_layers - self.linear.layers
 
     def kv_heads_of_layer(self, *, full: bool) -> int:
         """Return the key and value heads of a layer that attends to the whole context,
         or to a window.
         """
-        return (self.global_kv_heads if full else 0) or self.kv_heads
+        if full and self.global_kv_heads:
+            return self.global_kv_heads
+        return self.kv_heads
 
     def head_size_of_layer(self, *, full: bool) -> int:
         """Return the numbers in a head likewise."""
-        return (self.global_head_size if full else 0) or self.head_size
+        if full and self.global_head_size:
+            return self.global_head_size
+        return self.head_size
 
     def kv_values_of_layer(self, gpus: int = 1, *, full: bool) -> int:
         """Return the numbers that one token caches in such a layer, over all GPUs."""
@@ -171,28 +178,20 @@ class Architecture:
         are copies. Sliding-window layers count in full: an upper bound, exact while the
         context is not longer than the window.
         """
+        full = self.full_layers * self.kv_values_of_layer(gpus, full=True)
         windowed = self.sliding_layers * self.kv_values_of_layer(gpus, full=False)
-        return self.full_layers * self.kv_values_of_layer(gpus, full=True) + windowed
+        return full + windowed
 
     @property
     def state_bytes(self) -> float:
         """Bytes of the state that linear attention keeps of a request, in 32 bits as
         vLLM keeps Qwen's.
         """
-        if self.linear is None:
-            return 0.0
-        linear = self.linear
-        return (
-            linear.layers
-            * linear.value_heads
-            * linear.value_size
-            * linear.key_size
-            * 4.0
-        )
+        return self.linear.state_numbers * 4.0
 
     def one_layer(self) -> Architecture:
-        """Return the same model with a single layer, like EAGLE heads and MTP layers."""
-        return replace(self, layers=1, sliding_layers=0, linear=None)
+        """Return the same model with a single layer, like EAGLE heads and MTP."""
+        return replace(self, layers=1, sliding_layers=0, linear=LinearAttention())
 
 
 def read_architecture(document: object) -> Architecture:
@@ -208,22 +207,25 @@ def read_architecture(document: object) -> Architecture:
         raise ArchitectureError("text_config: a JSON object is expected")
     model_type = _model_type(text)
     family = FAMILIES[model_type]
-    reader = _Reader({**family.defaults, **text})
+    # Models with images have it beside the nested configuration.
+    tied = {"tie_word_embeddings": document.get("tie_word_embeddings")}
+    reader = _Reader({**family.defaults, **tied, **text})
     if reader.number("hidden_size_per_layer_input", 0):
         raise ArchitectureError(
             "hidden_size_per_layer_input: embeddings of each layer cannot be counted "
-            "here. Give the number "
-            "of parameters instead of the file"
+            "here. Give the number of parameters instead of the file"
         )
     hidden = reader.number("hidden_size")
     heads = reader.number("num_attention_heads")
     layers = reader.number("num_hidden_layers", most=_MAX_LAYERS)
-    tied = text.get("tie_word_embeddings", document.get("tie_word_embeddings"))
-    bias = text.get("attention_bias")
-    windowed = reader.document.get("use_sliding_window") is not False
-    window = reader.number("sliding_window", 0) if windowed else 0
+    window = 0
+    if reader.document.get("use_sliding_window") is not False:
+        window = reader.number("sliding_window", 0)
     kinds = _layer_kinds(reader, family, layers, window)
-    keys_are_values = reader.document.get("attention_k_eq_v") is True
+    keys_are_values = reader.flag("attention_k_eq_v")
+    global_kv_heads = 0
+    if keys_are_values:
+        global_kv_heads = reader.number("num_global_key_value_heads", 0)
     return Architecture(
         model_type=model_type,
         layers=layers,
@@ -235,30 +237,25 @@ def read_architecture(document: object) -> Architecture:
             default=0 if reader.has("moe_intermediate_size") else None,
         ),
         heads=heads,
-        kv_heads=reader.number("num_key_value_heads")
-        if reader.has("num_key_value_heads")
-        else heads,
+        # Without grouped queries, each head has keys and values of its own.
+        kv_heads=reader.first("num_key_value_heads", "num_attention_heads"),
         head_size=_head_size(reader, hidden, heads),
         vocabulary=reader.number("vocab_size"),
-        tied=family.tied if tied is None else tied is True,
-        query_bias=family.query_bias if bias is None else bias is True,
+        tied=reader.flag("tie_word_embeddings", default=family.tied),
+        query_bias=reader.flag("attention_bias", default=family.query_bias),
         latent=_latent(reader),
         experts=_experts(reader, layers),
         mtp_layers=reader.first(
             "num_nextn_predict_layers", "mtp_num_hidden_layers", default=0
         ),
-        positions=reader.number("max_position_embeddings") + 2
-        if family.positions
-        else 0,
+        positions=_positions(reader) if family.positions else 0,
         sliding_window=window,
         sliding_layers=kinds.count(_SLIDING),
         linear=_linear(reader, kinds.count(_LINEAR)),
-        global_kv_heads=reader.number("num_global_key_value_heads", 0)
-        if keys_are_values
-        else 0,
+        global_kv_heads=global_kv_heads,
         global_head_size=reader.number("global_head_dim", 0),
         keys_are_values=keys_are_values,
-        weights=stored_precision(document) or stored_precision(text),
+        precision=stored_precision(document) or stored_precision(text),
         quantized=is_quantized(document) or is_quantized(text),
     )
 
@@ -270,7 +267,7 @@ class _Reader:
     document: Mapping[str, object]
 
     def number(self, name: str, default: int | None = None, most: int = 10**9) -> int:
-        """Return a whole number; without a default it is required and must be above 0."""
+        """Return a whole number; without a default it is required and above 0."""
         value = self.document.get(name)
         if value is None:
             if default is None:
@@ -290,8 +287,13 @@ class _Reader:
 
     def first(self, *names: str, default: int | None = None) -> int:
         """Return the number of the first existing key."""
-        name = next((name for name in names if self.has(name)), names[-1])
-        return self.number(name, default)
+        existing = filter(self.has, names)
+        return self.number(next(existing, names[-1]), default)
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """Return whether a key is true."""
+        value = self.document.get(name)
+        return default if value is None else value is True
 
     def has(self, name: str) -> bool:
         return self.document.get(name) is not None
@@ -313,9 +315,8 @@ def _model_type(text: Mapping[str, object]) -> str:
         hint = f"did you mean {near}? " if near else ""
         raise ArchitectureError(
             f"model_type {_shown(model_type)} is an architecture whose parameters "
-            "cannot be counted here; "
-            f"{hint}known: {', '.join(FAMILIES)}. Give the number of parameters "
-            "instead of the file"
+            f"cannot be counted here; {hint}known: {', '.join(FAMILIES)}. Give the "
+            "number of parameters instead of the file"
         )
     return model_type
 
@@ -326,41 +327,51 @@ def _layer_kinds(
     """Return the kind of each layer, as Transformers derives it where `layer_types` is
     missing.
     """
-    kinds = reader.document.get("layer_types")
-    if kinds is not None:
-        listed = kinds if isinstance(kinds, list) else [kinds]
-        others = {_shown(kind) for kind in listed if kind not in _KINDS}
-        if others:
-            raise ArchitectureError(
-                f"layer_types has {', '.join(sorted(others))}; only "
-                f"{', '.join(_KINDS)} can be "
-                "counted here. Give the number of parameters instead of the file"
-            )
-        if listed and len(listed) != layers:
-            raise ArchitectureError(
-                f"layer_types has {len(listed)} layers, num_hidden_layers says {layers}"
-            )
-        return [
-            _FULL if kind == _SLIDING and not window else str(kind) for kind in listed
-        ]
-    every = reader.first(
+    listed = reader.document.get("layer_types")
+    if listed is not None:
+        return _checked_kinds(listed, layers, window)
+    if family.linear:
+        special = _LINEAR
+    elif window:
+        special = _SLIDING
+    else:
+        special = _FULL
+    kinds = [special] * layers
+    period = reader.first(
         "full_attention_interval", "sliding_window_pattern", default=family.full_every
     )
-    if family.linear:
-        other = _LINEAR
-    elif window:
-        other = _SLIDING
-    else:
-        other = _FULL
-    if every:
-        return [_FULL if (at + 1) % every == 0 else other for at in range(layers)]
+    if period:
+        for layer in range(period - 1, layers, period):
+            kinds[layer] = _FULL
+        return kinds
     full = min(layers, reader.number("max_window_layers", 0))
-    return [_FULL] * full + [other] * (layers - full)
+    return [_FULL] * full + kinds[full:]
 
 
-def _linear(reader: _Reader, layers: int) -> LinearAttention | None:
+def _checked_kinds(listed: object, layers: int, window: int) -> list[str]:
+    """Return the kinds that `layer_types` has; a layer whose window is switched off
+    attends to the whole context.
+    """
+    kinds: list[Any] = listed if isinstance(listed, list) else [listed]
+    unsupported = {_shown(kind) for kind in kinds if kind not in _KINDS}
+    if unsupported:
+        raise ArchitectureError(
+            f"layer_types has {', '.join(sorted(unsupported))}; only "
+            f"{', '.join(_KINDS)} can be counted here. Give the number of parameters "
+            "instead of the file"
+        )
+    if kinds and len(kinds) != layers:
+        raise ArchitectureError(
+            f"layer_types has {len(kinds)} layers, num_hidden_layers says {layers}"
+        )
+    if window:
+        return kinds
+    return [_FULL if kind == _SLIDING else kind for kind in kinds]
+
+
+def _linear(reader: _Reader, layers: int) -> LinearAttention:
     if not layers:
-        return None
+        return LinearAttention()
     return LinearAttention(
         layers=layers,
         key_heads=reader.number("linear_num_key_heads"),
@@ -369,6 +380,11 @@ def _linear(reader: _Reader, layers: int) -> LinearAttention | None:
         value_size=reader.number("linear_value_head_dim"),
         kernel=reader.number("linear_conv_kernel_dim"),
     )
+
+
+def _positions(reader: _Reader) -> int:
+    # OPT, the only such family, keeps two rows for padding.
+    return reader.number("max_position_embeddings") + 2
 
 
 def _head_size(reader: _Reader, hidden: int, heads: int) -> int:
@@ -394,30 +410,32 @@ def _latent(reader: _Reader) -> LatentAttention | None:
     )
 
 
-def _experts(reader: _Reader, layers: int) -> Experts | None:
+def _experts(reader: _Reader, layers: int) -> Experts:
     count = reader.first(
         "n_routed_experts", "num_local_experts", "num_experts", default=0
     )
     if not count or reader.document.get("enable_moe_block") is False:
-        return None
+        return Experts()
     size = reader.first("moe_intermediate_size", "intermediate_size")
-    shared = reader.number("n_shared_experts", 0) * size or reader.number(
-        "shared_expert_intermediate_size", 0
+    shared_size = reader.number("n_shared_experts", 0) * size
+    if not shared_size:
+        shared_size = reader.number("shared_expert_intermediate_size", 0)
+    return Experts(
+        layers=_layers_with_experts(reader, layers),
+        count=count,
+        used=reader.first("top_k_experts", "num_experts_per_tok"),
+        size=size,
+        shared_size=shared_size,
     )
+
+
+def _layers_with_experts(reader: _Reader, layers: int) -> int:
     step = reader.first("decoder_sparse_step", "moe_layer_freq", default=1) or 1
     first = reader.number("first_k_dense_replace", 0)
-    listed = reader.document.get("mlp_only_layers")
-    if isinstance(listed, list):
-        dense = {at for at in listed if isinstance(at, int)}
-    else:
-        dense = set()
-    offset = 1 if reader.has("decoder_sparse_step") else 0
-    sparse = [
-        at
-        for at in range(first, layers)
-        if at not in dense and (at + offset) % step == 0
-    ]
-    used = reader.number(
-        "top_k_experts" if reader.has("top_k_experts") else "num_experts_per_tok"
-    )
-    return Experts(count, used, size, shared, len(sparse))
+    dense = reader.document.get("mlp_only_layers")
+    if not isinstance(dense, list):
+        dense = []
+    # Qwen's step counts layers from 1, DeepSeek's from 0.
+    offset = int(reader.has("decoder_sparse_step"))
+    every_step = range(-offset % step, layers, step)
+    return sum(layer >= first and layer not in dense for layer in every_step)

@@ -24,8 +24,8 @@ from operator import attrgetter
 from statistics import mean
 
 from .cost import REACH, CostProfile, DraftCost, TargetCost
+from .least_squares import LeastSquares, least_squares
 from .statistics import t_quantile
-from .step_time import LeastSquares, least_squares
 
 #: Relative error that 90 % of the calibrated estimates stay below:
 #: docs/reference/estimate-accuracy.md.
@@ -396,7 +396,7 @@ def largest_error(profile: CostProfile, rows: Sequence[StepTime]) -> float:
         logarithms = []
         for row in repeats:
             profile_there = profile.at_context(row.context)
-            seconds = profile_there.times(row.k, row.batch)[drafts]
+            seconds = profile_there.step_times(row.k, row.batch)[drafts]
             logarithms.append(math.log(seconds / row.seconds))
         errors[drafts].append((repeats[0], mean(logarithms)))
     largest = 0.0

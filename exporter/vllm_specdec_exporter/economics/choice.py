@@ -76,11 +76,21 @@ class CandidateK(Struct, frozen=True):
     @property
     def shown(self) -> str:
         """The speedup in words, with the most that it may be."""
-        least = f"{self.speedup:.2f}"
-        most = f"{self.speedup_most:.2f}"
-        if least == most:
-            return least
-        return f"{least} to {most}"
+        at_least = f"{self.speedup:.2f}"
+        at_most = f"{self.speedup_most:.2f}"
+        if at_least == at_most:
+            return at_least
+        return f"{at_least} to {at_most}"
+
+
+_NO_DRAFTS = CandidateK(
+    num_speculative_tokens=0,
+    mean_acceptance_length=1.0,
+    length_low=1.0,
+    length_high=1.0,
+    step_cost=1.0,
+    speedup=1.0,
+)
 
 
 class Choice(Struct, frozen=True):
@@ -120,17 +130,18 @@ class Choice(Struct, frozen=True):
 
         A larger K must be faster than the most that a smaller one may have.
         """
-        first = self.option(k)
-        second = self.option(other)
-        error = math.hypot(
-            self.sample.error_of_difference(
-                (k, first.step_cost), (other, second.step_cost)
-            ),
-            first.extrapolation_error / first.step_cost
-            - second.extrapolation_error / second.step_cost,
+        option = self.option(k)
+        rival = self.option(other)
+        sampling_error = self.sample.error_of_difference(
+            (k, option.step_cost), (other, rival.step_cost)
         )
-        rival = second.speedup_most if other < k else second.speedup
-        return first.speedup - rival > self.sureness * error
+        extrapolation_error = (
+            option.extrapolation_error / option.step_cost
+            - rival.extrapolation_error / rival.step_cost
+        )
+        error = math.hypot(sampling_error, extrapolation_error)
+        rival_speedup = rival.speedup_most if other < k else rival.speedup
+        return option.speedup - rival_speedup > self.sureness * error
 
 
 def choose(
@@ -153,35 +164,34 @@ def choose(
     sample = AcceptanceSample(survival, drafts)
     drafted = len(sample.survival)
     longest = 1.0 + math.fsum(sample.survival)
-    options = [CandidateK(0, 1.0, 1.0, 1.0, 1.0, 1.0)]
+    options = [_NO_DRAFTS]
     length = 1.0
-    doubt = 0.0
-    for k, (ratio, unsure) in enumerate(
-        _positions(sample.survival, drafts, reach or 2 * drafted), 1
-    ):
-        length = length + ratio
-        doubt = doubt + unsure
-        margin = sureness * math.hypot(sample.error_of_length(k), doubt)
-        step = cost(k)
-        # Of the same text, a smaller K never gets more out of a draft than a larger
-        # one.
+    extrapolation_error = 0.0
+    positions = _positions(sample.survival, drafts, reach or 2 * drafted)
+    for k, (ratio, error) in enumerate(positions, 1):
+        length += ratio
+        extrapolation_error += error
+        margin = sureness * math.hypot(sample.error_of_length(k), extrapolation_error)
+        step_cost = cost(k)
+        underestimate = 0.0
         if k < drafted:
-            missing = min(
-                (length - 1) * _UNDERESTIMATE * (drafted - k), longest - length
+            underestimate = min(
+                (length - 1) * _UNDERESTIMATE * (drafted - k),
+                # Of the same text, a smaller K never gets more out of a draft than a
+                # larger one.
+                longest - length,
             )
-        else:
-            missing = 0.0
         options.append(
             CandidateK(
                 num_speculative_tokens=k,
                 mean_acceptance_length=length,
                 length_low=max(1.0, length - margin),
-                length_high=min(1.0 + k, length + missing + margin),
-                step_cost=step,
-                speedup=length / step,
+                length_high=min(1.0 + k, length + underestimate + margin),
+                step_cost=step_cost,
+                speedup=length / step_cost,
                 extrapolated=k > drafted,
-                extrapolation_error=doubt,
-                underestimate=missing,
+                extrapolation_error=extrapolation_error,
+                underestimate=underestimate,
             )
         )
     return Choice(tuple(options), drafted, sample, sureness)
@@ -195,28 +205,29 @@ def _positions(
     Further positions start from the lesser of the last two conditional ratios, and keep
     falling as these two did. With a single position, `_CAUTION` is the decline.
     """
-    yield from ((ratio, 0.0) for ratio in survival)
-    last = [
-        (here / before, before)
-        for before, here in pairwise((1.0, *survival)[-3:])
-        if before > 0
+    for ratio in survival:
+        yield ratio, 0.0
+    # The conditional ratio of each of the last two positions, and its drafts' share.
+    conditional = [
+        (reaching / drafting, drafting)
+        for drafting, reaching in pairwise((1.0, *survival)[-3:])
+        if drafting > 0
     ]
-    keep, sample = min(last, default=(0.0, 0.0))
+    keep, share = min(conditional, default=(0.0, 0.0))
     if len(survival) == 1:
-        fall = _CAUTION
+        decline = _CAUTION
     elif keep > 0:
-        fall = min(1.0, last[-1][0] / last[0][0])
+        decline = min(1.0, conditional[-1][0] / conditional[0][0])
     else:
-        fall = 0.0
-    # The first of two ratios of 0 is followed by none.
+        decline = 0.0
+    error = 0.0
     if 0 < keep < 1:
-        error = math.sqrt(CLUSTERING * keep * (1 - keep) / (drafts * sample)) / keep
-    else:
-        error = 0.0
-    left = survival[-1]
-    for step in range(1, reach - len(survival) + 1):
-        keep *= fall
-        left *= keep
+        error = math.sqrt(CLUSTERING * keep * (1 - keep) / (drafts * share)) / keep
+    reached = survival[-1]
+    for further in range(1, reach - len(survival) + 1):
+        keep *= decline
+        reached *= keep
         # An error of the last ratio recurs in each position, one of the decline
         # accumulates with each.
-        yield left, left * error * (step + _DECLINE * step * (step + 1) / 2)
+        accumulated = further + _DECLINE * further * (further + 1) / 2
+        yield reached, reached * error * accumulated

@@ -5,18 +5,21 @@ A step reads the weights that its tokens touch and the keys and values of each r
 and multiplies. Reading and multiplying overlap, so the longer of the two counts;
 overheads of the engine come on top::
 
-    weights(t) = bytes read by every token + bytes of all experts * (1 - (1 - used / experts) ** t)
-    step(t)    = overhead + layers * per_layer + norm(weights(t) / bandwidth, 2 * active * t / throughput)
+    weights(t) = bytes read by every token
+                 + bytes of all experts * (1 - (1 - used / experts) ** t)
+    step(t)    = overhead + layers * per_layer
+                 + norm(weights(t) / bandwidth, 2 * active * t / throughput)
                  + requests * per_request + context(t)
     cost       = (step(requests * (K + 1)) + drafting) / step(requests)
 
-with `t` tokens in the step. `1 - (1 - used / experts) ** t` is the share of experts that t independent tokens
-are expected to touch: why verification costs a mixture of experts more than a dense model. The norm is a
-smooth maximum: near the ridge neither limit is reached. `context(t)` is the time of reading keys and values:
-at the memory's bandwidth for one token of each request. For several, most kernels read the context of a
-request and head in one block after another, each at one multiprocessor's share of the bandwidth. Williams,
-Waterman, Patterson, "Roofline" (2009); for decoding, Pope et al., "Efficiently Scaling Transformer Inference"
-(2022, arXiv 2211.05102).
+with `t` tokens in the step. `1 - (1 - used / experts) ** t` is the share of experts
+that t independent tokens are expected to touch: why verification costs a mixture of
+experts more than a dense model. The norm is a smooth maximum: near the ridge neither
+limit is reached. `context(t)` is the time of reading keys and values: at the memory's
+bandwidth for one token of each request. For several, most kernels read the context of a
+request and head in one block after another, each at one multiprocessor's share of the
+bandwidth. Williams, Waterman, Patterson, "Roofline" (2009); for decoding, Pope et al.,
+"Efficiently Scaling Transformer Inference" (2022, arXiv 2211.05102).
 
 The overheads and efficiencies are fitted to published measurements:
 docs/reference/estimate-accuracy.md.
@@ -33,6 +36,8 @@ from .sizes import BF16, Accelerator, HardwareError, accelerators, own_accelerat
 _SHARPNESS = 4.0  # exponent of the smooth maximum of reading and multiplying
 #: Layers of drafters that propose all positions in one pass (DFlash has 5).
 _PARALLEL_LAYERS = 5
+#: Heads of a usual Medusa drafter, each with an output layer.
+_MEDUSA_HEADS = 4
 #: Bandwidth up to which GPUs are connected by PCIe: that of PCIe 5.0 with 16 lanes, in
 #: bytes.
 _PCIE = 64e9
@@ -98,39 +103,48 @@ class Machine:
         `tokens` are computed in the pass, over all requests; each request attends to
         `context` tokens.
         """
-        over = self.overheads
-        gpu = self.accelerator
-        precision = model.precision
-        quantized = precision.bytes_read < BF16.bytes_read
-        bandwidth = gpu.bandwidth * self.count
-        if quantized:
-            reading_share = over.bandwidth_quantized
-        else:
-            reading_share = over.bandwidth
-        unpacked = precision.bytes_read < 1 and not (
-            "fp4" in gpu.throughput and precision.multiplied == "fp4"
-        )
-        share = over.throughput_4bit if unpacked else over.throughput
-        multiplied = "fp16" if unpacked else precision.multiplied
-        throughput = gpu.operations_per_second(multiplied) * self.count * share
-        independent = requests * (tokens / requests) ** over.routing
-        reading = model.bytes_read(independent) / (bandwidth * reading_share)
-        computing = 2 * model.multiplied * tokens / throughput
-        work = (reading**_SHARPNESS + computing**_SHARPNESS) ** (1 / _SHARPNESS)
-        # Linear attention reads one state for each request, and writes one for each
-        # token: drafts may fail.
-        states = (requests + tokens) * model.state_bytes / (bandwidth * over.bandwidth)
-        attention = self._attention(model, tokens, requests, context)
-        layer = over.layer + (over.experts_layer if model.routed else 0.0)
+        states = (requests + tokens) * model.state_bytes
+        layer = self.overheads.layer
+        if model.routed_parameters:
+            layer += self.overheads.experts_layer
         return (
-            float(work)
-            + attention
-            + states
+            self._weights_seconds(model, tokens, requests)
+            + self._attention_seconds(model, tokens, requests, context)
+            # Linear attention reads one state for each request, and writes one for each
+            # token: drafts may fail.
+            + states / (self.bandwidth * self.overheads.bandwidth)
             + model.layers * layer
-            + self._messages(model, tokens)
+            + self._message_seconds(model, tokens)
         )
 
-    def _attention(
+    @property
+    def bandwidth(self) -> float:
+        """The bandwidth of all GPUs together, in bytes per second."""
+        return self.accelerator.bandwidth * self.count
+
+    def _weights_seconds(self, model: Model, tokens: float, requests: float) -> float:
+        """Return the time of reading weights and of multiplying, which overlap."""
+        precision = model.precision
+        reading_share = self.overheads.bandwidth
+        if precision.bytes_read < BF16.bytes_read:
+            reading_share = self.overheads.bandwidth_quantized
+        has_fp4 = "fp4" in self.accelerator.throughput
+        computing_share = self.overheads.throughput
+        arithmetic = precision.arithmetic
+        if precision.bytes_read < 1 and not (has_fp4 and arithmetic == "fp4"):
+            # Without instructions for four bits, weights are unpacked to 16 first.
+            computing_share = self.overheads.throughput_4bit
+            arithmetic = "fp16"
+        operations = self.accelerator.operations_per_second(arithmetic) * self.count
+        independent = requests * (tokens / requests) ** self.overheads.routing
+        reading = model.bytes_read(independent) / (self.bandwidth * reading_share)
+        computing = (
+            2 * model.multiplied_parameters * tokens / (operations * computing_share)
+        )
+        powers = reading**_SHARPNESS + computing**_SHARPNESS
+        return float(powers ** (1 / _SHARPNESS))
+
+    def _attention_seconds(
         self, model: Model, tokens: float, requests: float, context: float
     ) -> float:
         """Return the time of reading keys and values, in layers with all of the context
@@ -143,24 +157,24 @@ class Machine:
             (model.window_values, model.window_heads, min(context, model.window)),
         ):
             size = requests * tokens_read * values * model.kv_bytes / self.count
-            streams = requests * max(1.0, heads / self.count)
-            one_block = tokens > requests and self.unsplit and heads
-            slower = max(
-                1 / self.overheads.bandwidth, gpu.units / streams if one_block else 0.0
-            )
-            total += size / gpu.bandwidth * slower
+            slowdown = 1 / self.overheads.bandwidth
+            if tokens > requests and self.unsplit and heads:
+                streams = requests * max(1.0, heads / self.count)
+                slowdown = max(slowdown, gpu.units / streams)
+            total += size / gpu.bandwidth * slowdown
         return total
 
-    def _messages(self, model: Model, tokens: float) -> float:
+    def _message_seconds(self, model: Model, tokens: float) -> float:
         """Return the time of the messages between GPUs: two all-reduces of the hidden
         state a layer.
         """
         if self.count == 1:
             return 0.0
         size = 2 * tokens * model.hidden * 2 * (self.count - 1) / self.count
-        over = self.overheads
         link = self.accelerator.link
-        message = over.message_pcie if link <= _PCIE else over.message
+        message = self.overheads.message
+        if link <= _PCIE:
+            message = self.overheads.message_pcie
         return 2 * model.layers * (message + size / link)
 
 
@@ -177,55 +191,50 @@ def parse_machine(text: str) -> tuple[str, Machine]:
     name = match[2].replace("_", "-") if match else ""
     if match is None or match[1] == "0" or (name not in known and "=" not in name):
         raise HardwareError(
-            "allowed: an accelerator, COUNTxNAME such as 4xh100, or the data of "
-            "one's own such as "
-            f"bandwidth=1792GB/s,fp16=210TFLOPS; known: {', '.join(known)}"
+            "allowed: an accelerator, COUNTxNAME such as 4xh100, or the data of one's "
+            f"own such as bandwidth=1792GB/s,fp16=210TFLOPS; known: {', '.join(known)}"
         )
     accelerator = known.get(name) or own_accelerator(name)
     count = int(match[1] or 1)
     called = accelerator.name
-    return (f"{count}x{called}" if count > 1 else called), Machine(accelerator, count)
+    if count > 1:
+        called = f"{count}x{called}"
+    return called, Machine(accelerator, count)
 
 
 @dataclass(frozen=True, slots=True)
-class DraftModel:
-    """What drafts: a model, ``None`` for a search in the text; whether one pass
-    proposes all positions.
-    """
+class Drafter:
+    """What drafts: a model, or a search in the text."""
 
-    model: Model | None = None
-    parallel: bool = False
+    model: Model | None = None  # ``None`` for a search
+    parallel: bool = False  # whether one pass proposes all positions
 
 
 def usual_drafter(
     method: str, target: Model, draft: Model | None = None
-) -> DraftModel | None:
+) -> Drafter | None:
     """Return the usual drafter of a method, ``None`` if it is not known; `draft_model`
     needs `draft`.
     """
+    vocabulary = target.vocabulary
     match method:
         case "draft_model":
-            if draft is None:
-                return None
-            return DraftModel(draft)
+            return Drafter(draft) if draft is not None else None
         case "ngram" | "ngram_gpu" | "suffix":
-            return DraftModel(None)
+            return Drafter()
         case "eagle3":
-            return DraftModel(
-                _head(target, 1, min(EAGLE3_VOCABULARY, target.vocabulary))
-            )
+            return Drafter(_head(target, 1, min(EAGLE3_VOCABULARY, vocabulary)))
         case "eagle":
-            return DraftModel(_head(target, 1, target.vocabulary))
+            return Drafter(_head(target, 1, vocabulary))
         case "dflash" | "dspark" | "parallel":
-            return DraftModel(
-                _head(target, _PARALLEL_LAYERS, target.vocabulary), parallel=True
-            )
+            head = _head(target, _PARALLEL_LAYERS, vocabulary)
+            return Drafter(head, parallel=True)
         case "medusa":
-            return DraftModel(_head(target, 0, 4 * target.vocabulary), parallel=True)
+            return Drafter(_head(target, 0, _MEDUSA_HEADS * vocabulary), parallel=True)
         case "mlp_speculator":
-            return DraftModel(_head(target, 0, target.vocabulary))
-        case _ if method == "mtp" or method.endswith("_mtp"):
-            return DraftModel(_one_layer(target))
+            return Drafter(_head(target, 0, vocabulary))
+    if method_family(method) == "mtp":
+        return Drafter(_one_layer(target))
     return None
 
 
@@ -234,12 +243,14 @@ def _head(target: Model, layers: int, vocabulary: int) -> Model:
     output layer.
     """
     parameters = 14 * layers * target.hidden**2 + vocabulary * target.hidden
+    # A quantized target has a head that is not.
+    precision = max(
+        BF16, target.precision, key=lambda stored: stored.bytes_per_parameter
+    )
     return Model(
         parameters=parameters,
         active_parameters=parameters,
-        precision=target.precision
-        if target.precision.bytes_per_parameter > 2
-        else BF16,
+        precision=precision,
         layers=layers,
         hidden=target.hidden,
         kv_values=layers * target.kv_values_of_layer,
@@ -254,14 +265,16 @@ def _one_layer(target: Model) -> Model:
     Checkpoints keep it at 16 bits, whatever the precision of the other layers.
     """
     layers = target.layers
-    routed = target.routed / target.layers
+    routed = target.routed_parameters / target.layers
     output = target.vocabulary * target.hidden
     return replace(
         target,
-        parameters=max(0.0, target.dense - output) / layers + routed + output,
+        parameters=max(0.0, target.dense_parameters - output) / layers
+        + routed
+        + output,
         precision=BF16,
-        routed=routed,
-        looked_up=0.0,
+        routed_parameters=routed,
+        looked_up_parameters=0.0,
         layers=1,
         kv_values=target.kv_values_of_layer,
         window_values=0.0,
@@ -275,39 +288,41 @@ class PhysicalModel:
 
     machine: Machine  # the GPUs
     target: Model  # the model that is served
-    drafter: DraftModel  # what drafts
+    drafter: Drafter  # what drafts
     dated: bool = False  # whether the engine is older than vLLM 0.11 or SGLang 0.5
 
     def plain_seconds(self, batch: float, context: float) -> float:
         """Return the time of a step without drafts."""
-        over = self.machine.overheads
-        return (
-            over.step
-            + batch * over.request
-            + self.machine.pass_seconds(self.target, batch, batch, context)
-        )
+        one_pass = self.machine.pass_seconds(self.target, batch, batch, context)
+        return self._base_seconds(batch) + one_pass
+
+    def _base_seconds(self, batch: float) -> float:
+        """Return the overhead of the engine that a step has with and without drafts."""
+        return self.machine.overheads.step + batch * self.machine.overheads.request
 
     def prompt_token_seconds(self) -> float:
         """Return the time that a prompt token adds to a step: of one more in a long
         prompt.
         """
-        first, second = (
-            self.machine.pass_seconds(self.target, tokens, 1, 0) for tokens in _PROMPTS
-        )
-        return (second - first) / (_PROMPTS[1] - _PROMPTS[0])
+        shorter, longer = _PROMPTS
+        difference = self.machine.pass_seconds(
+            self.target, longer, 1, 0
+        ) - self.machine.pass_seconds(self.target, shorter, 1, 0)
+        return difference / (longer - shorter)
 
     def verification_seconds(self, k: float, batch: float, context: float) -> float:
         """Return the time of a step with `k` drafted tokens for each request, without
         that of drafting.
         """
         over = self.machine.overheads
-        age = self._age
-        verify = (
-            self.machine.pass_seconds(self.target, batch * (k + 1), batch, context)
-            * over.verification
+        tokens = batch * (k + 1)
+        one_pass = self.machine.pass_seconds(self.target, tokens, batch, context)
+        preparing = over.speculation + batch * over.speculation_request
+        return (
+            self._base_seconds(batch)
+            + one_pass * over.verification
+            + preparing * self._age
         )
-        preparing = (over.speculation + batch * over.speculation_request) * age
-        return over.step + batch * over.request + verify + preparing
 
     @property
     def _age(self) -> float:
@@ -321,11 +336,10 @@ class PhysicalModel:
         model = self.drafter.model
         if model is None:
             return over.lookup * batch
+        launching = over.draft_pass * self._age
 
         def one_pass(tokens: float) -> float:
-            return over.draft_pass * self._age + self.machine.pass_seconds(
-                model, tokens, batch, context
-            )
+            return launching + self.machine.pass_seconds(model, tokens, batch, context)
 
         if self.drafter.parallel:
             return one_pass(batch * k)
@@ -344,10 +358,10 @@ class PhysicalModel:
 
 #: Methods that draft alike. `other` are draft models, n-grams and the like, hardly
 #: measured with hardware.
-FAMILIES = ("eagle", "mtp", "parallel", "other")
+METHOD_FAMILIES = ("eagle", "mtp", "parallel", "other")
 REGIMES = ("dense", "experts")
 
-#: Factor of a speedup at one request, by `family` and `regime`; the same in both
+#: Factor of a speedup at one request, by `method_family` and `regime`; the same in both
 #: directions.
 SPEEDUP: Mapping[tuple[str, str], float] = {
     ("eagle", "dense"): 1.18,
@@ -366,7 +380,7 @@ WIDER_PER_DOUBLING = 0.15
 #: Factor of the time of a step with drafts, in both directions.
 STEP = 1.67
 #: The least and the largest factor of the time of a step without drafts, by `regime`,
-#: over what `CostProfile.with_observed_step` gives.
+#: over what `observed_step.with_observed_step` gives.
 PLAIN: Mapping[str, tuple[float, float]] = {
     "dense": (0.77, 1.17),
     "experts": (0.74, 1.68),
@@ -378,7 +392,7 @@ PLAIN: Mapping[str, tuple[float, float]] = {
 SHARED_ERROR: Mapping[str, float] = {"dense": 0.0, "experts": 0.4}
 
 
-def family(method: str) -> str:
+def method_family(method: str) -> str:
     """Return the family of a method as vLLM calls it."""
     if method in ("dflash", "dspark", "parallel", "medusa"):
         return "parallel"
@@ -393,7 +407,7 @@ def regime(target: Model) -> str:
     """Return `experts` for a mixture of experts, whose step depends on how many are
     chosen, else `dense`.
     """
-    if target.routed:
+    if target.routed_parameters:
         return "experts"
     return "dense"
 

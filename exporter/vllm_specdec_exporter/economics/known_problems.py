@@ -1,6 +1,5 @@
-"""Configurations of vLLM that are known to work badly:
-
-`known_problems.toml`, and when its tables apply.
+"""Configurations of vLLM that are known to work badly (`known_problems.toml`), and when
+its tables apply.
 """
 
 import re
@@ -15,7 +14,7 @@ from msgspec import Struct, convert
 from .speculative_config import ScheduleRow
 
 
-class Setup(Struct, frozen=True):
+class DeploymentFacts(Struct, frozen=True):
     """What is known of a deployment; empty for what is not."""
 
     method: str = ""  # as vLLM calls it
@@ -41,6 +40,12 @@ class KnownProblem(Struct, frozen=True, forbid_unknown_fields=True):
     verified: str
     until: tuple[int, ...] = ()
 
+    def is_in(self, version: tuple[int, int] | None) -> bool:
+        """Return whether a release has the problem; each may if it is not known."""
+        if version is None:
+            return True
+        return self.since <= version and (not self.until or version < self.until)
+
     @property
     def reference(self) -> str:
         """Source, releases and verification, for people."""
@@ -54,32 +59,34 @@ class KnownProblem(Struct, frozen=True, forbid_unknown_fields=True):
 _HYBRID = re.compile(r"qwen3\.[568](?!\d*b)|qwen3[-_]next", re.IGNORECASE)
 
 
-def _drafts_for_a_hybrid(setup: Setup) -> bool:
-    drafted = setup.method in ("mtp", "dflash") or setup.method.endswith("_mtp")
-    return drafted and bool(_HYBRID.search(setup.model))
+def _drafts_for_a_hybrid(facts: DeploymentFacts) -> bool:
+    drafted = facts.method in ("mtp", "dflash") or facts.method.endswith("_mtp")
+    return drafted and bool(_HYBRID.search(facts.model))
 
 
-def _crosses_a_row_without_drafts(setup: Setup) -> bool:
-    if setup.batch_sizes is None:
+def _crosses_a_row_without_drafts(facts: DeploymentFacts) -> bool:
+    if facts.batch_sizes is None:
         return False
-    least, most = setup.batch_sizes
-    return any(
-        bool(row.num_speculative_tokens) is not bool(after.num_speculative_tokens)
-        and least <= row.last < most
-        for row, after in pairwise(setup.schedule)
-    )
+    smallest, largest = facts.batch_sizes
+    for row, following in pairwise(facts.schedule):
+        drafts_in_one = bool(row.num_speculative_tokens) is not bool(
+            following.num_speculative_tokens
+        )
+        if drafts_in_one and smallest <= row.last < largest:
+            return True
+    return False
 
 
 #: By problem: whether a deployment has such a configuration, whatever its version.
-_APPLIES: Mapping[str, Callable[[Setup], bool]] = {
-    "drafts_on_the_gpu": lambda setup: setup.method == "ngram_gpu",
+_APPLIES: Mapping[str, Callable[[DeploymentFacts], bool]] = {
+    "drafts_on_the_gpu": lambda facts: facts.method == "ngram_gpu",
     "drafts_for_a_hybrid": _drafts_for_a_hybrid,
     "crosses_a_row_without_drafts": _crosses_a_row_without_drafts,
-    "ignores_the_schedule": lambda setup: bool(setup.schedule) and setup.engines > 1,
-    "has_piecewise_graphs": lambda setup: bool(setup.schedule) and setup.engines == 1,
-    "drafts_trees": lambda setup: setup.tree,
-    "prescribes_acceptance": lambda setup: (
-        '"rejection_sample_method": "synthetic"' in setup.document
+    "ignores_the_schedule": lambda facts: bool(facts.schedule) and facts.engines > 1,
+    "has_piecewise_graphs": lambda facts: bool(facts.schedule) and facts.engines == 1,
+    "drafts_trees": lambda facts: facts.tree,
+    "prescribes_acceptance": lambda facts: (
+        '"rejection_sample_method": "synthetic"' in facts.document
     ),
 }
 PROBLEMS = tuple(
@@ -90,17 +97,15 @@ PROBLEMS = tuple(
 )
 
 
-def known_problems(setup: Setup) -> tuple[KnownProblem, ...]:
+def known_problems(facts: DeploymentFacts) -> tuple[KnownProblem, ...]:
     """Return the rows that apply; those of other releases are left out if the version
     is known.
     """
-    version = _version(setup.version)
+    version = _version(facts.version)
     return tuple(
         problem
         for problem in PROBLEMS
-        if _APPLIES[problem.name](setup)
-        and (version is None or version >= problem.since)
-        and (version is None or not problem.until or version < problem.until)
+        if problem.is_in(version) and _APPLIES[problem.name](facts)
     )
 
 

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 from .sizes import BF16, PRECISIONS, Precision, parse_parameters, parse_precision
 
 if TYPE_CHECKING:
-    from .architecture import Architecture, LatentAttention, LinearAttention
+    from .architecture import Architecture, LatentAttention
 
 #: Head size of usual models; the detail `kv-heads` counts heads of this size.
 _HEAD_SIZE = 128
+_KV_HEADS = 8  # key-value heads of a usual model, as in all of Llama 3
+_EXPERTS = 128  # experts in a layer of a usual mixture of experts
 #: Rows of the output layer that EAGLE-3 heads are trained with instead of the whole
 #: vocabulary.
 EAGLE3_VOCABULARY = 32_000
@@ -37,10 +39,11 @@ class Model:
     hidden: int
     #: Numbers that one token caches, over all layers that attend to the whole context.
     kv_values: float
-    routed: float = 0.0  # parameters of all routed experts; 0 for a dense model
+    routed_parameters: float = 0.0  # of all routed experts; 0 for a dense model
     experts: int = 0  # routed experts in a layer, 0 for a dense model
     used: int = 0  # of those, how many a token passes through
-    looked_up: float = 0.0  # parameters of embeddings, of which a token reads one row
+    #: Parameters of embeddings, of which a token reads one row.
+    looked_up_parameters: float = 0.0
     kv_bytes: float = 2.0  # bytes of one cached number, such as 2
     kv_heads: float = 8  # key-value heads in such a layer, 0 for latent attention
     #: Numbers that one token caches in all layers with a sliding window.
@@ -59,46 +62,46 @@ class Model:
 
     @property
     def kv_values_of_layer(self) -> float:
-        """Numbers that one token caches in a layer that attends to the whole context."""
-        if self.architecture:
-            full = self.architecture.full_layers
-        else:
-            full = self.layers
-        if full:
-            return self.kv_values / full
-        return 2 * 8 * _HEAD_SIZE
+        """Numbers that one token caches in a layer without a window."""
+        full_layers = self.layers
+        if self.architecture is not None:
+            full_layers = self.architecture.full_layers
+        if full_layers:
+            return self.kv_values / full_layers
+        return 2 * _KV_HEADS * _HEAD_SIZE
 
     @property
-    def weights(self) -> float:
+    def weight_bytes(self) -> float:
         """Bytes of the weights in memory."""
         return self.parameters * self.precision.bytes_per_parameter
 
     @property
-    def active_weights(self) -> float:
+    def active_weight_bytes(self) -> float:
         """Bytes of the weights that one token passes through."""
         return self.active_parameters * self.precision.bytes_per_parameter
 
     @property
-    def dense(self) -> float:
+    def dense_parameters(self) -> float:
         """Parameters that every step reads, whatever its tokens."""
-        return self.parameters - self.routed - self.looked_up
+        return self.parameters - self.routed_parameters - self.looked_up_parameters
 
     @property
-    def multiplied(self) -> float:
+    def multiplied_parameters(self) -> float:
         """Parameters that one token is multiplied with."""
-        return self.dense + (
-            self.routed * self.used / self.experts if self.experts else 0.0
-        )
+        if not self.experts:
+            return self.dense_parameters
+        routed = self.routed_parameters * self.used / self.experts
+        return self.dense_parameters + routed
 
     def bytes_read(self, tokens: float) -> float:
         """Return the bytes of weights that a step over `tokens` tokens is expected to
         read.
         """
-        touched = 0.0
+        parameters = self.dense_parameters
         if self.experts:
-            untouched: float = (1 - self.used / self.experts) ** tokens
-            touched = self.routed * (1 - untouched)
-        return (self.dense + touched) * self.precision.bytes_read
+            untouched = float((1 - self.used / self.experts) ** tokens)
+            parameters += self.routed_parameters * (1 - untouched)
+        return parameters * self.precision.bytes_read
 
 
 def from_parameters(
@@ -117,86 +120,80 @@ def from_parameters(
         active: those that one token passes through; fewer only for a mixture of
             experts.
     """
-    sparse = active is not None and active < parameters
-    if active is not None and sparse:
-        of = (parameters * active) ** 0.5
-    else:
-        of = parameters
-    layers = max(1, round(32 * (of / 8e9) ** 0.4))
+    if active is None:
+        active = parameters
+    sparse = active < parameters
+    # A mixture of experts is about as deep and wide as a dense model of the geometric
+    # mean of its two sizes.
+    size = (parameters * active) ** 0.5 if sparse else parameters
+    layers = max(1, round(32 * (size / 8e9) ** 0.4))
     model = Model(
         parameters=parameters,
-        active_parameters=parameters if active is None else active,
+        active_parameters=active,
         precision=precision,
         layers=layers,
-        hidden=max(64, round(4096 * (of / 8e9) ** 0.32 / 64) * 64),
-        kv_values=layers * 2 * 8 * _HEAD_SIZE,
+        hidden=max(64, round(4096 * (size / 8e9) ** 0.32 / 64) * 64),
+        kv_values=layers * 2 * _KV_HEADS * _HEAD_SIZE,
     )
-    if active is None or not sparse:
+    if not sparse:
         return model
     routed = parameters - 0.4 * active
-    experts = 128
     return replace(
         model,
-        routed=routed,
-        experts=experts,
-        used=max(1, round(experts * 0.6 * active / routed)),
+        routed_parameters=routed,
+        experts=_EXPERTS,
+        used=max(1, round(_EXPERTS * 0.6 * active / routed)),
     )
 
 
 def from_architecture(architecture: Architecture, precision: Precision) -> Model:
     """Return a model whose dimensions are known."""
     experts = architecture.experts
-    routed = 0
-    if experts is not None:
-        matrices = architecture.family.mlp_matrices
-        routed = (
-            matrices
-            * architecture.hidden
-            * experts.size
-            * experts.count
-            * experts.layers
-        )
+    full_values = architecture.kv_values_of_layer(full=True)
+    window_values = architecture.kv_values_of_layer(full=False)
+    kv_heads = architecture.kv_heads_of_layer(full=True)
+    if architecture.latent:
+        kv_heads = 0
+    looked_up = architecture.vocabulary * architecture.hidden
+    if architecture.tied:  # the output layer reads all of the embeddings
+        looked_up = 0
     return Model(
         parameters=count_parameters(architecture),
         active_parameters=count_active_parameters(architecture),
         precision=precision,
         layers=architecture.layers,
         hidden=architecture.hidden,
-        kv_values=architecture.full_layers * architecture.kv_values_of_layer(full=True),
-        kv_heads=0
-        if architecture.latent
-        else architecture.kv_heads_of_layer(full=True),
-        window_values=architecture.sliding_layers
-        * architecture.kv_values_of_layer(full=False),
+        kv_values=architecture.full_layers * full_values,
+        kv_heads=kv_heads,
+        window_values=architecture.sliding_layers * window_values,
         window_heads=architecture.kv_heads,
         window=architecture.sliding_window,
         state_bytes=architecture.state_bytes,
         vocabulary=architecture.vocabulary,
-        routed=routed,
-        experts=experts.count if experts else 0,
-        used=experts.used if experts else 0,
-        # An output layer that shares the embeddings reads them.
-        looked_up=0
-        if architecture.tied
-        else architecture.vocabulary * architecture.hidden,
+        routed_parameters=_expert(architecture) * experts.count * experts.layers,
+        experts=experts.count,
+        used=experts.used,
+        looked_up_parameters=looked_up,
         source="counted from its config.json",
         architecture=architecture,
     )
 
 
 def parse_model(text: str) -> Model:
-    """Return the model of a size, by default BF16:
+    """Return the model of ``70B``, ``8B:fp8`` or ``30B-A3B:int4``, by default in BF16.
 
-    ``70B``, ``8B:fp8``, ``30B-A3B:int4``; or ValueError.
+    ValueError for anything else.
     """
     size, _, precision = text.partition(":")
-    total, _, active = size.partition("-A") if "-A" in size else size.partition("-a")
+    total, _, active = size.replace("-a", "-A").partition("-A")
     stored = parse_precision(precision) if precision else BF16
     parameters = parse_parameters(total)
-    used = parse_parameters(active) if active else parameters
-    if used > parameters:
+    if not active:
+        return from_parameters(parameters, stored)
+    active_parameters = parse_parameters(active)
+    if active_parameters > parameters:
         raise ValueError(f"a token cannot pass through {active} of {total} parameters")
-    return from_parameters(parameters, stored, used)
+    return from_parameters(parameters, stored, active_parameters)
 
 
 def with_details(model: Model, details: str) -> Model:
@@ -215,27 +212,20 @@ def with_details(model: Model, details: str) -> Model:
         match name:
             case "layers":
                 layers = _count(pair, value)
-                model = replace(
-                    model,
-                    layers=layers,
-                    kv_values=model.kv_values * layers / model.layers,
-                )
+                kv_values = model.kv_values * layers / model.layers
+                model = replace(model, layers=layers, kv_values=kv_values)
             case "kv-heads":
                 heads = _count(pair, value)
-                model = replace(
-                    model,
-                    kv_values=model.layers * 2 * heads * _HEAD_SIZE,
-                    kv_heads=heads,
-                )
+                kv_values = model.layers * 2 * heads * _HEAD_SIZE
+                model = replace(model, kv_heads=heads, kv_values=kv_values)
             case "experts":
                 used, _, experts = value.partition("/")
                 model = _with_experts(
                     model, pair, _count(pair, used), _count(pair, experts)
                 )
             case "kv":
-                model = replace(
-                    model, kv_bytes=parse_precision(value).bytes_per_parameter
-                )
+                stored = parse_precision(value)
+                model = replace(model, kv_bytes=stored.bytes_per_parameter)
             case _:
                 raise ValueError(
                     f"{pair!r} is no detail; allowed: layers=N, kv-heads=N, "
@@ -245,19 +235,18 @@ def with_details(model: Model, details: str) -> Model:
 
 
 def _with_experts(model: Model, pair: str, used: int, experts: int) -> Model:
-    if not model.routed:
+    if not model.routed_parameters:
         raise ValueError(
-            f"{pair} contradicts the size, which is that of a dense model; say it "
-            "as 30B-A3B"
+            f"{pair} contradicts the size, which is that of a dense model; say it as "
+            "30B-A3B"
         )
     if used >= experts:
         raise ValueError(f"{pair}: allowed: fewer experts in use than there are")
-    # The parameters in experts follow from both sizes: all - active = routed * (1 -
-    # used / experts).
-    routed = min(
-        model.parameters, (model.parameters - model.multiplied) / (1 - used / experts)
-    )
-    return replace(model, routed=routed, experts=experts, used=used)
+    # The parameters in experts follow from both sizes:
+    # all - active = routed * (1 - used / experts).
+    inactive = model.parameters - model.multiplied_parameters
+    routed = min(model.parameters, inactive / (1 - used / experts))
+    return replace(model, routed_parameters=routed, experts=experts, used=used)
 
 
 def _count(pair: str, text: str) -> int:
@@ -269,7 +258,8 @@ def _count(pair: str, text: str) -> int:
 
 #: Families whose names have all parameters, of which a token passes through every one.
 _DENSE = re.compile(
-    r"(llama-?[23]|qwen-?2\.5|qwen3-(0\.6|1\.7|4|8|14|32)b|gemma-?[123]?-|mistral-7b|phi-|smollm|opt-|granite-3)",
+    r"(llama-?[23]|qwen-?2\.5|qwen3-(0\.6|1\.7|4|8|14|32)b|gemma-?[123]?-|mistral-7b"
+    r"|phi-|smollm|opt-|granite-3)",
     re.IGNORECASE,
 )
 _ACTIVE = re.compile(r"[-_]A(\d+(?:\.\d+)?)B\b", re.IGNORECASE)
@@ -311,31 +301,27 @@ def model_in_name(name: str) -> Model | None:
     active = _ACTIVE.search(name)
     if parameters is None or (active is None and not _DENSE.search(name)):
         return None
-    precision = next(
-        (stored for pattern, stored in _PRECISIONS if pattern.search(name)), "bf16"
-    )
-    return from_parameters(
-        parameters, PRECISIONS[precision], float(active[1]) * 1e9 if active else None
-    )
+    matching = (stored for pattern, stored in _PRECISIONS if pattern.search(name))
+    precision = PRECISIONS[next(matching, "bf16")]
+    active_parameters = float(active[1]) * 1e9 if active else None
+    return from_parameters(parameters, precision, active_parameters)
 
 
 def count_parameters(model: Architecture) -> int:
     """Return all parameters of `model`, embeddings included, MTP layers not."""
-    sparse = model.experts.layers if model.experts else 0
-    mlps = sparse * _mlp(model, sparse=True) + (model.layers - sparse) * _mlp(
-        model, sparse=False
-    )
-    layers = mlps + model.layers * model.family.norms * model.hidden
-    layers += model.full_layers * _attention(model) + model.sliding_layers * _attention(
-        model, full=False
-    )
-    layers += (
-        model.linear.layers * _linear_attention(model, model.linear)
-        if model.linear
-        else 0
+    sparse_layers = model.experts.layers
+    dense_layers = model.layers - sparse_layers
+    layers = (
+        sparse_layers * _sparse_mlp(model)
+        + dense_layers * _dense_mlp(model)
+        + model.layers * model.family.norms * model.hidden
+        + model.full_layers * _attention(model)
+        + model.sliding_layers * _attention(model, full=False)
+        + model.linear.layers * _linear_attention(model)
     )
     # Embeddings, output layer, learned positions and the last norm.
-    rows = model.vocabulary * (1 if model.tied else 2) + model.positions + 1
+    tables = 1 if model.tied else 2
+    rows = model.vocabulary * tables + model.positions + 1
     return layers + rows * model.hidden
 
 
@@ -343,11 +329,8 @@ def count_active_parameters(model: Architecture) -> int:
     """Return the parameters that one token passes through: of a mixture of experts,
     only those it uses.
     """
-    if model.experts is None:
-        return count_parameters(model)
     unused = max(0, model.experts.count - model.experts.used)
-    expert = model.family.mlp_matrices * model.hidden * model.experts.size
-    return count_parameters(model) - model.experts.layers * unused * expert
+    return count_parameters(model) - model.experts.layers * unused * _expert(model)
 
 
 def count_mtp(model: Architecture) -> int:
@@ -356,9 +339,9 @@ def count_mtp(model: Architecture) -> int:
     Each is one layer and a projection of two hidden states to one (DeepSeek-V3 report,
     section 2.2); embeddings and output layer are the model's own.
     """
-    return model.mtp_layers * (
-        _layer(model, sparse=model.experts is not None) + 2 * model.hidden**2
-    )
+    mlp = _sparse_mlp(model) if model.experts.count else _dense_mlp(model)
+    layer = _layer_without_mlp(model) + mlp
+    return model.mtp_layers * (layer + 2 * model.hidden**2)
 
 
 def count_eagle(model: Architecture) -> int:
@@ -391,40 +374,43 @@ def count_medusa(model: Architecture, heads: int) -> int:
 
 
 def _dense_layer(model: Architecture) -> int:
-    """Return a layer as heads have it: with a dense MLP, also for a mixture of experts."""
-    if model.intermediate or model.experts is None:
-        return _layer(model, sparse=False)
-    return (
-        _layer(model, sparse=False)
-        + 3 * model.hidden * model.experts.size * model.experts.used
-    )
+    """Return a layer as heads have it: dense, also for a mixture of experts."""
+    layer = _layer_without_mlp(model) + _dense_mlp(model)
+    if model.intermediate:
+        return layer
+    # Where every layer has experts, the MLP is as wide as those that a token uses.
+    return layer + 3 * model.hidden * model.experts.size * model.experts.used
 
 
-def _layer(model: Architecture, *, sparse: bool) -> int:
-    return (
-        _attention(model)
-        + _mlp(model, sparse=sparse)
-        + model.family.norms * model.hidden
-    )
+def _layer_without_mlp(model: Architecture) -> int:
+    return _attention(model) + model.family.norms * model.hidden
 
 
 def _attention(model: Architecture, *, full: bool = True) -> int:
+    """Return the attention of a layer with all of the context, or with a window."""
     if model.latent is not None:
         return _latent_attention(model, model.latent)
-    size = model.head_size_of_layer(full=full)
-    queries = model.heads * size
-    keys = model.kv_heads_of_layer(full=full) * size
-    values = 0 if full and model.keys_are_values else keys
-    gates = queries if model.family.linear else 0
-    matrices = model.hidden * (2 * queries + gates + keys + values)
-    biases = queries + 2 * keys if model.query_bias else 0
-    return matrices + biases + (2 * size if model.family.head_norms else 0)
+    head_size = model.head_size_of_layer(full=full)
+    queries = model.heads * head_size
+    keys = model.kv_heads_of_layer(full=full) * head_size
+    columns = 2 * queries + 2 * keys  # queries and output, keys and values
+    if full and model.keys_are_values:
+        columns -= keys
+    if model.family.linear:
+        columns += queries  # gates
+    parameters = model.hidden * columns
+    if model.query_bias:
+        parameters += queries + 2 * keys
+    if model.family.head_norms:
+        parameters += 2 * head_size
+    return parameters
 
 
-def _linear_attention(model: Architecture, linear: LinearAttention) -> int:
+def _linear_attention(model: Architecture) -> int:
     """Return a gated delta net's queries, keys, values, gates, convolution, decays,
     norm and output.
     """
+    linear = model.linear
     keys = linear.key_heads * linear.key_size
     values = linear.value_heads * linear.value_size
     matrices = model.hidden * (2 * keys + 3 * values + 2 * linear.value_heads)
@@ -433,30 +419,32 @@ def _linear_attention(model: Architecture, linear: LinearAttention) -> int:
 
 
 def _latent_attention(model: Architecture, latent: LatentAttention) -> int:
-    query = model.heads * (latent.key_size + latent.rope_size)
+    query_columns = model.heads * (latent.key_size + latent.rope_size)
     if latent.query_rank:
-        queries = latent.query_rank * (model.hidden + query + 1)
+        queries = latent.query_rank * (model.hidden + query_columns + 1)
     else:
-        queries = model.hidden * query
+        queries = model.hidden * query_columns
     compress = model.hidden * (latent.kv_rank + latent.rope_size) + latent.kv_rank
     expand = latent.kv_rank * model.heads * (latent.key_size + latent.value_size)
-    return queries + compress + expand + model.heads * latent.value_size * model.hidden
+    output = model.heads * latent.value_size * model.hidden
+    return queries + compress + expand + output
 
 
-def _mlp(model: Architecture, *, sparse: bool) -> int:
-    matrices = model.family.mlp_matrices
-    if not sparse or model.experts is None:
-        return matrices * model.hidden * model.intermediate
+def _dense_mlp(model: Architecture) -> int:
+    return model.family.mlp_matrices * model.hidden * model.intermediate
+
+
+def _expert(model: Architecture) -> int:
+    return model.family.mlp_matrices * model.hidden * model.experts.size
+
+
+def _sparse_mlp(model: Architecture) -> int:
     experts = model.experts
-    routed = experts.count * matrices * model.hidden * experts.size
-    shared = matrices * model.hidden * experts.shared_size
+    router = experts.count * model.hidden
+    shared = model.family.mlp_matrices * model.hidden * experts.shared_size
+    parameters = experts.count * _expert(model) + shared + router
     if model.family.expert_gate and experts.shared_size:
-        gate = model.hidden
-    else:
-        gate = 0
+        parameters += model.hidden
     if model.family.dense_beside:
-        beside = matrices * model.hidden * model.intermediate
-    else:
-        beside = 0
-    # the last: the router
-    return routed + shared + gate + beside + experts.count * model.hidden
+        parameters += _dense_mlp(model)
+    return parameters

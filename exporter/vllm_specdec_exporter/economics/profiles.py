@@ -7,16 +7,24 @@ docs/reference/cost-profiles.md.
 import math
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ..config.values import nearest
 from ..engines import ENGINE_OF, Engine
 from .cost import MAX_UNCERTAINTY, Basis, CostProfile, DraftCost, TargetCost
-from .hardware import SPEEDUP, Machine, PhysicalModel, family, regime, usual_drafter
+from .hardware import (
+    SPEEDUP,
+    Machine,
+    PhysicalModel,
+    method_family,
+    regime,
+    usual_drafter,
+)
 from .model import Model, from_parameters, model_in_name, size_in_name
 from .speculative_config import Speculation, drafts_without_model
 
@@ -50,22 +58,26 @@ def parse_profiles(document: object) -> dict[str, CostProfile]:
     """Return the profiles of a parsed YAML document by name; ProfileError for unknown
     keys and bad values.
     """
-    if isinstance(document, dict):
-        profiles = document.get("profiles")
-    else:
-        profiles = None
-    if not isinstance(profiles, dict) or not profiles or set(document) - {"profiles"}:  # type: ignore[call-overload]
+    entries = document if isinstance(document, dict) else {}
+    profiles = entries.get("profiles")
+    if not isinstance(profiles, dict) or not profiles or len(entries) > 1:
         raise ProfileError(
             "a mapping with the one key profiles is expected, from names to profiles"
         )
-    taken: dict[str, str] = {}
     for name in profiles:
         if not str(name).isprintable() or not str(name).strip():
             raise ProfileError(
                 f"{str(name)!r} is no name for a profile: it must be text on one line"
             )
     parsed = {str(name): _profile(str(name), entry) for name, entry in profiles.items()}
-    for profile in parsed.values():
+    _check_methods(parsed.values())
+    return parsed
+
+
+def _check_methods(profiles: Iterable[CostProfile]) -> None:
+    """Raise ProfileError if two profiles are for the same method."""
+    taken: dict[str, str] = {}
+    for profile in profiles:
         for method in profile.methods:
             if method in taken:
                 raise ProfileError(
@@ -73,7 +85,6 @@ def parse_profiles(document: object) -> dict[str, CostProfile]:
                     f"{taken[method]} already"
                 )
             taken[method] = profile.name
-    return parsed
 
 
 def _profile(name: str, entry: object) -> CostProfile:
@@ -93,9 +104,8 @@ def _profile(name: str, entry: object) -> CostProfile:
     if profile.basis is Basis.CALIBRATED and profile.uncertainty > MAX_UNCERTAINTY:
         raise ProfileError(
             f"profile {name}: uncertainty is {profile.uncertainty:g}; allowed if it "
-            "is calibrated: up to "
-            f"{MAX_UNCERTAINTY:g}, because beyond it the measurement says nothing: "
-            "run calibrate again"
+            f"is calibrated: up to {MAX_UNCERTAINTY:g}, because beyond it the "
+            "measurement says nothing: run calibrate again"
         )
     if profile.size_ratio is not None:
         try:
@@ -195,24 +205,18 @@ def meant_for(
     # deepseek_mtp, qwen3_next_mtp, ...: vLLM has one for each architecture
     if method.endswith("_mtp"):
         method = "mtp"
-    return next(
-        (
-            p
-            for known in (profiles, BUILTIN)
-            for p in known.values()
-            if method and method in p.methods
-        ),
-        BUILTIN["unknown"],
-    )
+    for profile in chain(profiles.values(), BUILTIN.values()):
+        if method and method in profile.methods:
+            return profile
+    return BUILTIN["unknown"]
 
 
 def fit(profile: CostProfile, size_ratio: float | None) -> CostProfile:
     """Return `profile` for a draft model of this size, by default its own; ValueError
     if out of range.
     """
-    draft = profile.draft
     ratio = size_ratio or profile.size_ratio
-    if ratio is None or not (draft.per_position_of_size or draft.per_token_of_size):
+    if ratio is None or not profile.draft.depends_on_size:
         return profile
     return profile.sized(ratio)
 
@@ -268,8 +272,8 @@ def deployed(
         and costs.profile == BUILTIN["unknown"]
     ):
         method = printed
-        own = {profile.name: profile for profile in costs.by_method}
-        costs = replace(costs, profile=meant_for(method, own))
+        configured = {profile.name: profile for profile in costs.by_method}
+        costs = replace(costs, profile=meant_for(method, configured))
     engine = ENGINE_OF.get(dialect)
     max_batch = None if engine is None else engine.max_batch
     builtin = BUILTIN.get(costs.profile.name) == costs.profile
@@ -290,10 +294,9 @@ def deployed(
     ratio = costs.size_ratio
     if ratio is None and draft and target and draft < target:
         ratio = draft / target
+    lacking = ""
     if builtin:
         lacking = _lacking(costs.hardware, method, target_model)
-    else:
-        lacking = ""
     if lacking == "--spec.config" and speculation.configured:
         lacking = "its method in --spec.config"
     fitted = fit(costs.profile, ratio)
@@ -346,7 +349,9 @@ def hardware_profile(
     if target is None:
         return None
     if size_ratio is not None:
-        draft_parameters = size_ratio * (target.parameters - target.looked_up)
+        draft_parameters = size_ratio * (
+            target.parameters - target.looked_up_parameters
+        )
     drafter = usual_drafter(
         method, target, from_parameters(draft_parameters) if draft_parameters else None
     )
@@ -355,7 +360,9 @@ def hardware_profile(
     if parallel and drafter.model is not None:
         drafter = replace(drafter, parallel=True)
     machine = replace(hardware.machine, unsplit=unsplit)
-    error = SPEEDUP["parallel" if drafter.parallel else family(method), regime(target)]
+    error = SPEEDUP[
+        "parallel" if drafter.parallel else method_family(method), regime(target)
+    ]
     return replace(
         generic,
         name=f"{hardware.name}, {method}",
@@ -392,4 +399,4 @@ def guess_method(method: str, draft_model: str) -> str:
         "dflash": "dflash",
         "dspark": "dspark",
     }
-    return next((own for mark, own in marks.items() if mark in name), "")
+    return next((derived for mark, derived in marks.items() if mark in name), "")

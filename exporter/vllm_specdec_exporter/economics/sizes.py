@@ -5,7 +5,6 @@ Memory needs its unit: GB = 1e9 bytes, as in the published arithmetic and in the
 of cards, and GiB = 2^30 bytes differ by 7 %.
 """
 
-import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -36,7 +35,7 @@ class Precision:
         return max(self.bytes_per_parameter, 0.5625)
 
     @property
-    def multiplied(self) -> str:
+    def arithmetic(self) -> str:
         """The precision of multiplications.
 
         INT4 is unpacked to 16 bits: only FP4 has instructions.
@@ -80,15 +79,14 @@ def parse_precision(text: str) -> Precision:
 
 
 def parse_parameters(text: str) -> int:
-    """Return a number of parameters:
+    """Return the number of parameters in ``70B``, ``1.5b``, ``500M`` or ``70e9``.
 
-    ``70B``, ``1.5b``, ``500M``, ``70e9``; ValueError for anything else.
+    ValueError for anything else.
     """
     match = _PARAMETERS.fullmatch(text)
-    if match:
+    number = 0.0
+    if match is not None:
         number = float(match[1]) * _SCALES[match[2].lower()]
-    else:
-        number = math.nan
     if not _MIN_PARAMETERS <= number <= _MAX_PARAMETERS:
         raise ValueError(
             "allowed: a number of parameters such as 70B, 1.5B, 500M or 70e9, from "
@@ -127,19 +125,14 @@ def stored_precision(document: Mapping[str, object]) -> Precision | None:
     """
     if is_quantized(document):
         quantization = document["quantization_config"]
-        if isinstance(quantization, Mapping):
-            name = _quantized(quantization)
-        else:
-            name = None
-        if name:
-            return PRECISIONS[name]
-        return None
+        if not isinstance(quantization, Mapping):
+            return None
+        return PRECISIONS.get(_quantized(quantization))
     stored = document.get("dtype") or document.get("torch_dtype")
+    if not isinstance(stored, str):
+        return None
     try:
-        if isinstance(stored, str):
-            precision = parse_precision(stored)
-        else:
-            precision = None
+        precision = parse_precision(stored)
     except ValueError:
         return None
     # vLLM serves checkpoints of 32 bits in 16 by default (--dtype auto).
@@ -158,36 +151,45 @@ _METHODS = {
 }
 
 
-def _quantized(quantization: Mapping[str, object]) -> str | None:
+def _quantized(quantization: Mapping[str, object]) -> str:
+    """Return the name of the precision, empty if it is not known."""
     method = str(quantization.get("quant_method", "")).lower()
     if method in _METHODS:
         return _METHODS[method]
     algorithm = str(quantization.get("quant_algo", "")).lower()
     if algorithm:  # ModelOpt
-        return {"fp8": "fp8", "nvfp4": "fp4"}.get(algorithm)
+        return {"fp8": "fp8", "nvfp4": "fp4"}.get(algorithm, "")
     if method == "bitsandbytes":
-        bits = {"load_in_4bit": "int4", "load_in_8bit": "int8"}
-        return next((name for key, name in bits.items() if quantization.get(key)), None)
+        if quantization.get("load_in_4bit"):
+            return "int4"
+        return "int8" if quantization.get("load_in_8bit") else ""
     width = quantization.get("bits")
     kind = "int"
     if method == "compressed-tensors":
-        groups = quantization.get("config_groups")
-        if isinstance(groups, Mapping):
-            first = next(iter(groups.values()), None)
-        else:
-            first = None
-        weights = first.get("weights") if isinstance(first, Mapping) else None
-        if not isinstance(weights, Mapping):
-            return None
+        weights = _compressed_weights(quantization)
         width = weights.get("num_bits")
         kind = "fp" if weights.get("type") == "float" else "int"
-    if isinstance(width, int) and width in (4, 8):
-        return f"{kind}{width}"
-    return None
+    return f"{kind}{width}" if width in (4, 8) else ""
+
+
+def _compressed_weights(quantization: Mapping[str, object]) -> Mapping[str, object]:
+    """Return how the first group of weights is stored, empty if it is not known."""
+    groups = quantization.get("config_groups")
+    if not isinstance(groups, Mapping):
+        return {}
+    group = next(iter(groups.values()), None)
+    if not isinstance(group, Mapping):
+        return {}
+    weights = group.get("weights")
+    return weights if isinstance(weights, Mapping) else {}
 
 
 class HardwareError(ValueError):
     """Unknown hardware. The message is one line with what is allowed."""
+
+
+#: The next wider precision that values of a precision can be multiplied in.
+_WIDER = {"fp4": "fp8", "fp8": "fp16", "int8": "fp16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,15 +211,10 @@ class Accelerator:
         """Return the dense throughput of multiplications in `precision`, or in the next
         wider one it has.
         """
-        if precision.startswith("fp"):
-            order: tuple[str, ...] = ("fp4", "fp8", "fp16")
-        else:
-            order = ("int8", "fp16")
-        if precision in order:
-            usable = order[order.index(precision) :]
-        else:
-            usable = ("fp16",)
-        return next(self.throughput[name] for name in usable if name in self.throughput)
+        wider = _WIDER.get(precision, "fp16")
+        if precision in self.throughput:
+            return self.throughput[precision]
+        return self.operations_per_second(wider)
 
 
 @lru_cache(maxsize=1)

@@ -12,8 +12,8 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from ..config.values import nearest
 from .cost import CostProfile
@@ -73,17 +73,15 @@ def make_schedule(
         speedups = [
             length / profile.step_cost(k, batch) for k, length in enumerate(lengths, 1)
         ]
-        top = max(speedups, default=0.0)
-        if drafts_without_model(method):
-            least = 1.0
-        else:
-            least = 1 / profile.idle_cost(batch)
-        if 0 < prefer <= len(speedups) and speedups[prefer - 1] >= max(
-            least, top / (1 + minimum_gain)
-        ):
+        fastest = max(speedups, default=0.0)
+        idle_speedup = 1.0
+        if not drafts_without_model(method):
+            idle_speedup = 1 / profile.idle_cost(batch)
+        enough = max(idle_speedup, fastest / (1 + minimum_gain))
+        if 0 < prefer <= len(speedups) and speedups[prefer - 1] >= enough:
             return prefer
-        if top > least:
-            return speedups.index(top) + 1
+        if fastest > idle_speedup:
+            return speedups.index(fastest) + 1
         return 0
 
     rows: list[ScheduleRow] = []
@@ -119,18 +117,18 @@ _LIKENESS = 0.8  # of a misspelt word and the right one, at least
 _DIGITS = re.compile(r"\d")
 
 
-def _meant(word: str, known: Iterable[str]) -> str:
-    """Return the known word that a word is a misspelling of, empty for a known one or a
-    new one.
+def _check_spelling(word: str, allowed: frozenset[str]) -> None:
+    """Raise ValueError for a misspelling of an allowed word; a new word is none.
 
     Another number is no misspelling: a newer vLLM may have ``eagle4``.
     """
-    if word in known:
-        return ""
-    near = nearest(word, known, _LIKENESS)
-    if _DIGITS.findall(near) == _DIGITS.findall(word):
-        return near
-    return ""
+    if word in allowed:
+        return
+    near = nearest(word, allowed, _LIKENESS)
+    if near and _DIGITS.findall(near) == _DIGITS.findall(word):
+        raise ValueError(
+            f"{json.dumps(word)} is not known to vLLM; did you mean {near}?"
+        )
 
 
 _K = "num_speculative_tokens"
@@ -151,37 +149,32 @@ class Speculation:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """The keys and the method that are not known here; a newer vLLM may have them."""
-        keys = [
-            key
-            for key in (json.loads(self.document) if self.document else {})
-            if key not in _KEYS
-        ]
-        return (
-            *keys,
-            *([self.method] if self.method and self.method not in _METHODS else []),
-        )
+        """Keys and method that are not known here; a newer vLLM may know them."""
+        unknown = [key for key in self._options if key not in _KEYS]
+        if self.method and self.method not in _METHODS:
+            unknown.append(self.method)
+        return tuple(unknown)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """The keys of the JSON, also those that are not read here."""
+        options: dict[str, Any] = json.loads(self.document or "{}")
+        return options
 
     @property
     def tree(self) -> bool:
         """Whether ``speculative_token_tree`` has branches: paths other than ``(0,)``,
         ``(0, 0)`` ...
         """
-        if self.document:
-            tree = json.loads(self.document).get("speculative_token_tree")
-        else:
-            tree = None
-        return bool(re.search("[1-9]", str(tree or "")))
+        tree = self._options.get("speculative_token_tree") or ""
+        return bool(re.search("[1-9]", str(tree)))
 
     @property
     def parallel(self) -> bool:
         """Whether ``parallel_drafting`` is set: the drafter proposes all positions in
         one pass (P-EAGLE).
         """
-        return (
-            bool(self.document)
-            and json.loads(self.document).get("parallel_drafting") is True
-        )
+        return self._options.get("parallel_drafting") is True
 
     def scheduled_k(self, requests: float | None) -> int | None:
         """Return the scheduled K for a batch of this many requests; ``None`` without a
@@ -189,35 +182,30 @@ class Speculation:
         """
         if not self.schedule or requests is None:
             return None
-        batch = max(1.0, requests)
-        return next(
-            (r.num_speculative_tokens for r in self.schedule if batch <= r.last),
-            self.schedule[-1].num_speculative_tokens,
-        )
+        for row in self.schedule:
+            if max(1.0, requests) <= row.last:
+                return row.num_speculative_tokens
+        return self.schedule[-1].num_speculative_tokens
 
     def scheduled_k_of(self, least: float, most: float) -> int | None:
         """Return the scheduled K of all batches of these numbers of requests; ``None``
         if it differs.
         """
-        rows = {row for row in self.schedule if row.first <= most and least <= row.last}
-        ends = {
-            self.scheduled_k(least),
-            self.scheduled_k(most),
-            *(r.num_speculative_tokens for r in rows),
-        }
-        if len(ends) == 1:
-            return next(iter(ends))
-        return None
+        scheduled = {self.scheduled_k(least), self.scheduled_k(most)}
+        for row in self.schedule:
+            if row.first <= most and least <= row.last:
+                scheduled.add(row.num_speculative_tokens)
+        return scheduled.pop() if len(scheduled) == 1 else None
 
     def with_k(self, k: int, schedule: Iterable[ScheduleRow] = ()) -> str:
-        """Return the JSON with another K and, in place of any schedule, the given one."""
-        document = json.loads(self.document) if self.document else {}
-        document.pop(_SCHEDULE, None)
-        document[_K] = k
+        """Return the JSON with another K and, for any schedule, the given one."""
+        options = self._options
+        options.pop(_SCHEDULE, None)
+        options[_K] = k
         rows = [[row.first, row.last, row.num_speculative_tokens] for row in schedule]
         if rows:
-            document[_SCHEDULE] = rows
-        return json.dumps(document)
+            options[_SCHEDULE] = rows
+        return json.dumps(options)
 
 
 def parse_speculation(text: str) -> Speculation:
@@ -237,7 +225,7 @@ def parse_speculation(text: str) -> Speculation:
             'a JSON object is expected, such as {"method": "ngram", '
             '"num_speculative_tokens": 4}'
         )
-    k = document.get("num_speculative_tokens")
+    k = document.get(_K)
     if k is not None and (
         isinstance(k, bool) or not isinstance(k, int) or not 1 <= k < 2**31
     ):
@@ -245,22 +233,18 @@ def parse_speculation(text: str) -> Speculation:
     for name in ("method", "model"):
         if not isinstance(document.get(name) or "", str):
             raise ValueError(f"{name} is a string")
-    for known, words in (
-        (_KEYS, document),
-        (_METHODS, filter(None, [document.get("method")])),
-    ):
-        for word in words:
-            if near := _meant(word, known):
-                raise ValueError(
-                    f"{json.dumps(word)} is not known to vLLM; did you mean {near}?"
-                )
+    method = document.get("method") or ""
+    for key in document:
+        _check_spelling(key, _KEYS)
+    if method:
+        _check_spelling(method, _METHODS)
     return Speculation(
         configured=True,
-        method=document.get("method") or "",
+        method=method,
         draft_model=document.get("model") or "",
         num_speculative_tokens=k,
         document=json.dumps(document),
-        schedule=parse_schedule(document.get("num_speculative_tokens_per_batch_size")),
+        schedule=parse_schedule(document.get(_SCHEDULE)),
     )
 
 
@@ -276,14 +260,14 @@ def parse_schedule(rows: object) -> tuple[ScheduleRow, ...]:
             "3], [65, 512, 0]]"
         )
     schedule = tuple(ScheduleRow(*row) for row in rows)
-    if any(
-        not 1 <= row.first <= row.last or row.num_speculative_tokens < 0
-        for row in schedule
-    ) or any(row.last >= after.first for row, after in pairwise(schedule)):
-        raise ValueError(
-            f"{_SCHEDULE}: rows go from a first to a last batch size, from 1 up, "
-            "rise and do not overlap"
-        )
+    last_size = 0
+    for row in schedule:
+        if not last_size < row.first <= row.last or row.num_speculative_tokens < 0:
+            raise ValueError(
+                f"{_SCHEDULE}: rows go from a first to a last batch size, from 1 up, "
+                "rise and do not overlap"
+            )
+        last_size = row.last
     return schedule
 
 

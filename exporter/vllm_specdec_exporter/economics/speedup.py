@@ -81,15 +81,16 @@ class Estimate(Struct, frozen=True):
         speedup = self.speedup or 0.0
         cost = self.step_cost or 1.0
 
-        def whole(end: float | None) -> float:
-            end = speedup if end is None else end
+        def of_all_at(end: float | None) -> float:
+            if end is None:
+                end = speedup
+            error = 1.0
             if end and cost > 1:
-                error = (cost * speedup / end - 1) / (cost - 1)
-            else:
-                error = 1.0
-            return of_all(end, covered, 1 + (self.undrafted_cost - 1) * max(0.0, error))
+                error = max(0.0, (cost * speedup / end - 1) / (cost - 1))
+            return of_all(end, covered, 1 + (self.undrafted_cost - 1) * error)
 
-        return whole(speedup), whole(self.speedup_low), whole(self.speedup_high)
+        ends = (of_all_at(self.speedup_low), of_all_at(self.speedup_high))
+        return of_all_at(speedup), *ends
 
 
 def of_all(speedup: float, covered: float | None, undrafted: float = 1.0) -> float:
@@ -111,10 +112,10 @@ def of_drafts(
     """
     if covered is None:
         return speedup
-    left = 1 / speedup - (1 - covered) * undrafted
-    if covered >= MIN_COVERED and left > 0:
-        return covered / left
-    return None
+    drafting_time = 1 / speedup - (1 - covered) * undrafted
+    if covered < MIN_COVERED or drafting_time <= 0:
+        return None
+    return covered / drafting_time
 
 
 def estimate(
@@ -138,15 +139,16 @@ def estimate(
         return Estimate()
     batch = max(1.0, batch)
     cost = profile.step_cost(drafted, batch)
-    least, most = profile.cost_range(drafted, batch)
-    reach = Z * length_error / length
+    low_cost, high_cost = profile.cost_range(drafted, batch)
+    speedup = length / cost
+    # Cost and length are independent: their relative errors add up in quadrature.
+    length_reach = Z * length_error / length
+    reach_down = math.hypot(math.log(high_cost / cost), length_reach)
+    reach_up = math.hypot(math.log(cost / low_cost), length_reach)
     return Estimate(
-        speedup=length / cost,
-        speedup_low=length / cost * math.exp(-math.hypot(math.log(most / cost), reach)),
-        speedup_high=min(
-            length / cost * math.exp(math.hypot(math.log(cost / least), reach)),
-            length + Z * length_error,
-        ),
+        speedup=speedup,
+        speedup_low=speedup * math.exp(-reach_down),
+        speedup_high=min(speedup * math.exp(reach_up), length + Z * length_error),
         break_even_acceptance_length=cost,
         break_even_acceptance_ratio=(cost - 1) / drafted,
         step_cost=cost,

@@ -78,9 +78,9 @@ def _measured(
 
 def _sloped(profile: CostProfile, drafting: StepFit, drafted: float) -> CostProfile:
     low, high = (max(1.0, batch) for batch in drafting.batches)
-    _, seconds_alone = profile.times(drafted, 1)
-    _, seconds_at_low = profile.times(drafted, low)
-    _, seconds_at_high = profile.times(drafted, high)
+    _, seconds_alone = profile.step_times(drafted, 1)
+    _, seconds_at_low = profile.step_times(drafted, low)
+    _, seconds_at_high = profile.step_times(drafted, high)
     # What the batch adds, in steps of a request alone.
     added_at_low = seconds_at_low / seconds_alone - 1
     added_at_high = seconds_at_high / seconds_alone - 1

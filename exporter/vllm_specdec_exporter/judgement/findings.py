@@ -9,7 +9,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from ..economics.cost import Basis
-from ..economics.known_problems import Setup, known_problems
+from ..economics.known_problems import DeploymentFacts, known_problems
 from ..economics.speculative_config import drafts_without_model, names_drafter
 from ..engines.engine import Engine
 from ..measures.measures import Measures
@@ -196,7 +196,7 @@ def find(
 def _of_configuration(case: Case) -> list[Finding]:
     findings: list[Finding] = []
     given = case.speculation
-    setup = Setup(
+    setup = DeploymentFacts(
         case.method,
         case.model_name,
         case.version,

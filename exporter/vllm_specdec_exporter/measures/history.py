@@ -34,12 +34,7 @@ from ..economics.equal_load import (
     uncertainty_of_mean,
 )
 from ..economics.statistics import Uncertainty
-from ..economics.step_time import (
-    draft_share,
-    mean_context,
-    mean_step_seconds,
-    prompts_per_token,
-)
+from ..economics.step_totals import steps_between
 from ..engines.reading import Counters, Latencies, Steps
 from ..exposition.histogram import Histogram
 
@@ -362,16 +357,15 @@ def delta(first: Sample, last: Sample, ends: Sequence[Sample] = ()) -> Delta:
 
     `ends` are samples from the first to the last, between which blocks of time lie.
     """
-    earlier = (first.counters, first.steps)
-    later = (last.counters, last.steps)
+    steps = steps_between((first.counters, first.steps), (last.counters, last.steps))
     return replace(
         counter_increase(first.counters, last.counters),
         span=last.time - first.time,
         batch_size=_batch_size(first, last),
-        step_seconds=mean_step_seconds(earlier, later),
-        context_tokens=mean_context(earlier, later),
-        prompts_per_token=prompts_per_token(earlier, later),
-        draft_share=draft_share(first.steps, last.steps),
+        step_seconds=steps.mean_step_seconds,
+        context_tokens=steps.mean_context,
+        prompts_per_token=steps.prompts_per_token,
+        draft_share=steps.draft_share,
         latencies=latency_summaries(first.latencies, last.latencies, ends),
         matches=tuple(sample.match for sample in ends),
     )

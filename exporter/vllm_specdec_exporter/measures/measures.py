@@ -25,7 +25,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..economics.baseline_match import Measured, measured_speedup
-from ..economics.cost import CostProfile, ObservedStep
+from ..economics.cost import CostProfile
+from ..economics.observed_step import ObservedStep
 from ..economics.speedup import (
     Estimate,
     Return,

@@ -7,6 +7,7 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from ..economics.cost import CostProfile
+from ..economics.observed_step import with_observed_step
 from ..economics.profiles import deployed, guess_method
 from ..economics.step_correction import correct_by_steps
 from ..engines import ENGINE_OF
@@ -127,7 +128,7 @@ class PolledEngine:
         step = observed_step(delta)
         if step is None:
             return profile
-        return profile.with_observed_step(step)
+        return with_observed_step(profile, step)
 
     @cached_property
     def windows(self) -> tuple[Measures, ...]:

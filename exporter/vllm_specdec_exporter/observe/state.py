@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ..economics.baseline_match import BaselineComparison
 from ..economics.step_time import EngineSteps, step_interval
+from ..economics.step_totals import steps_between
 from ..engines.reading import EngineReading
 from ..judgement.advising import CurrentAdvice
 from ..judgement.messages import message
@@ -160,12 +161,11 @@ def _with_interval(steps: EngineSteps, previous: Sample, sample: Sample) -> Engi
     """Return the step times with those of the interval between two adjacent samples, if
     it has any.
     """
-    interval = step_interval(
-        (previous.counters, previous.steps),
-        (sample.counters, sample.steps),
-        running_between(previous, sample),
-        sample.kv_cache,
+    increase = steps_between(
+        (previous.counters, previous.steps), (sample.counters, sample.steps)
     )
+    running = running_between(previous, sample)
+    interval = step_interval(increase, running, sample.kv_cache)
     if interval is None:
         return steps
     return steps.add(*interval, sample.time)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 from ..config.thresholds import Thresholds
 from ..economics.choice import Choice, choose
@@ -42,23 +42,23 @@ def summarise(
     whole = GroupStats()
     for group in recent.groups.values():
         whole.change(group)
-    groups = tuple(
-        _group(key, group, whole, thresholds, load)
-        for key, group in sorted(
-            recent.groups.items(), key=lambda item: (-item[1].count, item[0])
-        )
+    by_requests = sorted(
+        recent.groups.items(), key=lambda item: (-item[1].count, item[0])
     )
-    quantiles = {
-        f"{q:g}": value for q in QUANTILES if (value := whole.quantile(q)) is not None
-    }
+    groups = tuple(
+        _group_window(key, group, whole, thresholds=thresholds, load=load)
+        for key, group in by_requests
+    )
+    quantiles = {}
+    for quantile in QUANTILES:
+        ratio = whole.quantile(quantile)
+        if ratio is not None:
+            quantiles[f"{quantile:g}"] = ratio
     losing = whole.share(Outcome.LOSES)
     gaining = whole.share(Outcome.GAINS)
     mixed = None
-    if (
-        losing is not None
-        and gaining is not None
-        and whole.count >= thresholds.minimum_requests
-    ):
+    enough = whole.count >= thresholds.minimum_requests
+    if enough and losing is not None and gaining is not None:
         mixed = min(losing, gaining) >= thresholds.mixed_requests_ratio
     requests = ModelRequests(
         model_name=model,
@@ -82,29 +82,29 @@ def summarise(
     return with_findings(requests, routing, thresholds)
 
 
-def _group(
+def _group_window(
     key: GroupKey,
     group: GroupStats,
     whole: GroupStats,
+    *,
     thresholds: Thresholds,
     load: BatchCost | None,
 ) -> GroupWindow:
-    ratio = group.acceptance_ratio
-    rejected = whole.draft_tokens - whole.accepted_tokens
+    rejected_ratio = None
+    if whole.rejected_tokens:
+        rejected_ratio = group.rejected_tokens / whole.rejected_tokens
     return GroupWindow(
         temperature=key.temperature,
         request_type=key.request_type,
         requests=group.count,
         requests_ratio=group.count / whole.count,
-        acceptance_ratio=ratio,
+        acceptance_ratio=group.acceptance_ratio,
         p10=group.quantile(0.1),
         p50=group.quantile(0.5),
         mean_acceptance_length=group.mean_acceptance_length,
-        outcome=outcome_of(ratio, thresholds),
+        outcome=outcome_of(group.acceptance_ratio, thresholds),
         losing_requests_ratio=group.share(Outcome.LOSES),
-        rejected_ratio=(group.draft_tokens - group.accepted_tokens) / rejected
-        if rejected
-        else None,
+        rejected_ratio=rejected_ratio,
         estimated_speedup=_speedup(load, group),
         judged=group.count >= _GROUP_SHARE * thresholds.minimum_requests,
     )
@@ -114,9 +114,8 @@ def _speedup(load: BatchCost | None, group: GroupStats) -> float | None:
     length = group.mean_acceptance_length
     if load is None or length is None:
         return None
-    return estimate(
-        length, group.draft_tokens / group.counted_drafts, load.batch_size, load.profile
-    ).speedup
+    drafted = group.draft_tokens / group.counted_drafts
+    return estimate(length, drafted, load.batch_size, load.profile).speedup
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +137,12 @@ def ends_early(requests: ModelRequests) -> bool:
     """Return whether drafts are shorter than recorded: many reach one position, and
     none the next.
     """
-    reached = [float(count) for count in requests.accepted_per_position if count]
+    reached = [count for count in requests.accepted_per_position if count]
     if not reached or len(reached) == len(requests.accepted_per_position):
         return False
-    *_, before, last = [float(requests.drafted_per_position[0]), *reached]
-    return last * last / before >= _EXPECTED
+    *_, last_but_one, last = (requests.drafted_per_position[0], *reached)
+    # If the next position were accepted as often as the last one.
+    return last * last / last_but_one >= _EXPECTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,28 +158,30 @@ class SmallerK:
 
 def position_acceptances(requests: ModelRequests) -> tuple[PositionAcceptance, ...]:
     """Return both acceptances of every position; empty without detailed records."""
-    reached = [
-        here - before
-        for before, here in pairwise((0.0, *requests.mean_draft_length_at))
-    ]
-    return tuple(
-        PositionAcceptance(ratio or 0.0, (ratio or 0.0) * share)
-        for ratio, share in zip(
-            requests.position_acceptance_ratio, reached, strict=True
-        )
-    )
+    lengths = pairwise((0.0, *requests.mean_draft_length_at))
+    rows = zip(requests.position_acceptance_ratio, lengths, strict=True)
+    acceptances = []
+    for ratio, (without, length) in rows:
+        where_drafted = ratio or 0.0
+        # The mean length grows by the share of the drafts that have the position.
+        of_all_drafts = where_drafted * (length - without)
+        acceptances.append(PositionAcceptance(where_drafted, of_all_drafts))
+    return tuple(acceptances)
 
 
 def every_k(requests: ModelRequests) -> tuple[SmallerK, ...]:
     """Return the lengths for every K up to the current one; empty without detailed
     records.
     """
-    lengths = accumulate(
-        (position.of_all_drafts for position in position_acceptances(requests)),
-        initial=1.0,
+    rows = zip(
+        requests.mean_draft_length_at, position_acceptances(requests), strict=True
     )
-    pairs = zip(requests.mean_draft_length_at, list(lengths)[1:], strict=True)
-    return tuple(SmallerK(k, *pair) for k, pair in enumerate(pairs, 1))
+    acceptance_length = 1.0
+    choices = []
+    for k, (draft_length, position) in enumerate(rows, 1):
+        acceptance_length += position.of_all_drafts
+        choices.append(SmallerK(k, draft_length, acceptance_length))
+    return tuple(choices)
 
 
 def choice_at(

@@ -78,8 +78,12 @@ class EventSplitter:
         many are tiny.
         """
         self._plain = self._plain and b"\r" not in data
-        whole = 1 < len(data) <= self._limit and data.find(b"\n\n") == len(data) - 2
-        if whole and self._plain and not self._rest:
+        if (
+            self._plain
+            and not self._rest
+            and 1 < len(data) <= self._limit
+            and data.find(b"\n\n") == len(data) - 2
+        ):
             return [data]  # one event, as nearly always
         events: list[bytes] = []
         # Joined in place, and only what is new is searched: an event may come in many
@@ -115,19 +119,18 @@ def _end_of_event(data: bytearray, position: int, *, plain: bool) -> int:
 def data_of(event: bytes) -> bytes:
     """Return the value of an event's ``data`` lines, empty if there are none."""
     # Nearly every event has one line; this is several times faster.
-    one_line = (
-        event.endswith(b"\n\n")
+    if (
+        event.startswith(b"data: ")
+        and event.endswith(b"\n\n")
         and event.find(b"\n") == len(event) - 2
         and b"\r" not in event
-    )
-    if one_line and event.startswith(b"data: "):
+    ):
         return event[6:-2]
-    values = (
-        line.removeprefix(b"data:")
+    return b"\n".join(
+        line.removeprefix(b"data:").removeprefix(b" ")
         for line in _LINE.split(event)
         if line.startswith(b"data:")
     )
-    return b"\n".join(value.removeprefix(b" ") for value in values)
 
 
 class Exchange:
@@ -161,18 +164,11 @@ class Exchange:
     @staticmethod
     def is_observable(method: str, path: str, headers: Mapping[str, str]) -> bool:
         """Return whether the response to a request may have a record."""
-        kind = (
-            headers.get("content-type", "application/json")
-            .partition(";")[0]
-            .strip()
-            .lower()
-        )
-        plain = headers.get("content-encoding", "identity").lower() == "identity"
         return (
             method == "POST"
-            and bool(route_of(path))
-            and kind.endswith("json")
-            and plain
+            and route_of(path) != ""
+            and _media_type(headers, "application/json").endswith("json")
+            and _is_plain(headers)
         )
 
     @property
@@ -198,7 +194,7 @@ class Exchange:
             self.give_up("too_large")
 
     def request_end(self, time: float) -> None:
-        """Process the end of the request at `time`, in seconds of any monotonic clock."""
+        """Process the end of the request at `time`, in seconds of a monotonic clock."""
         self._sent = time
         if self.unobserved:
             return
@@ -220,15 +216,15 @@ class Exchange:
 
     def response_head(self, status: int, headers: Mapping[str, str]) -> None:
         """Process the status and the headers (names in lower case) of the response."""
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        media_type = _media_type(headers, "")
         if not 200 <= status < 300:
             self.give_up("refused")
-        elif headers.get("content-encoding", "identity").lower() != "identity":
+        elif not _is_plain(headers):
             self.give_up("encoded")
-        elif kind == "text/event-stream":
+        elif media_type == "text/event-stream":
             self._events = EventSplitter(MAX_EVENT)
             self.streams = True
-        elif not kind.endswith("json"):
+        elif not media_type.endswith("json"):
             self.give_up("malformed")
 
     def response_data(self, data: bytes, time: float) -> None:
@@ -242,9 +238,7 @@ class Exchange:
             return
         try:
             for event in self._events.feed(data):
-                if event.isspace():
-                    self._last_event = self._last_event
-                else:
+                if not event.isspace():
                     self._last_event = event[-_TAIL:]
                 self._event(data_of(event), time)
         except EventSizeError:
@@ -268,7 +262,8 @@ class Exchange:
             self.give_up("refused")
             return
         if response.tokens and not (self._first is None and response.only_role):
-            self._first = time if self._first is None else self._first
+            if self._first is None:
+                self._first = time
             self._last = time
         self._response = _merged(self._response, response)
 
@@ -289,8 +284,6 @@ class Exchange:
             return None
         response = self._response
         request = self._request
-        first = self._first
-        sent = self._sent
         observation = Observation(
             time=wall,
             model_name=response.model_name or request.model_name,
@@ -302,9 +295,7 @@ class Exchange:
             completion_tokens=response.completion_tokens,
             record=response.record,
             malformed=response.malformed,
-            ttft_seconds=None
-            if first is None or sent is None
-            else max(0.0, first - sent),
+            ttft_seconds=self._ttft(),
             tpot_seconds=self._tpot(request),
         )
         self._drop()
@@ -320,6 +311,12 @@ class Exchange:
         self._response_body = bytearray()
         self._events = None
         self._headers = {}
+
+    def _ttft(self) -> float | None:
+        """Return the time to first token, ``None`` without one."""
+        if self._first is None or self._sent is None:
+            return None
+        return max(0.0, self._first - self._sent)
 
     def _tpot(self, request: RequestFields) -> float | None:
         """Return the time per output token; ``None`` with several choices or without a
@@ -337,18 +334,25 @@ class Exchange:
         return (self._last - self._first) / (tokens - 1)
 
 
-def _merged(before: ResponseFields, now: ResponseFields) -> ResponseFields:
-    """Return the fields of two events of a stream; counts and record of the later one
-    take precedence.
+def _media_type(headers: Mapping[str, str], default: str) -> str:
+    return headers.get("content-type", default).partition(";")[0].strip().lower()
+
+
+def _is_plain(headers: Mapping[str, str]) -> bool:
+    return headers.get("content-encoding", "identity").lower() == "identity"
+
+
+def _merged(merged: ResponseFields, event: ResponseFields) -> ResponseFields:
+    """Return the fields of a stream with those of a further event, whose counts and
+    record take precedence.
     """
-    if now.completion_tokens is None:
-        tokens = before.completion_tokens
-    else:
-        tokens = now.completion_tokens
+    completion_tokens = event.completion_tokens
+    if completion_tokens is None:
+        completion_tokens = merged.completion_tokens
     return ResponseFields(
-        request_id=before.request_id or now.request_id,
-        model_name=before.model_name or now.model_name,
-        completion_tokens=tokens,
-        record=now.record or before.record,
-        malformed=before.malformed or now.malformed,
+        request_id=merged.request_id or event.request_id,
+        model_name=merged.model_name or event.model_name,
+        completion_tokens=completion_tokens,
+        record=event.record or merged.record,
+        malformed=merged.malformed or event.malformed,
     )

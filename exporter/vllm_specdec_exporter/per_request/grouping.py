@@ -65,28 +65,21 @@ class TypeRule:
 
 
 def parse_rule(text: str) -> TypeRule:
-    """Return the rule in `text`; ValueError with the allowed syntax if it is invalid."""
-    name, equals, rest = text.partition("=")
-    where, colon, pattern = rest.partition(":")
-    name = name.strip()
-    where = where.strip().lower()
-    pattern = pattern.strip()
-    if (
-        not equals
-        or not colon
-        or not name
-        or not pattern
-        or not _WHERE.fullmatch(where)
-    ):
-        places = "model, path, field or header.NAME"
+    """Return the rule in `text`; ValueError with the allowed syntax if invalid."""
+    name, _, condition = text.partition("=")
+    where, _, pattern = condition.partition(":")
+    rule = TypeRule(name.strip(), where.strip().lower(), pattern.strip())
+    if not rule.name or not rule.pattern or not _WHERE.fullmatch(rule.where):
         raise ValueError(
-            f"allowed: NAME=WHERE:PATTERN, where WHERE is {places}, such as "
-            "code=model:*coder*"
+            "allowed: NAME=WHERE:PATTERN, where WHERE is model, path, field or "
+            "header.NAME, such as code=model:*coder*"
         )
-    if not _NAME.fullmatch(name):
-        allowed = "a letter or digit, then up to 63 of letters, digits and _.:/-"
-        raise ValueError(f"NAME is {allowed}, such as in code=model:*coder*")
-    return TypeRule(name, where, pattern)
+    if not _NAME.fullmatch(rule.name):
+        raise ValueError(
+            "NAME is a letter or digit, then up to 63 of letters, digits and _.:/-, "
+            "such as in code=model:*coder*"
+        )
+    return rule
 
 
 @dataclass(frozen=True)
@@ -114,21 +107,18 @@ class Classification:
         """Return a request's type; the names of its headers are in lower case."""
         if self.type_header:
             named = headers.get(self.type_header, "").strip()
-        else:
-            named = ""
-        if named:
-            return clean_type(named)
-        by_rule = next(
-            (rule.name for rule in self.rules if rule.matches(path, headers, request)),
-            "",
-        )
-        return by_rule or route_of(path) or OTHER
+            if named:
+                return clean_type(named)
+        for rule in self.rules:
+            if rule.matches(path, headers, request):
+                return rule.name
+        return route_of(path) or OTHER
 
     def tenant_of(self, headers: Mapping[str, str]) -> str:
         """Return a request's tenant, empty if no header is configured or sent."""
-        if self.tenant_header:
-            return self.known_tenant(headers.get(self.tenant_header, ""))
-        return ""
+        if not self.tenant_header:
+            return ""
+        return self.known_tenant(headers.get(self.tenant_header, ""))
 
     def known_tenant(self, name: str) -> str:
         """Return `name` if it is configured, else `OTHER`; empty stays empty."""
@@ -186,16 +176,14 @@ class Temperatures:
     default: float | None = None
 
     def bucket(self, temperature: float | None) -> str:
-        """Return the bucket of a temperature:
-
-        ``0``, ``0-0.5``, ..., ``1+``, or `UNSET`.
-        """
-        value = self.default if temperature is None else temperature
-        if value is None:
+        """Return the bucket of a temperature, such as ``0``, ``0-0.5``, ``1+``."""
+        if temperature is None:
+            temperature = self.default
+        if temperature is None:
             return UNSET
         lower = 0.0
         for bound in self.bounds:
-            if value <= bound:
+            if temperature <= bound:
                 if bound > lower:
                     return f"{_text(lower)}-{_text(bound)}"
                 return _text(bound)
@@ -223,11 +211,8 @@ class GroupLimiter:
     def __init__(
         self, classification: Classification, temperatures: Temperatures
     ) -> None:
-        self._own = {
-            *(rule.name for rule in classification.rules),
-            *ROUTES.values(),
-            OTHER,
-        }
+        self._configured_types = {rule.name for rule in classification.rules}
+        self._configured_types.update(ROUTES.values(), [OTHER])
         self._temperatures = temperatures
         self._models: set[str] = {OTHER}
         self._types: set[str] = set()  # those that only clients name
@@ -248,7 +233,7 @@ class GroupLimiter:
         key = GroupKey(
             model, self._temperatures.bucket(observation.temperature), request_type
         )
-        if request_type not in self._own and not (
+        if request_type not in self._configured_types and not (
             _admit(request_type, self._types, MAX_TYPES)
             and _admit(key, self._groups, MAX_CLIENT_GROUPS)
         ):

@@ -33,11 +33,8 @@ def route(
     """
     if whole.count < thresholds.minimum_requests:
         return None
-    types = tuple(
-        kind
-        for kind in losing(groups, lambda group: group.request_type)
-        if kind != OTHER
-    )
+    losing_types = losing(groups, lambda group: group.request_type)
+    types = tuple(name for name in losing_types if name != OTHER)
     temperatures: tuple[str, ...] = ()
     if not types:
         temperatures = losing(groups, lambda group: group.temperature)
@@ -45,30 +42,27 @@ def route(
     def is_routed(group: GroupKey | GroupWindow) -> bool:
         return group.request_type in types or group.temperature in temperatures
 
-    if not (types or temperatures) or not any(
-        group.judged and not is_routed(group) for group in groups
-    ):
+    stays = any(group.judged and not is_routed(group) for group in groups)
+    if not stays or not (types or temperatures):
         return None
     routed = GroupStats()
     for key, group in recent.items():
         if is_routed(key):
             routed.change(group)
-    before = whole.accepted_tokens / whole.draft_tokens
-    after = (whole.accepted_tokens - routed.accepted_tokens) / (
+    acceptance = whole.accepted_tokens / whole.draft_tokens
+    remaining_accepted = whole.accepted_tokens - routed.accepted_tokens
+    remaining_acceptance = remaining_accepted / (
         whole.draft_tokens - routed.draft_tokens
     )
-    if after <= before:
+    if remaining_acceptance <= acceptance:
         return None
-    rejected = (routed.draft_tokens - routed.accepted_tokens) / (
-        whole.draft_tokens - whole.accepted_tokens
-    )
     return Routing(
         request_types=types,
         temperatures=temperatures,
         requests_ratio=routed.count / whole.count,
-        rejected_ratio=rejected,
-        acceptance_before=before,
-        acceptance_after=after,
+        rejected_ratio=routed.rejected_tokens / whole.rejected_tokens,
+        acceptance_before=acceptance,
+        acceptance_after=remaining_acceptance,
         speedup=speedup(routed),
     )
 
@@ -96,20 +90,18 @@ def with_findings(
     judged = requests.window_requests >= thresholds.minimum_requests
     unrecorded = _unrecorded(requests, thresholds, judged=judged)
     if not judged:
+        span = "window" if requests.window else "recorded"
         few = hint(
             "few_requests",
             requests=requests,
             within=_within(requests),
             minimum=thresholds.minimum_requests,
-            how=message(
-                f"finding.few_requests.{'window' if requests.window else 'recorded'}"
-            ),
+            how=message(f"finding.few_requests.{span}"),
         )
-        # If most responses have no record, waiting does not help.
-        mostly = requests.window_unrecorded_requests > requests.window_requests
-        return replace(
-            requests, findings=tuple(unrecorded) if mostly else (*few, *unrecorded)
-        )
+        if requests.window_unrecorded_requests > requests.window_requests:
+            # If most responses have no record, waiting does not help.
+            few = []
+        return replace(requests, findings=(*few, *unrecorded))
     problems = [*_tail(requests, thresholds), *_mixed(requests, thresholds)]
     hints = [*unrecorded, *_routing(routing), *_untyped(requests)]
     return replace(requests, findings=(*problems, *hints), routing=routing)
@@ -143,17 +135,17 @@ def _tail(requests: ModelRequests, thresholds: Thresholds) -> list[Finding]:
     limit = thresholds.poor_request_acceptance_ratio
     if p10 is None or p10 >= limit or (requests.losing_requests_ratio or 0.0) < _TAIL:
         return []
-    value, needed = _distinct(p10, limit)
-    return problem("tail", p10=value, limit=needed, requests=requests)
+    shown_p10, shown_limit = _distinct(p10, limit)
+    return problem("tail", p10=shown_p10, limit=shown_limit, requests=requests)
 
 
 def _mixed(requests: ModelRequests, thresholds: Thresholds) -> list[Finding]:
     if not requests.mixed or requests.acceptance_ratio is None:
         return []
-    healthy = requests.acceptance_ratio >= thresholds.healthy_acceptance_ratio
-    return problem(
-        "mixed", requests=requests, looks="looks healthy and " if healthy else ""
-    )
+    looks = ""
+    if requests.acceptance_ratio >= thresholds.healthy_acceptance_ratio:
+        looks = "looks healthy and "
+    return problem("mixed", requests=requests, looks=looks)
 
 
 def _routing(routing: Routing | None) -> list[Finding]:
@@ -165,20 +157,18 @@ def _routing(routing: Routing | None) -> list[Finding]:
         return []
     before, after = _distinct(routing.acceptance_before, routing.acceptance_after)
     if routing.request_types:
-        which = f"requests of type {' and '.join(routing.request_types)}"
+        routed = f"requests of type {' and '.join(routing.request_types)}"
     else:
-        named = (
-            f"{UNSET} (not in the request)" if one == UNSET else one
-            for one in routing.temperatures
-        )
-        which = f"requests at temperature {' and '.join(named)}"
+        temperatures = " and ".join(routing.temperatures)
+        temperatures = temperatures.replace(UNSET, f"{UNSET} (not in the request)")
+        routed = f"requests at temperature {temperatures}"
     speedup = ""
     if routing.speedup is not None:
-        name = "faster" if routing.speedup >= 1 else "slower"
-        speedup = message(f"finding.route.{name}", routing=routing)
+        effect = "faster" if routing.speedup >= 1 else "slower"
+        speedup = message(f"finding.route.{effect}", routing=routing)
     return hint(
         "route",
-        which=which,
+        which=routed,
         routing=routing,
         before=before,
         after=after,
@@ -197,7 +187,7 @@ def _untyped(requests: ModelRequests) -> list[Finding]:
 
 
 def _distinct(less: float, more: float) -> tuple[str, str]:
-    """Return both as percentages, with as many digits (up to 2) as they need to differ."""
+    """Return both as percentages, with up to two digits where they differ in those."""
     for digits in range(3):
         texts = f"{less:.{digits}%}", f"{more:.{digits}%}"
         if texts[0] != texts[1]:

@@ -12,12 +12,13 @@ a position *where it was drafted*. If all drafts had K tokens, these follow from
 distribution.
 """
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import count
 from operator import gt, mul
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import defstruct
@@ -28,6 +29,11 @@ from ..engines.engine import Record
 #: Limit of the steps that are read of a record, above what requests have: reading
 #: blocks traffic, ~15 ms.
 _MAX_STEPS = 65_536
+#: A count that a float can hold.
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+_Counts = tuple[_Count, ...]
+#: At index j, the steps in which j tokens were accepted.
+_Histogram = Annotated[_Counts, msgspec.Meta(max_length=_MAX_STEPS)]
 #: Limit of drafted tokens in one step; vLLM's largest K is far below.
 MAX_DRAFTED = 128
 
@@ -76,26 +82,93 @@ def parse_record(document: object) -> DraftRecord:
     Its means are not read: they follow from the counts. RecordError if these contradict
     each other.
     """
-    if not isinstance(document, dict):
-        raise RecordError("the record is not an object")
-    drafts = count_of(document, "num_spec_steps")
-    draft_tokens = count_of(document, "num_draft_tokens")
-    accepted = count_of(document, "num_accepted_draft_tokens")
-    check(accepted <= draft_tokens, "the record has more tokens accepted than drafted")
-    check(
-        drafts or not draft_tokens,
-        "the record has drafted tokens, but no step that drafted them",
-    )
-    histogram = histogram_of(document, "acceptance_histogram", drafts, accepted)
-    steps = _steps(document, drafts, draft_tokens, accepted)
-    k = document.get("num_spec_tokens")
-    if not steps:
-        if k is None:
-            k = max(0, len(histogram) - 1)
-        else:
-            k = count_of(document, "num_spec_tokens")
-        steps = whole_drafts(k, drafts, draft_tokens, histogram)
-    return DraftRecord(drafts, draft_tokens, accepted, histogram, steps)
+    try:
+        return msgspec.convert(document, VllmRecord).record()
+    except msgspec.ValidationError as error:
+        named = _FIELD.search(str(error))
+        if named is None:
+            raise RecordError("the record is not an object") from error
+        expected = "a count" if named[1] in _TOTALS else "a list of counts"
+        raise RecordError(f"the record's {named[1]} is not {expected}") from error
+
+
+#: The name of a field in an error of msgspec: in its path, or because it is missing.
+_FIELD = re.compile(r"(?:`\$\.|field `)(\w+)")
+_TOTALS = {
+    "num_spec_steps",
+    "num_draft_tokens",
+    "num_accepted_draft_tokens",
+    "num_spec_tokens",
+}
+
+
+class VllmRecord(msgspec.Struct):
+    """What is read of the record of ``--per-request-spec-decode-metrics``."""
+
+    num_spec_steps: _Count
+    num_draft_tokens: _Count
+    num_accepted_draft_tokens: _Count
+    num_spec_tokens: _Count | None = None
+    acceptance_histogram: _Histogram | None = None
+    per_step_drafted: _Counts | None = None
+    per_step_accepted: _Counts | None = None
+
+    def record(self) -> DraftRecord:
+        """Return the record; RecordError if it contradicts itself."""
+        drafts = self.num_spec_steps
+        draft_tokens = self.num_draft_tokens
+        accepted = self.num_accepted_draft_tokens
+        _check_totals(accepted, draft_tokens)
+        check(
+            drafts or not draft_tokens,
+            "the record has drafted tokens, but no step that drafted them",
+        )
+        histogram = self.acceptance_histogram or ()
+        _check_histogram("acceptance_histogram", histogram, drafts, accepted)
+        steps = self._steps()
+        if not steps:
+            k = self.num_spec_tokens
+            if k is None:
+                k = len(histogram) - 1
+            steps = whole_drafts(k, drafts, draft_tokens, histogram)
+        return DraftRecord(drafts, draft_tokens, accepted, histogram, steps)
+
+    def _steps(self) -> dict[tuple[int, int], int]:
+        drafted = self.per_step_drafted or ()
+        accepted = self.per_step_accepted or ()
+        if min(len(drafted), len(accepted)) > _MAX_STEPS:
+            return {}
+        for name, values in (
+            ("per_step_drafted", drafted),
+            ("per_step_accepted", accepted),
+        ):
+            check(
+                len(values) <= _MAX_STEPS,
+                f"the record's {name} is not a list of counts",
+            )
+        if not drafted and not accepted:
+            return {}
+        check(
+            len(drafted) == len(accepted),
+            "the record's per_step_drafted and per_step_accepted differ in length",
+        )
+        check(
+            len(drafted) == self.num_spec_steps
+            and sum(drafted) == self.num_draft_tokens
+            and sum(accepted) == self.num_accepted_draft_tokens,
+            "the record's steps do not add up to its totals",
+        )
+        # Without a Python loop: a long response has thousands of steps, and this blocks
+        # traffic.
+        check(
+            not any(map(gt, accepted, drafted)),
+            "a step of the record has more tokens accepted than drafted",
+        )
+        check(
+            max(drafted) <= MAX_DRAFTED,
+            f"a step of the record has more than {MAX_DRAFTED} drafted tokens",
+        )
+        return dict(Counter(zip(drafted, accepted, strict=True)))
 
 
 def whole_drafts(
@@ -120,75 +193,20 @@ def check(holds: object, message: str) -> None:
         raise RecordError(message)
 
 
-def histogram_of(
-    document: dict[str, Any], name: str, drafts: int, accepted: int
-) -> tuple[int, ...]:
-    """Return a distribution that agrees with its totals; empty if there is none."""
-    histogram = _counts(document, name)
-    if histogram:
-        sums = f"the record's {name} does not add up to"
-        check(sum(histogram) == drafts, f"{sums} num_spec_steps")
-        check(
-            sum(map(mul, count(), histogram)) == accepted,
-            f"{sums} num_accepted_draft_tokens",
-        )
-    return histogram
+def _check_totals(accepted: int, drafted: int) -> None:
+    check(accepted <= drafted, "the record has more tokens accepted than drafted")
 
 
-def _steps(
-    document: dict[str, Any], drafts: int, draft_tokens: int, accepted: int
-) -> dict[tuple[int, int], int]:
-    if _is_long(document.get("per_step_drafted")) and _is_long(
-        document.get("per_step_accepted")
-    ):
-        return {}
-    of_drafted = _counts(document, "per_step_drafted")
-    of_accepted = _counts(document, "per_step_accepted")
-    if not of_drafted and not of_accepted:
-        return {}
-    same_length = len(of_drafted) == len(of_accepted)
-    check(
-        same_length,
-        "the record's per_step_drafted and per_step_accepted differ in length",
-    )
-    totals = (len(of_drafted), sum(of_drafted), sum(of_accepted))
-    check(
-        totals == (drafts, draft_tokens, accepted),
-        "the record's steps do not add up to its totals",
-    )
-    too_many = any(map(gt, of_accepted, of_drafted))
-    check(not too_many, "a step of the record has more tokens accepted than drafted")
-    limit = f"a step of the record has more than {MAX_DRAFTED} drafted tokens"
-    check(max(of_drafted) <= MAX_DRAFTED, limit)
-    return dict(Counter(zip(of_drafted, of_accepted, strict=True)))
-
-
-def _is_long(values: object) -> bool:
-    return isinstance(values, list) and len(values) > _MAX_STEPS
-
-
-def count_of(document: dict[str, Any], name: str) -> int:
-    """Return a count of a record; RecordError if it is none."""
-    value = document.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
-        raise RecordError(f"the record's {name} is not a count")
-    return value
-
-
-def _counts(document: dict[str, Any], name: str) -> tuple[int, ...]:
-    values = document.get(name)
-    if values is None:
-        return ()
-    # Without a Python loop: a long response has thousands of steps, and this blocks
-    # traffic.
-    fine = (
-        isinstance(values, list)
-        and not _is_long(values)
-        and set(map(type, values)) <= {int}
-    )
-    if not fine or (values and (min(values) < 0 or max(values) >= 2**53)):
-        raise RecordError(f"the record's {name} is not a list of counts")
-    return tuple(values)
+def _check_histogram(
+    name: str, histogram: tuple[int, ...], drafts: int, accepted: int
+) -> None:
+    """Raise RecordError if a distribution disagrees with its totals; none agrees."""
+    if not histogram:
+        return
+    sums = f"the record's {name} does not add up to"
+    check(sum(histogram) == drafts, f"{sums} num_spec_steps")
+    accepted_by_steps = sum(map(mul, count(), histogram))
+    check(accepted_by_steps == accepted, f"{sums} num_accepted_draft_tokens")
 
 
 class Source(StrEnum):
@@ -211,15 +229,17 @@ class RecordState(StrEnum):
 
 #: Descriptions for the documentation.
 RECORD_STATES = {
-    RecordState.DETAILED: "a record with the drafted and accepted tokens of each step, or with a "
-    "histogram "
-    "that gives them, because all drafts had K tokens",
+    RecordState.DETAILED: (
+        "a record with the drafted and accepted tokens of each step, or with a "
+        "histogram that gives them, because all drafts had K tokens"
+    ),
     RecordState.SUMMARY: "a record with totals only",
     RecordState.NOT_DRAFTED: "a record, but nothing was drafted for the request",
-    RecordState.NONE: "no record: vLLM runs without --per-request-spec-decode-metrics, the request "
-    "had "
-    "several choices, it streamed without include_usage, or SGLang drafts trees or "
-    "changes K itself",
+    RecordState.NONE: (
+        "no record: vLLM runs without --per-request-spec-decode-metrics, the request "
+        "had several choices, it streamed without include_usage, or SGLang drafts "
+        "trees or changes K itself"
+    ),
     RecordState.MALFORMED: "a record that contradicts itself",
 }
 
@@ -334,7 +354,9 @@ def _with_counts() -> type[_Section]:
 _MARKS = (*(record.draft_tokens for record in _RECORDS), _OF_USAGE)
 #: Of these, those of records that are there without drafts, too. Others write zeros
 #: without speculation.
-_MARKS_OF_NONE = {r.draft_tokens for r in _RECORDS if r.from_configured_k}
+_MARKS_OF_NONE = {
+    record.draft_tokens for record in _RECORDS if record.from_configured_k
+}
 _COUNTS = msgspec.json.Decoder(_with_counts())
 
 
@@ -346,13 +368,12 @@ def find_record(*sections: msgspec.Raw) -> tuple[DraftRecord | None, bool]:
     choices, for which vLLM writes no record either.
     """
     for raw in sections:
-        if bytes(memoryview(raw)[:1]) != b"{":
+        if not _is_object(raw):
             continue
         try:
             counts = _COUNTS.decode(raw)
-            inner = counts.spec_tokens_details
-            if bytes(memoryview(inner)[:1]) == b"{":
-                counts = _COUNTS.decode(inner)
+            if _is_object(counts.spec_tokens_details):
+                counts = _COUNTS.decode(counts.spec_tokens_details)
             document = msgspec.structs.asdict(counts)
             present = {name for name in _MARKS if document[name] is not None}
             record = read_record(document) if present else None
@@ -361,6 +382,10 @@ def find_record(*sections: msgspec.Raw) -> tuple[DraftRecord | None, bool]:
         if record is not None and (record.draft_tokens or present & _MARKS_OF_NONE):
             return record, False
     return None, False
+
+
+def _is_object(raw: msgspec.Raw) -> bool:
+    return bytes(memoryview(raw)[:1]) == b"{"
 
 
 def tokens_in(raw: msgspec.Raw) -> int | None:
@@ -378,19 +403,21 @@ def _of_engine(record: Record, document: dict[str, Any]) -> DraftRecord:
     """
     drafts = 0
     if record.counts_drafts or document.get(record.drafts) is not None:
-        drafts = count_of(document, record.drafts)
-    drafted = count_of(document, record.draft_tokens)
-    accepted = count_of(document, record.accepted_tokens)
-    present = (name for name in record.histograms if document.get(name) is not None)
+        drafts = _count_of(document, record.drafts)
+    drafted = _count_of(document, record.draft_tokens)
+    accepted = _count_of(document, record.accepted_tokens)
     histogram: tuple[int, ...] = ()
-    if name := next(present, ""):
-        histogram = histogram_of(document, name, drafts, accepted)
-    check(accepted <= drafted, "the record has more tokens accepted than drafted")
+    for name in record.histograms:
+        if document.get(name) is not None:
+            histogram = _histogram_of(document, name)
+            _check_histogram(name, histogram, drafts, accepted)
+            break
+    _check_totals(accepted, drafted)
     if record.counts_drafts:
         check(
             drafts or not drafted, "the record has drafted tokens, but no verification"
         )
-    k = drafted // drafts if drafts else 0
+    k = drafted // max(1, drafts)
     return DraftRecord(
         drafts,
         drafted,
@@ -403,7 +430,20 @@ def _of_engine(record: Record, document: dict[str, Any]) -> DraftRecord:
 
 def _of_usage(document: dict[str, Any]) -> DraftRecord:
     """Read the details of OpenAI's usage, which do not count verifications."""
-    accepted = count_of(document, "accepted_prediction_tokens")
-    return DraftRecord(
-        0, accepted + count_of(document, "rejected_prediction_tokens"), accepted
-    )
+    accepted = _count_of(document, "accepted_prediction_tokens")
+    rejected = _count_of(document, "rejected_prediction_tokens")
+    return DraftRecord(0, accepted + rejected, accepted)
+
+
+def _count_of(document: dict[str, Any], name: str) -> int:
+    try:
+        return msgspec.convert(document.get(name), _Count)
+    except msgspec.ValidationError as error:
+        raise RecordError(f"the record's {name} is not a count") from error
+
+
+def _histogram_of(document: dict[str, Any], name: str) -> tuple[int, ...]:
+    try:
+        return msgspec.convert(document.get(name), _Histogram)
+    except msgspec.ValidationError as error:
+        raise RecordError(f"the record's {name} is not a list of counts") from error

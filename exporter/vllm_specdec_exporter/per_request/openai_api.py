@@ -12,7 +12,13 @@ from dataclasses import dataclass
 import msgspec
 
 from ..engines import UNREADABLE
-from .observation import DraftRecord, RecordError, find_record, parse_record, tokens_in
+from .observation import (
+    DraftRecord,
+    RecordError,
+    VllmRecord,
+    find_record,
+    tokens_in,
+)
 
 #: Identifiers that a server generates. Those of a client may name a user.
 _MADE_BY_SERVER = re.compile(
@@ -73,7 +79,8 @@ def _decode_fields(body: bytes | bytearray | msgspec.Raw) -> Mapping[str, msgspe
     """Return the fields of an object: all, or of a request with very many names only
     those that are known.
     """
-    text = body if isinstance(body, bytearray) else bytes(body)
+    # A bytearray counts without a copy, a msgspec.Raw cannot count.
+    text = bytes(body) if isinstance(body, msgspec.Raw) else body
     if text.count(b":") <= MAX_NAMES:
         return _FIELDS.decode(body)
     known = msgspec.structs.asdict(_KNOWN_FIELDS.decode(body))
@@ -84,27 +91,33 @@ def read_request(body: bytes | bytearray) -> RequestFields:
     """Return the fields of the JSON of a request; UnreadableError if it is invalid."""
     try:
         fields = _decode_fields(body)
-        temperature = _NUMBER.decode(fields.get("temperature", b"null"))
-        choices = _NUMBER.decode(fields.get("n", b"1"))
+        levels = [fields]
         # the generate route has the parameters one level down
         if "sampling_params" in fields:
-            inner = _decode_fields(fields["sampling_params"])
-            temperature = _NUMBER.decode(inner.get("temperature", b"null"))
-            choices = _NUMBER.decode(inner.get("n", b"1"))
+            levels.append(_decode_fields(fields["sampling_params"]))
+        for parameters in levels:
+            temperature = _NUMBER.decode(parameters.get("temperature", b"null"))
+            choices = _NUMBER.decode(parameters.get("n", b"1"))
         model = _TEXT.decode(fields.get("model", b"null"))
     except UNREADABLE as error:
         raise UnreadableError("not the JSON of a request") from error
+    # A number in a string may be inf or nan, which no server accepts.
     if temperature is not None and not math.isfinite(temperature):
         temperature = None
-    present = frozenset(
-        name for name, value in fields.items() if _short_value(value) not in _EMPTY
+    if choices is None or not 1 <= choices <= _MAX_CHOICES:
+        choices = 1
+    return RequestFields(
+        model_name=model or "",
+        temperature=temperature,
+        choices=int(choices),
+        fields=frozenset(
+            name for name, value in fields.items() if not _is_empty(value)
+        ),
     )
-    # A number in a string may be inf or nan, which no server accepts.
-    if choices is not None and 1 <= choices <= _MAX_CHOICES:
-        count = int(choices)
-    else:
-        count = 1
-    return RequestFields(model or "", temperature, count, present)
+
+
+def _is_empty(value: msgspec.Raw | bytes) -> bool:
+    return _short_value(value) in _EMPTY
 
 
 def _short_value(value: msgspec.Raw | bytes) -> bytes:
@@ -124,16 +137,6 @@ class _Usage(msgspec.Struct):
 
 class _Metrics(msgspec.Struct):
     speculative_decoding: msgspec.Raw = _NULL
-
-
-class _Record(msgspec.Struct):
-    num_spec_steps: int | None = None
-    num_draft_tokens: int | None = None
-    num_accepted_draft_tokens: int | None = None
-    num_spec_tokens: int | None = None
-    acceptance_histogram: list[int] | None = None
-    per_step_drafted: list[int] | None = None
-    per_step_accepted: list[int] | None = None
 
 
 class _Choice(msgspec.Struct):
@@ -160,7 +163,7 @@ class _Document(_Part):
 
 _DOCUMENT = msgspec.json.Decoder(_Document)
 _PART = msgspec.json.Decoder(_Part)
-_RECORD = msgspec.json.Decoder(_Record)
+_VLLM_RECORD = msgspec.json.Decoder(VllmRecord)
 _CHOICES = msgspec.json.Decoder(list[_Choice] | None)
 _DELTA = msgspec.json.Decoder(dict[str, msgspec.Raw])
 #: Limit of the choices of an event that only names the role, in bytes: with 128 choices
@@ -197,25 +200,26 @@ def read_response(body: bytes | bytearray) -> ResponseFields:
         document = _DOCUMENT.decode(body)
     except UNREADABLE as error:
         raise UnreadableError("not the JSON of a response") from error
-    record, malformed = _record(
-        document.metrics.speculative_decoding if document.metrics else _NULL
-    )
+    usage = document.usage or _Usage()
+    metrics = document.metrics or _Metrics()
+    record, malformed = _vllm_record(metrics.speculative_decoding)
     if record is None and not malformed:
-        if document.usage:
-            details = document.usage.completion_tokens_details
-        else:
-            details = _NULL
         record, malformed = find_record(
-            document.sglext, document.meta_info, document.timings, details
+            document.sglext,
+            document.meta_info,
+            document.timings,
+            usage.completion_tokens_details,
         )
     tokens = _has_choices(document.choices)
-    name = document.id or document.request_id or ""
+    request_id = document.id or document.request_id or ""
+    if not _MADE_BY_SERVER.fullmatch(request_id):
+        request_id = ""
     return ResponseFields(
-        request_id=name if _MADE_BY_SERVER.fullmatch(name) else "",
+        request_id=request_id,
         model_name=document.model or "",
         tokens=tokens,
         only_role=tokens and _have_only_role(document.choices),
-        prompt_tokens=_count(document.usage.prompt_tokens) if document.usage else None,
+        prompt_tokens=_count(usage.prompt_tokens),
         completion_tokens=_count(_completion_tokens(document)),
         record=record,
         malformed=malformed,
@@ -245,11 +249,11 @@ def _is_null(raw: msgspec.Raw) -> bool:
     return raw is _NULL or bytes(raw).strip() == b"null"
 
 
-def _record(raw: msgspec.Raw) -> tuple[DraftRecord | None, bool]:
+def _vllm_record(raw: msgspec.Raw) -> tuple[DraftRecord | None, bool]:
     if _is_null(raw):
         return None, False
     try:
-        return parse_record(msgspec.structs.asdict(_RECORD.decode(raw))), False
+        return _VLLM_RECORD.decode(raw).record(), False
     except (RecordError, *UNREADABLE):
         return None, True
 
@@ -267,7 +271,7 @@ def _has_choices(raw: msgspec.Raw) -> bool:
 
 
 def _have_only_role(raw: msgspec.Raw) -> bool:
-    """Return whether the choices of an event only name the role; such events are small."""
+    """Return whether choices of an event only name the role; such events are small."""
     if memoryview(raw).nbytes > _MAX_ROLES:
         return False
     try:
@@ -283,9 +287,7 @@ def _has_only_role(choice: _Choice) -> bool:
         delta = _DELTA.decode(choice.delta)
     except UNREADABLE:
         return False
-    return "role" in delta and not any(
-        bytes(delta.get(key, b"null")).strip() not in _EMPTY for key in _TEXTS
-    )
+    return "role" in delta and all(_is_empty(delta.get(key, _NULL)) for key in _TEXTS)
 
 
 def _count(value: int | None) -> int | None:

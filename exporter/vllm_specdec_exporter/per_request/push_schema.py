@@ -3,10 +3,11 @@ the exporter.
 
 ::
 
-    {"requests": [{"model": "llama", "temperature": 0.7, "request_type": "code", "completion_tokens": 212,
-                   "speculative_decoding": {...}}]}
+    {"requests": [{"model": "llama", "temperature": 0.7, "request_type": "code",
+                   "completion_tokens": 212, "speculative_decoding": {...}}]}
 
-where ``speculative_decoding`` is vLLM's record, copied from the response. Unknown fields are ignored.
+where ``speculative_decoding`` is vLLM's record, copied from the response. Unknown
+fields are ignored.
 """
 
 from dataclasses import dataclass
@@ -20,11 +21,10 @@ from .observation import Observation, RecordError, read_record
 #: body.
 MAX_REQUESTS = 1000
 
-#: A plausible temperature (OpenAI's API allows up to 2), at most a day, and a count
-#: that a float can hold.
+#: A plausible temperature: OpenAI's API allows up to 2.
 _Temperature = Annotated[float, msgspec.Meta(ge=0, le=1000)]
-_Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
-_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]  # a day
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]  # what a float can hold
 
 
 class PushError(ValueError):
@@ -95,20 +95,22 @@ def read_push(body: bytes, wall: float) -> Pushed:
     except (ValueError, RecursionError) as error:
         raise PushError(f'not {{"requests": [...]}}: {error}') from error
     if len(items) > MAX_REQUESTS:
-        words = f"{len(items)} requests in one push; allowed: up to {MAX_REQUESTS}"
-        raise PushError(words, len(items))
+        raise PushError(
+            f"{len(items)} requests in one push; allowed: up to {MAX_REQUESTS}",
+            count=len(items),
+        )
     observations = []
     errors = []
     warnings = []
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         try:
             observation, warning = read_pushed(item, wall)
         except (ValueError, RecursionError) as error:
-            errors.append((place, str(error)))
+            errors.append((index, str(error)))
             continue
         observations.append(observation)
         if warning:
-            warnings.append((place, warning))
+            warnings.append((index, warning))
     return Pushed(tuple(observations), tuple(errors), tuple(warnings))
 
 
@@ -131,7 +133,9 @@ def read_pushed(body: bytes | msgspec.Raw, wall: float) -> tuple[Observation, st
         try:
             record = read_record(item.speculative_decoding)
         except RecordError as error:
-            malformed, warning = True, str(error)  # not rejected: the record is vLLM's
+            # Not rejected: the record is vLLM's, and the client cannot mend it.
+            malformed = True
+            warning = str(error)
     observation = Observation(
         time=wall,
         model_name=item.model,

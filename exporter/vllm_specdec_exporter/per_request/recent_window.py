@@ -33,6 +33,11 @@ MIN_DRAFTS = 5
 RESOLUTION = 1000
 
 
+#: Columns of a step.
+_DRAFTED = 0
+_ACCEPTED = 1
+
+
 def _change(counts: Counter[T], others: Mapping[T, int], sign: int) -> None:
     """Add `others`, or with `sign` -1 subtract them, and delete what becomes 0."""
     for name, count in others.items():
@@ -53,6 +58,11 @@ class RequestCounts:
     accepted_tokens: int = 0
     uncounted: int = 0  # requests whose records do not count drafts
 
+    @property
+    def rejected_tokens(self) -> int:
+        """Drafted tokens that were not accepted."""
+        return self.draft_tokens - self.accepted_tokens
+
     def add(self, record: DraftRecord, outcome: Outcome, tokens: int) -> None:
         """Count a request."""
         self.requests[outcome] += 1
@@ -65,7 +75,7 @@ class RequestCounts:
 
 @dataclass(slots=True)
 class GroupStats(RequestCounts):
-    """Requests of a group within a part of the window for which something was drafted."""
+    """Requests of a group within a part of the window that had drafts."""
 
     #: Requests by acceptance ratio, in steps of 1 / `RESOLUTION`, rounded down.
     ratios: Counter[int] = field(default_factory=Counter)
@@ -123,7 +133,7 @@ class GroupStats(RequestCounts):
         return None
 
     def token_share(self, outcome: Outcome) -> float | None:
-        """Return the share of generated tokens of requests with this outcome, 0 to 1."""
+        """Return the share of the generated tokens that such requests have, 0 to 1."""
         total = self.tokens.total()
         if total:
             return self.tokens[outcome] / total
@@ -170,20 +180,20 @@ class StepCounts:
     @property
     def drafted(self) -> tuple[int, ...]:
         """At index i, the drafts that had position i drafted."""
-        return self._reaching(0)
+        return self._reaching(_DRAFTED)
 
     @property
     def accepted(self) -> tuple[int, ...]:
         """At index i, the drafts that had position i accepted."""
-        counts = self._reaching(1)
+        counts = self._reaching(_ACCEPTED)
         return counts + (0,) * (len(self.drafted) - len(counts))
 
     @property
     def ratios(self) -> tuple[float | None, ...]:
         """At index i, accepted over drafted tokens of position i, 0 to 1."""
+        counts = zip(self.accepted, self.drafted, strict=True)
         return tuple(
-            a / d if d else None
-            for a, d in zip(self.accepted, self.drafted, strict=True)
+            accepted / drafted if drafted else None for accepted, drafted in counts
         )
 
     @property
@@ -192,12 +202,14 @@ class StepCounts:
         drafts = self.drafts
         return tuple(total / drafts for total in accumulate(self.drafted))
 
-    def _reaching(self, which: int) -> tuple[int, ...]:
-        most = max((step[which] for step in self.steps), default=0)
-        counts = [0] * (most + 1)
-        for step, count in self.steps.items():
-            counts[step[which]] += count
-        return tuple(accumulate(counts[:0:-1]))[::-1]
+    def _reaching(self, column: int) -> tuple[int, ...]:
+        """Return at index i the steps with more than i tokens, drafted or accepted."""
+        longest = max((step[column] for step in self.steps), default=0)
+        steps_by_tokens = [0] * (longest + 1)
+        for step, number in self.steps.items():
+            steps_by_tokens[step[column]] += number
+        from_longest = accumulate(reversed(steps_by_tokens[1:]))
+        return tuple(from_longest)[::-1]
 
 
 @dataclass(slots=True)
@@ -246,7 +258,9 @@ def _listed(
 def _worst_of(requests: Iterable[WorstRequest]) -> list[WorstRequest]:
     """Return those with the lowest acceptance, then with most drafted tokens."""
     return heapq.nsmallest(
-        MAX_WORST, requests, key=lambda one: (one.acceptance_ratio, -one.draft_tokens)
+        MAX_WORST,
+        requests,
+        key=lambda worst: (worst.acceptance_ratio, -worst.draft_tokens),
     )
 
 
@@ -268,7 +282,11 @@ class RecentWindow:
         self._sum = Slice()  # of all slices, without their worst requests
 
     def add(
-        self, key: GroupKey, observation: Observation, outcome: Outcome, time: float
+        self,
+        key: GroupKey,
+        observation: Observation,
+        outcome: Outcome,
+        time: float,
     ) -> None:
         """Count a request with drafted tokens that ended at `time`."""
         record = observation.record

@@ -12,7 +12,7 @@ from ..config.files import read_file
 from ..config.options import ConfigError, check_both_or_neither, flatten, gather
 from ..config.thresholds import PUBLISHED, Thresholds
 from ..config.values import Target, format_duration
-from ..economics.cost import CostProfile, basis, thresholds_for
+from ..economics.cost import CostProfile, thresholds_for, thresholds_source
 from ..economics.model import Model, from_architecture, parse_model, with_details
 from ..economics.profiles import (
     BUILTIN,
@@ -222,7 +222,8 @@ def _thresholds(
     except ValueError as error:
         reason = f"--threshold: {error}"
         if profile.cheap:
-            reason += f"; thresholds that are not set come from the {basis(profile, k)}"
+            source = thresholds_source(profile, k)
+            reason += f"; thresholds that are not set come from the {source}"
         raise ConfigError(reason) from error
 
 
@@ -352,12 +353,12 @@ def _read_config(path: str) -> Model:
 
     model = read_architecture(read_file(path, "--cost.model"))
     # A guess of the size would be wrong by a factor of two to four.
-    if model.weights is None and model.quantized:
+    if model.precision is None and model.quantized:
         raise ValueError(
             "its quantization is not known here; give the size instead, such as "
             "70B:int4"
         )
-    return from_architecture(model, model.weights or BF16)
+    return from_architecture(model, model.precision or BF16)
 
 
 def memory_ratio(values: Mapping[str, Any]) -> float | None:

@@ -273,8 +273,8 @@ def _model(
         return replace(model, precision_source=source)
     if architecture is None:
         return None
-    if not precision and architecture.weights:
-        precision = architecture.weights
+    if not precision and architecture.precision:
+        precision = architecture.precision
         source = "by its config.json"
     if not precision and architecture.quantized:
         raise ConfigError(

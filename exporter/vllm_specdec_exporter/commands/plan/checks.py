@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ...economics.architecture import Architecture
-from ...economics.known_problems import Setup, known_problems
+from ...economics.known_problems import DeploymentFacts, known_problems
 from ...economics.model import Model
 from ...economics.sizes import format_gigabytes, format_parameters
 from .estimates import Memory, SpeedupByBatch
@@ -68,7 +68,8 @@ def check_all(
     yield check_kv_budget(memory, question.load)
     yield check_depth(method, outlook.k)
     yield check_speedup(outlook, question.load)
-    for problem in known_problems(Setup(method.name, question.target_name)):
+    deployment = DeploymentFacts(method.name, question.target_name)
+    for problem in known_problems(deployment):
         text = f"{problem.text}. {problem.action} ({problem.reference})"
         yield Check("known_problem", Verdict.WARN, text)
 

@@ -69,8 +69,8 @@ def account(question: Question) -> Memory:
     weights: float | None = 0.0
     if question.method.drafter is not Drafter.LOOKUP:
         draft_kv = _kv_per_token(question, _drafter_layers(question))
-        weights = None if draft is None else draft.weights
-    budget = gpus.usable - target.weights
+        weights = None if draft is None else draft.weight_bytes
+    budget = gpus.usable - target.weight_bytes
     with_drafter = None
     if weights is not None:
         # A drafter of unknown dimensions counts as 0; `draft_kv_known` says so.
@@ -79,8 +79,8 @@ def account(question: Question) -> Memory:
     return Memory(
         total_bytes=gpus.total,
         usable_bytes=gpus.usable,
-        target_weights_bytes=target.weights,
-        target_share=target.weights / gpus.total,
+        target_weights_bytes=target.weight_bytes,
+        target_share=target.weight_bytes / gpus.total,
         draft_weights_bytes=weights,
         draft_share=None if weights is None else weights / gpus.total,
         before=_budget(budget, target_kv, question.load),
@@ -205,7 +205,9 @@ def _cost_profile(question: Question) -> CostProfile:
     size_ratio: float | None = None
     draft_parameters: float | None = None
     if question.draft and method.drafter is Drafter.MODEL:
-        size_ratio = question.draft.active_weights / question.target.active_weights
+        size_ratio = (
+            question.draft.active_weight_bytes / question.target.active_weight_bytes
+        )
         draft_parameters = question.draft.parameters
     if question.hardware:
         profile = hardware_profile(

@@ -151,7 +151,7 @@ def _model_document(model: Model) -> dict[str, object]:
         "active_parameters": model.active_parameters,
         "precision": model.precision.name,
         "bytes_per_parameter": model.precision.bytes_per_parameter,
-        "weights_bytes": model.weights,
+        "weights_bytes": model.weight_bytes,
         "source": model.source,
         "precision_source": model.precision_source,
         "estimated": model.estimated,
@@ -218,7 +218,7 @@ def _model(model: Model) -> str:
         parameters += f", of which a token passes through {active}"
     return (
         f"{parameters}; {model.precision.name} {model.precision_source}: "
-        f"{format_gigabytes(model.weights)}"
+        f"{format_gigabytes(model.weight_bytes)}"
     )
 
 

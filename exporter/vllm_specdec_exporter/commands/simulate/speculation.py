@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from ...economics.hardware import (
-    DraftModel,
+    Drafter,
     PhysicalModel,
     parse_machine,
     usual_drafter,
@@ -194,7 +194,7 @@ HARDWARE = "h100"
 MODEL_SIZE = "8B"
 METHOD = "eagle3"
 _TARGET = parse_model(MODEL_SIZE)
-_DRAFTER = usual_drafter(METHOD, _TARGET) or DraftModel()
+_DRAFTER = usual_drafter(METHOD, _TARGET) or Drafter()
 _PHYSICAL = PhysicalModel(parse_machine(HARDWARE)[1], _TARGET, _DRAFTER)
 
 

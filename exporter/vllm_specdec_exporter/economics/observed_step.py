@@ -1,0 +1,129 @@
+"""The cost of a step with drafts by the engine's own inter-token latency.
+
+The engine measures how long its steps with drafts take, but while it drafts it has no
+plain steps to compare them with. So the observed time is taken as it is, and only the
+plain step comes from the model of the hardware: one modelled number instead of two.
+
+What the model of a mixture of experts lacks lengthens both steps, so a part of it
+corrects the plain one (`SHARED_ERROR`). A step that is shorter than any plain one by
+the model shows another hardware: then nothing is known of the cost. Prompts computed in
+the same steps make both longer, in proportion to what they emit. How many of their
+tokens the prefix cache had is not known: from none to all.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from .cost import Basis, CostProfile
+from .hardware import PLAIN, SHARED_ERROR, STEP, regime
+
+#: Least share of a request's steps that must have drafts, so that the mean step shows
+#: those.
+MIN_DRAFTING_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedStep:
+    """The mean step of an engine that drafts, by its own inter-token latency."""
+
+    seconds: float  # of a step, above 0
+    batch: float  # requests in the batch, from 1 up
+    drafted: float  # drafted tokens per draft, above 0
+    share: float  # of a request's steps, those with drafts, 0 to 1
+    emitted: float  # tokens of each request, from 1 up
+    prompts_per_token: float  # prompt tokens for each generated one, from 0 up
+
+
+def with_observed_step(
+    profile: CostProfile,
+    step: ObservedStep,
+    plain_error: tuple[float, float] | None = None,
+) -> CostProfile:
+    """Return the profile with the cost that the engine's own step shows.
+
+    Unchanged unless the profile models the hardware and most steps have drafts.
+    `plain_error` is the least and the largest factor of the plain step's time over the
+    modelled one, by default that of the hardware.
+    """
+    physical = profile.physical
+    if (
+        physical is None
+        or profile.basis is not Basis.MODELLED
+        or step.share < MIN_DRAFTING_SHARE
+    ):
+        return profile
+    plain_seconds, drafting_seconds = profile.step_times(step.drafted, step.batch)
+    draft_extra = profile.step_cost(step.drafted, step.batch) - 1
+    idle_extra = profile.idle_cost(step.batch) - 1 if profile.idles else 0.0
+    mean_extra = step.share * draft_extra + (1 - step.share) * idle_extra
+    drafting_part = step.share * drafting_seconds
+    idle_part = (1 - step.share) * plain_seconds * (1 + idle_extra)
+    modelled_seconds = drafting_part + idle_part
+
+    target_regime = regime(physical.target)
+    shared_error = SHARED_ERROR[target_regime]
+    low, high = plain_error or PLAIN[target_regime]
+    excess = math.pow(step.seconds / modelled_seconds, shared_error)
+    fastest = plain_seconds * low * excess
+    if step.seconds < fastest:
+        return replace(
+            profile,
+            errors=(0.0, math.inf),
+            contradiction=(
+                f"a step takes {_milliseconds(step.seconds)}, by the model of the "
+                f"hardware a plain one at least {_milliseconds(fastest)}"
+            ),
+        )
+    if draft_extra <= 0:
+        return profile
+
+    prompt_seconds = (
+        step.batch * step.prompts_per_token * physical.prompt_token_seconds()
+    )
+
+    def cost_with(prompts: float, plain_factor: float = 1.0) -> float:
+        modelled_with_prompts = modelled_seconds + prompts * step.emitted
+        shared = math.pow(step.seconds / modelled_with_prompts, shared_error)
+        # A step that verifies drafts takes at least as long as a plain one.
+        plain = min(plain_seconds * shared, step.seconds) * plain_factor + prompts
+        return 1 + max(0.0, step.seconds / plain - 1) * draft_extra / mean_extra
+
+    cost = cost_with(prompt_seconds / 2)
+    lowest = cost_with(prompt_seconds, high)
+    highest = cost_with(0, low)
+    return replace(
+        profile,
+        correction=profile.correction * (cost - 1) / draft_extra,
+        errors=(lowest / cost, highest / cost),
+        basis=Basis.OBSERVED,
+        contradiction=_contradiction(
+            step.seconds,
+            without_prompts=modelled_seconds,
+            with_prompts=modelled_seconds + prompt_seconds * step.emitted,
+            cost=cost,
+        ),
+    )
+
+
+def _contradiction(
+    seconds: float, *, without_prompts: float, with_prompts: float, cost: float
+) -> str:
+    """Return how a step's time contradicts the modelled ones or the cost, empty if it
+    does not.
+    """
+    if not without_prompts / STEP <= seconds <= with_prompts * STEP:
+        modelled = min(with_prompts, max(without_prompts, seconds))
+        return (
+            f"a step takes {_milliseconds(seconds)}, by the model of the hardware "
+            f"{_milliseconds(modelled)}: the engine's own time counts"
+        )
+    if cost <= 1:
+        return (
+            f"a step takes {_milliseconds(seconds)}, no longer than a plain one by the "
+            "model of the hardware: what drafts cost is not known"
+        )
+    return ""
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.1f} ms"
