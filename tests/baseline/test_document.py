@@ -107,7 +107,8 @@ REFUSED: list[tuple[str, bytes]] = [
 ]
 for key in ("model_name", "upstream_version", "dialect", "recorded_at", "buckets"):
     missing = f"not a baseline: Object missing required field `{key}`"
-    REFUSED.append((missing, changed(lambda d, key=key: d.pop(key))))  # type: ignore[misc]
+    without = changed(lambda d, key=key: d.pop(key))  # type: ignore[misc]
+    REFUSED.append((missing, without))
 #: Values of the second bucket that are less than they can be.
 for field, low in (
     ("requests_running", 0.5),
