@@ -66,7 +66,7 @@ def test_step_time_is_the_median_time_between_events() -> None:
     """One of three answers was delayed by prefill of the others."""
     measured = cell(answer(0.010), answer(0.011), answer(0.050))
     assert step_time(measured) == StepTime(
-        2.0, 3.0, 0.011, context=120.5, cell=measured.cell.name
+        2.0, 3.0, 0.011, context=120.5, cell=measured.name
     )
 
 

@@ -4,7 +4,6 @@ and its progress.
 
 import builtins
 import html
-import io
 import re
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from vllm_specdec_exporter.commands.sweep.record import (
     Status,
 )
 from vllm_specdec_exporter.commands.sweep.report import conclusions
-from vllm_specdec_exporter.commands.sweep.runner import SweepProgress, in_short
+from vllm_specdec_exporter.commands.sweep.runner import in_short, progress_line
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.economics.statistics import Interval
 from vllm_specdec_exporter.publish.plots import (
@@ -117,33 +116,12 @@ def test_the_json_has_the_conclusions_beside_the_record() -> None:
 # --- progress
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_lines_tell_each_cell_and_what_is_left_of_each_sweep() -> None:
-    stream = io.StringIO()
-    clock = Clock()
-    progress = SweepProgress(stream, clock)
-    for _ in range(2):  # `calibrate` measures several sweeps
-        progress.begin(3)
-        clock.now += 40
-        progress.finished(result(0.4, 0.71, concurrency=4))
-    assert (
-        stream.getvalue().splitlines()
-        == [
-            "3 cells",
-            (
-                "[1/3] code, temperature 0.4, concurrency 4: acceptance 0.71, 163.8 "
-                "tokens/s; about 1m20s left"
-            ),
-        ]
-        * 2
-    )
+def test_a_line_has_the_last_cell_and_the_time_that_is_left() -> None:
+    """The others take as long as those that were measured."""
+    cell = result(0.4, 0.71, concurrency=4)
+    name = "code, temperature 0.4, concurrency 4: acceptance 0.71, 163.8 tokens/s"
+    assert progress_line([cell], 3, seconds=40) == f"[1/3] {name}; about 1m20s left"
+    assert progress_line([cell] * 3, 3, seconds=120) == f"[3/3] {name}"
 
 
 @pytest.mark.parametrize(
@@ -214,7 +192,7 @@ def test_a_page_has_the_conclusion_every_cell_and_what_went_wrong() -> None:
     assert document.count('<th scope="row">code</th>') == len(cells)
     for cell in cells:
         # its positions
-        assert document.count(f'<th scope="row">{cell.cell.name}</th>') == 1, cell.cell
+        assert document.count(f'<th scope="row">{cell.name}</th>') == 1, cell.name
     assert "What went wrong" in document
     assert (
         "code, temperature 0.4, concurrency 1: failed: 16 of 16 requests: HTTP 500"

@@ -33,7 +33,6 @@ from vllm_specdec_exporter.commands.sweep.record import Status
 from vllm_specdec_exporter.commands.sweep.runner import (
     OtherTraffic,
     SweepOutcome,
-    SweepProgress,
 )
 from vllm_specdec_exporter.config.options import ConfigError
 
@@ -50,27 +49,15 @@ PLAN = SweepPlan(
 )
 
 
-class Said(SweepProgress):
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words: list[str] = []
-
-    def say(self, words: str) -> None:
-        self.words.append(words)
-
-
 async def sweep(
     server: FakeServer,
     directory: Path | None = None,
-    progress: SweepProgress | None = None,
+    say: Callable[[str], None] = lambda _: None,
     **changes: Any,
 ) -> SweepOutcome:
     """Run the usual plan, with changes, against a server."""
-    more = {} if progress is None else {"progress": progress}
     return await run_sweep(
-        replace(PLAN, **changes), endpoint(server.url), directory=directory, **more
+        replace(PLAN, **changes), endpoint(server.url), directory=directory, say=say
     )
 
 
@@ -224,9 +211,9 @@ async def test_a_server_that_drafts_nothing_is_measured_without_acceptance(
     server: FakeServer,
 ) -> None:
     server.speculating = server.records = False
-    said = Said()
-    outcome = await sweep(server, progress=said)
-    assert any("no speculation" in words for words in said.words)
+    messages: list[str] = []
+    outcome = await sweep(server, say=messages.append)
+    assert any("no speculation" in message for message in messages)
     assert outcome.clean
     cell = outcome.record.cells[0]
     assert (cell.acceptance_ratio, cell.acceptance_interval) == (None, None)
@@ -335,11 +322,11 @@ async def test_other_traffic_may_be_allowed(server: FakeServer, tmp_path: Path) 
     server.engine.running = 1
     server.other_tokens_per_request = 10
     plan = replace(PLAN, allow_other_traffic=True, temperatures=(0.0,))
-    said = Said()
+    messages: list[str] = []
     outcome = await run_sweep(
-        plan, endpoint(server.url), directory=tmp_path, progress=said
+        plan, endpoint(server.url), directory=tmp_path, say=messages.append
     )
-    assert "others use the server: 1 requests running or waiting" in said.words[0]
+    assert "others use the server: 1 requests running or waiting" in messages[0]
     (cell,) = outcome.record.cells
     assert cell.status is Status.DISTURBED
     assert cell.acceptance_ratio == 0.75

@@ -177,6 +177,16 @@ def show_progress(text: str, end: str = "\n") -> None:
         print(text, end=end, file=sys.stderr, flush=True)
 
 
+def reporter(*, quiet: bool) -> Callable[[str], None]:
+    """Return what prints lines on the progress on standard error, none if `quiet`."""
+
+    def say(message: str) -> None:
+        if not quiet:
+            print(message, file=sys.stderr, flush=True)
+
+    return say
+
+
 def print_json(document: object, indent: int = 2) -> None:
     """Print a document as JSON that cannot control a terminal."""
     encoded = msgspec.json.encode(document, enc_hook=encode_message)

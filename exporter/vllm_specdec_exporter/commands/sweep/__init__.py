@@ -29,7 +29,7 @@ from .client import Endpoint, Unreachable, endpoint, without_api
 from .grid import BUILTIN, SweepPlan
 from .grid import load as load_prompts
 from .record import SweepRecord
-from .runner import OtherTraffic, SweepProgress, run_sweep
+from .runner import OtherTraffic, run_sweep
 
 __all__ = ["SweepPlan", "endpoint", "load_prompts", "run_sweep"]
 
@@ -158,7 +158,7 @@ def run(args: argparse.Namespace) -> int:
         plan,
         server,
         directory=directory,
-        progress=SweepProgress(None if args.quiet else sys.stderr),
+        say=cli.reporter(quiet=args.quiet),
         recorded=records.append,
     )
     try:

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import zip_longest
 
 from ...economics.statistics import (
@@ -104,9 +104,7 @@ def cell_result(
     elif seconds > 0:
         tokens_per_second = tokens / seconds
     return CellResult(
-        prompts=cell.prompts,
-        concurrency=cell.concurrency,
-        temperature=cell.temperature,
+        **asdict(cell),
         status=status,
         reasons=(*doubts, *_errors(answers)),
         started=started,

@@ -22,7 +22,7 @@ from ...config.options import ConfigError
 from ...config.values import Target, parse_target
 from ...engines.reading import Counters, Reading, sum_known
 from ...measures.history import Delta, Sample, counters_reset, delta
-from ...upstream.client import AGENT, PollError, Upstream, new_session
+from ...upstream.client import AGENT, PollError, Upstream, new_session, translate
 from ...upstream.connection import UpstreamConfig, tls_context
 from .grid import Request, SweepPlan
 from .record import ServerIdentity
@@ -203,8 +203,13 @@ class Client:
                     async for data in response.content.iter_any():
                         stream.feed(data, time.monotonic())
                 return stream.answer(number, request.prompt, time.monotonic())
-        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
-            raise AnswerError(_describe(error, self.timeout), 0) from error
+        except TimeoutError as error:
+            why = f"no complete response within {self.timeout:g} s"
+            raise AnswerError(why, 0) from error
+        except aiohttp.ClientError as error:
+            raise AnswerError(str(translate(error)), 0) from error
+        except (OSError, ValueError) as error:
+            raise AnswerError(f"not an HTTP response: {error}", 0) from error
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> AnswerError:
@@ -220,26 +225,6 @@ async def _refusal(response: aiohttp.ClientResponse) -> AnswerError:
         if message:
             status += f": {message}"
     return AnswerError(status, response.status)
-
-
-_CLOSED = (
-    aiohttp.ClientPayloadError,
-    aiohttp.ServerDisconnectedError,
-    ConnectionError,
-)
-
-
-def _describe(error: BaseException, seconds: float) -> str:
-    """Return why an exchange of at most `seconds` failed."""
-    if isinstance(error, TimeoutError):
-        return f"no complete response within {seconds:g} s"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        if isinstance(error.os_error, ConnectionRefusedError):
-            return "nothing listens at the address"
-        return f"the address cannot be reached: {error}"
-    if isinstance(error, _CLOSED):
-        return "the connection was closed before the response was complete"
-    return f"not an HTTP answer: {error}"
 
 
 class Unreachable(Exception):  # noqa: N818 - it names the fault

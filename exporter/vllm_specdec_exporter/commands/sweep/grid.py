@@ -152,8 +152,8 @@ class Request:
 class Cell:
     """One measurement: a set of prompts, a number of workers, a temperature."""
 
-    prompts: str
-    concurrency: int
+    prompts: str  # name of the set of prompts
+    concurrency: int  # number of workers
     temperature: float
 
     @property

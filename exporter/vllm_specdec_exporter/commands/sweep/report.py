@@ -122,7 +122,7 @@ def _positions(record: SweepRecord) -> list[tuple[str, ...]]:
     for result in record.cells if depth else ():
         ratios = result.position_acceptance_ratio
         padded = ratios + (0.0,) * (depth - len(ratios))
-        rows.append((result.cell.name, *(f"{ratio:.3f}" for ratio in padded)))
+        rows.append((result.name, *(f"{ratio:.3f}" for ratio in padded)))
     return rows
 
 
@@ -200,7 +200,7 @@ def _ratio(cell: CellResult) -> float:
 def trouble(results: Iterable[CellResult]) -> tuple[str, ...]:
     """Return a sentence for each invalid cell, and for failed requests."""
     return tuple(
-        f"{result.cell.name}: {result.status}: {'; '.join(result.reasons)}"
+        f"{result.name}: {result.status}: {'; '.join(result.reasons)}"
         for result in results
         if result.reasons
     )
