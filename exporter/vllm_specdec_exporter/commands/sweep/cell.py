@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from itertools import zip_longest
 
 from ...economics.statistics import (
     CLUSTERING,
@@ -129,10 +128,10 @@ def cell_result(
 def _errors(answers: Sequence[StreamedAnswer]) -> list[str]:
     """Return the most frequent errors, each with its number."""
     kinds = Counter(answer.error for answer in answers if answer.error)
-    return [
-        f"{number} of {len(answers)} requests: {error}"
-        for error, number in kinds.most_common(_MAX_ERRORS)
-    ]
+    errors = []
+    for error, number in kinds.most_common(_MAX_ERRORS):
+        errors.append(f"{number} of {len(answers)} requests: {error}")
+    return errors
 
 
 def acceptance(step: Delta) -> CellAcceptance:
@@ -182,16 +181,23 @@ def pooled(
     records: Sequence[DraftRecord], generation_tokens: float, span: float
 ) -> Delta:
     """Return the sum of the requests' records, in the form of an increase."""
-    histograms = [record.histogram for record in records]
-    histogram = [sum(counts) for counts in zip_longest(*histograms, fillvalue=0)]
-    # A draft with j accepted tokens was accepted at all positions before j.
-    reaching = [float(sum(histogram[j:])) for j in range(1, len(histogram))]
+    drafts = 0
+    draft_tokens = 0
+    accepted_tokens = 0
+    reaching: Counter[int] = Counter()  # drafts by position that was accepted
+    for record in records:
+        drafts += record.drafts
+        draft_tokens += record.draft_tokens
+        accepted_tokens += record.accepted_tokens
+        for length, count in enumerate(record.histogram):
+            # A draft with so many accepted tokens was accepted at each position before.
+            reaching.update(dict.fromkeys(range(length), count))
     return Delta(
         span=span,
-        drafts=sum(record.drafts for record in records),
-        draft_tokens=sum(record.draft_tokens for record in records),
-        accepted_tokens=sum(record.accepted_tokens for record in records),
-        accepted_tokens_per_position=tuple(reaching),
+        drafts=drafts,
+        draft_tokens=draft_tokens,
+        accepted_tokens=accepted_tokens,
+        accepted_tokens_per_position=tuple(map(float, reaching.values())),
         generation_tokens=generation_tokens,
     )
 

@@ -138,10 +138,11 @@ def _generated(sample: CounterSample) -> float:
 def restarted(first: CounterSample, last: CounterSample) -> bool:
     """Return whether an engine restarted, appeared or disappeared between samples."""
     old = {engine.key: engine.counters for engine in first.reading.engines}
-    new = {engine.key: engine.counters for engine in last.reading.engines}
-    if old.keys() != new.keys():
-        return True
-    return any(counters_reset(old[key], new[key]) for key in old)
+    for engine in last.reading.engines:
+        counters = old.pop(engine.key, None)
+        if counters is None or counters_reset(counters, engine.counters):
+            return True
+    return bool(old)
 
 
 def between(first: CounterSample, last: CounterSample) -> Delta:
