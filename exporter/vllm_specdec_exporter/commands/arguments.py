@@ -18,7 +18,7 @@ import msgspec
 
 from ..config import files
 from ..config.options import ConfigError, Option, gather
-from ..config.values import duration, parse_duration
+from ..config.values import parse_duration
 from ..judgement.messages import encode_message
 from ..publish.terminal import escape_controls, printable
 from ..settings.option_table import OPTIONS
@@ -101,11 +101,6 @@ def values_of_one_server(
     if len(values["vllm.url"]) > 1:
         raise ConfigError(f"{does} one server; give one URL")
     return values
-
-
-def seconds_of(flag: str, text: str, least: float, most: float = float("inf")) -> float:
-    """Return the seconds of a duration flag; ConfigError outside `least` to `most`."""
-    return parsed(flag, text, duration(least, most))
 
 
 def parse_moment(text: str, now: float) -> float:
