@@ -66,10 +66,10 @@ def nth(number: int, act: Any) -> Any:
 
     async def hook(count: int, body: dict[str, Any]) -> web.StreamResponse | None:
         if count == number and body["max_tokens"] > 8:
-            found = act()
-            if asyncio.iscoroutine(found):
-                return await found
-            return found
+            outcome = act()
+            if asyncio.iscoroutine(outcome):
+                return await outcome
+            return outcome
         return None
 
     return hook
@@ -420,16 +420,16 @@ async def test_a_directory_that_cannot_be_created_ends_the_sweep_before_it_measu
 async def test_the_record_says_its_format_and_is_whole_after_each_cell(
     server: FakeServer, tmp_path: Path
 ) -> None:
-    seen: list[int] = []
+    counts: list[int] = []
     await run_sweep(
         PLAN,
         endpoint(server.url),
         directory=tmp_path / "new",
-        recorded=lambda _: seen.append(
+        recorded=lambda _: counts.append(
             len(json.loads((tmp_path / "new/sweep.json").read_text())["cells"])
         ),
     )
-    assert seen == [0, 1, 2]
+    assert counts == [0, 1, 2]
     document = json.loads((tmp_path / "new/sweep.json").read_text())
     assert (document["format"], document["format_version"]) == ("vllm-specdec-sweep", 2)
     assert document["setup"]["temperatures"] == [0.0, 0.8]
@@ -458,8 +458,8 @@ def test_the_built_in_sets_have_as_many_different_prompts_as_a_cell_has_requests
 def test_a_text_file_has_one_prompt_a_line(tmp_path: Path) -> None:
     file = tmp_path / "mine.txt"
     file.write_text("\ufefffirst\n\n  second  \n", encoding="utf-8")
-    (found,) = load_prompts([str(file)])
-    assert (found.name, found.prompts) == ("mine", (user("first"), user("second")))
+    (prompts,) = load_prompts([str(file)])
+    assert (prompts.name, prompts.prompts) == ("mine", (user("first"), user("second")))
 
 
 def test_json_lines_have_prompts_or_conversations(tmp_path: Path) -> None:
@@ -469,12 +469,12 @@ def test_json_lines_have_prompts_or_conversations(tmp_path: Path) -> None:
         '{"messages": [{"role": "system", "content": "be brief"}, {"role": "user", '
         '"content": "two"}]}\n'
     )
-    (found,) = found_sets = load_prompts([str(file)])
-    assert found.prompts == (
+    (prompts,) = sets = load_prompts([str(file)])
+    assert prompts.prompts == (
         user("one"),
         Prompt((Message("system", "be brief"), Message("user", "two"))),
     )
-    completion = SweepPlan(found_sets, api="completions").request(1, found.prompts[1])
+    completion = SweepPlan(sets, api="completions").request(1, prompts.prompts[1])
     assert completion.body["prompt"] == "be brief\ntwo"
 
 
@@ -503,7 +503,7 @@ def test_files_without_usable_prompts_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "p"
     for content, why in UNUSABLE:
         file.write_bytes(content)
-        told = refused(ConfigError, load_prompts, [str(file)])
-        assert f'--prompts "{file}"' in told, why
-        assert why in told
-        assert "\n" not in told, why
+        message = refused(ConfigError, load_prompts, [str(file)])
+        assert f'--prompts "{file}"' in message, why
+        assert why in message
+        assert "\n" not in message, why
