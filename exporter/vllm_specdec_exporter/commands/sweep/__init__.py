@@ -127,8 +127,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def read_plan(args: argparse.Namespace) -> SweepPlan:
     """Return the plan of the command line; ConfigError if a flag is invalid."""
-    settings = {field.name for field in fields(_PLAN)}
-    values = {name: value for name, value in vars(args).items() if name in settings}
+    # The flags are called as the fields; some fields have no flag.
+    values = {}
+    for field in fields(_PLAN):
+        if field.name in args:
+            values[field.name] = getattr(args, field.name)
     values["prompts"] = load_prompts(args.prompts.split(","))
     return SweepPlan(**values)
 

@@ -77,11 +77,20 @@ def cell_result(
     the counters increased by `step`; `rested` says whether they then stopped. A failed
     request may have generated as many as `max_tokens`.
     """
-    complete = [answer for answer in answers if not answer.error]
-    failed = len(answers) - len(complete)
-    tokens = sum(answer.completion_tokens for answer in complete)
+    complete: list[StreamedAnswer] = []
+    errors: Counter[str] = Counter()
+    tokens = 0
+    drafts: list[DraftRecord] = []
+    for answer in answers:
+        if answer.error:
+            errors[answer.error] += 1
+            continue
+        complete.append(answer)
+        tokens += answer.completion_tokens
+        if answer.drafts is not None:
+            drafts.append(answer.drafts)
+    failed = errors.total()
     counters = acceptance(step)
-    drafts = [answer.drafts for answer in complete if answer.drafts is not None]
     recorded: Delta | None = None
     records: CellAcceptance | None = None
     interval = draft_interval(counters)
@@ -95,6 +104,9 @@ def cell_result(
         doubts.append("the counters did not come to rest after the last answer")
     doubts += _doubts(step, recorded, tokens, failed * max_tokens)
     status = Status.DISTURBED if doubts else Status.OK
+    reasons = list(doubts)
+    for error, number in errors.most_common(_MAX_ERRORS):
+        reasons.append(f"{number} of {len(answers)} requests: {error}")
     source = records or counters
     tokens_per_second: float | None = None
     if not complete:
@@ -105,7 +117,7 @@ def cell_result(
     return CellResult(
         **asdict(cell),
         status=status,
-        reasons=(*doubts, *_errors(answers)),
+        reasons=tuple(reasons),
         started=started,
         seconds=seconds,
         requests=len(answers),
@@ -123,15 +135,6 @@ def cell_result(
         records=records,
         answers=tuple(answers),
     )
-
-
-def _errors(answers: Sequence[StreamedAnswer]) -> list[str]:
-    """Return the most frequent errors, each with its number."""
-    kinds = Counter(answer.error for answer in answers if answer.error)
-    errors = []
-    for error, number in kinds.most_common(_MAX_ERRORS):
-        errors.append(f"{number} of {len(answers)} requests: {error}")
-    return errors
 
 
 def acceptance(step: Delta) -> CellAcceptance:
@@ -223,7 +226,7 @@ def acceptance_interval(answers: Sequence[StreamedAnswer]) -> ClusterInterval | 
             unit = answer.prompt if recur else answer.request
             accepted[unit] += record.accepted_tokens
             drafted[unit] += record.draft_tokens
-    clusters = [(accepted[unit], drafted[unit]) for unit in drafted]
+    clusters = list(zip(accepted.values(), drafted.values(), strict=True))
     interval = cluster_interval(clusters, "prompt" if recur else "request")
     if interval is None or 0 < accepted.total() < drafted.total():
         return interval

@@ -326,19 +326,20 @@ async def identify_server(
         raise Unreachable(
             f"{name} cannot be measured: its metrics show no engine of vLLM"
         )
-    # A server may have several engines of one model.
-    models = sorted({engine.key.model_name for engine in reading.engines})
+    models = set()  # of several engines, which may have one model
+    depth = 0
+    for engine in reading.engines:
+        models.add(engine.key.model_name)
+        depth = max(depth, len(engine.counters.accepted_tokens_per_position))
     if not model and len(models) > 1:
-        raise ConfigError(f"--model is needed: the server has {', '.join(models)}")
+        served = ", ".join(sorted(models))
+        raise ConfigError(f"--model is needed: the server has {served}")
     return ServerIdentity(
         target=name,
-        model=model or models[0],
+        model=model or models.pop(),
         version=await counters.upstream.version(),
         dialect=reading.dialect,
-        num_speculative_tokens=max(
-            len(engine.counters.accepted_tokens_per_position)
-            for engine in reading.engines
-        ),
+        num_speculative_tokens=depth,
     )
 
 

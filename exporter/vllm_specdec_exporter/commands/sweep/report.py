@@ -21,14 +21,16 @@ from .record import CellResult, Status, SweepRecord
 
 def render_page(record: SweepRecord) -> str:
     """Return the report as one HTML document; ConfigError without matplotlib."""
-    started = min((result.started for result in record.cells), default=0.0)
+    started: datetime | None = None
+    if record.cells:
+        started = datetime.fromtimestamp(record.cells[0].started, UTC)
     prompts = ", ".join(
         f"{name} ({digest})" for name, digest in record.setup.prompts.items()
     )
     return pages.report(
         "sweep_report.html",
         record=record,
-        started=datetime.fromtimestamp(started, UTC) if started else None,
+        started=started,
         conclusions=list(map(_sentence, conclusions(record))),
         acceptance_plots=tuple(_acceptance(record)) if record.cells else (),
         interval_notes=list(map(_sentence, interval_notes(record))),
