@@ -147,4 +147,5 @@ def _write(dashboards: Sequence[files.Dashboard], args: argparse.Namespace) -> N
         next_step = "next: restart Grafana, which reads providers only at its start\n"
     for written, result in files.write(wanted, force=args.force):
         print(f"{result:<9}  {written.path}")
+    # Not on standard output, which lists files for other programs.
     sys.stderr.write(next_step)

@@ -188,6 +188,7 @@ def _read(
         with _opened(path) as file:
             for observation in reader.read_file(_shown(path) if several else "", file):
                 aggregator.add(observation, Source.FILE, _NOW)
+                # Whether that K is right shows only when all requests are read.
                 if observation.record is not None and observation.record.configured_k:
                     configured_k.add(observation.model_name)
     reader.end()

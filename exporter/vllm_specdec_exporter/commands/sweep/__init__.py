@@ -173,6 +173,7 @@ def run(args: argparse.Namespace) -> int:
     except OtherTraffic as error:
         return cli.fail("sweep", error, PROBLEM)
     except KeyboardInterrupt:
+        # Interrupted before the first record: there is nothing to report.
         if not records:
             return INTERRUPTED
         stopped = "interrupted"

@@ -82,6 +82,7 @@ def cell_result(
     tokens = 0
     drafts: list[DraftRecord] = []
     for answer in answers:
+        # The usage of a response that is not complete is not known.
         if answer.error:
             errors[answer.error] += 1
             continue

@@ -347,6 +347,7 @@ async def check_requests(client: Client, plan: SweepPlan) -> None:
     """Send one short request; ConfigError if the server refuses it, Unreachable if it
     does not answer.
     """
+    # One token is enough: a refusal is about the form of the request.
     short = replace(plan, max_tokens=1)
     try:
         await client.receive(short.request(0, plan.prompts[0].prompts[0]))

@@ -97,6 +97,7 @@ def _file(path: str) -> PromptSet:
 
 def _read(text: str, source: str) -> tuple[Prompt, ...]:
     prompts = []
+    # Not by the name of the file: .txt and .jsonl are both usual for JSON lines.
     is_json = text.lstrip().startswith("{")
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
         if is_json and line:

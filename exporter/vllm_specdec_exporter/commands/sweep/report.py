@@ -82,6 +82,7 @@ def _plot(
     intervals: bool = False,
 ) -> Plot:
     """Return a plot over temperature, or over concurrency if only that varies."""
+    # Over a single temperature each line would be one point.
     by_load = (
         len(record.setup.temperatures) == 1 and len(record.setup.concurrencies) > 1
     )
@@ -146,6 +147,7 @@ def lines(
     several_loads = axis != "concurrency" and len(record.setup.concurrencies) > 1
     several_sets = len(record.setup.prompts) > 1
     groups: dict[str, list[CellResult]] = {}
+    # Measured in the order of the flags, which need not rise.
     for cell in sorted(record.cells, key=attrgetter(axis)):
         if cell.status is Status.FAILED:
             continue

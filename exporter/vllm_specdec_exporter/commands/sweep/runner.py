@@ -130,6 +130,7 @@ class _Sweep:
             )
         if traffic:
             self.say(f"others use the server: {traffic}")
+        # Only a note: engines may publish the counters with their first draft.
         if not any(engine.shows_speculation for engine in sample.reading.engines):
             self.say(
                 "the server's metrics show no speculation yet; there may be no "

@@ -89,6 +89,7 @@ class Stream:
         if response.completion_tokens is not None:
             self._prompt_tokens = response.prompt_tokens or 0
             self._completion_tokens = response.completion_tokens
+        # Events behind the record, such as the one with the usage, have none.
         self._drafts = _of_vllm(response.record) or self._drafts
 
     def answer(self, request: int, prompt: int, time: float) -> StreamedAnswer:
