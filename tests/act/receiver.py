@@ -31,7 +31,7 @@ class Act(Program):
         """Ask for a page."""
         return self.post(b"", path, "GET")
 
-    def events(self, least: int = 0) -> list[dict[str, Any]]:
+    def events(self, minimum: int = 0) -> list[dict[str, Any]]:
         """The events in the log, once there are so many."""
 
         def found() -> list[dict[str, Any]]:
@@ -39,12 +39,12 @@ class Act(Program):
             lines = text[: text.rfind("\n") + 1].splitlines()
             return [json.loads(line) for line in lines if line.startswith("{")]
 
-        eventually(lambda: len(found()) >= least, 120)
+        eventually(lambda: len(found()) >= minimum, 120)
         return found()
 
-    def kinds(self, least: int = 0) -> list[str]:
+    def kinds(self, minimum: int = 0) -> list[str]:
         """What became of each alert, in one word."""
-        return [event["event"] for event in self.events(least)]
+        return [event["event"] for event in self.events(minimum)]
 
     def said(self) -> str:
         """What is on standard error, which has no events."""
@@ -66,11 +66,11 @@ class Act(Program):
 @contextlib.contextmanager
 def act(*flags: str, **environment: str) -> Iterator[Act]:
     """Run `act` on a free port, once it listens, until the end of the context."""
-    words = [COMMAND, "act", *flags]
+    arguments = [COMMAND, "act", *flags]
     if "--web.listen-address" not in flags:
-        words += ["--web.listen-address", "{address}"]
+        arguments += ["--web.listen-address", "{address}"]
     with Act(
-        words, ready="/-/ready", environment=clean_environment(**environment)
+        arguments, ready="/-/ready", environment=clean_environment(**environment)
     ) as running:
         yield running
         said = running.said()

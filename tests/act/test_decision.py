@@ -177,8 +177,8 @@ REFUSED_PAYLOADS = [
 )
 def test_any_other_payload_is_refused_in_one_line(body: bytes, why: str) -> None:
     """The message says why."""
-    told = refusal(ValueError, decide, body)
-    assert (why in told, "\n" in told) == (True, False), told
+    message = refusal(ValueError, decide, body)
+    assert (why in message, "\n" in message) == (True, False), message
 
 
 @given(

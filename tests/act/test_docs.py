@@ -24,10 +24,10 @@ def blocks(language: str) -> list[str]:
 def test_the_alert_of_the_quick_start_makes_the_line_that_is_shown() -> None:
     """But for the time."""
     (command,) = (block for block in blocks("sh") if "curl" in block)
-    words = shlex.split(command)
+    arguments = shlex.split(command)
     (shown,) = map(json.loads, blocks("json"))
     with act() as running:
-        assert running.post(words[words.index("-d") + 1].encode()).status == 200
+        assert running.post(arguments[arguments.index("-d") + 1].encode()).status == 200
         (event,) = running.events(1)
     assert {**event, "time": ""} == {**shown, "time": ""}
 
@@ -108,14 +108,14 @@ def test_kubectl_annotates_the_workload_of_the_model_alone(tmp_path: Path) -> No
 def test_without_a_k_the_annotation_of_an_earlier_one_goes(tmp_path: Path) -> None:
     """It must not stand beside the new action."""
     recorder(tmp_path / "kubectl", tmp_path / "record")
-    words = (
+    arguments = (
         str(DOCS / "hooks" / "act-kubectl.sh"),
         "measure",
         "meta-llama/Llama-3.1-70B-Instruct",
         "",
     )
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    assert subprocess.run((*words, "prod", ""), env=environment).returncode == 0
+    assert subprocess.run((*arguments, "prod", ""), env=environment).returncode == 0
     (call,) = calls_in(tmp_path / "record")
     assert (
         call["argv"][-1] == "vllm-specdec-exporter/recommended-num-speculative-tokens-"

@@ -341,9 +341,9 @@ def test_any_other_state_file_is_refused_in_one_line(tmp_path: Path) -> None:
     assert load(file) == KEPT
     for body, why in REFUSED_FILES:
         file.write_text(body)
-        told = refusal(ConfigError, load, file)
-        assert why in told, why
-        assert "remove the file to begin anew" in told, why
-        assert "\n" not in told, why
+        message = refusal(ConfigError, load, file)
+        assert why in message, why
+        assert "remove the file to begin anew" in message, why
+        assert "\n" not in message, why
     with pytest.raises(ConfigError, match="Is a directory"):
         load(tmp_path)

@@ -79,7 +79,7 @@ def test_a_dry_run_tells_what_would_be_done_within_the_limits_and_does_nothing(
         "exit_code": None,
         "output": "",
     }
-    assert [other["event"] for other in others] == [
+    assert [skipped["event"] for skipped in others] == [
         "skipped",
         "skipped",
         "would_act",
@@ -125,7 +125,7 @@ def test_the_program_is_run_once_however_often_the_alert_comes(
         0,
         "recorded\n",
     )
-    assert [other["event"] for other in others] == ["skipped", "skipped"]
+    assert [repeated["event"] for repeated in others] == ["skipped", "skipped"]
     call, _ = calls_in(record)
     assert call["argv"] == ["disable", hostile, "0", "prod", ""]
     assert json.loads(call["stdin"]) == alert
@@ -234,9 +234,9 @@ def test_what_was_done_is_known_after_a_restart_and_a_dry_run_saves_nothing(
         with act(*flags, *more) as running:
             running.post(DISABLE)
             assert running.kinds(1) == [result], more
-            other = run_here("act", "--state.file", state)
+            second = run_here("act", "--state.file", state)
         why = f'--state.file "{state}": another process of act uses it'
-        assert (other.code, other.err) == (
+        assert (second.code, second.err) == (
             2,
             f"vllm-specdec-exporter act: error: {why}\n",
         ), more
@@ -433,7 +433,7 @@ def test_payloads_are_accepted_and_anything_else_is_refused_in_one_line(
 
 def test_clients_that_talk_nonsense_or_go_away_are_no_trouble(running: Act) -> None:
     """They fill no log."""
-    place = urlsplit(running.url)
+    address = urlsplit(running.url)
     for sent in (
         b"Content-Length: 9\r\n\r\n{",
         b"Content-Length: none\r\n\r\n",
@@ -441,7 +441,9 @@ def test_clients_that_talk_nonsense_or_go_away_are_no_trouble(running: Act) -> N
         b"Transfer-Encoding: chunked\r\n\r\noops\r\n",
         b"\0\r\n\r\n",
     ):
-        with socket.create_connection((str(place.hostname), place.port or 0)) as client:
+        with socket.create_connection(
+            (str(address.hostname), address.port or 0)
+        ) as client:
             client.sendall(
                 b"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
                 + sent
@@ -455,12 +457,12 @@ def test_clients_that_talk_nonsense_or_go_away_are_no_trouble(running: Act) -> N
 
 def test_hostile_labels_are_one_line_of_ascii(running: Act) -> None:
     """Whoever reads the log in a terminal sees only what is there."""
-    before = len(running.events())
+    count = len(running.events())
     model = "a\n\x1b[31m\u202e\x9b"
     running.post(
         body_of(alert_document("disable", model_name=model, alertname="é\u2028"))
     )
-    (event,) = running.events(before + 1)[before:]
+    (event,) = running.events(count + 1)[count:]
     assert (event["event"], event["model_name"]) == ("rejected", model)
     assert running.log().isascii()
 
@@ -472,10 +474,10 @@ def test_a_payload_larger_than_the_queue_is_accepted_if_nothing_waits(
 
     Without a program, there is an event all the same.
     """
-    before = len(running.events())
+    count = len(running.events())
     models = [alert_document("disable", model_name=f"m{n}") for n in range(150)]
     assert running.post(body_of(*models)).status == 200
-    events = running.events(before + 150)[before:]
+    events = running.events(count + 150)[count:]
     assert [
         (event["event"], event["action"], event["command"]) for event in events
     ] == [("would_act", "disable", None)] * 150
@@ -504,18 +506,18 @@ def test_only_the_bearer_of_the_token_is_served_and_the_file_is_read_anew(
             "Bearer s\xe9cret",
             "s3cret",
         )
-        for one in (
+        for headers in (
             {},
             *(
-                {"Authorization": one}
-                for one in (*wrong, "Basic s3cret", "Basic YTpzM2NyZXQ=")
+                {"Authorization": headers}
+                for headers in (*wrong, "Basic s3cret", "Basic YTpzM2NyZXQ=")
             ),
         ):
-            refused = running.post(DISABLE, **one)
+            refused = running.post(DISABLE, **headers)
             assert (refused.status, refused.headers["www-authenticate"][:7]) == (
                 401,
                 "Bearer ",
-            ), one
+            ), headers
         assert running.events() == []
         assert (running.get("/-/healthy").status, running.get("/metrics").status) == (
             200,
@@ -526,9 +528,9 @@ def test_only_the_bearer_of_the_token_is_served_and_the_file_is_read_anew(
         assert running.kinds(2) == ["would_act", "skipped"]
 
         # The refusal comes before the body.
-        place = urlsplit(running.url)
+        address = urlsplit(running.url)
         with contextlib.closing(
-            http.client.HTTPConnection(str(place.hostname), place.port)
+            http.client.HTTPConnection(str(address.hostname), address.port)
         ) as connection:
             connection.putrequest("POST", "/alerts")
             connection.putheader("Content-Type", "application/json")

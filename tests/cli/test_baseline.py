@@ -68,7 +68,7 @@ def test_a_server_without_speculation_is_recorded_and_the_exporter_takes_the_fil
         once = load_baseline(str(path))
         second = run_here("baseline", calm_one, "--append", *flags)
     twice = load_baseline(str(path))
-    assert [(one.code, one.err) for one in (first, second)] == [(0, "")] * 2
+    assert [(outcome.code, outcome.err) for outcome in (first, second)] == [(0, "")] * 2
     assert (once.model_name, once.dialect, once.upstream_version[:2]) == (
         MODEL,
         "vllm-v1",
@@ -143,9 +143,9 @@ class Case:
 
 def _twins(bodies: tuple[bytes, ...]) -> tuple[bytes, ...]:
     """The recorded server, with another model beside it."""
-    own = re.compile(rb'^vllm:.*model_name="tiny-llama".*\n', re.MULTILINE)
+    samples = re.compile(rb'^vllm:.*model_name="tiny-llama".*\n', re.MULTILINE)
     return tuple(
-        body + b"".join(own.findall(body)).replace(b'"tiny-llama"', b'"other"')
+        body + b"".join(samples.findall(body)).replace(b'"tiny-llama"', b'"other"')
         for body in bodies
     )
 
@@ -274,7 +274,7 @@ def test_phases_without_drafts_are_enough(tmp_path: Path) -> None:
     has settled.
     """
     out = tmp_path / "baseline.json"
-    words = (
+    arguments = (
         "--out",
         str(out),
         "--for",
@@ -289,7 +289,7 @@ def test_phases_without_drafts_are_enough(tmp_path: Path) -> None:
         ReplayServer((*PHASES[3:6], *_without_drafts())) as server,
         without_waiting(command),
     ):
-        outcome = run_here("baseline", server.url, *words)
+        outcome = run_here("baseline", server.url, *arguments)
     assert (outcome.code, outcome.err) == (0, DRAFTS)
     assert sum(bucket.requests for bucket in load_baseline(str(out)).buckets) > 0
 

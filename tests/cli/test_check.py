@@ -274,11 +274,11 @@ def test_the_exit_code_goes_by_payoff_and_by_quality_where_payoff_is_not_known()
     """Whether it loses counts, not what the rubric calls it: poor acceptance that pays
     is no problem.
     """
-    found = {
+    by_code = {
         code: tuple(name for name in names if exit_code(PAGES[name]) == code)
         for code, names in CODES.items()
     }
-    assert found == CODES
+    assert by_code == CODES
     (paying,) = PAGES["decrease"].targets[0].engines
     assert (paying.quality.level, paying.payoff.verdict) == ("poor", "beneficial")
     # A server that does not tell its load can still be called poor.
@@ -370,9 +370,9 @@ def test_json_is_the_snapshot() -> None:
             )
     assert (outcome.code, outcome.err, outcome.out.count("\n")) == (3, "", 1)
     jsonschema.validate(json.loads(outcome.out), snapshot.schema())
-    found = snapshot.decode(outcome.out.encode())
-    assert known(served) == known(found)
-    assert served.thresholds == found.thresholds
+    printed = snapshot.decode(outcome.out.encode())
+    assert known(served) == known(printed)
+    assert served.thresholds == printed.thresholds
 
 
 def fixed(text: str) -> list[str]:
@@ -435,8 +435,8 @@ def test_the_report_has_the_same_words_everywhere() -> None:
         terminal = pool.submit(shown, run_in_terminal)
         as_json = pool.submit(shown, run_in_terminal, "--json")
         in_ascii = pool.submit(shown, run, PYTHONIOENCODING="ascii")
-    told, _, painted = terminal.result().partition("\n")
-    assert re.fullmatch(r"watching http://127\.0\.0\.1:\d+ for 1s \.\.\.", told)
+    message, _, painted = terminal.result().partition("\n")
+    assert re.fullmatch(r"watching http://127\.0\.0\.1:\d+ for 1s \.\.\.", message)
     plain = fixed(COLOURS.sub("", painted))
     assert plain != fixed(painted)
     document = as_json.result().partition("\n")[2]

@@ -114,7 +114,7 @@ def test_an_exporter_with_tls_is_trusted_by_its_file_and_may_ask_for_a_certifica
     certificate, key = authority.issue("127.0.0.1")
     page = both("healthy", "gaining")
     ours = ("--vllm.ca-file", str(authority.file))
-    own = ("--vllm.cert-file", certificate, "--vllm.key-file", key)
+    certified = ("--vllm.cert-file", certificate, "--vllm.key-file", key)
 
     def codes(clients: Authority | None, *ways: tuple[str, ...]) -> list[int]:
         tls = server_side((certificate, key), clients=clients)
@@ -132,7 +132,11 @@ def test_an_exporter_with_tls_is_trusted_by_its_file_and_may_ask_for_a_certifica
     said: list[str] = []
     assert codes(None, ours, ("--vllm.insecure-skip-verify", "true"), ()) == [0, 0, 4]
     assert "CERTIFICATE_VERIFY_FAILED" in said[0]
-    assert codes(authority, (*ours, *own), ours, (*ours, *own[:2])) == [0, 4, 2]
+    assert codes(authority, (*ours, *certified), ours, (*ours, *certified[:2])) == [
+        0,
+        4,
+        2,
+    ]
     assert "--vllm.cert-file and --vllm.key-file go together" in said[1]
 
 

@@ -30,14 +30,14 @@ def test_the_version_is_shown(command: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     ["--help", "plan --help", "--version", "dashboards", "check http://127.0.0.1:1"],
 )
-def test_a_full_disk_is_no_verdict(words: str) -> None:
+def test_a_full_disk_is_no_verdict(arguments: str) -> None:
     """It has its own exit code, and one line: 1 of `check` means that speculation
     loses.
     """
-    outcome = run("-c", f"'{COMMAND}' {words} > /dev/full", command=("bash",))
+    outcome = run("-c", f"'{COMMAND}' {arguments} > /dev/full", command=("bash",))
     error = (
         "vllm-specdec-exporter: error: the output cannot be written: No space left on "
         "device\n"
@@ -56,8 +56,7 @@ def test_help_shows_every_command_on_one_screen() -> None:
     assert names == list(cli.COMMANDS)
     assert " ".join(names) == (
         "serve demo health dashboards act check compare history requests baseline "
-        "calibrate "
-        "plan sweep simulate"
+        "calibrate plan sweep simulate"
     )
 
 
@@ -98,7 +97,7 @@ def test_every_command_that_reads_a_server_takes_a_deadline_and_its_access() -> 
     """
     slow = raw(0.5, head(Content_Type=CLASSIC) + capture())
     with FaultyServer(slow) as server:
-        for words in (
+        for arguments in (
             ("check", server.url, "--for", "1s"),
             ("compare", server.url, f"{server.url}/metrics/", "--for", "1s"),
             ("baseline", server.url, "--for", "2s", "--out", "/dev/null"),
@@ -113,13 +112,13 @@ def test_every_command_that_reads_a_server_takes_a_deadline_and_its_access() -> 
             ),
         ):
             outcome = run_here(
-                *words, "--poll.timeout", "100ms", "--vllm.header", "X-Tenant: blue"
+                *arguments, "--poll.timeout", "100ms", "--vllm.header", "X-Tenant: blue"
             )
             assert (outcome.code, "within 0.1 s" in outcome.out + outcome.err) == (
                 4,
                 True,
             ), outcome
-            assert server.requests[-1].headers["x-tenant"] == "blue", words
+            assert server.requests[-1].headers["x-tenant"] == "blue", arguments
 
 
 @pytest.mark.full

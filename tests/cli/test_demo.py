@@ -114,13 +114,13 @@ def demo(
             stderr=subprocess.STDOUT,
             env=clean_environment(TMPDIR=str(temporary)),
         )
-    found = Demo(process, log, temporary)
+    running = Demo(process, log, temporary)
     try:
         if introduced:
-            found.wait(lambda: "\n  try: " in found.said)
-        yield found
+            running.wait(lambda: "\n  try: " in running.said)
+        yield running
     finally:
-        children = found.children
+        children = running.children
         process.terminate()
         try:
             process.wait(SECONDS)
@@ -145,17 +145,19 @@ def test_every_program_has_a_free_port_and_prometheus_has_the_series(
         for port in USUAL_PORTS:
             with contextlib.suppress(OSError):  # in use already, which serves as well
                 stack.enter_context(socket.create_server(("127.0.0.1", port)))
-        found = stack.enter_context(demo(tmp_path, "--every", "10m"))
-        assert set(found.pages) == set(PROGRAMS)
-        found.wait(lambda: all(answers(url) for url in found.pages.values()))
-        assert len(found.children) == len(PROGRAMS)
-        ports = {urllib.parse.urlsplit(url).port for url in found.pages.values()}
+        running = stack.enter_context(demo(tmp_path, "--every", "10m"))
+        assert set(running.pages) == set(PROGRAMS)
+        running.wait(lambda: all(answers(url) for url in running.pages.values()))
+        assert len(running.children) == len(PROGRAMS)
+        ports = {urllib.parse.urlsplit(url).port for url in running.pages.values()}
         assert len(ports - set(USUAL_PORTS)) == len(PROGRAMS)
-        simulator, exporter = (found.pages[name].rstrip("/") for name in PROGRAMS[:2])
-        assert f"curl -s {exporter}/metrics" in found.said
-        assert f"check {simulator.removesuffix('/metrics')} --spec.config" in found.said
+        simulator, exporter = (running.pages[name].rstrip("/") for name in PROGRAMS[:2])
+        assert f"curl -s {exporter}/metrics" in running.said
+        assert (
+            f"check {simulator.removesuffix('/metrics')} --spec.config" in running.said
+        )
         base = (
-            f"http://{urllib.parse.urlsplit(found.pages['Prometheus']).netloc}/api/v1"
+            f"http://{urllib.parse.urlsplit(running.pages['Prometheus']).netloc}/api/v1"
         )
 
         def api(path: str) -> list[dict[str, str]]:
@@ -169,20 +171,24 @@ def test_every_program_has_a_free_port_and_prometheus_has_the_series(
             "vllm_specdec_activity",
             "vllm_specdec_mean_acceptance_length",
         }
-        found.wait(
+        running.wait(
             lambda: wanted <= {series["__name__"] for series in api(f"series?{query}")}
         )
         jobs = {"vllm": "up", "vllm-specdec-exporter": "up"}
-        found.wait(
+        running.wait(
             lambda: (
-                jobs == {one["labels"]["job"]: one["health"] for one in api("targets")}
+                jobs
+                == {
+                    target["labels"]["job"]: target["health"]
+                    for target in api("targets")
+                }
             )
         )  # type: ignore[index]
         assert len(api("alertmanagers")) == 1
-        found.wait(lambda: found.summaries)
+        running.wait(lambda: running.summaries)
         # The shell's code for an interrupted program is right where the second one
         # interrupted the clean-up.
-        assert found.ends(signal.SIGINT, signal.SIGINT) in (0, 130)
+        assert running.ends(signal.SIGINT, signal.SIGINT) in (0, 130)
 
 
 @pytest.mark.full
@@ -196,10 +202,10 @@ def test_a_demo_that_ends_by_itself_tells_how_it_stands_and_what_to_try(
     by `python -m`.
     """
     module = (sys.executable, "-m", "vllm_specdec_exporter")
-    with demo(tmp_path, "--for", "6s", "--every", "1s", command=module) as found:
-        assert found.ends() == 0
-        said = found.said
-        summaries = found.summaries
+    with demo(tmp_path, "--for", "6s", "--every", "1s", command=module) as running:
+        assert running.ends() == 0
+        said = running.said
+        summaries = running.summaries
     assert len(summaries) >= 3
     assert [line for line in summaries if not line.startswith("[healthy] ")] == []
     assert re.match(
@@ -209,7 +215,7 @@ def test_a_demo_that_ends_by_itself_tells_how_it_stands_and_what_to_try(
         r"\d\.\d\d$",
         summaries[-1],
     )
-    exporter = found.pages["exporter"].rstrip("/")
+    exporter = running.pages["exporter"].rstrip("/")
     assert (
         f"try: curl -s {exporter}/metrics | grep -E 'payoff|speedup|recommendation'\n"
         in said
@@ -226,24 +232,25 @@ def test_a_demo_that_is_stopped_while_it_starts_leaves_nothing_behind(
     tmp_path: Path,
 ) -> None:
     """Whoever changes his mind at once is not left with half of it."""
-    with demo(tmp_path, introduced=False) as found:
-        found.wait(lambda: found.children)
-        assert found.ends(signal.SIGTERM) == 0
+    with demo(tmp_path, introduced=False) as running:
+        running.wait(lambda: running.children)
+        assert running.ends(signal.SIGTERM) == 0
 
 
 @pytest.mark.full
 def test_a_program_that_dies_ends_the_demo(tmp_path: Path) -> None:
     """The demo says which one it was, takes the others down, and ends with code 1."""
-    with demo(tmp_path, "--every", "500ms") as found:
-        words = {
+    with demo(tmp_path, "--every", "500ms") as running:
+        commands = {
             pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            for pid in found.children
+            for pid in running.children
         }
         os.kill(
-            next(pid for pid, one in words.items() if b"serve" in one), signal.SIGKILL
+            next(pid for pid, command in commands.items() if b"serve" in command),
+            signal.SIGKILL,
         )
-        assert found.ends() == 1
-        assert "exporter exited with code -9" in found.said
+        assert running.ends() == 1
+        assert "exporter exited with code -9" in running.said
 
 
 # --- without programs

@@ -88,11 +88,11 @@ def test_every_golden_report_belongs_to_a_case() -> None:
 def flags(result: ExporterResult) -> list[list[str]]:
     """What a shell makes of the lines that hold nothing but a flag to paste."""
     lines = report.render(result).splitlines()
-    own = [
+    matches = [
         re.fullmatch(r"(?:    to paste  | {14})(--speculative-config .*)", line)
         for line in lines
     ]
-    return [shlex.split(found[1]) for found in own if found]
+    return [shlex.split(match[1]) for match in matches if match]
 
 
 def test_what_to_paste_survives_a_shell_whatever_it_holds() -> None:

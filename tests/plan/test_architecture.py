@@ -103,8 +103,10 @@ def test_tensor_parallelism_copies_what_it_cannot_split() -> None:
     """8 key-value heads on 16 GPUs are 16; a latent vector is on every GPU."""
     llama = read_architecture(LLAMA_70B)
     deepseek = read_architecture(DEEPSEEK_V3)
-    one = llama.kv_values_per_token(1)
-    assert [llama.kv_values_per_token(gpus) // one for gpus in (1, 2, 4, 8, 16)] == [
+    on_one_gpu = llama.kv_values_per_token(1)
+    assert [
+        llama.kv_values_per_token(gpus) // on_one_gpu for gpus in (1, 2, 4, 8, 16)
+    ] == [
         1,
         1,
         1,
@@ -131,11 +133,11 @@ def test_layers_are_those_that_transformers_derives_without_a_list() -> None:
         (QWEN_7B, 28, 0, 0),
     ):
         text = {key: value for key, value in config.items() if key != "layer_types"}
-        found = read_architecture(text)
+        architecture = read_architecture(text)
         kinds = (
-            found.full_layers,
-            found.sliding_layers,
-            found.linear.layers,
+            architecture.full_layers,
+            architecture.sliding_layers,
+            architecture.linear.layers if architecture.linear else 0,
         )
         assert kinds == (full, sliding, linear), config
     qwen = read_architecture(QWEN35_27B)

@@ -24,12 +24,12 @@ H100 = ("--gpus", "2", "--gpu", "h100")
 H200 = ("--gpus", "2", "--gpu", "h200")
 
 
-def plan(*words: str) -> Outcome:
-    return run_here("plan", *words)
+def plan(*arguments: str) -> Outcome:
+    return run_here("plan", *arguments)
 
 
-def document_of(*words: str) -> Any:
-    return json.loads(plan(*words, "--json").out)
+def document_of(*arguments: str) -> Any:
+    return json.loads(plan(*arguments, "--json").out)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_gpu_is_the_hardware_that_serve_is_given(
     A context that is given counts as that of every request, for the cost as for the
     memory.
     """
-    words = (
+    arguments = (
         "--target-params",
         size,
         "--gpu",
@@ -66,8 +66,8 @@ def test_gpu_is_the_hardware_that_serve_is_given(
         "--method",
         "eagle3",
     )
-    words += () if context is None else ("--context", str(context))
-    document = document_of(*words, "--num-speculative-tokens", "3")
+    arguments += () if context is None else ("--context", str(context))
+    document = document_of(*arguments, "--num-speculative-tokens", "3")
     spec = parse_speculation('{"method": "eagle3", "num_speculative_tokens": 3}')
     flags = {
         "cost.hardware": f"{gpus}xh100",
@@ -91,10 +91,10 @@ REPORTS: dict[str, str] = yaml.safe_load(
 
 
 def words_of(name: str, config: Callable[..., str]) -> list[str]:
-    words = shlex.split(REPORTS[name])
+    arguments = shlex.split(REPORTS[name])
     return [
         config(getattr(configs, word), word) if hasattr(configs, word) else word
-        for word in words
+        for word in arguments
     ]
 
 
@@ -106,8 +106,8 @@ def test_the_report_is_the_golden_file_and_the_json_says_the_same(
 
     `UPDATE_GOLDEN=1 pytest tests/plan` writes the files anew; look at the difference.
     """
-    words = words_of(name, config)
-    outcome = plan(*words)
+    arguments = words_of(name, config)
+    outcome = plan(*arguments)
     text = outcome.out
     assert text == golden_text(HERE / f"{name}.txt", text)
     assert outcome.err == ""
@@ -120,7 +120,7 @@ def test_the_report_is_the_golden_file_and_the_json_says_the_same(
         <= 100
     )
 
-    document = document_of(*words)
+    document = document_of(*arguments)
     assert outcome.code == (1 if document["conclusion"] == "leave_off" else 0)
     flat = " ".join(text.split())
     items = [
@@ -167,7 +167,7 @@ def test_the_published_arithmetic_is_in_the_json(
 
 
 def test_what_is_told_of_the_traffic_can_speak_against_it() -> None:
-    told = (
+    message = (
         ("--temperature", "0.9"),
         ("--objective", "ttft"),
         ("--monitored", "no"),
@@ -175,7 +175,9 @@ def test_what_is_told_of_the_traffic_can_speak_against_it() -> None:
         ("--same-tokenizer", "no"),
         ("--acceptance", "0.01", "--num-speculative-tokens", "8"),
     )
-    assert [plan(*SIZES, *H200, *words).code for words in told] == [1] * len(told)
+    assert [plan(*SIZES, *H200, *arguments).code for arguments in message] == [1] * len(
+        message
+    )
     assert plan(*SIZES, *H200, "--uniform-batch", "no").code == 0
 
 
@@ -203,8 +205,8 @@ def test_precisions_come_from_the_flag_then_from_the_file(
 
 def test_a_bad_config_is_named_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
-    words = ("--target-config", str(path), *H200)
-    for content, told in (
+    arguments = ("--target-config", str(path), *H200)
+    for content, message in (
         (b"\xff\xfe{}x", "not JSON"),
         (b"[" * 100_000, "not JSON"),
         (b"{}", "model_type is missing"),
@@ -213,27 +215,27 @@ def test_a_bad_config_is_named_in_one_line(tmp_path: Path) -> None:
         path.write_bytes(content)
         assert (
             wrong_refusals(
-                "plan", [(words, f'--target-config "{path}"'), (words, told)]
+                "plan", [(arguments, f'--target-config "{path}"'), (arguments, message)]
             )
             == []
-        ), told
-        assert "\x1b" not in plan(*words).err, told
+        ), message
+        assert "\x1b" not in plan(*arguments).err, message
 
 
 def test_a_quantization_that_is_not_understood_asks_for_the_precision(
     config: Callable[..., str],
 ) -> None:
     path = config({**LLAMA_70B, "quantization_config": {"quant_method": "novel"}})
-    words = ("--target-config", path, "--draft-params", "8B", *H200)
-    told = "quantization_config is not understood; give --target-precision"
-    assert wrong_refusals("plan", [(words, told)]) == []
-    assert plan(*words, "--target-precision", "int4").code == 0
+    arguments = ("--target-config", path, "--draft-params", "8B", *H200)
+    message = "quantization_config is not understood; give --target-precision"
+    assert wrong_refusals("plan", [(arguments, message)]) == []
+    assert plan(*arguments, "--target-precision", "int4").code == 0
 
 
 @pytest.mark.parametrize("role", ["target", "draft"])
 def test_a_size_and_a_config_exclude_each_other(
     config: Callable[..., str], role: str
 ) -> None:
-    words = (*SIZES, *H200, f"--{role}-config", config(LLAMA_70B))
+    arguments = (*SIZES, *H200, f"--{role}-config", config(LLAMA_70B))
     refusal = f"--{role}-params and --{role}-config both have the size"
-    assert wrong_refusals("plan", [(words, refusal)]) == []
+    assert wrong_refusals("plan", [(arguments, refusal)]) == []

@@ -60,8 +60,8 @@ GOOD = Question(
 
 def check(plan: Plan, name: str) -> Check:
     """Return the check of this name."""
-    (found,) = (check for check in plan.checks if check.name == name)
-    return found
+    (named,) = (check for check in plan.checks if check.name == name)
+    return named
 
 
 def test_nothing_that_is_not_said_is_assumed() -> None:
@@ -89,9 +89,9 @@ def test_known_problems_of_method_and_model_warn_with_their_source() -> None:
     )
     for question, issue in ((on_gpu, "37150"), (hybrid, "38182")):
         plan = make_plan(question)
-        found = check(plan, "known_problem")
-        assert found.verdict is Verdict.WARN, issue
-        assert issue in found.text, issue
+        problem = check(plan, "known_problem")
+        assert problem.verdict is Verdict.WARN, issue
+        assert issue in problem.text, issue
         assert "known_problem" in plan.reason, issue
     for fine in (
         GOOD,
@@ -155,10 +155,10 @@ def test_vocabularies_of_different_size_fail_whatever_is_said() -> None:
         facts=replace(GOOD_FACTS, same_tokenizer=True),
     )
     plan = make_plan(question)
-    found = check(plan, "same_tokenizer")
-    assert found.verdict is Verdict.FAIL
-    assert "152064" in found.text
-    assert "151936" in found.text
+    tokenizer = check(plan, "same_tokenizer")
+    assert tokenizer.verdict is Verdict.FAIL
+    assert "152064" in tokenizer.text
+    assert "151936" in tokenizer.text
     assert plan.conclusion is Conclusion.LEAVE_OFF
 
 
@@ -187,12 +187,12 @@ def test_only_the_operator_knows_whether_tokenizer_and_family_are_the_same(
 def test_a_target_that_does_not_fit_or_leaves_no_room_for_one_request_fails() -> None:
     alone = check(make_plan(replace(GOOD, gpus=Gpus(1, 80e9, 0.9))), "kv_budget")
     assert "the target alone does not fit" in alone.text
-    found = check(
+    budget = check(
         make_plan(replace(GOOD, gpus=Gpus(2, 90e9, 0.9), load=PlannedLoad(131072, 1))),
         "kv_budget",
     )
-    assert found.verdict is Verdict.FAIL
-    assert "not even one request of 131,072 tokens" in found.text
+    assert budget.verdict is Verdict.FAIL
+    assert "not even one request of 131,072 tokens" in budget.text
 
 
 # --- temperature and the other facts
@@ -233,11 +233,11 @@ def test_what_the_traffic_is_for_speaks_for_or_against() -> None:
         )
         return use[use_name], leave_off[leave_off_name]
 
-    found = {
+    by_temperatures = {
         values: answers("temperature", "temperature", temperatures=values)
         for values in TEMPERATURES
     }
-    assert found == TEMPERATURES
+    assert by_temperatures == TEMPERATURES
     assert {
         value: answers("objective", "ttft_bound", objective=value)
         for value in OBJECTIVES
@@ -454,16 +454,16 @@ def test_a_drafts_cache_of_unknown_size_is_said_to_be_missing() -> None:
 def test_a_batch_fits_if_and_only_if_its_tokens_do(
     batch: int, context: int, memory: float
 ) -> None:
-    found = reckon(
+    budget = reckon(
         model(LLAMA_8B),
         None,
         Gpus(1, memory, 0.9),
         PlannedLoad(context, batch),
         method="ngram",
     ).before
-    assert found.fits == (found.tokens >= batch * context)
-    if found.requests >= batch:
-        assert found.fits
+    assert budget.fits == (budget.tokens >= batch * context)
+    if budget.requests >= batch:
+        assert budget.fits
 
 
 def test_heads_of_unknown_size_are_estimated_and_say_so() -> None:

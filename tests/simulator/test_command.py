@@ -31,14 +31,14 @@ def test_it_serves_quietly_and_stops_when_told_even_while_the_port_is_closed(
     address = f"127.0.0.1:{free_port()}"
     url = f"http://{address}"
     flags = "--engines 2 --model a --num-speculative-tokens 3 --seed 1 --speed 10"
-    words = (
+    arguments = (
         "--web.listen-address",
         address,
         "--scenario.file",
         str(scenario),
         *flags.split(),
     )
-    with started("simulate", *words) as process:
+    with started("simulate", *arguments) as process:
         eventually(lambda: answers(f"{url}/health"))
         eventually(lambda: json.loads(get(f"{url}/simulator"))["elapsed_seconds"] > 3)
         status = json.loads(get(f"{url}/simulator"))

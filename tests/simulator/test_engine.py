@@ -236,15 +236,15 @@ def test_draws_have_mean_and_variance_of_the_binomial_distribution() -> None:
         rng = Random(f"{trials}/{chance}")
         mean = trials * chance
         variance = trials * chance * (1 - chance)
-        found = [binomial(rng, trials, chance) for _ in range(draws)]
-        assert 0 <= min(found) <= max(found) <= trials, trials
+        successes = [binomial(rng, trials, chance) for _ in range(draws)]
+        assert 0 <= min(successes) <= max(successes) <= trials, trials
         # Within five standard deviations, of which the kurtosis adds 1 / variance to
         # those of a variance.
-        assert fmean(found) == pytest.approx(
+        assert fmean(successes) == pytest.approx(
             mean, abs=5 * math.sqrt(variance / draws)
         ), (trials, chance)
         spread = 5 * variance * math.sqrt((2 + 1 / variance) / draws)
-        assert pvariance(found, mean) == pytest.approx(variance, abs=spread), (
+        assert pvariance(successes, mean) == pytest.approx(variance, abs=spread), (
             trials,
             chance,
         )

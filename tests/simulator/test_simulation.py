@@ -117,14 +117,14 @@ def test_the_same_seed_gives_the_same_answer() -> None:
 
 def change(simulation: Simulation, seconds: float) -> Totals:
     """Let time pass; return what was drafted and generated in it."""
-    before = vars(simulation.truth)
+    start = vars(simulation.truth)
     simulation.advance(seconds)
     moved = simulation.truth
     moved.add(
         Totals(
             **{
                 k: [-n for n in v] if isinstance(v, list) else -v
-                for k, v in before.items()
+                for k, v in start.items()
             }
         )
     )
@@ -204,17 +204,17 @@ def test_saturation(simulation: Simulation) -> None:
     simulation.set_phase("saturation")
     simulation.advance(60)
     metrics = published(simulation)
-    least = {
+    minimum = {
         "num_requests_running": 50,
         "num_requests_waiting": 20,
         "kv_cache_usage_perc": 0.9,
     }
-    for name, value in {**least, "num_preemptions_total": 0}.items():
+    for name, value in {**minimum, "num_preemptions_total": 0}.items():
         assert (metrics.value(f"vllm:{name}") or 0) > value, name
 
 
 def test_restart(simulation: Simulation) -> None:
-    before = published(simulation)
+    up = published(simulation)
     truth = simulation.truth
     simulation.set_phase("restart", downtime_seconds=6)
     assert not simulation.serving
@@ -224,14 +224,14 @@ def test_restart(simulation: Simulation) -> None:
     assert simulation.truth == truth
     simulation.advance(0.1)
     assert simulation.serving
-    after = published(simulation)
+    restarted = published(simulation)
     counter, created = (
         f"vllm:spec_decode_num_drafts_{end}" for end in ("total", "created")
     )
-    assert (before.value(counter) or 0) > after.value(counter) == 0  # type: ignore[operator]
-    assert after.value(created) == pytest.approx((before.value(created) or 0) + 26)
+    assert (up.value(counter) or 0) > restarted.value(counter) == 0  # type: ignore[operator]
+    assert restarted.value(created) == pytest.approx((up.value(created) or 0) + 26)
     started = "process_start_time_seconds"
-    assert (after.value(started) or 0) > (before.value(started) or 0)
+    assert (restarted.value(started) or 0) > (up.value(started) or 0)
     assert change(simulation, 10).drafts > 0
 
 

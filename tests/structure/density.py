@@ -15,10 +15,34 @@ from pathlib import Path
 
 #: Names that do not say what a value holds.
 VAGUE_NAMES = frozenset(
-    """
-    after all_ before early found given known late least most now one other own place
-    rest seen that these this those told what which whole words
-    """.split()
+    {
+        "after",
+        "all_",
+        "before",
+        "early",
+        "found",
+        "given",
+        "known",
+        "late",
+        "least",
+        "most",
+        "now",
+        "one",
+        "other",
+        "own",
+        "place",
+        "rest",
+        "seen",
+        "that",
+        "these",
+        "this",
+        "those",
+        "told",
+        "what",
+        "which",
+        "whole",
+        "words",
+    }
 )
 #: More positional arguments than a reader keeps in order.
 MANY_ARGUMENTS = 5

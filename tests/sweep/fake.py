@@ -22,8 +22,7 @@ from tap.streams import events as streamed_events
 K = 4
 NO_TEMPLATE = (
     "As of transformers v4.44, default chat template is no longer allowed, so you "
-    "must provide a chat "
-    "template if the tokenizer does not define one."
+    "must provide a chat template if the tokenizer does not define one."
 )
 
 
@@ -186,9 +185,9 @@ class FakeServer:
             engine.running -= 1
 
 
-def refusal(words: str, status: int = 400) -> web.Response:
+def refusal(text: str, status: int = 400) -> web.Response:
     return web.json_response(
-        {"error": {"message": words, "type": "BadRequestError"}}, status=status
+        {"error": {"message": text, "type": "BadRequestError"}}, status=status
     )
 
 

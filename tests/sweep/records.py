@@ -35,9 +35,9 @@ def result(
     reasons: tuple[str, ...] = (),
     unit: str = "request",
 ) -> CellResult:
-    found = None
+    acceptance = None
     if ratio is not None:
-        found = CellAcceptance(
+        acceptance = CellAcceptance(
             drafts=600,
             draft_tokens=1800,
             accepted_tokens=round(1800 * ratio),
@@ -72,8 +72,8 @@ def result(
         if ratio is None
         else ClusterInterval(ratio - reach, ratio + reach, unit, 16),
         mean_acceptance_length=None if ratio is None else 1 + 3 * ratio,
-        counters=found,
-        records=found if unit != "draft" else None,
+        counters=acceptance,
+        records=acceptance if unit != "draft" else None,
     )
 
 

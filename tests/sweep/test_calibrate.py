@@ -66,7 +66,7 @@ def test_step_time_is_the_median_time_between_events() -> None:
     """One of three answers was delayed by prefill of the others."""
     measured = cell(answer(0.010), answer(0.011), answer(0.050))
     assert step_time(measured) == StepTime(
-        2.0, 3.0, 0.011, context=120.5, cell=measured.cell.name
+        2.0, 3.0, 0.011, context=120.5, cell=measured.name
     )
 
 
@@ -95,22 +95,22 @@ def scheduled(batch: int, seconds: float, *, drafting: bool) -> CellResult:
     without.
     """
     answers = [answer(seconds, tokens=41 if drafting else 21)] * (2 * batch)
-    found = replace(cell(*answers), seconds=10.0)
+    result = replace(cell(*answers), seconds=10.0)
     if drafting:
-        return found
+        return result
     return replace(
-        found, generated_tokens=21.0 * len(answers), counters=CellAcceptance()
+        result, generated_tokens=21.0 * len(answers), counters=CellAcceptance()
     )
 
 
 def test_a_cell_of_which_few_steps_draft_is_a_plain_one() -> None:
     """At its end fewer requests run, so that a K schedule drafts once or twice."""
-    one = replace(cell(*[answer(0.010, tokens=21)] * 2), generated_tokens=42.0)
+    end = replace(cell(*[answer(0.010, tokens=21)] * 2), generated_tokens=42.0)
     for drafts, k in ((1.0, 0.0), (4.0, 0.3)):
         drafted = CellAcceptance(
             drafts=drafts, draft_tokens=3 * drafts, accepted_tokens=0.0
         )
-        assert step_time(replace(one, counters=drafted)).k == pytest.approx(k), drafts
+        assert step_time(replace(end, counters=drafted)).k == pytest.approx(k), drafts
 
 
 def test_profile_of_a_k_schedule_says_what_is_extrapolated(
@@ -129,7 +129,7 @@ def test_profile_of_a_k_schedule_says_what_is_extrapolated(
 
     monkeypatch.setattr(command, "_measure", measure)
     file = tmp_path / "cost.yaml"
-    words = (
+    arguments = (
         "http://127.0.0.1:9",
         "--method",
         "ngram",
@@ -138,7 +138,7 @@ def test_profile_of_a_k_schedule_says_what_is_extrapolated(
         "--out",
         str(file),
     )
-    outcome = run_here("calibrate", *words)
+    outcome = run_here("calibrate", *arguments)
     assert outcome.code == 0, outcome.err
     (profile,) = parse_profiles(yaml.safe_load(file.read_text("utf-8"))).values()
     note = "without speculation at batch sizes of 8 to 16, with speculation at 1 to 2"
@@ -204,9 +204,9 @@ async def test_each_cell_is_repeated_and_each_server_goes_first_in_turn(
     assert order == [*with_first, *plain_first, *with_first]
 
 
-async def calibrate(*words: str) -> Outcome:
+async def calibrate(*arguments: str) -> Outcome:
     """Run the command beside the loop that the fake server lives in."""
-    return await asyncio.to_thread(run_here, "calibrate", *words, "--quiet")
+    return await asyncio.to_thread(run_here, "calibrate", *arguments, "--quiet")
 
 
 async def test_a_dry_run_says_how_much_would_be_sent_and_sends_nothing(
@@ -244,8 +244,8 @@ async def test_a_context_that_the_server_does_not_take_ends_it_at_once(
     server: FakeServer,
 ) -> None:
     async def long(_number: int, body: dict[str, Any]) -> web.Response | None:
-        words = len(str(body["messages"]).split())
-        if words > 1024:
+        arguments = len(str(body["messages"]).split())
+        if arguments > 1024:
             return refusal("This model's maximum context length is 1024 tokens")
         return None
 

@@ -32,14 +32,14 @@ def _brief_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "SweepPlan", brief)
 
 
-async def sweep(*words: str) -> Outcome:
+async def sweep(*arguments: str) -> Outcome:
     """Run the command beside the loop that the fake server lives in."""
-    return await asyncio.to_thread(run_here, "sweep", *words)
+    return await asyncio.to_thread(run_here, "sweep", *arguments)
 
 
-async def refusal(*words: str) -> tuple[int, str]:
+async def refusal(*arguments: str) -> tuple[int, str]:
     """Run the command where it ends with an error; return its code and the one line."""
-    outcome = await sweep(*words)
+    outcome = await sweep(*arguments)
     assert outcome.out == ""
     assert outcome.err.startswith("vllm-specdec-exporter sweep: error: ")
     assert outcome.err.count("\n") == 1
@@ -62,36 +62,39 @@ def test_one_server_is_measured() -> None:
 async def test_a_server_that_cannot_be_measured_is_one_line(
     server: FakeServer, tmp_path: Path
 ) -> None:
-    code, told = await refusal(NOWHERE, "--out", str(tmp_path / "o"))
-    assert (code, told) == (
+    code, message = await refusal(NOWHERE, "--out", str(tmp_path / "o"))
+    assert (code, message) == (
         4,
         f"{NOWHERE} cannot be measured: nothing listens at the address",
     )
     assert not (tmp_path / "o").exists()
     server.engine.running = 2
-    code, told = await refusal(server.url)
-    assert (code, told.endswith("--allow-other-traffic measures all the same")) == (
+    code, message = await refusal(server.url)
+    assert (code, message.endswith("--allow-other-traffic measures all the same")) == (
         1,
         True,
     )
     server.engine.running = 0
     server.api = False
-    code, told = await refusal(server.url)
-    assert (code, told) == (
+    code, message = await refusal(server.url)
+    assert (code, message) == (
         4,
         "the server does not answer requests: HTTP 404 Not Found",
     )
     server.metrics_path = "/elsewhere"
-    code, told = await refusal(server.url)
-    assert (code, told) == (4, f"{server.url} cannot be measured: HTTP 404 Not Found")
+    code, message = await refusal(server.url)
+    assert (code, message) == (
+        4,
+        f"{server.url} cannot be measured: HTTP 404 Not Found",
+    )
 
 
 async def test_model_names_can_neither_break_a_line_nor_steer_the_terminal(
     server: FakeServer, tmp_path: Path
 ) -> None:
     server.models = ["fake-model", "other\x1b[31m\nmodel"]
-    code, told = await refusal(server.url)
-    assert (code, "other" in told) == (2, True)
+    code, message = await refusal(server.url)
+    assert (code, "other" in message) == (2, True)
     server.models = ["fake\x1b[31m-model"]
     outcome = await sweep(server.url, "--out", str(tmp_path / "o"), "--no-html", *QUICK)
     assert "\x1b" not in outcome.out + outcome.err
@@ -102,7 +105,7 @@ async def test_a_sweep_prints_a_table_and_writes_two_files(
     server: FakeServer, tmp_path: Path
 ) -> None:
     out = tmp_path / "o"
-    words = (
+    arguments = (
         "--out",
         str(out),
         "--prompts",
@@ -111,7 +114,7 @@ async def test_a_sweep_prints_a_table_and_writes_two_files(
         "--temperature",
         "0.8,0,0.0",
     )
-    outcome = await sweep(server.url, *words)
+    outcome = await sweep(server.url, *arguments)
     rows = [
         line.split()
         for line in outcome.out.splitlines()
@@ -135,7 +138,7 @@ async def test_a_sweep_prints_a_table_and_writes_two_files(
 async def test_json_is_all_that_is_printed_and_a_second_sweep_needs_a_new_directory(
     server: FakeServer, tmp_path: Path
 ) -> None:
-    words = [
+    arguments = [
         server.url,
         "--out",
         str(tmp_path),
@@ -144,7 +147,7 @@ async def test_json_is_all_that_is_printed_and_a_second_sweep_needs_a_new_direct
         "--quiet",
         "--no-html",
     ]
-    outcome = await sweep(*words)
+    outcome = await sweep(*arguments)
     assert (outcome.code, outcome.err) == (0, "")
     assert [cell["acceptance_ratio"] for cell in json.loads(outcome.out)["cells"]] == [
         0.75,
@@ -153,8 +156,8 @@ async def test_json_is_all_that_is_printed_and_a_second_sweep_needs_a_new_direct
     assert names_in(tmp_path) == {"sweep.json"}
     before = (tmp_path / "sweep.json").read_bytes()
     sent = len(server.measured)
-    code, told = await refusal(*words)  # once more
-    assert (code, "has a sweep.json already; choose another directory" in told) == (
+    code, message = await refusal(*arguments)  # once more
+    assert (code, "has a sweep.json already; choose another directory" in message) == (
         2,
         True,
     )
@@ -194,7 +197,7 @@ async def test_headers_and_the_key_reach_the_server_and_no_file(
     key = tmp_path / "key"
     out = tmp_path / "o"
     key.write_text("s3cret")
-    words = (
+    arguments = (
         "--api-key-file",
         str(key),
         "--vllm.header",
@@ -202,13 +205,13 @@ async def test_headers_and_the_key_reach_the_server_and_no_file(
         "--quiet",
         "--no-html",
     )
-    outcome = await sweep(server.url, "--out", str(out), *QUICK, *words)
-    told = (
+    outcome = await sweep(server.url, "--out", str(out), *QUICK, *arguments)
+    message = (
         outcome.out + outcome.err + "".join(path.read_text() for path in out.iterdir())
     )
     assert outcome.code == 0
-    assert "s3cret" not in told
-    assert "hush" not in told
+    assert "s3cret" not in message
+    assert "hush" not in message
 
 
 async def test_https_takes_a_certificate_of_ones_own_and_a_unix_socket_will_do(
@@ -218,11 +221,11 @@ async def test_https_takes_a_certificate_of_ones_own_and_a_unix_socket_will_do(
     fake = FakeServer()
     fake.tls = server_side(authority.issue("127.0.0.1"))
     async with fake:
-        words = ("--out", str(tmp_path / "o"), "--no-html", *QUICK)
-        code, told = await refusal(fake.url, *words)
-        assert (code, "no trusted TLS connection" in told) == (4, True)
+        arguments = ("--out", str(tmp_path / "o"), "--no-html", *QUICK)
+        code, message = await refusal(fake.url, *arguments)
+        assert (code, "no trusted TLS connection" in message) == (4, True)
         assert (
-            await sweep(fake.url, *words, "--vllm.ca-file", str(authority.file))
+            await sweep(fake.url, *arguments, "--vllm.ca-file", str(authority.file))
         ).code == 0
     fake = FakeServer()
     fake.socket = str(tmp_path / "s")

@@ -4,7 +4,6 @@ and its progress.
 
 import builtins
 import html
-import io
 import re
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from vllm_specdec_exporter.commands.sweep.record import (
     Status,
 )
 from vllm_specdec_exporter.commands.sweep.report import conclusions
-from vllm_specdec_exporter.commands.sweep.runner import SweepProgress, in_short
+from vllm_specdec_exporter.commands.sweep.runner import in_short, progress_line
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.economics.statistics import Interval
 from vllm_specdec_exporter.publish.plots import (
@@ -44,7 +43,7 @@ def test_the_published_sweep_as_a_table() -> None:
 
 
 def test_trouble_of_every_kind_as_a_table() -> None:
-    found = record(
+    troubled = record(
         result(0.0, 0.66, unit="draft", reach=0.02),
         result(
             0.8,
@@ -62,7 +61,7 @@ def test_trouble_of_every_kind_as_a_table() -> None:
             reasons=("16 of 16: no",),
         ),
     )
-    check_golden("trouble.txt", report.render(found) + "\n")
+    check_golden("trouble.txt", report.render(troubled) + "\n")
 
 
 def test_an_empty_record_says_so() -> None:
@@ -86,8 +85,8 @@ CONCLUSIONS: dict[tuple[float | None, ...], str] = {
 def test_the_conclusion_says_what_temperature_does(
     ratios: tuple[float | None, ...], conclusion: str
 ) -> None:
-    found = record(*(result(t, r) for t, r in zip(PUBLISHED, ratios, strict=True)))
-    assert conclusions(found) == (conclusion,)
+    swept = record(*(result(t, r) for t, r in zip(PUBLISHED, ratios, strict=True)))
+    assert conclusions(swept) == (conclusion,)
 
 
 def test_each_set_and_load_has_a_conclusion_of_its_own() -> None:
@@ -97,8 +96,8 @@ def test_each_set_and_load_has_a_conclusion_of_its_own() -> None:
         for c in (1, 8)
         for t, r in reversed(PUBLISHED.items())
     ]
-    found = conclusions(record(*cells))
-    assert sorted(found) == [
+    sentences = conclusions(record(*cells))
+    assert sorted(sentences) == [
         "chat, concurrency 1: acceptance falls from 0.71 at 0.0 to 0.28 at 1.0",
         "chat, concurrency 8: acceptance falls from 0.71 at 0.0 to 0.28 at 1.0",
         "code, concurrency 1: acceptance falls from 0.81 at 0.0 to 0.38 at 1.0",
@@ -107,47 +106,26 @@ def test_each_set_and_load_has_a_conclusion_of_its_own() -> None:
 
 
 def test_the_json_has_the_conclusions_beside_the_record() -> None:
-    found = report.document(published())
-    assert [cell["acceptance_ratio"] for cell in found["cells"]] == list(
+    document = report.document(published())
+    assert [cell["acceptance_ratio"] for cell in document["cells"]] == list(
         PUBLISHED.values()
     )
-    assert found["conclusions"] == list(conclusions(published()))
+    assert document["conclusions"] == list(conclusions(published()))
 
 
 # --- progress
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_lines_tell_each_cell_and_what_is_left_of_each_sweep() -> None:
-    stream = io.StringIO()
-    clock = Clock()
-    progress = SweepProgress(stream, clock)
-    for _ in range(2):  # `calibrate` measures several sweeps
-        progress.begin(3)
-        clock.now += 40
-        progress.finished(result(0.4, 0.71, concurrency=4))
-    assert (
-        stream.getvalue().splitlines()
-        == [
-            "3 cells",
-            (
-                "[1/3] code, temperature 0.4, concurrency 4: acceptance 0.71, 163.8 "
-                "tokens/s; about 1m20s left"
-            ),
-        ]
-        * 2
-    )
+def test_a_line_has_the_last_cell_and_the_time_that_is_left() -> None:
+    """The others take as long as those that were measured."""
+    cell = result(0.4, 0.71, concurrency=4)
+    name = "code, temperature 0.4, concurrency 4: acceptance 0.71, 163.8 tokens/s"
+    assert progress_line([cell], 3, seconds=40) == f"[1/3] {name}; about 1m20s left"
+    assert progress_line([cell] * 3, 3, seconds=120) == f"[3/3] {name}"
 
 
 @pytest.mark.parametrize(
-    ("cell", "words"),
+    ("cell", "line"),
     [
         (result(0.8, None, status=Status.FAILED, reasons=("broke",)), "failed: broke"),
         (result(0.8, None), "no drafts, 163.8 tokens/s"),
@@ -161,8 +139,8 @@ def test_lines_tell_each_cell_and_what_is_left_of_each_sweep() -> None:
         ),
     ],
 )
-def test_a_cell_is_told_with_its_trouble(cell: CellResult, words: str) -> None:
-    assert in_short(cell) == words
+def test_a_cell_is_told_with_its_trouble(cell: CellResult, line: str) -> None:
+    assert in_short(cell) == line
 
 
 # --- the page
@@ -214,7 +192,7 @@ def test_a_page_has_the_conclusion_every_cell_and_what_went_wrong() -> None:
     assert document.count('<th scope="row">code</th>') == len(cells)
     for cell in cells:
         # its positions
-        assert document.count(f'<th scope="row">{cell.cell.name}</th>') == 1, cell.cell
+        assert document.count(f'<th scope="row">{cell.name}</th>') == 1, cell.name
     assert "What went wrong" in document
     assert (
         "code, temperature 0.4, concurrency 1: failed: 16 of 16 requests: HTTP 500"
@@ -223,8 +201,8 @@ def test_a_page_has_the_conclusion_every_cell_and_what_went_wrong() -> None:
 
 
 def test_load_is_the_axis_where_only_load_was_varied() -> None:
-    found = record(*(result(0.0, 0.8 - c / 100, concurrency=c) for c in (1, 4, 16)))
-    document = report.render_page(found)
+    swept = record(*(result(0.0, 0.8 - c / 100, concurrency=c) for c in (1, 4, 16)))
+    document = report.render_page(swept)
     assert "Acceptance ratio against concurrency" in document
     assert (
         "code: 0.79 at concurrency 1, 0.76 at concurrency 4, 0.64 at concurrency 16"
@@ -294,13 +272,13 @@ def texts(svg: str) -> list[str]:
 
 
 def test_the_same_data_give_the_same_bytes_whatever_the_settings() -> None:
-    before = draw()
+    usual = draw()
     with mpl.rc_context(
         {"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "path"}
     ):
-        assert draw() == before
+        assert draw() == usual
         assert mpl.rcParams["font.size"] == 30  # and the program's own settings stay
-    assert draw() == before
+    assert draw() == usual
 
 
 def test_a_plot_is_described_and_its_text_takes_the_colour_of_the_page() -> None:
@@ -327,10 +305,10 @@ def test_names_from_outside_are_text_and_a_line_may_have_no_points() -> None:
 
 
 def test_bars_say_their_values_and_which_have_none() -> None:
-    found = texts(
+    labels = texts(
         bars_with_intervals("t", BARS, x_label="speedup", reference=1.0, form="{:.1f}x")
     )
-    assert {"1.3x", "none", "0.9x", "with", "without"} <= set(found)
+    assert {"1.3x", "none", "0.9x", "with", "without"} <= set(labels)
 
 
 def test_a_missing_matplotlib_is_named_with_the_way_to_get_it(

@@ -33,7 +33,6 @@ from vllm_specdec_exporter.commands.sweep.record import Status
 from vllm_specdec_exporter.commands.sweep.runner import (
     OtherTraffic,
     SweepOutcome,
-    SweepProgress,
 )
 from vllm_specdec_exporter.config.options import ConfigError
 
@@ -50,27 +49,15 @@ PLAN = SweepPlan(
 )
 
 
-class Said(SweepProgress):
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words: list[str] = []
-
-    def say(self, words: str) -> None:
-        self.words.append(words)
-
-
 async def sweep(
     server: FakeServer,
     directory: Path | None = None,
-    progress: SweepProgress | None = None,
+    say: Callable[[str], None] = lambda _: None,
     **changes: Any,
 ) -> SweepOutcome:
     """Run the usual plan, with changes, against a server."""
-    more = {} if progress is None else {"progress": progress}
     return await run_sweep(
-        replace(PLAN, **changes), endpoint(server.url), directory=directory, **more
+        replace(PLAN, **changes), endpoint(server.url), directory=directory, say=say
     )
 
 
@@ -79,10 +66,10 @@ def nth(number: int, act: Any) -> Any:
 
     async def hook(count: int, body: dict[str, Any]) -> web.StreamResponse | None:
         if count == number and body["max_tokens"] > 8:
-            found = act()
-            if asyncio.iscoroutine(found):
-                return await found
-            return found
+            outcome = act()
+            if asyncio.iscoroutine(outcome):
+                return await outcome
+            return outcome
         return None
 
     return hook
@@ -224,9 +211,9 @@ async def test_a_server_that_drafts_nothing_is_measured_without_acceptance(
     server: FakeServer,
 ) -> None:
     server.speculating = server.records = False
-    said = Said()
-    outcome = await sweep(server, progress=said)
-    assert any("no speculation" in words for words in said.words)
+    messages: list[str] = []
+    outcome = await sweep(server, say=messages.append)
+    assert any("no speculation" in message for message in messages)
     assert outcome.clean
     cell = outcome.record.cells[0]
     assert (cell.acceptance_ratio, cell.acceptance_interval) == (None, None)
@@ -335,11 +322,11 @@ async def test_other_traffic_may_be_allowed(server: FakeServer, tmp_path: Path) 
     server.engine.running = 1
     server.other_tokens_per_request = 10
     plan = replace(PLAN, allow_other_traffic=True, temperatures=(0.0,))
-    said = Said()
+    messages: list[str] = []
     outcome = await run_sweep(
-        plan, endpoint(server.url), directory=tmp_path, progress=said
+        plan, endpoint(server.url), directory=tmp_path, say=messages.append
     )
-    assert "others use the server: 1 requests running or waiting" in said.words[0]
+    assert "others use the server: 1 requests running or waiting" in messages[0]
     (cell,) = outcome.record.cells
     assert cell.status is Status.DISTURBED
     assert cell.acceptance_ratio == 0.75
@@ -433,16 +420,16 @@ async def test_a_directory_that_cannot_be_created_ends_the_sweep_before_it_measu
 async def test_the_record_says_its_format_and_is_whole_after_each_cell(
     server: FakeServer, tmp_path: Path
 ) -> None:
-    seen: list[int] = []
+    counts: list[int] = []
     await run_sweep(
         PLAN,
         endpoint(server.url),
         directory=tmp_path / "new",
-        recorded=lambda _: seen.append(
+        recorded=lambda _: counts.append(
             len(json.loads((tmp_path / "new/sweep.json").read_text())["cells"])
         ),
     )
-    assert seen == [0, 1, 2]
+    assert counts == [0, 1, 2]
     document = json.loads((tmp_path / "new/sweep.json").read_text())
     assert (document["format"], document["format_version"]) == ("vllm-specdec-sweep", 2)
     assert document["setup"]["temperatures"] == [0.0, 0.8]
@@ -471,8 +458,8 @@ def test_the_built_in_sets_have_as_many_different_prompts_as_a_cell_has_requests
 def test_a_text_file_has_one_prompt_a_line(tmp_path: Path) -> None:
     file = tmp_path / "mine.txt"
     file.write_text("\ufefffirst\n\n  second  \n", encoding="utf-8")
-    (found,) = load_prompts([str(file)])
-    assert (found.name, found.prompts) == ("mine", (user("first"), user("second")))
+    (prompts,) = load_prompts([str(file)])
+    assert (prompts.name, prompts.prompts) == ("mine", (user("first"), user("second")))
 
 
 def test_json_lines_have_prompts_or_conversations(tmp_path: Path) -> None:
@@ -482,12 +469,12 @@ def test_json_lines_have_prompts_or_conversations(tmp_path: Path) -> None:
         '{"messages": [{"role": "system", "content": "be brief"}, {"role": "user", '
         '"content": "two"}]}\n'
     )
-    (found,) = found_sets = load_prompts([str(file)])
-    assert found.prompts == (
+    (prompts,) = sets = load_prompts([str(file)])
+    assert prompts.prompts == (
         user("one"),
         Prompt((Message("system", "be brief"), Message("user", "two"))),
     )
-    completion = SweepPlan(found_sets, api="completions").request(1, found.prompts[1])
+    completion = SweepPlan(sets, api="completions").request(1, prompts.prompts[1])
     assert completion.body["prompt"] == "be brief\ntwo"
 
 
@@ -516,7 +503,7 @@ def test_files_without_usable_prompts_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "p"
     for content, why in UNUSABLE:
         file.write_bytes(content)
-        told = refused(ConfigError, load_prompts, [str(file)])
-        assert f'--prompts "{file}"' in told, why
-        assert why in told
-        assert "\n" not in told, why
+        message = refused(ConfigError, load_prompts, [str(file)])
+        assert f'--prompts "{file}"' in message, why
+        assert why in message
+        assert "\n" not in message, why

@@ -33,8 +33,8 @@ CLUSTERS = st.lists(
 
 
 def test_percentiles_are_interpolated() -> None:
-    found = distribution([4.0, None, 1.0, 3.0, 2.0])
-    assert found == TimeSummary(4, 2.5, 2.5, pytest.approx(3.85), pytest.approx(3.97))
+    summary = distribution([4.0, None, 1.0, 3.0, 2.0])
+    assert summary == TimeSummary(4, 2.5, 2.5, pytest.approx(3.85), pytest.approx(3.97))
     assert distribution([None]) == TimeSummary()
 
 
@@ -57,11 +57,11 @@ def test_the_t_quantile_is_that_of_the_tables(freedom: int, value: float) -> Non
 def test_an_interval_holds_the_ratio_and_stays_within_its_range(
     clusters: list[tuple[int, int]],
 ) -> None:
-    found = cluster_interval(clusters, "request")
+    interval = cluster_interval(clusters, "request")
     ratio = sum(a for a, _ in clusters) / sum(d for _, d in clusters)
-    assert 0 <= found.low <= ratio + 1e-12
-    assert ratio <= found.high + 1e-12
-    assert found.high <= 1
+    assert 0 <= interval.low <= ratio + 1e-12
+    assert ratio <= interval.high + 1e-12
+    assert interval.high <= 1
 
 
 @given(CLUSTERS, st.integers(2, 50))
@@ -71,9 +71,13 @@ def test_longer_answers_alone_make_an_interval_no_narrower(
     """What an interval by drafts would get wrong: the same requests with more drafts
     each.
     """
-    one = cluster_interval(clusters, "request")
-    many = cluster_interval([(a * times, d * times) for a, d in clusters], "request")
-    assert (many.low, many.high) == pytest.approx((one.low, one.high), abs=1e-9)
+    single = cluster_interval(clusters, "request")
+    repeated = cluster_interval(
+        [(a * times, d * times) for a, d in clusters], "request"
+    )
+    assert (repeated.low, repeated.high) == pytest.approx(
+        (single.low, single.high), abs=1e-9
+    )
 
 
 def test_one_request_has_no_interval() -> None:
@@ -87,16 +91,16 @@ def answers_of(
     """Return answers of 50 drafts each, whose requests have acceptances of their own
     around 0.6.
     """
-    found = []
+    records = []
     for number in range(requests):
-        own = min(1.0, max(0.0, random_.gauss(0.6, spread)))
-        accepted = [sum(random_.random() < own for _ in range(4)) for _ in range(50)]
+        chance = min(1.0, max(0.0, random_.gauss(0.6, spread)))
+        accepted = [sum(random_.random() < chance for _ in range(4)) for _ in range(50)]
         histogram = tuple(accepted.count(j) for j in range(5))
         record = DraftRecord(50, 200, sum(accepted), histogram)
-        found.append(
+        records.append(
             StreamedAnswer(number, number, completion_tokens=250, drafts=record)
         )
-    return found
+    return records
 
 
 def test_the_interval_by_request_covers_and_the_one_by_draft_covers_less() -> None:
@@ -134,8 +138,8 @@ def test_a_single_prompt_leaves_the_requests_as_units() -> None:
     answers = [
         StreamedAnswer(i, 0, drafts=DraftRecord(10, 40, 10 + i)) for i in range(4)
     ]
-    found = acceptance_interval(answers)
-    assert (found.unit, found.units) == ("request", 4)
+    interval = acceptance_interval(answers)
+    assert (interval.unit, interval.units) == ("request", 4)
 
 
 @pytest.mark.parametrize(
@@ -163,10 +167,10 @@ def test_nothing_or_everything_accepted_is_no_certainty(
 
 def test_records_add_up_to_positions() -> None:
     records = [DraftRecord(3, 6, 3, (1, 1, 1)), DraftRecord(2, 8, 7, (0, 0, 0, 1, 1))]
-    found = pooled(records, 15.0, 2.0)
-    assert (found.drafts, found.draft_tokens, found.accepted_tokens) == (5, 14, 10)
-    assert found.accepted_tokens_per_position == (4, 3, 2, 1)
-    assert sum(found.accepted_tokens_per_position) == found.accepted_tokens
+    total = pooled(records, 15.0, 2.0)
+    assert (total.drafts, total.draft_tokens, total.accepted_tokens) == (5, 14, 10)
+    assert total.accepted_tokens_per_position == (4, 3, 2, 1)
+    assert sum(total.accepted_tokens_per_position) == total.accepted_tokens
 
 
 def test_the_engines_of_a_server_are_added_up_position_by_position() -> None:
@@ -179,8 +183,11 @@ def test_the_engines_of_a_server_are_added_up_position_by_position() -> None:
         )
         return CounterSample(time, Reading("vllm-v1", tuple(readings)))
 
-    found = between(
+    increase = between(
         sample(0.0, (0.0, (0.0, 0.0)), (0.0, (0.0,))),
         sample(5.0, (10.0, (8.0, 4.0)), (6.0, (3.0,))),
     )
-    assert (found.drafts, found.accepted_tokens_per_position) == (16.0, (11.0, 4.0))
+    assert (increase.drafts, increase.accepted_tokens_per_position) == (
+        16.0,
+        (11.0, 4.0),
+    )

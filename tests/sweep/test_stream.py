@@ -105,10 +105,10 @@ TIMES: dict[
 
 
 def test_a_token_counts_when_it_comes() -> None:
-    found = {name: read(*events) for name, (events, _) in TIMES.items()}
+    answers = {name: read(*events) for name, (events, _) in TIMES.items()}
     times = {
         name: (answer.ttft_seconds, answer.tpot_seconds)
-        for name, answer in found.items()
+        for name, answer in answers.items()
     }
     assert times == {
         name: pytest.approx(seconds) for name, (_, seconds) in TIMES.items()

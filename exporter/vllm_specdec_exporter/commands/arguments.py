@@ -18,7 +18,7 @@ import msgspec
 
 from ..config import files
 from ..config.options import ConfigError, Option, gather
-from ..config.values import duration, parse_duration
+from ..config.values import parse_duration
 from ..judgement.messages import encode_message
 from ..publish.terminal import escape_controls, printable
 from ..settings.option_table import OPTIONS
@@ -103,11 +103,6 @@ def values_of_one_server(
     return values
 
 
-def seconds_of(flag: str, text: str, least: float, most: float = float("inf")) -> float:
-    """Return the seconds of a duration flag; ConfigError outside `least` to `most`."""
-    return parsed(flag, text, duration(least, most))
-
-
 def parse_moment(text: str, now: float) -> float:
     """Return the Unix time of ``now``, a duration before it, or an ISO 8601 time, which
     is UTC if bare.
@@ -175,6 +170,16 @@ def show_progress(text: str, end: str = "\n") -> None:
     """Print how far a command is on standard error, where that is a terminal."""
     if sys.stderr.isatty():
         print(text, end=end, file=sys.stderr, flush=True)
+
+
+def reporter(*, quiet: bool) -> Callable[[str], None]:
+    """Return what prints lines on the progress on standard error, none if `quiet`."""
+
+    def say(message: str) -> None:
+        if not quiet:
+            print(message, file=sys.stderr, flush=True)
+
+    return say
 
 
 def print_json(document: object, indent: int = 2) -> None:

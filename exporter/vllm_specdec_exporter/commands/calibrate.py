@@ -36,7 +36,7 @@ from .sweep import METRICS_TIMEOUT, SweepPlan, load_prompts, run_sweep
 from .sweep.client import Endpoint, Unreachable, without_api
 from .sweep.grid import Prompt, PromptSet
 from .sweep.record import CellResult, ServerIdentity, Status
-from .sweep.runner import OtherTraffic, SweepProgress
+from .sweep.runner import OtherTraffic
 
 # Exit codes.
 FINE = 0
@@ -327,16 +327,14 @@ async def _measure(
     """Return the server, and the cells of both servers, in turn so that a slow drift
     affects both.
     """
-    progress = SweepProgress(sys.stderr)
-    if args.quiet:
-        progress = SweepProgress(None)
+    say = cli.reporter(quiet=args.quiet)
     cells: list[CellResult] = []
     identity: ServerIdentity | None = None
     order = list(servers)
     for _ in range(args.repeats):
         for plan in plans:
             for server in order:
-                outcome = await run_sweep(plan, server, progress=progress)
+                outcome = await run_sweep(plan, server, say=say)
                 if outcome.stopped:
                     raise OtherTraffic(outcome.stopped)
                 identity = identity or outcome.record.server
@@ -362,7 +360,7 @@ def step_time(cell: CellResult) -> StepTime:
         or not cell.generated_tokens
     ):
         reasons = "; ".join(cell.reasons) or "no time per output token"
-        raise CalibrationError(f"{cell.cell.name}: {reasons}")
+        raise CalibrationError(f"{cell.name}: {reasons}")
     answers = list(filterfalse(attrgetter("error"), cell.answers))
     decoded = cell.generated_tokens - len(answers)  # without the first tokens
     accepted = 0.0
@@ -396,7 +394,7 @@ def step_time(cell: CellResult) -> StepTime:
         k=k,
         seconds=seconds,
         context=mean(contexts),
-        cell=cell.cell.name,
+        cell=cell.name,
     )
 
 

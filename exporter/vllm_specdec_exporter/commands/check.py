@@ -103,7 +103,9 @@ def run(args: argparse.Namespace) -> int:
         except SnapshotError as error:
             return cli.fail("check", error, UNREACHABLE)
     else:
-        upstream, settings, seconds = _config(args)
+        values = cli.values_of_one_server(args, OPTIONS, "check looks at")
+        seconds = _DEFAULT_DURATION if args.duration is None else args.duration
+        upstream, settings = observation(values, seconds)
         cli.show_progress(
             f"watching {upstream.targets[0].name} for {format_duration(seconds)} ..."
         )
@@ -171,12 +173,6 @@ async def observe(
         targets=(poller.latest,),
         thresholds=dict(settings.thresholds.items()),
     )
-
-
-def _config(args: argparse.Namespace) -> tuple[UpstreamConfig, Settings, float]:
-    values = cli.values_of_one_server(args, OPTIONS, "check looks at")
-    seconds = _DEFAULT_DURATION if args.duration is None else args.duration
-    return *observation(values, seconds), seconds
 
 
 def observation(

@@ -144,8 +144,8 @@ class Thresholds:
     probable_loss_probability: float = _ratio(
         0.95,
         (
-            "a speedup that is unknown counts as a loss in alerts from this probability "
-            "of one on"
+            "a speedup that is unknown counts as a loss in alerts from this "
+            "probability of one on"
         ),
     )
     collapsed_acceptance_ratio: float = _ratio(

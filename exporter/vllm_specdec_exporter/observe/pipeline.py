@@ -148,7 +148,7 @@ def _result(polled: PolledEngine, judgement: Judgement) -> EngineResult:
 
 
 def _advised_speedup_ratio(advice: Advice, k: int | None) -> float | None:
-    """Return the estimated speedup with the advised K over that with the present one."""
+    """Return the estimated speedup with the advised K over that with the present K."""
     speedups: dict[int | None, float] = {
         each.num_speculative_tokens: each.speedup for each in advice.options
     }

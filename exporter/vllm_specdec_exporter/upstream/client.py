@@ -237,7 +237,7 @@ class Upstream:
                     "body"
                 )
                 raise PollError("malformed", why) from error
-            raise _translate(error) from error
+            raise translate(error) from error
         except ssl.SSLError as error:
             raise _untrusted(error) from error
         except UnicodeError as error:
@@ -405,7 +405,7 @@ def _untrusted(error: BaseException) -> PollError:
     return PollError("tls", f"no trusted TLS connection: {why}")
 
 
-def _translate(error: aiohttp.ClientError) -> PollError:
+def translate(error: aiohttp.ClientError) -> PollError:
     """Return the reason of a failed exchange."""
     cause = error.__cause__
     if isinstance(error, aiohttp.ClientSSLError) or isinstance(cause, ssl.SSLError):

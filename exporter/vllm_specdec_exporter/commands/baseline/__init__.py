@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...config.options import ConfigError, add_flags
-from ...config.values import format_duration
+from ...config.values import duration, format_duration
 from ...economics.baseline import Baseline, BaselineError, encode
 from ...economics.speculative_config import WITHOUT_MODEL
 from ...settings import configuration as config
@@ -42,14 +42,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--for DURATION",
         "How long to record; Ctrl-C ends it earlier and keeps what there is.",
         "10m",
+        parse=duration(1.0),
         dest="duration",
     )
-    cli.add_flag(parser, "--interval DURATION", "Time between two samples.", "1s")
+    cli.add_flag(
+        parser,
+        "--interval DURATION",
+        "Time between two samples.",
+        default="1s",
+        parse=duration(0.1),
+    )
     cli.add_flag(
         parser,
         "--settle DURATION",
         "Time behind a server's last draft that is left out.",
         "30s",
+        parse=duration(0.0),
     )
     cli.add_flag(
         parser, "--model NAME", "Model to record, where there are several.", ""
@@ -72,12 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Record the baseline and return the exit code."""
     values = cli.values_of_one_server(args, cli.SERVER_OPTIONS, "baseline records")
-    seconds = cli.seconds_of("--for", args.duration, 1.0)
-    interval = cli.seconds_of("--interval", args.interval, 0.1)
-    settle = cli.seconds_of("--settle", args.settle, 0.0)
+    seconds: float = args.duration
+    interval: float = args.interval
     if interval >= seconds:
         raise ConfigError(
-            f"--interval {args.interval}: must be less than --for {args.duration}"
+            f"--interval {format_duration(interval)}: must be less than --for "
+            f"{format_duration(seconds)}"
         )
     # With samples every second, a response that takes longer is still one of them.
     upstream_config = config.build_upstream(
@@ -93,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     watcher = Watcher(
         upstream,
         model_name=args.model,
-        settle=settle,
+        settle=args.settle,
         clock=time.monotonic,
         sleep=asyncio.sleep,
         method=args.method,

@@ -14,7 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from ...config.options import ConfigError, add_flags, gather
-from ...config.values import format_duration, number
+from ...config.values import duration, format_duration, number
 from ...observe.result import ExporterResult
 from ...publish import plots
 from ...settings.option_table import OPTIONS as ALL_OPTIONS
@@ -70,7 +70,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "side", nargs="?", metavar="SIDE", help="What to compare with it, likewise."
     )
-    cli.add_flag(parser, "--for DURATION", "How long to watch.", "30s", dest="duration")
+    cli.add_flag(
+        parser,
+        "--for DURATION",
+        "How long to watch.",
+        default="30s",
+        parse=duration(1.0, 3600.0),
+        dest="duration",
+    )
     cli.add_flag(
         parser, "--model NAME", "Compare this model, where a side has several.", ""
     )
@@ -96,7 +103,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Only such series of it, in PromQL: 'namespace=\"chat\"'.",
         "",
     )
-    cli.add_flag(parser, "--timeout DURATION", "Deadline of a query of it.", "1m")
+    cli.add_flag(
+        parser,
+        "--timeout DURATION",
+        "Deadline of a query of it.",
+        default="1m",
+        parse=duration(1.0),
+    )
     add_flags(parser, OPTIONS)
 
 
@@ -116,7 +129,6 @@ def run(args: argparse.Namespace) -> int:
             "two servers or files are needed: REFERENCE and SIDE, or --prometheus.url"
         )
     sources = parse_sources(args.reference, args.side)
-    duration = cli.seconds_of("--for", args.duration, 1.0, 3600.0)
     claim: float | None = None
     if args.claim is not None:
         claim = cli.parsed(
@@ -126,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
         cli.check_writable("--html", Path(args.html))
         plots.require()
     try:
-        results = _results(sources, duration, args)
+        results = _results(sources, args.duration, args)
         reference, side = _sides(results, sources, args.model)
     except SideError as error:
         return cli.fail("compare", error, UNREACHABLE)

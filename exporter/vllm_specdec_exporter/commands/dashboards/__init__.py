@@ -1,10 +1,9 @@
 """`dashboards`: list the Grafana dashboards, or write them to files."""
 
 import argparse
-import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...config.options import ConfigError
@@ -27,21 +26,17 @@ _NEEDS = {
     "datasource": "out",
     "runbooks": "out",
 }
-#: By flag, the form of its value, and that in words.
-_FORMS = {
-    "configmaps": (
-        re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"),  # an RFC 1123 label
-        "a namespace of Kubernetes: a-z, 0-9 and -",
-    ),
-    "datasource": (
-        re.compile(r"[A-Za-z0-9_.-]{1,40}"),
-        "the uid of a data source, which is in its address",
-    ),
-    "runbooks": (
-        re.compile(r"https?://[^\s\"'<>]+"),
-        "an address that begins with http:// or https://",
-    ),
-}
+
+
+def _form(pattern: str, allowed: str) -> Callable[[str], str]:
+    """Return a parser of texts that match a pattern, which `allowed` describes."""
+
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"allowed: {allowed}")
+        return text
+
+    return parse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,13 +47,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("what is in them")
     add_flag(
-        group, "--datasource UID", "Initial data source. Default: Grafana's default."
+        group,
+        "--datasource UID",
+        "Initial data source. Default: Grafana's default.",
+        parse=_form(
+            r"[A-Za-z0-9_.-]{1,40}",
+            "the uid of a data source, which is in its address",
+        ),
     )
     add_flag(
         group,
         "--runbooks URL",
         "Address of your runbooks, for the links of alerts. Default: the rule in "
         "Grafana.",
+        parse=_form(
+            r"https?://[^\s\"'<>]+",
+            "an address that begins with http:// or https://",
+        ),
     )
     group = parser.add_argument_group("as files")
     add_flag(group, "--out DIR", "Write JSON files to a folder.", parse=Path)
@@ -79,6 +84,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--configmaps NAMESPACE",
         "Write ConfigMaps instead of JSON files, for the sidecar of Grafana's Helm "
         "chart.",
+        parse=_form(
+            r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?",  # an RFC 1123 label
+            "a namespace of Kubernetes: a-z, 0-9 and -",
+        ),
     )
     add_flag(group, "--force", "Overwrite other files.")
 
@@ -105,10 +114,6 @@ def _check(args: argparse.Namespace) -> None:
             raise ConfigError(f"--{name}: needs --{needed}")
     if "configmaps" in values and "provisioning" in values:
         raise ConfigError("--configmaps and --provisioning exclude each other")
-    for name, (form, allowed) in _FORMS.items():
-        if name in values and not form.fullmatch(values[name]):
-            shown = json.dumps(values[name], ensure_ascii=False)
-            raise ConfigError(f"--{name} {shown}: allowed: {allowed}")
 
 
 def _list(dashboards: Sequence[files.Dashboard]) -> None:
@@ -142,4 +147,5 @@ def _write(dashboards: Sequence[files.Dashboard], args: argparse.Namespace) -> N
         next_step = "next: restart Grafana, which reads providers only at its start\n"
     for written, result in files.write(wanted, force=args.force):
         print(f"{result:<9}  {written.path}")
+    # Not on standard output, which lists files for other programs.
     sys.stderr.write(next_step)

@@ -52,6 +52,7 @@ class Dashboard:
 
 def load() -> list[Dashboard]:
     """Return the dashboards of this package; the main one first."""
+    # The first is missing in a source tree, the second in an installed package.
     source = next(filter(Path.is_dir, _FOLDERS), _FOLDERS[0])
 
     def place(dashboard: Dashboard) -> tuple[int, str]:
@@ -74,6 +75,7 @@ def with_datasource(dashboard: Dashboard, uid: str) -> Dashboard:
 def with_runbooks(dashboard: Dashboard, url: str) -> Dashboard:
     """Return the dashboard with links of alerts to runbooks at an address."""
     link = json.dumps(f"{url.rstrip('/')}/${{__value.raw}}.md").strip('"')
+    # In the text: the same link is in panels of several kinds.
     body = dashboard.body.replace(RUNBOOK_LINK.encode(), link.encode())
     return replace(dashboard, body=body)
 

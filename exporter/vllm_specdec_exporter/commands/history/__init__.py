@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 from ...config.options import ConfigError, add_flags
+from ...config.values import duration
 from ...economics.baseline import Baseline, BaselineError, encode
 from ...publish import plots
 from .. import arguments as cli
@@ -78,13 +79,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "--block DURATION",
         "Length of a block of time. Default: up to 1h, by the data.",
+        parse=duration(5.0, 86400.0),
     )
     cli.add_flag(
         parser, "--out FILE", "Write the newest week without speculation as a baseline."
     )
     cli.add_flag(parser, "--plot FILE", "Draw it, as SVG (needs matplotlib).")
     cli.add_flag(parser, "--json", "Print everything as JSON instead.")
-    cli.add_flag(parser, "--timeout DURATION", "Deadline of a query.", "1m")
+    cli.add_flag(
+        parser,
+        "--timeout DURATION",
+        "Deadline of a query.",
+        default="1m",
+        parse=duration(1.0),
+    )
     add_flags(parser, OPTIONS, variables=False)
 
 
@@ -112,9 +120,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _scope(args: argparse.Namespace, now: float) -> PastScope:
-    block: float | None = None
-    if args.block is not None:
-        block = cli.seconds_of("--block", args.block, 5.0, 86400.0)
     since = cli.parsed("--since", args.since, lambda text: cli.parse_moment(text, now))
     if since >= now:
         raise ConfigError(f"--since {args.since}: must be in the past")
@@ -124,7 +129,7 @@ def _scope(args: argparse.Namespace, now: float) -> PastScope:
         match=args.match,
         model_name=args.model_name,
         by_instance=args.by == "instance",
-        block=block,
+        block=args.block,
     )
 
 

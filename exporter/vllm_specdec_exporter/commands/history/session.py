@@ -83,8 +83,7 @@ def _connect(args: argparse.Namespace, url: str) -> Prometheus:
     if "?" in target.url:
         raise ConfigError("URL: allowed: the address of the server, without a query")
     values["vllm.url"] = (target,)
-    timeout = cli.seconds_of("--timeout", args.timeout, 1.0)
-    upstream = configuration.build_upstream(values, timeout=timeout)
+    upstream = configuration.build_upstream(values, timeout=args.timeout)
     return Prometheus(target, upstream)
 
 

@@ -196,12 +196,14 @@ def read_question(args: argparse.Namespace) -> Question:
             "--target-params or --target-config is missing: the size of the model "
             "to serve"
         )
+    # Before the GPUs: what is missing is reported in the order of the help.
     draft = _draft(args, method, target)
     # vLLM keeps keys and values in the type in which it computes.
     usual_kv = PRECISIONS["fp32" if target.precision.name == "fp32" else "bf16"]
     hardware = None
     gpu_memory = args.gpu_memory
     if args.gpu is not None:
+        # Not a parser of the flag: the machine depends on the number of GPUs.
         machine = f"{args.gpus}x{args.gpu}"
         hardware = parsed("--gpu", args.gpu, lambda _: parse_machine(machine))
         gpu_memory = gpu_memory or hardware[1].accelerator.memory

@@ -112,6 +112,7 @@ def _values(question: Question, memory: Memory) -> dict[str, object]:
     warm = ", ".join(f"{value:g}" for value in temperatures)
     if len(temperatures) > 1:
         warm += f", median {statistics.median(temperatures):g}"
+    # Defaults, because a text is formatted with all values, also the unused ones.
     needs = "the size of the drafter"
     room = "no VRAM is left for keys and values"
     if memory.after is not None:

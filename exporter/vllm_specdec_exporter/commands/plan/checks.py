@@ -221,6 +221,7 @@ def check_speedup(outlook: SpeedupByBatch, load: PlannedLoad) -> Check:
     lows = []
     highs = []
     for row in outlook.rows:
+        # The table has the usual batch sizes, too, which are not planned.
         if load.batch in (None, row.batch):
             lows += [speedup.low or 0.0 for speedup in row.speedups]
             highs += [speedup.high or 0.0 for speedup in row.speedups]

@@ -114,6 +114,7 @@ def _budget(
     budget: float, bytes_per_token: float | None, load: PlannedLoad
 ) -> MemoryBudget:
     if bytes_per_token is None:
+        # Without any memory nothing fits, whatever a token takes.
         return MemoryBudget(budget, fits=False if budget <= 0 else None)
     tokens = max(0, int(budget // bytes_per_token))
     return MemoryBudget(

@@ -49,6 +49,7 @@ class Plan:
 def make_plan(question: Question) -> Plan:
     """Return everything that paper can tell about `question`."""
     memory = account(question)
+    # Before the checks, two of which judge K and the speedups in it.
     outlook = look_ahead(question)
     checks = tuple(check_all(question, memory, outlook))
     checklist = fill_in(question, memory)

@@ -51,6 +51,7 @@ class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 #: By name.
 METHODS: Mapping[str, Method] = {
+    # The head of a table is the name, so that no file has it twice.
     name: msgspec.convert({"name": name, **row}, Method)
     for name, row in tomllib.loads(
         Path(__file__).with_name("methods.toml").read_text("utf-8")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from ... import __version__
 from ...config.options import ConfigError, add_flags, gather
@@ -152,11 +152,11 @@ def exit_code(models: Sequence[ModelRequests]) -> int:
 
 
 def _config(args: argparse.Namespace) -> RequestsConfig:
-    values, _ = gather(OPTIONS, vars(args), os.environ, None)
     # Options of `serve` that do not exist here have no value, or their defaults.
+    values: dict[str, Any] = {option.name: None for option in ALL_OPTIONS}
     grouping = [option for option in ALL_OPTIONS if option.name.startswith("requests.")]
-    defaults, _ = gather(grouping, flags={}, environment={}, document=None)
-    values = {option.name: None for option in ALL_OPTIONS} | defaults | values
+    values |= gather(grouping, flags={}, environment={}, document=None)[0]
+    values |= gather(OPTIONS, vars(args), os.environ, None)[0]
     # Pushed observations contain their tenant, so no --requests.tenant-header is
     # needed.
     values["push.bearer-token-file"] = STDIN
@@ -188,6 +188,7 @@ def _read(
         with _opened(path) as file:
             for observation in reader.read_file(_shown(path) if several else "", file):
                 aggregator.add(observation, Source.FILE, _NOW)
+                # Whether that K is right shows only when all requests are read.
                 if observation.record is not None and observation.record.configured_k:
                     configured_k.add(observation.model_name)
     reader.end()
@@ -229,7 +230,7 @@ def _judge(
     result = aggregator.result(_NOW, loads)
     # The drafted tokens of such a model follow from K, and records that end early show
     # that fewer were drafted.
-    models = []
+    models: list[ModelRequests] = []
     wrong = set()
     for model in result.models:
         if model.model_name in configured_k and ends_early(model):

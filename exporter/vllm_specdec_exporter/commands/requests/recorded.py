@@ -165,6 +165,7 @@ class EntryReader:
         if "request" in fields:
             return self._observation(_message(fields["request"]), response)
         custom_id = _TEXT.decode(fields.get("custom_id", b'""'))
+        # Used once: another file may have the same identifiers.
         waiting = self._waiting.pop(custom_id, None)
         return self._observation(_Message(b"{}"), response, waiting)
 

@@ -68,6 +68,7 @@ def draw_request(
     prefix cache contains whole blocks, and never all of a prompt.
     """
     prompt = max(1, _draw_length(rng, traffic.prompt_tokens))
+    # Half and a quarter: prompt and answer always fit into the model together.
     prompt = min(prompt, config.max_model_len // 2)
     limit = min(rng.choice(_MAX_TOKENS_CHOICES), config.max_model_len // 4)
     target = min(limit, max(2, _draw_length(rng, traffic.output_tokens)))
@@ -195,6 +196,7 @@ class Engine:
         self.config = config
         self._rng = rng
         self._scheduler = Scheduler(config, rng)
+        # The roofline is slow to compute, and most steps have the same few values.
         self._decoding_seconds = lru_cache(maxsize=1024)(config.decoding_seconds)
         self._until = 0.0
         self._thinking_since = 0.0

@@ -142,6 +142,7 @@ class Simulation:
     @property
     def truth(self) -> Totals:
         """Exact totals over all engines since the simulation began, across restarts."""
+        # `add` would change the totals of the past.
         total = deepcopy(self._past)
         for engine in self._engines:
             total.add(engine.totals)

@@ -29,7 +29,7 @@ from .client import Endpoint, Unreachable, endpoint, without_api
 from .grid import BUILTIN, SweepPlan
 from .grid import load as load_prompts
 from .record import SweepRecord
-from .runner import OtherTraffic, SweepProgress, run_sweep
+from .runner import OtherTraffic, run_sweep
 
 __all__ = ["SweepPlan", "endpoint", "load_prompts", "run_sweep"]
 
@@ -127,8 +127,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def read_plan(args: argparse.Namespace) -> SweepPlan:
     """Return the plan of the command line; ConfigError if a flag is invalid."""
-    settings = {field.name for field in fields(_PLAN)}
-    values = {name: value for name, value in vars(args).items() if name in settings}
+    # The flags are called as the fields; some fields have no flag.
+    values = {}
+    for field in fields(_PLAN):
+        if field.name in args:
+            values[field.name] = getattr(args, field.name)
     values["prompts"] = load_prompts(args.prompts.split(","))
     return SweepPlan(**values)
 
@@ -158,7 +161,7 @@ def run(args: argparse.Namespace) -> int:
         plan,
         server,
         directory=directory,
-        progress=SweepProgress(None if args.quiet else sys.stderr),
+        say=cli.reporter(quiet=args.quiet),
         recorded=records.append,
     )
     try:
@@ -170,6 +173,7 @@ def run(args: argparse.Namespace) -> int:
     except OtherTraffic as error:
         return cli.fail("sweep", error, PROBLEM)
     except KeyboardInterrupt:
+        # Interrupted before the first record: there is nothing to report.
         if not records:
             return INTERRUPTED
         stopped = "interrupted"

@@ -4,8 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import zip_longest
+from dataclasses import asdict, replace
 
 from ...economics.statistics import (
     CLUSTERING,
@@ -78,11 +77,21 @@ def cell_result(
     the counters increased by `step`; `rested` says whether they then stopped. A failed
     request may have generated as many as `max_tokens`.
     """
-    complete = [answer for answer in answers if not answer.error]
-    failed = len(answers) - len(complete)
-    tokens = sum(answer.completion_tokens for answer in complete)
+    complete: list[StreamedAnswer] = []
+    errors: Counter[str] = Counter()
+    tokens = 0
+    drafts: list[DraftRecord] = []
+    for answer in answers:
+        # The usage of a response that is not complete is not known.
+        if answer.error:
+            errors[answer.error] += 1
+            continue
+        complete.append(answer)
+        tokens += answer.completion_tokens
+        if answer.drafts is not None:
+            drafts.append(answer.drafts)
+    failed = errors.total()
     counters = acceptance(step)
-    drafts = [answer.drafts for answer in complete if answer.drafts is not None]
     recorded: Delta | None = None
     records: CellAcceptance | None = None
     interval = draft_interval(counters)
@@ -96,6 +105,9 @@ def cell_result(
         doubts.append("the counters did not come to rest after the last answer")
     doubts += _doubts(step, recorded, tokens, failed * max_tokens)
     status = Status.DISTURBED if doubts else Status.OK
+    reasons = list(doubts)
+    for error, number in errors.most_common(_MAX_ERRORS):
+        reasons.append(f"{number} of {len(answers)} requests: {error}")
     source = records or counters
     tokens_per_second: float | None = None
     if not complete:
@@ -104,11 +116,9 @@ def cell_result(
     elif seconds > 0:
         tokens_per_second = tokens / seconds
     return CellResult(
-        prompts=cell.prompts,
-        concurrency=cell.concurrency,
-        temperature=cell.temperature,
+        **asdict(cell),
         status=status,
-        reasons=(*doubts, *_errors(answers)),
+        reasons=tuple(reasons),
         started=started,
         seconds=seconds,
         requests=len(answers),
@@ -126,15 +136,6 @@ def cell_result(
         records=records,
         answers=tuple(answers),
     )
-
-
-def _errors(answers: Sequence[StreamedAnswer]) -> list[str]:
-    """Return the most frequent errors, each with its number."""
-    kinds = Counter(answer.error for answer in answers if answer.error)
-    return [
-        f"{number} of {len(answers)} requests: {error}"
-        for error, number in kinds.most_common(_MAX_ERRORS)
-    ]
 
 
 def acceptance(step: Delta) -> CellAcceptance:
@@ -184,16 +185,23 @@ def pooled(
     records: Sequence[DraftRecord], generation_tokens: float, span: float
 ) -> Delta:
     """Return the sum of the requests' records, in the form of an increase."""
-    histograms = [record.histogram for record in records]
-    histogram = [sum(counts) for counts in zip_longest(*histograms, fillvalue=0)]
-    # A draft with j accepted tokens was accepted at all positions before j.
-    reaching = [float(sum(histogram[j:])) for j in range(1, len(histogram))]
+    drafts = 0
+    draft_tokens = 0
+    accepted_tokens = 0
+    reaching: Counter[int] = Counter()  # drafts by position that was accepted
+    for record in records:
+        drafts += record.drafts
+        draft_tokens += record.draft_tokens
+        accepted_tokens += record.accepted_tokens
+        for length, count in enumerate(record.histogram):
+            # A draft with so many accepted tokens was accepted at each position before.
+            reaching.update(dict.fromkeys(range(length), count))
     return Delta(
         span=span,
-        drafts=sum(record.drafts for record in records),
-        draft_tokens=sum(record.draft_tokens for record in records),
-        accepted_tokens=sum(record.accepted_tokens for record in records),
-        accepted_tokens_per_position=tuple(reaching),
+        drafts=drafts,
+        draft_tokens=draft_tokens,
+        accepted_tokens=accepted_tokens,
+        accepted_tokens_per_position=tuple(map(float, reaching.values())),
         generation_tokens=generation_tokens,
     )
 
@@ -219,7 +227,7 @@ def acceptance_interval(answers: Sequence[StreamedAnswer]) -> ClusterInterval | 
             unit = answer.prompt if recur else answer.request
             accepted[unit] += record.accepted_tokens
             drafted[unit] += record.draft_tokens
-    clusters = [(accepted[unit], drafted[unit]) for unit in drafted]
+    clusters = list(zip(accepted.values(), drafted.values(), strict=True))
     interval = cluster_interval(clusters, "prompt" if recur else "request")
     if interval is None or 0 < accepted.total() < drafted.total():
         return interval

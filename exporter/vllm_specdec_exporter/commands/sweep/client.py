@@ -22,7 +22,7 @@ from ...config.options import ConfigError
 from ...config.values import Target, parse_target
 from ...engines.reading import Counters, Reading, sum_known
 from ...measures.history import Delta, Sample, counters_reset, delta
-from ...upstream.client import AGENT, PollError, Upstream, new_session
+from ...upstream.client import AGENT, PollError, Upstream, new_session, translate
 from ...upstream.connection import UpstreamConfig, tls_context
 from .grid import Request, SweepPlan
 from .record import ServerIdentity
@@ -138,10 +138,11 @@ def _generated(sample: CounterSample) -> float:
 def restarted(first: CounterSample, last: CounterSample) -> bool:
     """Return whether an engine restarted, appeared or disappeared between samples."""
     old = {engine.key: engine.counters for engine in first.reading.engines}
-    new = {engine.key: engine.counters for engine in last.reading.engines}
-    if old.keys() != new.keys():
-        return True
-    return any(counters_reset(old[key], new[key]) for key in old)
+    for engine in last.reading.engines:
+        counters = old.pop(engine.key, None)
+        if counters is None or counters_reset(counters, engine.counters):
+            return True
+    return bool(old)
 
 
 def between(first: CounterSample, last: CounterSample) -> Delta:
@@ -203,8 +204,13 @@ class Client:
                     async for data in response.content.iter_any():
                         stream.feed(data, time.monotonic())
                 return stream.answer(number, request.prompt, time.monotonic())
-        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
-            raise AnswerError(_describe(error, self.timeout), 0) from error
+        except TimeoutError as error:
+            why = f"no complete response within {self.timeout:g} s"
+            raise AnswerError(why, 0) from error
+        except aiohttp.ClientError as error:
+            raise AnswerError(str(translate(error)), 0) from error
+        except (OSError, ValueError) as error:
+            raise AnswerError(f"not an HTTP response: {error}", 0) from error
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> AnswerError:
@@ -220,26 +226,6 @@ async def _refusal(response: aiohttp.ClientResponse) -> AnswerError:
         if message:
             status += f": {message}"
     return AnswerError(status, response.status)
-
-
-_CLOSED = (
-    aiohttp.ClientPayloadError,
-    aiohttp.ServerDisconnectedError,
-    ConnectionError,
-)
-
-
-def _describe(error: BaseException, seconds: float) -> str:
-    """Return why an exchange of at most `seconds` failed."""
-    if isinstance(error, TimeoutError):
-        return f"no complete response within {seconds:g} s"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        if isinstance(error.os_error, ConnectionRefusedError):
-            return "nothing listens at the address"
-        return f"the address cannot be reached: {error}"
-    if isinstance(error, _CLOSED):
-        return "the connection was closed before the response was complete"
-    return f"not an HTTP answer: {error}"
 
 
 class Unreachable(Exception):  # noqa: N818 - it names the fault
@@ -340,19 +326,20 @@ async def identify_server(
         raise Unreachable(
             f"{name} cannot be measured: its metrics show no engine of vLLM"
         )
-    # A server may have several engines of one model.
-    models = sorted({engine.key.model_name for engine in reading.engines})
+    models = set()  # of several engines, which may have one model
+    depth = 0
+    for engine in reading.engines:
+        models.add(engine.key.model_name)
+        depth = max(depth, len(engine.counters.accepted_tokens_per_position))
     if not model and len(models) > 1:
-        raise ConfigError(f"--model is needed: the server has {', '.join(models)}")
+        served = ", ".join(sorted(models))
+        raise ConfigError(f"--model is needed: the server has {served}")
     return ServerIdentity(
         target=name,
-        model=model or models[0],
+        model=model or models.pop(),
         version=await counters.upstream.version(),
         dialect=reading.dialect,
-        num_speculative_tokens=max(
-            len(engine.counters.accepted_tokens_per_position)
-            for engine in reading.engines
-        ),
+        num_speculative_tokens=depth,
     )
 
 
@@ -360,6 +347,7 @@ async def check_requests(client: Client, plan: SweepPlan) -> None:
     """Send one short request; ConfigError if the server refuses it, Unreachable if it
     does not answer.
     """
+    # One token is enough: a refusal is about the form of the request.
     short = replace(plan, max_tokens=1)
     try:
         await client.receive(short.request(0, plan.prompts[0].prompts[0]))

@@ -2,11 +2,10 @@
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, astuple, dataclass, replace
 from importlib.resources import files
-from itertools import cycle, islice, starmap
+from itertools import cycle, islice, product, starmap
 from pathlib import Path
 from typing import Literal
 
@@ -71,18 +70,14 @@ def load(names: Iterable[str]) -> tuple[PromptSet, ...]:
     A file is text with one prompt a line, or JSON lines with ``{"prompt": "..."}`` or
     ``{"messages": [{"role": "user", "content": "..."}]}``.
     """
-    sets: list[PromptSet] = []
+    sets: dict[str, PromptSet] = {}
     for name in names:
-        if name == "all":
-            sets += map(_builtin, BUILTIN)
-        elif name in BUILTIN:
-            sets.append(_builtin(name))
-        else:
-            sets.append(_file(name))
-    for name, times in Counter(prompt_set.name for prompt_set in sets).items():
-        if times > 1:
-            raise ConfigError(f'--prompts: "{name}" is there twice')
-    return tuple(sets)
+        for member in BUILTIN if name == "all" else (name,):
+            prompts = _builtin(member) if member in BUILTIN else _file(member)
+            if prompts.name in sets:
+                raise ConfigError(f'--prompts: "{prompts.name}" is there twice')
+            sets[prompts.name] = prompts
+    return tuple(sets.values())
 
 
 def _file(path: str) -> PromptSet:
@@ -102,6 +97,7 @@ def _file(path: str) -> PromptSet:
 
 def _read(text: str, source: str) -> tuple[Prompt, ...]:
     prompts = []
+    # Not by the name of the file: .txt and .jsonl are both usual for JSON lines.
     is_json = text.lstrip().startswith("{")
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
         if is_json and line:
@@ -152,8 +148,8 @@ class Request:
 class Cell:
     """One measurement: a set of prompts, a number of workers, a temperature."""
 
-    prompts: str
-    concurrency: int
+    prompts: str  # name of the set of prompts
+    concurrency: int  # number of workers
     temperature: float
 
     @property
@@ -189,20 +185,17 @@ class SweepPlan:
 
     def cells(self) -> tuple[Cell, ...]:
         """Return the cells in the order of measurement: temperature changes fastest."""
-        return tuple(
-            Cell(prompts.name, concurrency, temperature)
-            for prompts in self.prompts
-            for concurrency in self.concurrencies
-            for temperature in self.temperatures
-        )
+        names = (prompts.name for prompts in self.prompts)
+        cells = product(names, self.concurrencies, self.temperatures)
+        return tuple(starmap(Cell, cells))
 
     def requests_of(self, cell: Cell) -> tuple[Request, ...]:
         """Return the requests of a cell in order."""
-        prompts = {each.name: each.prompts for each in self.prompts}[cell.prompts]
-        numbered = islice(cycle(enumerate(prompts)), self.requests)
-        return tuple(
-            self.request(index, prompt, cell.temperature) for index, prompt in numbered
-        )
+        [prompts] = [each.prompts for each in self.prompts if each.name == cell.prompts]
+        requests = []
+        for index, prompt in islice(cycle(enumerate(prompts)), self.requests):
+            requests.append(self.request(index, prompt, cell.temperature))
+        return tuple(requests)
 
     def warm_up(self) -> tuple[Request, ...]:
         """Return a short request with each prompt, which fills the server's prefix

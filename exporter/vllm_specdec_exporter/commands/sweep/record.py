@@ -68,12 +68,9 @@ class CellAcceptance:
 
 
 @dataclass(frozen=True, slots=True)
-class CellResult:
+class CellResult(Cell):
     """What was measured in one cell."""
 
-    prompts: str  # name of the set of prompts; with the next two, which cell this is
-    concurrency: int  # number of workers
-    temperature: float
     #: ``ok``; ``disturbed``: the server did more than the cell's requests; ``failed``:
     #: no result.
     status: Status
@@ -104,11 +101,6 @@ class CellResult:
     #: The same from the requests' own records, where all answers have one.
     records: CellAcceptance | None = None
     answers: tuple[StreamedAnswer, ...] = ()  # every request
-
-    @property
-    def cell(self) -> Cell:
-        """Which cell this is."""
-        return Cell(self.prompts, self.concurrency, self.temperature)
 
     @property
     def position_acceptance_ratio(self) -> tuple[float, ...]:

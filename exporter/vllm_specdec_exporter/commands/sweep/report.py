@@ -5,6 +5,7 @@ on acceptance.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import zip_longest
 from operator import attrgetter
 from typing import Any
 
@@ -20,14 +21,16 @@ from .record import CellResult, Status, SweepRecord
 
 def render_page(record: SweepRecord) -> str:
     """Return the report as one HTML document; ConfigError without matplotlib."""
-    started = min((result.started for result in record.cells), default=0.0)
+    started: datetime | None = None
+    if record.cells:
+        started = datetime.fromtimestamp(record.cells[0].started, UTC)
     prompts = ", ".join(
         f"{name} ({digest})" for name, digest in record.setup.prompts.items()
     )
     return pages.report(
         "sweep_report.html",
         record=record,
-        started=datetime.fromtimestamp(started, UTC) if started else None,
+        started=started,
         conclusions=list(map(_sentence, conclusions(record))),
         acceptance_plots=tuple(_acceptance(record)) if record.cells else (),
         interval_notes=list(map(_sentence, interval_notes(record))),
@@ -79,6 +82,7 @@ def _plot(
     intervals: bool = False,
 ) -> Plot:
     """Return a plot over temperature, or over concurrency if only that varies."""
+    # Over a single temperature each line would be one point.
     by_load = (
         len(record.setup.temperatures) == 1 and len(record.setup.concurrencies) > 1
     )
@@ -113,16 +117,18 @@ def _plot(
     return Plot(title, svg)
 
 
-def _positions(record: SweepRecord) -> list[tuple[str, ...]]:
-    """Return the share of drafts in which each position was accepted, a row a cell."""
-    depth = max(
-        (len(result.position_acceptance_ratio) for result in record.cells), default=0
-    )
-    rows = []
-    for result in record.cells if depth else ():
-        ratios = result.position_acceptance_ratio
-        padded = ratios + (0.0,) * (depth - len(ratios))
-        rows.append((result.cell.name, *(f"{ratio:.3f}" for ratio in padded)))
+def _positions(record: SweepRecord) -> list[list[str]]:
+    """Return the share of drafts in which each position was accepted, a row a cell;
+    empty if none was.
+    """
+    by_cell = [result.position_acceptance_ratio for result in record.cells]
+    by_position = list(zip_longest(*by_cell, fillvalue=0.0))
+    if not by_position:
+        return []
+    rows = [[result.name] for result in record.cells]
+    for ratios in by_position:
+        for row, ratio in zip(rows, ratios, strict=True):
+            row.append(f"{ratio:.3f}")
     return rows
 
 
@@ -141,6 +147,7 @@ def lines(
     several_loads = axis != "concurrency" and len(record.setup.concurrencies) > 1
     several_sets = len(record.setup.prompts) > 1
     groups: dict[str, list[CellResult]] = {}
+    # Measured in the order of the flags, which need not rise.
     for cell in sorted(record.cells, key=attrgetter(axis)):
         if cell.status is Status.FAILED:
             continue
@@ -199,11 +206,12 @@ def _ratio(cell: CellResult) -> float:
 
 def trouble(results: Iterable[CellResult]) -> tuple[str, ...]:
     """Return a sentence for each invalid cell, and for failed requests."""
-    return tuple(
-        f"{result.cell.name}: {result.status}: {'; '.join(result.reasons)}"
-        for result in results
-        if result.reasons
-    )
+    sentences = []
+    for result in results:
+        if result.reasons:
+            reasons = "; ".join(result.reasons)
+            sentences.append(f"{result.name}: {result.status}: {reasons}")
+    return tuple(sentences)
 
 
 #: The columns of the table, in a terminal and on the page: the head, and the value of a
@@ -287,11 +295,10 @@ _UNITS = {
 
 def interval_notes(record: SweepRecord) -> tuple[str, ...]:
     """Return what the intervals of the cells take as independent."""
-    units = {
-        cell.acceptance_interval.unit
-        for cell in record.cells
-        if cell.acceptance_interval is not None
-    }
+    units = set()
+    for cell in record.cells:
+        if cell.acceptance_interval is not None:
+            units.add(cell.acceptance_interval.unit)
     return tuple(note for unit, note in _UNITS.items() if unit in units)
 
 

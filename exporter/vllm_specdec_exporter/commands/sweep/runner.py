@@ -5,11 +5,10 @@ line for each.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TextIO
 
 from ...config.values import format_duration
 from ...upstream.client import PollError, Upstream
@@ -59,13 +58,14 @@ async def run_sweep(
     endpoint: Endpoint,
     *,
     directory: Path | None = None,
-    progress: SweepProgress | None = None,
+    say: Callable[[str], None] = lambda _: None,
     recorded: Callable[[SweepRecord], None] = lambda _: None,
 ) -> SweepOutcome:
     """Measure every cell of `plan`; each updates `sweep.json` in `directory`, if that
     is given.
 
-    `progress` receives events, `recorded` the record at the start and after each cell.
+    `say` gets lines on the progress, `recorded` the record at the start and after each
+    cell.
 
     Raises:
         Unreachable: the server cannot be measured.
@@ -96,7 +96,7 @@ async def run_sweep(
                 timeout=plan.request_timeout,
             ),
             counters=counters,
-            progress=progress or SweepProgress(),
+            say=say,
         )
         await sweep.check()
         if directory is not None:
@@ -112,7 +112,7 @@ class _Sweep:
     server: ServerIdentity
     client: Client
     counters: CounterReader
-    progress: SweepProgress
+    say: Callable[[str], None]
 
     async def check(self) -> None:
         """Check that the server is quiet and accepts the requests."""
@@ -129,9 +129,10 @@ class _Sweep:
                 "the same"
             )
         if traffic:
-            self.progress.say(f"others use the server: {traffic}")
+            self.say(f"others use the server: {traffic}")
+        # Only a note: engines may publish the counters with their first draft.
         if not any(engine.shows_speculation for engine in sample.reading.engines):
-            self.progress.say(
+            self.say(
                 "the server's metrics show no speculation yet; there may be no "
                 "acceptance"
             )
@@ -144,9 +145,10 @@ class _Sweep:
         record = SweepRecord(self.server, settings_of(self.plan))
         # before the first cell, so that a directory without write access ends it early
         keep(record)
-        self.progress.begin(len(cells))
-        self.progress.say(f"warming up with {len(requests)} short requests")
+        self.say(f"{len(cells)} cells")
+        self.say(f"warming up with {len(requests)} short requests")
         await send(self.client, requests, max(self.plan.concurrencies))
+        started = time.monotonic()
         # Each cell is kept at once: an interruption loses no more than one.
         for cell in cells:
             try:
@@ -155,7 +157,8 @@ class _Sweep:
                 return SweepOutcome(record, str(stop))
             record = replace(record, cells=(*record.cells, result))
             keep(record)
-            self.progress.finished(result)
+            seconds = time.monotonic() - started
+            self.say(progress_line(record.cells, len(cells), seconds))
             if result.status is Status.DISTURBED and not self.plan.allow_other_traffic:
                 reasons = "; ".join(result.reasons)
                 why = f"other traffic disturbed {cell.name}: {reasons}"
@@ -196,38 +199,16 @@ class _Sweep:
         )
 
 
-class SweepProgress:
-    """Writes to `stream`, or nothing without one; `clock` is monotonic, in seconds."""
-
-    def __init__(
-        self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._stream = stream
-        self._clock = clock
-        self._total = self._done = 0
-        self._started = 0.0
-
-    def say(self, message: str) -> None:
-        """Print a message."""
-        if self._stream is not None:
-            print(message, file=self._stream, flush=True)
-
-    def begin(self, total: int) -> None:
-        """Print that the sweep has `total` cells."""
-        self._total = total
-        self._done = 0
-        self._started = self._clock()
-        self.say(f"{total} cells")
-
-    def finished(self, result: CellResult) -> None:
-        """Print the result of a cell, and about how long the others will take."""
-        self._done += 1
-        message = f"[{self._done}/{self._total}] {result.cell.name}: {in_short(result)}"
-        missing = self._total - self._done
-        if missing > 0:
-            seconds = (self._clock() - self._started) / self._done * missing
-            message += f"; about {format_duration(float(round(seconds)))} left"
-        self.say(message)
+def progress_line(results: Sequence[CellResult], total: int, seconds: float) -> str:
+    """Return the last of the results that took some seconds, and about how long the
+    others of a `total` will take.
+    """
+    number = len(results)
+    line = f"[{number}/{total}] {results[-1].name}: {in_short(results[-1])}"
+    if number < total:
+        left = seconds / number * (total - number)
+        line += f"; about {format_duration(round(left))} left"
+    return line
 
 
 def in_short(result: CellResult) -> str:

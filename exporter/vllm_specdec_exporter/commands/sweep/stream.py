@@ -89,6 +89,7 @@ class Stream:
         if response.completion_tokens is not None:
             self._prompt_tokens = response.prompt_tokens or 0
             self._completion_tokens = response.completion_tokens
+        # Events behind the record, such as the one with the usage, have none.
         self._drafts = _of_vllm(response.record) or self._drafts
 
     def answer(self, request: int, prompt: int, time: float) -> StreamedAnswer:
@@ -97,24 +98,27 @@ class Stream:
         if tokens is None:
             raise AnswerError("the stream ended without usage")
         times = self._times
-        answer = StreamedAnswer(
+        ttft: float | None = None
+        tpot: float | None = None
+        gap: float | None = None
+        if times:
+            ttft = times[0] - self._started
+        if times and tokens > 1:
+            tpot = (times[-1] - times[0]) / (tokens - 1)
+        if len(times) > 1:
+            gap = median(end - start for start, end in pairwise(times))
+        return StreamedAnswer(
             request=request,
             prompt=prompt,
             prompt_tokens=self._prompt_tokens,
             completion_tokens=tokens,
+            ttft_seconds=ttft,
+            tpot_seconds=tpot,
             events=len(times),
+            event_seconds=gap,
             seconds=time - self._started,
             drafts=self._drafts,
         )
-        if times:
-            answer = replace(answer, ttft_seconds=times[0] - self._started)
-        if times and tokens > 1:
-            tpot = (times[-1] - times[0]) / (tokens - 1)
-            answer = replace(answer, tpot_seconds=tpot)
-        if len(times) > 1:
-            gap = median(end - start for start, end in pairwise(times))
-            answer = replace(answer, event_seconds=gap)
-        return answer
 
 
 def _of_vllm(record: DraftRecord | None) -> DraftRecord | None:
