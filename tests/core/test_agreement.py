@@ -38,7 +38,7 @@ SHAPES = {
 @pytest.fixture(scope="module")
 def results() -> dict[str, EngineResult]:
     """Every profile at every batch size, K and shape of acceptance."""
-    found = {}
+    by_situation = {}
     kinds = ((Basis.CALIBRATED, 1.0), (Basis.CALIBRATED, 0.8), (Basis.MODELLED, 1.0))
     for method, batch, k, shape, kind in product(
         METHODS, (1, 256), (1, 5), SHAPES, kinds
@@ -51,8 +51,10 @@ def results() -> dict[str, EngineResult]:
             f"{method or 'unknown'} batch {batch} K={k} {shape} {basis} drafts "
             f"{full:.0%} full"
         )
-        found[name] = judged(settings, positions, DRAFTS, batch, tokens)
-    return found
+        by_situation[name] = judged(
+            settings, positions, drafts=DRAFTS, batch=batch, draft_tokens=tokens
+        )
+    return by_situation
 
 
 def test_the_grid_holds_what_it_is_for(results: dict[str, EngineResult]) -> None:
@@ -180,10 +182,10 @@ def rules_that_say_otherwise_stand_beside_the_advice(r: EngineResult) -> bool:
         for rule in r.advice.rules
         if r.advice.action is not same.get(rule.says, r.advice.action)
     ]
-    told = all(any(c.isdigit() for c in rule.text) for rule in differing)
+    numbered = all(any(c.isdigit() for c in rule.text) for rule in differing)
     table = name_of(r.advice.reason).partition(".")[0]
     reasoned = table in ("advice", "no_advice")
-    return not differing or (told and reasoned)
+    return not differing or (numbered and reasoned)
 
 
 def every_rule_is_applied(r: EngineResult) -> bool:

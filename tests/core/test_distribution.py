@@ -37,7 +37,7 @@ def test_what_a_torn_answer_overstates_stays_until_the_truth_has_caught_up() -> 
     soon = recover(counters(120, [96, 60]), torn)
     later = recover(counters(160, [128, 80]), soon)
 
-    assert [found.buckets for found in (torn, soon, later)] == [
+    assert [recovered.buckets for recovered in (torn, soon, later)] == [
         (30, 60, 110),
         (30, 60, 120),
         (32, 80, 160),
@@ -45,7 +45,7 @@ def test_what_a_torn_answer_overstates_stays_until_the_truth_has_caught_up() -> 
 
 
 @pytest.mark.parametrize(
-    ("values", "before", "expected"),
+    ("values", "previous", "expected"),
     [
         # Without one of the counters there is no distribution.
         (counters(100, []), None, None),
@@ -70,6 +70,6 @@ def test_what_a_torn_answer_overstates_stays_until_the_truth_has_caught_up() -> 
     ],
 )
 def test_edges(
-    values: Counters, before: Distribution | None, expected: Distribution | None
+    values: Counters, previous: Distribution | None, expected: Distribution | None
 ) -> None:
-    assert recover(values, before) == expected
+    assert recover(values, previous) == expected

@@ -42,16 +42,18 @@ def run(life: list[Counters]) -> list[EngineResult]:
 class TestTime:
     @given(lives(3), lives(3))
     def test_what_was_before_a_restart(
-        self, before: list[Counters], after: list[Counters]
+        self, first_life: list[Counters], second_life: list[Counters]
     ) -> None:
         """Nothing derived after a restart depends on what was before it; whole answers
         show no defect.
         """
-        moved = [replace(values, created=1.0) for values in before]
-        anew = [replace(values, created=2.0) for values in after]
-        results = run([*moved, *anew])[len(before) :]
+        moved = [replace(values, created=1.0) for values in first_life]
+        anew = [replace(values, created=2.0) for values in second_life]
+        results = run([*moved, *anew])[len(first_life) :]
 
-        assert [1] * len(after) == [result.engine_resets_total for result in results]
+        assert [1] * len(second_life) == [
+            result.engine_resets_total for result in results
+        ]
         assert run(anew) == [
             replace(result, engine_resets_total=0) for result in results
         ]
@@ -63,14 +65,14 @@ class TestTime:
         never fall.
         """
         results = run(life)
-        found = [
+        distributions = [
             r.accepted_tokens_per_draft for r in results if r.accepted_tokens_per_draft
         ]
-        published = [(*each.buckets, each.count, each.sum) for each in found]
+        published = [(*each.buckets, each.count, each.sum) for each in distributions]
 
         assert life == [result.counters for result in results]
         assert [
-            each for each in found if sorted(each.buckets) != list(each.buckets)
+            each for each in distributions if sorted(each.buckets) != list(each.buckets)
         ] == []
         assert [r for r in results if r.activity.state not in ActivityState] == []
         assert [
@@ -80,7 +82,7 @@ class TestTime:
         ] == []
         falls = [
             (a, b)
-            for before, after in pairwise(published)
-            for a, b in zip(before, after, strict=True)
+            for previous, current in pairwise(published)
+            for a, b in zip(previous, current, strict=True)
         ]
         assert [(a, b) for a, b in falls if b < a] == []

@@ -44,10 +44,10 @@ def fields(panel: Json) -> Iterator[tuple[str, Json]]:
     """
     config = panel.get("fieldConfig", {"defaults": {}, "overrides": []})
     yield "", config["defaults"]
-    for one in config["overrides"]:
+    for override in config["overrides"]:
         yield (
-            str(one["matcher"]["options"]),
-            {item["id"]: item["value"] for item in one["properties"]},
+            str(override["matcher"]["options"]),
+            {item["id"]: item["value"] for item in override["properties"]},
         )
 
 
@@ -57,8 +57,8 @@ def columns(panel: Json) -> dict[str, str]:
     """
     return {
         name: new
-        for one in panel.get("transformations", ())
-        for name, new in one["options"].get("renameByName", {}).items()
+        for transformation in panel.get("transformations", ())
+        for name, new in transformation["options"].get("renameByName", {}).items()
     }
 
 
@@ -68,8 +68,8 @@ def placed(panel: Json) -> set[str]:
     """
     return {
         columns(panel).get(name, name)
-        for one in panel.get("transformations", ())
-        for name in one["options"].get("indexByName", {})
+        for transformation in panel.get("transformations", ())
+        for name in transformation["options"].get("indexByName", {})
     }
 
 
@@ -90,4 +90,4 @@ def under(value: Any, *keys: str) -> Iterator[Any]:
 
 def variables_in(text: str) -> list[str]:
     """Return the names of the variables in a text."""
-    return [found["plain"] or found["braced"] for found in VARIABLE.finditer(text)]
+    return [match["plain"] or match["braced"] for match in VARIABLE.finditer(text)]

@@ -52,9 +52,9 @@ class Shown:
     def empty(self) -> bool:
         """Whether it shows nothing but thresholds."""
         data = [
-            one["refId"]
-            for one in self.panel["targets"]
-            if not one["legendFormat"].startswith(LIMIT)
+            target["refId"]
+            for target in self.panel["targets"]
+            if not target["legendFormat"].startswith(LIMIT)
         ]
         return not any(
             self.results[ref]["result"] for ref in data if ref in self.results
@@ -73,7 +73,7 @@ class Shown:
         """Return the cells of a table, with words for codes and texts, by labels and
         headings.
         """
-        found: dict[tuple[str, ...], dict[str, str]] = {}
+        table: dict[tuple[str, ...], dict[str, str]] = {}
         for target in self.panel["targets"]:
             ref = target["refId"]
             heading = columns(self.panel).get(
@@ -81,7 +81,7 @@ class Shown:
             )
             for series in self.results[ref]["result"]:
                 key = tuple(series["metric"].get(label, "") for label in labels)
-                cells = found.setdefault(key, {})
+                cells = table.setdefault(key, {})
                 cells[heading] = self.word(newest(series), ref)
                 for label in columns(self.panel).keys() & series["metric"].keys() - {
                     *labels
@@ -90,7 +90,7 @@ class Shown:
                     cells[name] = _said(
                         _named(self.panel, {name}), series["metric"][label]
                     )
-        return found
+        return table
 
     def word(self, value: float, ref: str = "A") -> str:
         """Return the word that a value is mapped to, without symbol, or the number."""
@@ -104,7 +104,8 @@ class Shown:
             yield f"{self.name}: {self.error}"
         for ref in self.results:
             yield from (
-                f"{self.name}, {ref}: {words}" for words in self._wrong_values(ref)
+                f"{self.name}, {ref}: {complaint}"
+                for complaint in self._wrong_values(ref)
             )
         names = [
             legend(target["legendFormat"], series["metric"])
@@ -120,7 +121,9 @@ class Shown:
         series = self.results[ref]["result"]
         properties = _properties(self.panel, ref)
         values = [
-            float(n) for one in series for _, n in one.get("values", [one.get("value")])
+            float(n)
+            for line in series
+            for _, n in line.get("values", [line.get("value")])
         ]
         codes = {
             code
@@ -143,7 +146,7 @@ class Shown:
                 if properties["unit"] != "short"
             )
         if self.panel["type"] == "table":
-            labels = {label for one in series for label in one["metric"]}
+            labels = {label for line in series for label in line["metric"]}
             if unplaced := labels - placed(self.panel) - columns(self.panel).keys():
                 yield f"columns without a place: {', '.join(sorted(unplaced))}"
 
@@ -168,7 +171,7 @@ def look(
     """Execute every panel of every dashboard, or of those named (`overview`); equal
     queries are sent once.
     """
-    found: list[Shown] = []
+    looked_at: list[Shown] = []
     answers: dict[Query, Any] = {}
     for uid in only or dashboards():
         variables = resolve(prometheus, dashboards()[uid], viewing)
@@ -182,8 +185,8 @@ def look(
                     results[ref] = answers[query]
             except (DashboardError, PrometheusError) as refused:
                 error = str(refused)
-            found.append(Shown(uid, panel, results, error))
-    return tuple(found)
+            looked_at.append(Shown(uid, panel, results, error))
+    return tuple(looked_at)
 
 
 def _properties(panel: Json, ref: str) -> dict[str, Any]:
@@ -199,14 +202,14 @@ def _properties(panel: Json, ref: str) -> dict[str, Any]:
 
 def _named(panel: Json, names: set[str]) -> dict[str, Any]:
     """Return the field options of the fields of these names."""
-    found = dict(panel["fieldConfig"]["defaults"])
+    merged = dict(panel["fieldConfig"]["defaults"])
     for override in panel["fieldConfig"]["overrides"]:
         if (
             override["matcher"]["id"] == "byName"
             and override["matcher"]["options"] in names
         ):
-            found |= {item["id"]: item["value"] for item in override["properties"]}
-    return found
+            merged |= {item["id"]: item["value"] for item in override["properties"]}
+    return merged
 
 
 def _said(properties: Json, text: str) -> str:
@@ -226,8 +229,8 @@ def _said(properties: Json, text: str) -> str:
         else:
             match = None
         if match:
-            words = str(options["result"]["text"])
+            shown = str(options["result"]["text"])
             for number, group in enumerate(match.groups(""), 1):
-                words = words.replace(f"${number}", group)
-            return words.lstrip("▲▼●✖ ")
+                shown = shown.replace(f"${number}", group)
+            return shown.lstrip("▲▼●✖ ")
     return text

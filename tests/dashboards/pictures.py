@@ -72,7 +72,7 @@ async def draw(
     scenes: Collection[Scene], worlds: Path, pictures: Path | None = None
 ) -> dict[Scene, Report]:
     """Draw scenes in one browser, with their pictures if there is a folder for them."""
-    found = {}
+    reports = {}
     async with Browser() as browser, browser.page() as page:
         for name in dict.fromkeys(scene.world for scene in scenes):
             with ExitStack() as stack:
@@ -80,7 +80,9 @@ async def draw(
                 world = await asyncio.to_thread(
                     stack.enter_context, open_world(name, worlds)
                 )
-                for scene in (one for one in scenes if one.world == name):
+                for scene in (
+                    candidate for candidate in scenes if candidate.world == name
+                ):
                     start = max(world.start, world.end - HOURS * 3600)
                     viewing = Viewing(
                         start,
@@ -92,8 +94,8 @@ async def draw(
                     shown = unfolded(dashboard) if scene.opened else dashboard
                     document = look(world.prometheus, shown, viewing, theme=scene.theme)
                     picture = pictures and pictures / f"{scene.picture}.png"
-                    found[scene] = await render(document, page, picture)
-    return found
+                    reports[scene] = await render(document, page, picture)
+    return reports
 
 
 def main() -> None:

@@ -70,8 +70,8 @@ def tree(expr: str) -> promql.Expr:
     )
 
 
-def _value(found: re.Match[str]) -> str:
-    name = found["plain"] or found["braced"]
+def _value(match: re.Match[str]) -> str:
+    name = match["plain"] or match["braced"]
     if name in DURATIONS:
         return f"{DURATIONS[name]}ms"
     return "3"

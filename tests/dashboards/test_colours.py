@@ -73,17 +73,20 @@ def lab(text: str, deficiency: str) -> Colour:
     return 116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)
 
 
-def least_apart(one: str, other: str) -> tuple[float, str]:
+def least_apart(first: str, second: str) -> tuple[float, str]:
     """Return how far apart two colours look to those who see the least difference, and
     who these are.
     """
-    return min((math.dist(lab(one, who), lab(other, who)), who) for who in DEFICIENCIES)
+    return min(
+        (math.dist(lab(first, who), lab(second, who)), who) for who in DEFICIENCIES
+    )
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(first: str, second: str) -> float:
     """Return the contrast ratio of two colours."""
     dark, light = sorted(
-        0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in (linear(one), linear(other))
+        0.2126 * r + 0.7152 * g + 0.0722 * b
+        for r, g, b in (linear(first), linear(second))
     )
     return (light + 0.05) / (dark + 0.05)
 
@@ -103,23 +106,23 @@ def meanings(panel: Json) -> dict[str, str]:
     """Return what has a colour in a panel, words or series, and which; without those of
     a scale in order.
     """
-    found = {}
+    colours = {}
     for name, properties in fields(panel):
         for mapping in properties.get("mappings", ()):
             options = mapping["options"]
-            for one in (
+            for shown in (
                 options.values() if mapping["type"] == "value" else [options["result"]]
             ):
-                if "color" in one:
-                    found[one["text"].strip()] = one["color"]
+                if "color" in shown:
+                    colours[shown["text"].strip()] = shown["color"]
         color = properties.get("color", {})
         if (
             name
             and color.get("mode") == "fixed"
             and color["fixedColor"] not in palette.POSITIONS
         ):
-            found[properties.get("displayName", name)] = color["fixedColor"]
-    return found
+            colours[properties.get("displayName", name)] = color["fixedColor"]
+    return colours
 
 
 def test_colours_are_those_of_the_palette() -> None:
@@ -127,18 +130,18 @@ def test_colours_are_those_of_the_palette() -> None:
 
     No colour stands without a word.
     """
-    known = {
+    of_palette = {
         value
         for value in vars(palette).values()
         if re.fullmatch(r"#[0-9A-Fa-f]{6}", str(value))
     }
     for uid, dashboard in dashboards().items():
         used = {
-            one
-            for one in under(dashboard, "color", "fixedColor", "iconColor")
-            if isinstance(one, str)
+            colour
+            for colour in under(dashboard, "color", "fixedColor", "iconColor")
+            if isinstance(colour, str)
         }
-        assert used - known - {*palette.POSITIONS, "transparent"} == set(), uid
+        assert used - of_palette - {*palette.POSITIONS, "transparent"} == set(), uid
     for name, panel in PANELS.items():
         assert "" not in meanings(panel), name
         if panel["type"] != "heatmap":
@@ -156,9 +159,11 @@ def test_colours_are_those_of_the_palette() -> None:
 def test_colours_of_one_panel_look_different_to_everyone() -> None:
     """Positions go from dark to light, and are told apart by that."""
     assert [
-        f"{name}: {one} and {other}: {least_apart(first, second)}"
+        f"{name}: {first_name} and {second_name}: {least_apart(first, second)}"
         for name, panel in PANELS.items()
-        for (one, first), (other, second) in combinations(meanings(panel).items(), 2)
+        for (first_name, first), (second_name, second) in combinations(
+            meanings(panel).items(), 2
+        )
         if first != second and least_apart(first, second)[0] < APART
     ] == []
     for who in DEFICIENCIES:

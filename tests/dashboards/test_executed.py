@@ -77,79 +77,83 @@ class Seen:
         models, of Llama.
         """
         panel = self.shown[name]
-        (found,) = (
+        (samples,) = (
             series["values"]
             for target in panel.panel["targets"]
             if re.match(pattern, target["legendFormat"])
             for series in panel.results[target["refId"]]["result"]
             if series["metric"].get("model_name", LLAMA) == LLAMA
         )
-        return [(float(time), float(value)) for time, value in found]
+        return [(float(time), float(value)) for time, value in samples]
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
     """Every world, each opened once."""
-    found = {}
+    views_of_worlds = {}
     for name in WORLDS:
         with open_world(name, shared_folder(tmp_path_factory)) as world:
             where = (world.end - 3 * 3600, world.end)
             view = Viewing(*where, scrape_interval=world.interval)
             chosen: list[Shown] = []
             if name in MANIFOLD:
-                known = resolve(
+                variables = resolve(
                     world.prometheus, dashboards()["overview"], view
                 ).values()
                 two = {
-                    one.name: one.options[:2]
-                    for one in known
-                    if one.multi and one.options[1:]
+                    variable.name: variable.options[:2]
+                    for variable in variables
+                    if variable.multi and variable.options[1:]
                 }
                 for values, filters in ((two, {}), ({}, MANIFOLD[name])):
                     chosen += look(world.prometheus, Viewing(*where, values, filters))
             # Where the worst model is another, Llama is chosen on the Deep dive.
             if name == "changes":
-                own = {"namespace": "chat", "model_name": LLAMA}
+                values_of_board = {"namespace": "chat", "model_name": LLAMA}
             else:
-                own = {}
-            views = {"deep-dive": Viewing(*where, own, scrape_interval=world.interval)}
+                values_of_board = {}
+            views = {
+                "deep-dive": Viewing(
+                    *where, values_of_board, scrape_interval=world.interval
+                )
+            }
             marks = {
                 uid: annotations(world.prometheus, dashboard, views.get(uid, view))
                 for uid, dashboard in dashboards().items()
             }
             shown = {
-                one.name: one
+                panel.name: panel
                 for uid in dashboards()
-                for one in look(world.prometheus, views.get(uid, view), [uid])
+                for panel in look(world.prometheus, views.get(uid, view), [uid])
             }
-            found[name] = Seen(world.end, shown, tuple(chosen), marks)
-    return found
+            views_of_worlds[name] = Seen(world.end, shown, tuple(chosen), marks)
+    return views_of_worlds
 
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
 def test_nothing_is_wrong_in_any_world_whatever_is_chosen(
-    seen: dict[str, Seen],
+    worlds: dict[str, Seen],
 ) -> None:
     """Valid queries, finite numbers, shares in 0..1, words for codes, a place for every
     column.
     """
     every = [
         (name, panel)
-        for name, one in seen.items()
-        for panel in (*one.shown.values(), *one.chosen)
+        for name, world in worlds.items()
+        for panel in (*world.shown.values(), *world.chosen)
     ]
     assert [f"{name}: {said}" for name, panel in every for said in panel.wrong()] == []
-    for one in seen.values():
-        assert {panel.dashboard for panel in one.chosen if not panel.empty} in (
+    for world in worlds.values():
+        assert {panel.dashboard for panel in world.chosen if not panel.empty} in (
             set(),
             set(dashboards()),
         )
 
 
 @pytest.mark.full
-def test_every_query_has_a_result_in_some_world(seen: dict[str, Seen]) -> None:
-    shown = [panel for one in seen.values() for panel in one.shown.values()]
+def test_every_query_has_a_result_in_some_world(worlds: dict[str, Seen]) -> None:
+    shown = [panel for world in worlds.values() for panel in world.shown.values()]
     every = {
         (panel.name, target["refId"])
         for panel in shown
@@ -165,24 +169,24 @@ def test_every_query_has_a_result_in_some_world(seen: dict[str, Seen]) -> None:
 
 
 @pytest.mark.full
-def test_panels_need_no_label_of_a_cluster(seen: dict[str, Seen]) -> None:
+def test_panels_need_no_label_of_a_cluster(worlds: dict[str, Seen]) -> None:
     """Whatever shows something with them does without them, but for the budget, which
     takes an hour.
     """
     filled, bare = (
-        {name for name, panel in seen[world].shown.items() if not panel.empty}
+        {name for name, panel in worlds[world].shown.items() if not panel.empty}
         for world in ("healthy", "unlabelled")
     )
     assert filled - bare == {"overview: Error budget left (30 d)"}
 
 
 @pytest.mark.full
-def test_no_threshold_is_drawn_at_0(seen: dict[str, Seen]) -> None:
+def test_no_threshold_is_drawn_at_0(worlds: dict[str, Seen]) -> None:
     """Drafters that cost little have thresholds of 0, which nothing is below."""
     assert {
         f"{name}: {panel.name}: {target['legendFormat']}"
-        for name, one in seen.items()
-        for panel in one.shown.values()
+        for name, world in worlds.items()
+        for panel in world.shown.values()
         for target in panel.panel["targets"]
         if target["legendFormat"].startswith(LIMIT)
         for series in panel.results[target["refId"]]["result"]
@@ -206,36 +210,36 @@ WORDS = {
 }
 
 
-def judged(words: str) -> str:
+def judged(text: str) -> str:
     """Return a verdict without its interval and basis."""
-    return re.split(r" \d", words)[0]
+    return re.split(r" \d", text)[0]
 
 
 @pytest.mark.full
 def test_the_deep_dive_says_of_a_model_what_the_overview_says(
-    seen: dict[str, Seen],
+    worlds: dict[str, Seen],
 ) -> None:
     """Of the worst model, word for word."""
     for name in ("states", "harmful", "measured", "loads"):
-        (found,) = (
-            seen[name]
+        (only_row,) = (
+            worlds[name]
             .shown["deep-dive: Verdict and what to do"]
             .rows("model_name")
             .items()
         )
-        model, row = found
+        model, row = only_row
         assert (
             row.items()
-            <= seen[name].shown["overview: Models"].rows("model_name")[model].items()
-        )
+            <= worlds[name].shown["overview: Models"].rows("model_name")[model].items()
+        ), name
         assert row["Do"] != "-", name
 
 
 @pytest.mark.full
 def test_the_overview_counts_models_by_verdict_and_lists_them(
-    seen: dict[str, Seen],
+    worlds: dict[str, Seen],
 ) -> None:
-    rows = seen["states"].shown["overview: Models"].rows("model_name")
+    rows = worlds["states"].shown["overview: Models"].rows("model_name")
     said = {
         model: (judged(row["Verdict"]), row["Do"].partition(" (")[0])
         for (model,), row in rows.items()
@@ -245,18 +249,18 @@ def test_the_overview_counts_models_by_verdict_and_lists_them(
     assert re.fullmatch(
         r"LIKELY HARMFUL 0\.\d+–1\.\d+, modelled", rows["org/leans",]["Verdict"]
     )
-    (row,) = seen["measured"].shown["overview: Models"].rows("model_name").values()
+    (row,) = worlds["measured"].shown["overview: Models"].rows("model_name").values()
     low, high = map(float, re.findall(r"\d\.\d+", row["Verdict"]))
     assert low < float(row["Speedup"]) < high
     assert row["Verdict"].endswith(", measured")
-    tile = seen["states"].shown["overview: Models by verdict"]
-    words = {
+    tile = worlds["states"].shown["overview: Models by verdict"]
+    name_of_code = {
         override["matcher"]["options"]: prop["value"]
         for override in tile.panel["fieldConfig"]["overrides"]
         for prop in override["properties"]
         if prop["id"] == "displayName"
     }
-    assert {words[code]: count for code, count in tile.values().items()} == {
+    assert {name_of_code[code]: count for code, count in tile.values().items()} == {
         "✖ DOWN": 2,
         "▼ HARMFUL": 1,
         "▼ LIKELY HARMFUL": 1,
@@ -267,9 +271,9 @@ def test_the_overview_counts_models_by_verdict_and_lists_them(
 
 
 @pytest.mark.full
-def test_a_model_that_is_down_has_a_time(seen: dict[str, Seen]) -> None:
+def test_a_model_that_is_down_has_a_time(worlds: dict[str, Seen]) -> None:
     """Since its last sample."""
-    rows = seen["states"].shown["overview: Models"].rows("model_name")
+    rows = worlds["states"].shown["overview: Models"].rows("model_name")
     down, server, idle = (
         rows[f"org/{name}",] for name in ("exporter-down", "server-down", "idle")
     )
@@ -283,10 +287,10 @@ def test_a_model_that_is_down_has_a_time(seen: dict[str, Seen]) -> None:
 
 @pytest.mark.full
 def test_without_an_exporter_the_servers_own_series_are_shown(
-    seen: dict[str, Seen],
+    worlds: dict[str, Seen],
 ) -> None:
     """Acceptance and length are what they are with an exporter."""
-    alone, watched = (seen[name].shown for name in ("no-exporter", "exporter-down"))
+    alone, watched = (worlds[name].shown for name in ("no-exporter", "exporter-down"))
     rows = alone["overview: Models"].rows("model_name")
     assert rows.keys() == {(LLAMA,), (QWEN,), (GLM,)}  # of vLLM, and two of SGLang
     assert alone["overview: Models by verdict"].values() == {"9": 3}
@@ -297,23 +301,25 @@ def test_without_an_exporter_the_servers_own_series_are_shown(
     assert float(glm["Acceptance"]) == pytest.approx(mean / 5, rel=0.05)
     names = {LLAMA, QWEN, GLM}
     for title in ("Verdict over time", "Acceptance length and break-even"):
-        found = {
-            one.split()[-1]: value
-            for one, value in alone[f"overview: {title}"].values().items()
+        of_models = {
+            series.split()[-1]: value
+            for series, value in alone[f"overview: {title}"].values().items()
         }
-        assert found.keys() == names
-    assert found[GLM] == pytest.approx(1 + mean, rel=0.05)
-    (one,) = alone["deep-dive: Acceptance rate"].values()
-    assert one.split()[-1] in names
+        assert of_models.keys() == names, title
+    assert of_models[GLM] == pytest.approx(1 + mean, rel=0.05)
+    (series,) = alone["deep-dive: Acceptance rate"].values()
+    assert series.split()[-1] in names
     # The same traffic: after its exporter, while vLLM is still there, the other world
     # shows as much.
-    (other,) = watched["overview: Models"].rows("model_name").values()
+    (judged_row,) = watched["overview: Models"].rows("model_name").values()
     for row in rows.values():
-        assert row.keys() - WORDS == {"Verdict", "Do", "Since", "Acceptance", "Rank"}
-        assert (row["Verdict"], row["Do"]) == ("NO EXPORTER", "run an exporter")
-        assert float(row["Acceptance"]) == pytest.approx(
-            float(other["Acceptance"]), rel=0.05
+        assert row.keys() - WORDS == {"Verdict", "Do", "Since", "Acceptance", "Rank"}, (
+            row
         )
+        assert (row["Verdict"], row["Do"]) == ("NO EXPORTER", "run an exporter"), row
+        assert float(row["Acceptance"]) == pytest.approx(
+            float(judged_row["Acceptance"]), rel=0.05
+        ), row
     for title in (
         "overview: Acceptance length and break-even",
         "deep-dive: Acceptance rate",
@@ -321,20 +327,20 @@ def test_without_an_exporter_the_servers_own_series_are_shown(
         assert not alone[title].empty, title
     assert [
         name
-        for name, one in seen.items()
+        for name, world in worlds.items()
         if name != "no-exporter"
-        for cells in one.shown["overview: Models"].rows("model_name").values()
+        for cells in world.shown["overview: Models"].rows("model_name").values()
         if cells.get("Verdict") == "NO EXPORTER"
     ] == []
 
 
 @pytest.mark.full
-def test_engines_of_several_kinds_are_shown_alike(seen: dict[str, Seen]) -> None:
+def test_engines_of_several_kinds_are_shown_alike(worlds: dict[str, Seen]) -> None:
     """Of the same traffic.
 
     SGLang counts no positions, and llama.cpp does not print the model.
     """
-    shown = seen["engines"].shown
+    shown = worlds["engines"].shown
     rows = shown["overview: Models"].rows("model_name")
     assert rows.keys() == {(LLAMA,), ("",)}
     assert {(judged(row["Verdict"]), row["K"]) for row in rows.values()} == {
@@ -344,23 +350,23 @@ def test_engines_of_several_kinds_are_shown_alike(seen: dict[str, Seen]) -> None
         [0.61] * 2, rel=0.02
     )
     lengths = shown["overview: Acceptance length and break-even"].values()
-    found = [value for name, value in lengths.items() if not name.startswith(LIMIT)]
-    assert found == pytest.approx([2.83] * 2, rel=0.02)
+    drawn = [value for name, value in lengths.items() if not name.startswith(LIMIT)]
+    assert drawn == pytest.approx([2.83] * 2, rel=0.02)
     for title in ("Acceptance by position", "Conditional acceptance by position"):
         assert shown[f"deep-dive: {title}"].values()["position 0"] == pytest.approx(
             0.8, rel=0.02
-        )
+        ), title
     assert shown["overview: Firing alerts"].empty
 
 
 @pytest.mark.full
 def test_the_money_line_says_won_or_lost_and_a_young_budget_is_no_budget(
-    seen: dict[str, Seen],
+    worlds: dict[str, Seen],
 ) -> None:
     won = "overview: Time won or lost, 24 h"
     left = "overview: Error budget left (30 d)"
     outcomes = {
-        name: next(iter(seen[name].shown[won].values().items()), None)
+        name: next(iter(worlds[name].shown[won].values().items()), None)
         for name in ("healthy", "harmful", "no-exporter")
     }
     assert (
@@ -368,29 +374,31 @@ def test_the_money_line_says_won_or_lost_and_a_young_budget_is_no_budget(
         outcomes["harmful"][0],
         outcomes["no-exporter"],
     ) == ("won", "lost", None)
-    assert all(one[1] > 0 for one in outcomes.values() if one)
+    assert all(outcome[1] > 0 for outcome in outcomes.values() if outcome)
     # One is a minute old, one 45.
     assert [
         name
         for name in ("first-minute", "unlabelled")
-        if not seen[name].shown[left].empty
+        if not worlds[name].shown[left].empty
     ] == []
-    assert seen["healthy"].shown[left].values() == {"left": 1}
+    assert worlds["healthy"].shown[left].values() == {"left": 1}
 
 
 @pytest.mark.full
-def test_a_mixture_of_clusters_has_no_verdict_of_its_own(seen: dict[str, Seen]) -> None:
+def test_a_mixture_of_clusters_has_no_verdict_of_its_own(
+    worlds: dict[str, Seen],
+) -> None:
     """Two rows and two counts, of which one gains: not one word for both."""
-    one = seen["two-clusters"].shown
-    rows = one["overview: Models"].rows("cluster")
+    shown = worlds["two-clusters"].shown
+    rows = shown["overview: Models"].rows("cluster")
     assert {
         cluster: judged(cells["Verdict"]) for (cluster,), cells in rows.items()
     } == {
         "eu-1": "BENEFICIAL",
         "us-2": "HARMFUL",
     }
-    assert sorted(one["overview: Models by verdict"].values().values()) == [1, 1]
-    won = one["overview: Time won or lost, 24 h"].values()
+    assert sorted(shown["overview: Models by verdict"].values().values()) == [1, 1]
+    won = shown["overview: Time won or lost, 24 h"].values()
     assert won["won"] < 2 * 0.68
     assert won["worth"] == pytest.approx(2 * won["won"]), (
         "at the price that the board opens with"
@@ -398,30 +406,32 @@ def test_a_mixture_of_clusters_has_no_verdict_of_its_own(seen: dict[str, Seen]) 
 
 
 @pytest.mark.full
-def test_the_overview_says_what_is_missing(seen: dict[str, Seen]) -> None:
-    """No traffic, no exporter, an exporter or server that is down: a sentence each."""
-    found = {
+def test_the_overview_says_what_is_missing(worlds: dict[str, Seen]) -> None:
+    """No traffic, no exporter, an exporter or a server that is down: one sentence each."""
+    sentences = {
         name: {
             sentence
-            for (sentence,) in seen[name]
+            for (sentence,) in worlds[name]
             .shown["overview: What is missing"]
             .rows("sentence")
         }
         for name in MISSING
     }
-    assert found == MISSING
+    assert sentences == MISSING
 
 
 @pytest.mark.full
-def test_an_exporter_that_is_down_keeps_its_history(seen: dict[str, Seen]) -> None:
-    panel = seen["exporter-down"].shown["exporter: Poll duration"]
+def test_an_exporter_that_is_down_keeps_its_history(worlds: dict[str, Seen]) -> None:
+    panel = worlds["exporter-down"].shown["exporter: Poll duration"]
     assert not panel.empty
 
 
 @pytest.mark.full
-def test_the_requests_dashboard_says_whether_it_has_data(seen: dict[str, Seen]) -> None:
+def test_the_requests_dashboard_says_whether_it_has_data(
+    worlds: dict[str, Seen],
+) -> None:
     said = {"requests": "YES", "states": "NO RECORDS", "healthy": "NO: means only"}
-    tiles = {name: seen[name].shown["requests: Data by request"] for name in said}
+    tiles = {name: worlds[name].shown["requests: Data by request"] for name in said}
     assert {
         name: tile.word(tile.values()["per-request data"])
         for name, tile in tiles.items()
@@ -451,15 +461,15 @@ def change_of_k(world: Seen) -> str:
     )
     said = {}
     for time, k in marks:
-        before = [value for at, value in line if time - 900 < at < time - 180]
-        after = [value for at, value in line if time + 300 < at < time + 900]
+        earlier = [value for at, value in line if time - 900 < at < time - 180]
+        later = [value for at, value in line if time + 300 < at < time + 900]
         said.setdefault(
             k,
             "longer"
-            if sum(after) / len(after) > sum(before) / len(before)
+            if sum(later) / len(later) > sum(earlier) / len(earlier)
             else "shorter",
         )
-    return ", ".join(f"K {k}: {words}" for k, words in said.items())
+    return ", ".join(f"K {k}: {change}" for k, change in said.items())
 
 
 def load_or_drafts(world: Seen) -> str:
@@ -601,10 +611,10 @@ QUESTIONS: tuple[tuple[str, str, str, Callable[[Seen], str], str], ...] = (
 @pytest.mark.full
 @pytest.mark.parametrize("asked", QUESTIONS, ids=lambda asked: asked[0])
 def test_the_panel_answers_the_question(
-    asked: tuple[str, str, str, Callable[[Seen], str], str], seen: dict[str, Seen]
+    asked: tuple[str, str, str, Callable[[Seen], str], str], worlds: dict[str, Seen]
 ) -> None:
     _, world, _, answer, expected = asked
-    assert answer(seen[world]) == expected
+    assert answer(worlds[world]) == expected
 
 
 def test_the_page_has_every_question_with_the_panel_that_answers_it() -> None:
@@ -618,16 +628,16 @@ def test_the_page_has_every_question_with_the_panel_that_answers_it() -> None:
 
 @pytest.mark.full
 def test_annotations_mark_what_happened_with_labels_that_they_have(
-    seen: dict[str, Seen],
+    worlds: dict[str, Seen],
 ) -> None:
-    found: dict[str, set[str]] = {}
-    for name, one in seen.items():
-        for uid, marks in one.marks.items():
+    labels_of_marks: dict[str, set[str]] = {}
+    for name, world in worlds.items():
+        for uid, marks in world.marks.items():
             assert set(marks) == set(HAPPENED), uid
             for mark, data in marks.items():
                 expected = HAPPENED[mark].get(name, bool(data["result"]))
                 assert bool(data["result"]) == expected, (name, uid, mark)
-                found.setdefault(mark, set()).update(
+                labels_of_marks.setdefault(mark, set()).update(
                     *(series["metric"] for series in data["result"])
                 )
     for dashboard in dashboards().values():
@@ -635,4 +645,4 @@ def test_annotations_mark_what_happened_with_labels_that_they_have(
             named = set(
                 re.findall(r"\{\{(\w+)\}\}", mark["titleFormat"] + mark["textFormat"])
             )
-            assert named <= found[mark["name"]], mark["name"]
+            assert named <= labels_of_marks[mark["name"]], mark["name"]

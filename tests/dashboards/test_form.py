@@ -59,21 +59,26 @@ def test_every_dashboard_can_be_imported_and_opens_alike() -> None:
     Read by Grafana 10.4 to 13, which know the schema versions 39 to 42.
     """
     settings = ("refresh", "graphTooltip", "timezone", "tags", "editable")
-    assert len({str([one[key] for key in settings]) for one in UIDS.values()}) == 1
+    assert (
+        len({str([document[key] for key in settings]) for document in UIDS.values()})
+        == 1
+    )
     for uid, dashboard in dashboards().items():
         panels = every_panel(dashboard)
         assert len({panel["id"] for panel in panels}) == len(panels), uid
         assert len({panel.get("title") for panel in panels}) == len(panels), uid
-        assert 39 <= dashboard["schemaVersion"] <= 42
+        assert 39 <= dashboard["schemaVersion"] <= 42, uid
         assert dashboard["description"].endswith("?"), uid
         (asked,) = dashboard["__inputs"]
         source = dashboard["templating"]["list"][0]
         assert (asked["pluginId"], source["current"]["value"]) == (
             "prometheus",
             f"${{{asked['name']}}}",
-        )
+        ), uid
         needed = {
-            one["id"] for one in dashboard["__requires"] if one["type"] == "panel"
+            requirement["id"]
+            for requirement in dashboard["__requires"]
+            if requirement["type"] == "panel"
         }
         assert needed == {panel["type"] for panel in panels} - {"row"}, uid
 
@@ -103,22 +108,24 @@ def test_variables_offer_all_and_are_used() -> None:
             *variables_in(str(dashboard["panels"]) + str(dashboard["annotations"])),
             "filters",
         }
-        assert [one["name"] for one in variables if one["name"] not in used] == [], uid
-        for one in (one for one in variables if one["type"] == "query"):
-            assert one["refresh"] == 2, "anew when the time range changes"
-            if uid == "deep-dive" and one["name"] not in ("pod", "engine"):
+        assert [
+            variable["name"] for variable in variables if variable["name"] not in used
+        ] == [], uid
+        for variable in variables:
+            if variable["type"] != "query":
+                continue
+            name = variable["name"]
+            # Anew when the time range changes.
+            assert variable["refresh"] == 2, (uid, name)
+            if uid == "deep-dive" and name not in ("pod", "engine"):
                 # One model, at first the one that loses most: nothing is pooled.
-                assert (one["multi"], one["includeAll"], one["sort"]) == (
-                    False,
-                    False,
-                    0,
-                )
-            elif one["name"] != "window":
-                assert (one["multi"], one["allValue"], one["current"]["value"]) == (
-                    True,
-                    ".*",
-                    ["$__all"],
-                )
+                pooled = (variable["multi"], variable["includeAll"])
+                assert pooled == (False, False), (uid, name)
+                assert variable["sort"] == 0, (uid, name)
+            elif name != "window":
+                assert variable["multi"] is True, (uid, name)
+                assert variable["allValue"] == ".*", (uid, name)
+                assert variable["current"]["value"] == ["$__all"], (uid, name)
 
 
 def test_words_are_short() -> None:
@@ -153,10 +160,10 @@ def values(panel: Json) -> Iterator[Json]:
     headings = columns(panel)
     for target in panel["targets"]:
         name = headings.get(f"Value #{target['refId']}", headings.get("Value"))
-        found = dict(defaults)
+        merged = dict(defaults)
         for overridden, properties in overrides:
-            found |= properties if overridden == name else {}
-        yield found
+            merged |= properties if overridden == name else {}
+        yield merged
 
 
 def test_every_number_has_a_unit_that_grafana_has_or_is_mapped_to_a_word() -> None:
@@ -164,7 +171,9 @@ def test_every_number_has_a_unit_that_grafana_has_or_is_mapped_to_a_word() -> No
         name
         for name, panel in SHOWING.items()
         if panel["type"] != "state-timeline"
-        and not all(one.get("unit") or one.get("mappings") for one in values(panel))
+        and not all(
+            value.get("unit") or value.get("mappings") for value in values(panel)
+        )
     ]
     wrong += [
         f"{name}: {properties['unit']}"
@@ -185,8 +194,10 @@ def called(panel: Json, matcher: Json) -> bool:
             re.search(pattern, text) for text in texts
         ):
             return True
-        words = ".*".join(re.escape(part) for part in re.split(r"\{\{.*?\}\}", legend))
-        if matcher["id"] == "byName" and re.fullmatch(words, pattern):
+        expected = ".*".join(
+            re.escape(part) for part in re.split(r"\{\{.*?\}\}", legend)
+        )
+        if matcher["id"] == "byName" and re.fullmatch(expected, pattern):
             return True
     return matcher["id"] not in ("byName", "byRegexp")
 
@@ -194,17 +205,21 @@ def called(panel: Json, matcher: Json) -> bool:
 def test_every_override_is_of_a_series_or_column_that_the_panel_has() -> None:
     wrong = []
     for name, panel in SHOWING.items():
-        matchers = [one["matcher"] for one in panel["fieldConfig"]["overrides"]]
+        matchers = [
+            override["matcher"] for override in panel["fieldConfig"]["overrides"]
+        ]
         if panel["type"] == "table":
             there = placed(panel) | set(columns(panel).values())
-            by = [one["displayName"] for one in panel["options"]["sortBy"]]
-            named = by + [one["options"] for one in matchers if one["id"] == "byName"]
-            wrong += [f"{name}: {one}" for one in named if one not in there]
+            by = [column["displayName"] for column in panel["options"]["sortBy"]]
+            named = by + [
+                matcher["options"] for matcher in matchers if matcher["id"] == "byName"
+            ]
+            wrong += [f"{name}: {title}" for title in named if title not in there]
         else:
             wrong += [
-                f"{name}: {one['options']}"
-                for one in matchers
-                if not called(panel, one)
+                f"{name}: {matcher['options']}"
+                for matcher in matchers
+                if not called(panel, matcher)
             ]
     assert wrong == []
 
@@ -240,7 +255,7 @@ def test_thresholds_are_queried_and_not_written_down() -> None:
         for panel in SHOWING.values()
         for _, properties in fields(panel)
     )
-    assert all(len(one) < 2 for one in steps)
+    assert all(len(step) < 2 for step in steps)
 
 
 def test_states_of_a_timeline_keep_their_words() -> None:
@@ -263,16 +278,16 @@ def test_states_of_a_timeline_keep_their_words() -> None:
 
 
 def complaints(url: str, dashboard: Json, there: set[str]) -> Iterator[str]:
-    """Say what is wrong with a link from a panel with these columns of a dashboard."""
-    for found in VARIABLE.finditer(url):
-        name = found["braced"] or found["plain"]
+    """Say what is wrong with a link from a dashboard, from a panel with these columns."""
+    for match in VARIABLE.finditer(url):
+        name = match["braced"] or match["plain"]
         field = name.removeprefix("__data.fields.")
         # A host and a port stand in an address as they are.
-        in_path = not url.startswith(f"http://{found[0]}")
+        in_path = not url.startswith(f"http://{match[0]}")
         if (
             in_path
             and (field != name or name == "__value.raw")
-            and found["format"] != "percentencode"
+            and match["format"] != "percentencode"
         ):
             yield f"{name} is not percent-encoded"
         if (
@@ -325,9 +340,9 @@ def test_every_data_link_leads_somewhere_and_keeps_what_is_chosen() -> None:
         for link in properties.get("links", ())
     ]
     assert [
-        f"{panel['title']}: {words}: {link['url']}"
+        f"{panel['title']}: {complaint}: {link['url']}"
         for dashboard, panel, link in links
-        for words in complaints(link["url"], dashboard, placed(panel))
+        for complaint in complaints(link["url"], dashboard, placed(panel))
     ] == []
     outside = {link["url"] for *_, link in links if not link["url"].startswith("/d/")}
     assert outside == {
@@ -345,14 +360,16 @@ def test_the_links_at_the_top_lead_to_all_dashboards_and_keep_everything() -> No
             True,
         ), uid
         assert (of_vllm["asDropdown"], of_vllm["tags"]) == (True, ["vllm"]), uid
-        assert all(set(link["tags"]) <= set(other["tags"]) for other in UIDS.values())
+        assert all(
+            set(link["tags"]) <= set(document["tags"]) for document in UIDS.values()
+        )
 
 
 def test_every_alert_leads_to_a_dashboard_with_its_variables() -> None:
     """Every template of its link may be empty."""
     for alert, links in ALERTS.items():
         parts = urlsplit(re.sub(r"\{\{.*?\}\}", "", links["dashboard_url"]))
-        given = {key for key, _ in parse_qsl(parts.query, keep_blank_values=True)}
+        parameters = {key for key, _ in parse_qsl(parts.query, keep_blank_values=True)}
         target = UIDS[parts.path.rpartition("/d/")[2]]
-        assert "from" in given, alert
-        assert given <= {"from", *(f"var-{name}" for name in names(target))}, alert
+        assert "from" in parameters, alert
+        assert parameters <= {"from", *(f"var-{name}" for name in names(target))}, alert

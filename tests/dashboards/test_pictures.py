@@ -40,16 +40,22 @@ Drawn = dict[Scene, "Report"]
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Drawn:
     """Every scene but for those like others; a dark one differs in colours alone."""
     every = [
-        replace(one, width=WIDE) if (one.world, one.dashboard) in ON_WIDE else one
-        for one in SCENES
-        if (one.world, one.dashboard) not in LIKE_OTHERS and one.theme == "light"
+        replace(scene, width=WIDE)
+        if (scene.world, scene.dashboard) in ON_WIDE
+        else scene
+        for scene in SCENES
+        if (scene.world, scene.dashboard) not in LIKE_OTHERS and scene.theme == "light"
     ]
     return asyncio.run(draw(every, shared_folder(tmp_path_factory)))
 
 
 def says_why(panel: PanelReport, uid: str) -> bool:
     """Tell whether an empty panel shows the words that it has for that."""
-    config = next(one for one in panels(dashboards()[uid]) if one["id"] == panel.id)
+    config = next(
+        panel_of_board
+        for panel_of_board in panels(dashboards()[uid])
+        if panel_of_board["id"] == panel.id
+    )
     return config["fieldConfig"]["defaults"]["noValue"] in panel.text.replace("\n", " ")
 
 
@@ -59,10 +65,10 @@ def test_nothing_is_cut_off_nothing_overlaps_and_what_is_empty_says_why(
     drawn: Drawn,
 ) -> None:
     wrong = [
-        f"{scene.picture}, {scene.width} pixels: {words}"
+        f"{scene.picture}, {scene.width} pixels: {fault}"
         for scene, report in drawn.items()
         for panel in report.panels
-        for words in (
+        for fault in (
             *panel.faults(),
             *(
                 [f"{panel.title} is empty"]

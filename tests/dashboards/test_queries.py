@@ -52,18 +52,22 @@ class Query(NamedTuple):
 
 def _queries(uid: str, dashboard: Json) -> Iterator[Query]:
     variables = dashboard["templating"]["list"]
-    names = [one["name"] for one in variables]
+    names = [variable["name"] for variable in variables]
     for panel in every_panel(dashboard):
         for target in panel.get("targets", ()):
             yield Query(uid, panel["title"], target["expr"], names)
-    for mark in (one for one in dashboard["annotations"]["list"] if "expr" in one):
+    for mark in (
+        annotation
+        for annotation in dashboard["annotations"]["list"]
+        if "expr" in annotation
+    ):
         yield Query(uid, f"annotation {mark['name']}", mark["expr"], names)
     for at, variable in enumerate(variables):
         if variable["type"] == "query":
-            found = _VARIABLE.fullmatch(variable["query"]["query"])
-            assert found is not None
+            match = _VARIABLE.fullmatch(variable["query"]["query"])
+            assert match is not None, variable["name"]
             yield Query(
-                uid, f"variable {variable['name']}", found[1] or found[2], names[:at]
+                uid, f"variable {variable['name']}", match[1] or match[2], names[:at]
             )
 
 
@@ -110,14 +114,16 @@ def test_no_query_is_a_burden() -> None:
         for target in panel.get("targets", ())
     ]
     assert [
-        place for *place, target in targets if len(target["expr"]) > MAX_QUERY
+        address for *address, target in targets if len(target["expr"]) > MAX_QUERY
     ] == []
     assert [
-        (one.dashboard, one.place) for one in QUERIES if len(one.expr) > MAX_QUERY
+        (query.dashboard, query.place)
+        for query in QUERIES
+        if len(query.expr) > MAX_QUERY
     ] == []
     assert [
-        place
-        for *place, target in targets
+        address
+        for *address, target in targets
         if not target["instant"]
         and any(nodes(tree(target["expr"]), promql.SubqueryExpr))
     ] == []
@@ -133,7 +139,8 @@ def test_no_ratio_is_averaged() -> None:
         for node in nodes(tree(query.expr), promql.AggregateExpr)
         if str(node.op) in ("avg", "quantile")
         for name in [
-            selector_name(one) for one in nodes(node.expr, promql.VectorSelector)
+            selector_name(selector)
+            for selector in nodes(node.expr, promql.VectorSelector)
         ]
         if _RATIO.search(name) and name not in MEANT
     }
@@ -144,8 +151,8 @@ def lacking(selector: promql.VectorSelector, query: Query) -> Iterator[str]:
     """Yield the variables that apply to a selector and do not narrow it down."""
     there = labels(selector)
     alert = selector_name(selector) == "ALERTS"
-    own = selector_name(selector).startswith(("vllm_specdec_", "engine:"))
-    own = own and {"model_name", "engine"} <= there
+    of_engine = selector_name(selector).startswith(("vllm_specdec_", "engine:"))
+    of_engine = of_engine and {"model_name", "engine"} <= there
     in_panel = not query.place.startswith(("annotation ", "variable "))
     for label in NARROWED:
         if (
@@ -169,7 +176,7 @@ def lacking(selector: promql.VectorSelector, query: Query) -> Iterator[str]:
     chosen = {
         (m.name, m.value) for m in matchers(selector) if m.op == promql.MatchOp.Re
     }
-    if own and in_panel and query.dashboard == "deep-dive":
+    if of_engine and in_panel and query.dashboard == "deep-dive":
         yield from (label for label in OF_ENGINES if (label, f"${label}") not in chosen)
 
 
@@ -178,13 +185,19 @@ def is_joined(selector: promql.VectorSelector, query: Query) -> bool:
     models.
     """
     of_models = [
-        one for one in query.selectors if selector_name(one).startswith("model:")
+        selected
+        for selected in query.selectors
+        if selector_name(selected).startswith("model:")
     ]
     every = [
-        one for one in of_models if not {m.name for m in matchers(one)} & set(NARROWED)
+        of_model
+        for of_model in of_models
+        if not {m.name for m in matchers(of_model)} & set(NARROWED)
     ]
     chosen = [
-        one for one in of_models if one not in every and not [*lacking(one, query)]
+        of_model
+        for of_model in of_models
+        if of_model not in every and not [*lacking(of_model, query)]
     ]
     sides = (
         [[*nodes(side, promql.VectorSelector)] for side in pair]
@@ -193,8 +206,8 @@ def is_joined(selector: promql.VectorSelector, query: Query) -> bool:
         for pair in ((node.lhs, node.rhs), (node.rhs, node.lhs))
     )
     return selector in every and any(
-        selector in these and any(one in those for one in chosen)
-        for these, those in sides
+        selector in side and any(partner in opposite for partner in chosen)
+        for side, opposite in sides
     )
 
 
@@ -242,10 +255,12 @@ def _verify(
     """Assert what queries give that have this part, joined by `or`, with all of one
     model chosen.
     """
-    found = [
-        one.expr for one in QUERIES if one.dashboard == "deep-dive" and part in one.expr
+    queries = [
+        query.expr
+        for query in QUERIES
+        if query.dashboard == "deep-dive" and part in query.expr
     ]
-    expr = re.sub(r"\$\w+", ".*", " or ".join(found).replace("$model_name", MODEL))
+    expr = re.sub(r"\$\w+", ".*", " or ".join(queries).replace("$model_name", MODEL))
     expr = f"round({expr}, 0.1)"
     rules = {name for name in records(read_bundle()) if name in expr}
     complaint = verify(

@@ -96,11 +96,11 @@ def open_world(name: str, folder: Path) -> Iterator[World]:
         yield World(name, prometheus, scraped, recorded)
 
 
-def _scraped(spec: WorldSpec, folder: Path, now: float) -> Storage:
+def _scraped(spec: WorldSpec, folder: Path, end: float) -> Storage:
     """Let a world happen, and return what Prometheus scrapes of it."""
     step = spec.every * TICK
     scrapes = round(spec.hours * 3600 / step)
-    storage = Storage(now - step * np.arange(scrapes - 1, -1, -1, dtype=float))
+    storage = Storage(end - step * np.arange(scrapes - 1, -1, -1, dtype=float))
     scrape(storage, spec.pods(folder), spec.every, _kept)
     storage.series = {
         key: np.ascontiguousarray(rows)

@@ -41,7 +41,12 @@ def record(path: Path, model: str) -> Path:
             )
         recorder.interrupt()
     baseline = Baseline(
-        FORMAT, model, "0.32.0", "vllm-v1", "2026-11-20T12:00:00Z", recorder.buckets()
+        FORMAT,
+        model,
+        upstream_version="0.32.0",
+        dialect="vllm-v1",
+        recorded_at="2026-11-20T12:00:00Z",
+        buckets=recorder.buckets(),
     )
     path.write_bytes(encode(baseline))
     return path

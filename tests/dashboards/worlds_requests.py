@@ -206,5 +206,5 @@ def _chances(
     drafted, accepted = steps
     of_length = np.array(lengths)[drafted - 1] / sum(lengths)
     refused = np.where(accepted < drafted, 1 - chance, 1.0)
-    found: NDArray[np.float64] = of_length * chance**accepted * refused
-    return found / found.sum()
+    chances: NDArray[np.float64] = of_length * chance**accepted * refused
+    return chances / chances.sum()
