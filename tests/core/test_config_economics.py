@@ -303,17 +303,16 @@ class TestSizes:
             assert costs.memory_ratio == pytest.approx(ratio), (draft, gpu)
 
     def test_anything_else_is_refused_with_what_is_allowed(self) -> None:
+        memory = (
+            "memory with its unit, such as 80GB (80e9 bytes) or 80GiB (80 x 2^30), "
+            "0.1GB to 100TB"
+        )
         allowed = {
             "cost.draft-size-ratio": (
                 "a number above 0 and at most 1, such as 0.11 or 1:9"
             ),
-            **dict.fromkeys(
-                ("cost.draft-memory", "cost.gpu-memory"),
-                (
-                    "memory with its unit, such as 80GB (80e9 bytes) or 80GiB (80 x "
-                    "2^30), 0.1GB to 100TB"
-                ),
-            ),
+            "cost.draft-memory": memory,
+            "cost.gpu-memory": memory,
         }
         bad = {
             "cost.draft-size-ratio": (
@@ -331,14 +330,10 @@ class TestSizes:
             "cost.draft-memory": ("16", "GB", "0GB", "-1GB", "16 XB", "", "1e3GB"),
             "cost.gpu-memory": ("16",),
         }
-        said = [
-            refused({option: text}) for option, texts in bad.items() for text in texts
-        ]
-        assert said == [
-            f'--{option} "{text}": allowed: {allowed[option]}'
-            for option, texts in bad.items()
-            for text in texts
-        ]
+        for option, texts in bad.items():
+            for text in texts:
+                message = f'--{option} "{text}": allowed: {allowed[option]}'
+                assert refused({option: text}) == message
 
     def test_the_share_of_memory_needs_both_and_a_draft_model_that_fits(self) -> None:
         """Both options and values are named."""
@@ -362,10 +357,9 @@ def test_the_files_baseline_is_what_the_pipeline_compares_with(tmp_path: Path) -
     assert settings({"baseline.file": str(path)}).baseline == good
 
     path.write_bytes(b"")
-    reason = "not JSON: Input data was truncated"
-    assert (
-        refused({"baseline.file": str(path)}) == f'--baseline.file "{path}": {reason}'
-    )
+    message = refused({"baseline.file": str(path)})
+    assert message.startswith(f'--baseline.file "{path}": not JSON: ')
+    assert "\n" not in message
 
 
 def test_the_operators_thresholds_beat_the_methods() -> None:

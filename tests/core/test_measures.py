@@ -250,10 +250,14 @@ def test_every_measure_is_that_of_the_drafts_behind_it(
 
     n = len(drafts)
     lengths = [1 + accepted for _, accepted in drafts]
-    cut = [
-        sum(1 + min(accepted, shorter) for _, accepted in drafts) / n
-        for shorter in range(1, k + 1)
-    ]
+
+    def length_at(shorter: int) -> float:
+        return sum(1 + min(accepted, shorter) for _, accepted in drafts) / n
+
+    def reaching(position: int) -> int:
+        return sum(accepted > position for _, accepted in drafts)
+
+    cut = [length_at(shorter) for shorter in range(1, k + 1)]
     products = accumulate(
         (r or 0.0 for r in measures.position_conditional_acceptance_ratio), mul
     )
@@ -263,10 +267,10 @@ def test_every_measure_is_that_of_the_drafts_behind_it(
         == measures.expected_tokens_per_step
     )
     assert pytest.approx(list(products)) == list(measures.position_acceptance_ratio)
-    reached = [sum(accepted > i for _, accepted in drafts) for i in range(k)]
+    reached = [reaching(position) for position in range(k)]
     conditional = [
-        here / reaching if reaching else None
-        for reaching, here in pairwise([n, *reached])
+        there / earlier if earlier else None
+        for earlier, there in pairwise([n, *reached])
     ]
     assert n == measures.drafts
     assert pytest.approx(sum(lengths) / n) == measures.mean_acceptance_length
@@ -308,23 +312,19 @@ def test_whatever_the_counters_say_a_measure_stays_in_its_range(
     k = len(happened.accepted_tokens_per_position)
     ratios = [m.acceptance_ratio, m.coverage_ratio, m.position_decay_ratio]
     ratios += [*m.position_acceptance_ratio, *m.position_conditional_acceptance_ratio]
-    assert [
-        ratio for ratio in ratios if ratio is not None and not 0 <= ratio <= 1
-    ] == []
+    for ratio in ratios:
+        assert ratio is None or 0 <= ratio <= 1, m
     rates = [m.drafts_per_second, m.draft_tokens_per_second]
     rates += [m.accepted_tokens_per_second, m.generation_tokens_per_second]
-    assert [
-        rate for rate in rates if rate is not None and not (0 <= rate < math.inf)
-    ] == []
+    for rate in rates:
+        assert rate is None or 0 <= rate < math.inf, m
     gains = [
         longer - shorter
         for shorter, longer in pairwise((1.0, *m.mean_acceptance_length_at))
     ]
-    assert [gain for gain in gains if gain < 0] == []
-    assert [(a, b) for a, b in pairwise(gains) if b > a + 1e-9] == []
+    assert all(gain >= 0 for gain in gains)
+    assert all(b <= a + 1e-9 for a, b in pairwise(gains))
     if k:
-        lengths = [m.mean_acceptance_length, m.expected_tokens_per_step]
-        assert [
-            x for x in lengths if x is not None and not 1 <= x <= k + 1 + 1e-9
-        ] == []
+        for length in (m.mean_acceptance_length, m.expected_tokens_per_step):
+            assert length is None or 1 <= length <= k + 1 + 1e-9, m
         assert m.mean_draft_length is None or 0 <= m.mean_draft_length <= k

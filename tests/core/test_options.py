@@ -4,6 +4,8 @@ is wrong with it.
 
 from typing import Any
 
+import pytest
+
 from support.builders import refusal
 from vllm_specdec_exporter.config.options import (
     ConfigError,
@@ -117,6 +119,9 @@ class TestRepeatable:
         assert collect(document={"header": {"A": "b"}})["header"] == ("A: b",)
 
 
+UNKNOWN = "no such setting; known: data, header, name, pool.max_size, secret.key"
+
+
 class TestFile:
     def test_spellings(self) -> None:
         """Levels may be nested or dotted, words joined by either sign, and numbers
@@ -153,20 +158,15 @@ class TestFile:
         ):
             assert collect(document={"data": value})["data"] == expected, value
 
-    def test_what_is_wrong(self) -> None:
-        """An unknown key is named with the nearest known one; a wrong shape with the
-        right one.
-        """
-        unknown = (
-            "no such setting; known: data, header, name, pool.max_size, secret.key"
-        )
-        for document, message in (
+    @pytest.mark.parametrize(
+        ("document", "message"),
+        [
             (
                 {"pool": {"max_sise": 4}},
                 "pool.max_sise in {}: no such setting; did you mean pool.max_size?",
             ),
-            ({"zzz": 4}, f"zzz in {{}}: {unknown}"),
-            ({1: 2}, f"1 in {{}}: {unknown}"),
+            ({"zzz": 4}, f"zzz in {{}}: {UNKNOWN}"),
+            ({1: 2}, f"1 in {{}}: {UNKNOWN}"),
             ({"pool": 4}, "pool in {}: a mapping of settings is expected"),
             ({"pool": [4]}, "pool in {}: a mapping of settings is expected"),
             ([1], "{}: a mapping of settings is expected"),
@@ -175,23 +175,32 @@ class TestFile:
                 {"pool": {"max_size": [4]}},
                 "pool.max_size in {}: takes one value, not a list",
             ),
-        ):
-            assert refusal(ConfigError, collect, {}, {}, document) == message.format(
-                "conf.yml"
-            ), document
+        ],
+    )
+    def test_what_is_wrong(self, document: object, message: str) -> None:
+        """An unknown key is named with the nearest known one; a wrong shape with the
+        right one.
+        """
+        refused = refusal(ConfigError, lambda: collect(document=document))
+        assert refused == message.format("conf.yml")
 
 
-def test_a_bad_value_is_named_with_its_source_and_what_may_be_shown_of_it() -> None:
-    for flags, environment, document, where in (
+@pytest.mark.parametrize(
+    ("flags", "environment", "document", "where"),
+    [
         ({"pool.max-size": "many"}, {}, None, '--pool.max-size "many"'),
         ({"pool.max-size": 'a"\n'}, {}, None, '--pool.max-size "a\\"\\n"'),
         ({"pool.max-size": "é"}, {}, None, '--pool.max-size "é"'),
         ({"secret.key": "hunter2"}, {}, None, '--secret.key "***"'),
         ({}, {f"{PREFIX}SECRET_KEY": "hunter2"}, None, f'{PREFIX}SECRET_KEY "***"'),
         ({}, {}, {"secret": {"key": "hunter2"}}, 'secret.key in conf.yml "***"'),
-    ):
-        said = refusal(ConfigError, collect, flags, environment, document)
-        assert said == f"{where}: a whole number is needed", where
+    ],
+)
+def test_a_bad_value_is_named_with_its_source_and_what_may_be_shown_of_it(
+    flags: dict[str, Any], environment: dict[str, str], document: object, where: str
+) -> None:
+    refused = refusal(ConfigError, lambda: collect(flags, environment, document))
+    assert refused == f"{where}: a whole number is needed"
 
 
 def test_beside_the_values_stands_what_may_be_shown_of_each() -> None:
