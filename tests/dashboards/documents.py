@@ -31,11 +31,20 @@ def dashboards() -> Mapping[str, Json]:
 
 def every_panel(dashboard: Json) -> list[Json]:
     """Return all panels: headings of rows, and what is folded into them, too."""
-    return [
-        panel
-        for outer in dashboard["panels"]
-        for panel in (outer, *outer.get("panels", ()))
-    ]
+    every = []
+    for outer in dashboard["panels"]:
+        every += [outer, *outer.get("panels", ())]
+    return every
+
+
+def named_panels() -> dict[str, Json]:
+    """Return all panels of all dashboards but rows, by dashboard and title."""
+    named = {}
+    for uid, dashboard in dashboards().items():
+        for panel in every_panel(dashboard):
+            if panel["type"] != "row":
+                named[f"{uid}: {panel.get('title', panel['type'])}"] = panel
+    return named
 
 
 def fields(panel: Json) -> Iterator[tuple[str, Json]]:
@@ -55,22 +64,22 @@ def columns(panel: Json) -> dict[str, str]:
     """Return the headings of a table's columns by the names that Grafana gives them at
     first.
     """
-    return {
-        name: new
-        for transformation in panel.get("transformations", ())
-        for name, new in transformation["options"].get("renameByName", {}).items()
-    }
+    headings: dict[str, str] = {}
+    for transformation in panel.get("transformations", ()):
+        headings |= transformation["options"].get("renameByName", {})
+    return headings
 
 
 def placed(panel: Json) -> set[str]:
     """Return the names that the transformations of a table give a place, renamed or
     not.
     """
-    return {
-        columns(panel).get(name, name)
-        for transformation in panel.get("transformations", ())
-        for name in transformation["options"].get("indexByName", {})
-    }
+    headings = columns(panel)
+    names = set()
+    for transformation in panel.get("transformations", ()):
+        for name in transformation["options"].get("indexByName", {}):
+            names.add(headings.get(name, name))
+    return names
 
 
 def under(value: Any, *keys: str) -> Iterator[Any]:

@@ -27,15 +27,36 @@ SILENT = frozenset({"row", "text"})
 _SAFE_POINTS = 11_000
 #: Upper bound of an interval in milliseconds, and what Grafana rounds it to.
 _ROUNDED = (
-    (10, 1), (15, 10), (35, 20), (75, 50), (150, 100), (350, 200), (750, 500),
-    (1_500, 1_000), (3_500, 2_000), (7_500, 5_000), (12_500, 10_000),
-    (17_500, 15_000), (25_000, 20_000), (45_000, 30_000), (90_000, 60_000),
-    (210_000, 120_000), (450_000, 300_000), (750_000, 600_000),
-    (1_050_000, 900_000), (1_500_000, 1_200_000), (2_700_000, 1_800_000),
-    (5_400_000, 3_600_000), (9_000_000, 7_200_000), (16_200_000, 10_800_000),
-    (32_400_000, 21_600_000), (86_400_000, 43_200_000), (604_800_000, 86_400_000),
-    (1_814_400_000, 604_800_000), (3_628_800_000, 2_592_000_000),
-)  # fmt: skip
+    (10, 1),
+    (15, 10),
+    (35, 20),
+    (75, 50),
+    (150, 100),
+    (350, 200),
+    (750, 500),
+    (1_500, 1_000),
+    (3_500, 2_000),
+    (7_500, 5_000),
+    (12_500, 10_000),
+    (17_500, 15_000),
+    (25_000, 20_000),
+    (45_000, 30_000),
+    (90_000, 60_000),
+    (210_000, 120_000),
+    (450_000, 300_000),
+    (750_000, 600_000),
+    (1_050_000, 900_000),
+    (1_500_000, 1_200_000),
+    (2_700_000, 1_800_000),
+    (5_400_000, 3_600_000),
+    (9_000_000, 7_200_000),
+    (16_200_000, 10_800_000),
+    (32_400_000, 21_600_000),
+    (86_400_000, 43_200_000),
+    (604_800_000, 86_400_000),
+    (1_814_400_000, 604_800_000),
+    (3_628_800_000, 2_592_000_000),
+)
 _YEAR = 31_536_000_000
 _VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)(?::(\w+))?\}")
 _LEFT_OVER = re.compile(r"\$\{|\[\[\w+")
@@ -87,10 +108,10 @@ def timing(viewing: Viewing, panel: Json) -> Timing:
     points = max(1, int(viewing.pixels * panel.get("gridPos", {}).get("w", 24) / 24))
     scrape = round(viewing.scrape_interval * 1000)
     wanted = max(scrape, _rounded(span / points))
-    step = max(
-        wanted if span / points < wanted else _rounded(span / points),
-        _rounded(span / _SAFE_POINTS),
-    )
+    step = _rounded(span / points)
+    if span / points < wanted:
+        step = wanted
+    step = max(step, _rounded(span / _SAFE_POINTS))
     return Timing(step, max(wanted + scrape, 4 * scrape), span)
 
 
@@ -130,12 +151,13 @@ class Variable:
         Raises:
             DashboardError: the format is unknown.
         """
-        values = (self.value,) if isinstance(self.value, str) else self.value
+        values = self.value
+        if isinstance(values, str):
+            values = (values,)
         if format_ == "queryparam":
-            return "&".join(
-                f"var-{self.name}={ALL if self.is_all else quote(choice, safe='')}"
-                for choice in values
-            )
+            if self.is_all:
+                return f"var-{self.name}={ALL}"
+            return "&".join(f"var-{self.name}={quote(v, safe='')}" for v in values)
         if format_ == "regex" and isinstance(self.value, str):
             return _escaped(self.value)
         if format_:
@@ -143,7 +165,9 @@ class Variable:
             raise DashboardError(msg)
         if self.is_all and self.all_value:
             return self.all_value
-        chosen = self.options if self.is_all else values
+        chosen = values
+        if self.is_all:
+            chosen = self.options
         if not self.multi:
             # Grafana does not escape the only value for regular expressions.
             return chosen[0].replace("\\", "\\\\").replace('"', '\\"')
@@ -243,8 +267,10 @@ def _options(
     if regex := definition.get("regex"):
         matches = (re.search(regex.strip("/"), value) for value in values)
         values = (match[1] for match in matches if match)
-    distinct = dict.fromkeys(values)
-    return tuple(sorted(distinct) if definition["sort"] else distinct)
+    distinct = tuple(dict.fromkeys(values))
+    if definition["sort"]:
+        return tuple(sorted(distinct))
+    return distinct
 
 
 def _answers(

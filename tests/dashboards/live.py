@@ -51,22 +51,26 @@ class Shown:
     @property
     def empty(self) -> bool:
         """Whether it shows nothing but thresholds."""
-        data = [
-            target["refId"]
-            for target in self.panel["targets"]
-            if not target["legendFormat"].startswith(LIMIT)
-        ]
-        return not any(
-            self.results[ref]["result"] for ref in data if ref in self.results
-        )
+        for target in self.panel["targets"]:
+            data = self.results.get(target["refId"])
+            limit = target["legendFormat"].startswith(LIMIT)
+            if data and data["result"] and not limit:
+                return False
+        return True
+
+    def series(self) -> Iterator[tuple[Json, Json]]:
+        """Yield each target with each series of its results."""
+        for target in self.panel["targets"]:
+            if target["refId"] in self.results:
+                for series in self.results[target["refId"]]["result"]:
+                    yield target, series
 
     def values(self) -> dict[str, float]:
         """Return the newest value of each series by its legend."""
         assert not self.error, self.error
         return {
             legend(target["legendFormat"], series["metric"]): newest(series)
-            for target in self.panel["targets"]
-            for series in self.results[target["refId"]]["result"]
+            for target, series in self.series()
         }
 
     def rows(self, *labels: str) -> dict[tuple[str, ...], dict[str, str]]:
@@ -74,26 +78,22 @@ class Shown:
         headings.
         """
         table: dict[tuple[str, ...], dict[str, str]] = {}
-        for target in self.panel["targets"]:
+        assert not self.error, self.error
+        headings = columns(self.panel)
+        for target, series in self.series():
             ref = target["refId"]
-            heading = columns(self.panel).get(
-                f"Value #{ref}", columns(self.panel).get("Value", "")
-            )
-            for series in self.results[ref]["result"]:
-                key = tuple(series["metric"].get(label, "") for label in labels)
-                cells = table.setdefault(key, {})
-                cells[heading] = self.word(newest(series), ref)
-                for label in columns(self.panel).keys() & series["metric"].keys() - {
-                    *labels
-                }:
-                    name = columns(self.panel)[label]
-                    cells[name] = _said(
-                        _named(self.panel, {name}), series["metric"][label]
-                    )
+            heading = headings.get(f"Value #{ref}", headings.get("Value", ""))
+            metric = series["metric"]
+            key = tuple(metric.get(label, "") for label in labels)
+            cells = table.setdefault(key, {})
+            cells[heading] = self.word(newest(series), ref)
+            for label in headings.keys() & metric.keys() - {*labels}:
+                name = headings[label]
+                cells[name] = _said(_named(self.panel, {name}), metric[label])
         return table
 
     def word(self, value: float, ref: str = "A") -> str:
-        """Return the word that a value is mapped to, without symbol, or the number."""
+        """Return the word that a value is mapped to, or the number; no symbols."""
         return _said(_properties(self.panel, ref), f"{value:g}")
 
     def wrong(self) -> Iterator[str]:
@@ -109,8 +109,7 @@ class Shown:
             )
         names = [
             legend(target["legendFormat"], series["metric"])
-            for target in self.panel["targets"]
-            for series in self.results.get(target["refId"], {"result": ()})["result"]
+            for target, series in self.series()
         ]
         if self.panel["type"] in ("timeseries", "state-timeline") and len(
             set(names)
@@ -120,17 +119,16 @@ class Shown:
     def _wrong_values(self, ref: str) -> Iterator[str]:
         series = self.results[ref]["result"]
         properties = _properties(self.panel, ref)
-        values = [
-            float(n)
-            for line in series
-            for _, n in line.get("values", [line.get("value")])
-        ]
-        codes = {
-            code
-            for m in properties.get("mappings", ())
-            if m["type"] == "value"
-            for code in m["options"]
-        }
+        values = []
+        labels: set[str] = set()
+        for line in series:
+            points = line.get("values", [line.get("value")])
+            values += [float(number) for _, number in points]
+            labels |= line["metric"].keys()
+        codes: set[str] = set()
+        for mapping in properties.get("mappings", ()):
+            if mapping["type"] == "value":
+                codes |= mapping["options"].keys()
         signed = {columns(self.panel).get(f"Value #{ref}")} & DIFFERENCES
         if any(math.isnan(value) or math.isinf(value) for value in values):
             yield f"NaN or Inf among {len(values)} values"
@@ -145,15 +143,16 @@ class Shown:
                 for code in unknown
                 if properties["unit"] != "short"
             )
-        if self.panel["type"] == "table":
-            labels = {label for line in series for label in line["metric"]}
-            if unplaced := labels - placed(self.panel) - columns(self.panel).keys():
-                yield f"columns without a place: {', '.join(sorted(unplaced))}"
+        unplaced = labels - placed(self.panel) - columns(self.panel).keys()
+        if unplaced and self.panel["type"] == "table":
+            yield f"columns without a place: {', '.join(sorted(unplaced))}"
 
 
 def newest(series: Json) -> float:
     """Return the newest value of a series."""
-    return float(series["value"][1] if "value" in series else series["values"][-1][1])
+    if "value" in series:
+        return float(series["value"][1])
+    return float(series["values"][-1][1])
 
 
 def legend(pattern: str, labels: Mapping[str, str]) -> str:

@@ -45,15 +45,22 @@ class Scene:
     @property
     def picture(self) -> str:
         """The name of its picture."""
-        dark = "-dark" if self.theme == "dark" else ""
-        return f"{self.dashboard}-{self.world}{dark}"
+        name = f"{self.dashboard}-{self.world}"
+        if self.theme == "dark":
+            return f"{name}-dark"
+        return name
 
 
 _OVERVIEWS = (
-    "healthy", "harmful", "states", "two-clusters", "idle", "no-exporter", (
-        "exporter-down"
-    ), "first-minute",
-)  # fmt: skip
+    "healthy",
+    "harmful",
+    "states",
+    "two-clusters",
+    "idle",
+    "no-exporter",
+    "exporter-down",
+    "first-minute",
+)
 SCENES = (
     *(Scene(world, "overview") for world in _OVERVIEWS),
     Scene("healthy", "overview", "dark"),
@@ -80,9 +87,9 @@ async def draw(
                 world = await asyncio.to_thread(
                     stack.enter_context, open_world(name, worlds)
                 )
-                for scene in (
-                    candidate for candidate in scenes if candidate.world == name
-                ):
+                for scene in scenes:
+                    if scene.world != name:
+                        continue
                     start = max(world.start, world.end - HOURS * 3600)
                     viewing = Viewing(
                         start,
@@ -91,8 +98,11 @@ async def draw(
                         scrape_interval=world.interval,
                     )
                     dashboard = dashboards()[scene.dashboard]
-                    shown = unfolded(dashboard) if scene.opened else dashboard
-                    document = look(world.prometheus, shown, viewing, theme=scene.theme)
+                    if scene.opened:
+                        dashboard = unfolded(dashboard)
+                    document = look(
+                        world.prometheus, dashboard, viewing, theme=scene.theme
+                    )
                     picture = pictures and pictures / f"{scene.picture}.png"
                     reports[scene] = await render(document, page, picture)
     return reports
@@ -100,7 +110,9 @@ async def draw(
 
 def main() -> None:
     """Draw all scenes anew."""
-    out = Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURES
+    out = PICTURES
+    if len(sys.argv) > 1:
+        out = Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="pictures-") as folder:
         asyncio.run(draw(SCENES, Path(folder), Path(folder)))

@@ -21,7 +21,9 @@ WINDOW = 10
 
 
 def panel(world: World, name: str, **values: Value) -> Shown:
-    """Return what a panel (`overview: Models`) shows, with values of variables."""
+    """Return what a panel, such as `overview: Models`, shows with these values of
+    variables.
+    """
     viewing = Viewing(
         world.end - 10_800, world.end, values, scrape_interval=world.interval
     )
@@ -62,13 +64,9 @@ def grown(world: World, scrapes: int = WINDOW, **labels: str) -> list[Grown]:
     for engine, rows in world.scraped.select("vllm_specdec_speedup", **labels):
         engine.pop("basis")
         positions = "accepted_tokens_per_position"
+        of_positions = world.scraped.select(f"vllm_specdec_{positions}_total", **engine)
         k = len(
-            {
-                labels_of_position["position"]
-                for labels_of_position, _ in world.scraped.select(
-                    f"vllm_specdec_{positions}_total", **engine
-                )
-            }
+            {labels_of_position["position"] for labels_of_position, _ in of_positions}
         )
         counters = ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens")
         engines.append(
@@ -133,11 +131,10 @@ def events(
         name
     ]["result"]:
         times = [float(time) for time, number in series["values"] if float(number) > 0]
-        starts = [
-            time
-            for previous, time in pairwise([-math.inf, *times])
-            if time - previous > step
-        ]
+        starts = []
+        for previous, time in pairwise([-math.inf, *times]):
+            if time - previous > step:
+                starts.append(time)
         for start, following in pairwise([*starts, math.inf]):
             end = max(time for time in times if time < following)
             marked.append(Event(start, end, series["metric"]))

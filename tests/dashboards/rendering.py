@@ -64,10 +64,12 @@ class PanelReport:
         """Say what is wrong with the drawing, whether there is data or not."""
         faults = [f"cut off: {text!r}" for text in self.clipped]
         faults += [f"overlaps panel {overlapped}" for overlapped in self.overlaps]
-        faults += ["leaves the page"] if self.outside else []
-        faults += ["is wider than its panel"] if self.sideways else []
-        beyond = self.shown["beyond"]
-        faults += [f"{beyond} points lie beyond the axis"] if beyond else []
+        if self.outside:
+            faults.append("leaves the page")
+        if self.sideways:
+            faults.append("is wider than its panel")
+        if beyond := self.shown["beyond"]:
+            faults.append(f"{beyond} points lie beyond the axis")
         return [
             f"panel {self.id} ({self.title!r}, {self.type}) {fault}" for fault in faults
         ]
@@ -92,7 +94,7 @@ def look(
     *,
     theme: str = "dark",
 ) -> Document:
-    """Query a Prometheus as the dashboard does; put together what the page needs."""
+    """Query a Prometheus as the dashboard does; return what the page needs."""
     variables = grafana.resolve(prometheus, dashboard, viewing)
     results: dict[str, dict[str, Any]] = {}
     steps: dict[str, dict[str, int]] = {}
@@ -155,21 +157,17 @@ async def render(document: Document, page: Page, picture: Path | None = None) ->
         )
         await page.evaluate("window.settled()")
         await page.screenshot(picture)
-    errors = [
-        f"panel {drawn['id']} ({drawn['title']!r}): {error}"
-        for drawn in raw["panels"]
-        for error in drawn["errors"]
-    ]
+    names = PanelReport.__dataclass_fields__
+    errors = []
+    panels = []
+    for drawn in raw["panels"]:
+        title_of_panel = f"panel {drawn['id']} ({drawn['title']!r})"
+        errors += [f"{title_of_panel}: {error}" for error in drawn["errors"]]
+        panels.append(PanelReport(**{name: drawn[name] for name in names}))
     errors += raw["errors"] + page.errors
     errors += [
         f"asks for {url}" for url in page.requests if not url.startswith("file:")
     ]
     if errors:
         raise RenderingError(f"{title}: " + "\n".join(errors))
-    names = PanelReport.__dataclass_fields__
-    return Report(
-        tuple(
-            PanelReport(**{name: drawn[name] for name in names})
-            for drawn in raw["panels"]
-        )
-    )
+    return Report(tuple(panels))

@@ -17,6 +17,7 @@ from dashboards.documents import (
     dashboards,
     every_panel,
     fields,
+    named_panels,
     placed,
     under,
     variables_in,
@@ -25,20 +26,11 @@ from dashboards.grafana_types import UNTYPED, misfits
 from docs.inventory import ROOT
 from support.published import REPOSITORY
 
-PANELS = {
-    f"{uid}: {panel.get('title', panel['type'])}": panel
-    for uid, dashboard in dashboards().items()
-    for panel in every_panel(dashboard)
-    if panel["type"] != "row"
-}
+PANELS = named_panels()
 #: Panels that show values.
 SHOWING = {name: panel for name, panel in PANELS.items() if panel["type"] != "text"}
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
-UNITS = {
-    value
-    for name, value in vars(units).items()
-    if isinstance(value, str) and name[0].isupper()
-}
+UNITS = {value for name, value in vars(units).items() if name[0].isupper()}
 #: Units that Grafana lacks: a factor, and what is counted.
 OWN_UNITS = {"suffix:×", "suffix:tokens/s", "suffix:/min"}
 UIDS = {document["uid"]: document for document in dashboards().values()}
@@ -88,9 +80,8 @@ def test_grafana_knows_everything_in_a_dashboard() -> None:
     for uid, dashboard in dashboards().items():
         assert misfits(dashboard) == [], uid
     text = json.dumps(dict(dashboards()))
-    assert [
-        path for path in UNTYPED if f'"{path.rpartition(".")[2]}"' not in text
-    ] == []
+    for path in UNTYPED:
+        assert f'"{path.rpartition(".")[2]}"' in text, path
 
 
 def test_everything_uses_the_chosen_data_source() -> None:
@@ -132,23 +123,19 @@ def test_words_are_short() -> None:
     """Titles name no metric; a description has 15 words and a link; empty panels say
     what that means.
     """
-    wrong = [
-        name
-        for name, panel in SHOWING.items()
-        if len(panel["title"]) > 60
-        or re.search(r"\w+:\w+|\b[a-z0-9]+(_[a-z0-9]+)+\b", panel["title"])
-        or not re.match(r"[A-Z0-9]|vLLM", panel["title"])
-        or not (said := _DESCRIPTION.fullmatch(panel["description"]))
-        or not 4 <= len(said["words"].split()) <= 15
-        or not (
-            "page" not in said.groupdict() or (ROOT / "docs" / said["page"]).exists()
-        )
-        or (
-            panel["type"] != "heatmap"
-            and not panel["fieldConfig"]["defaults"].get("noValue")
-        )
-    ]
-    assert wrong == []
+    metric = re.compile(r"\w+:\w+|\b[a-z0-9]+(_[a-z0-9]+)+\b")
+    for name, panel in SHOWING.items():
+        title = panel["title"]
+        assert len(title) <= 60, name
+        assert not metric.search(title), name
+        assert re.match(r"[A-Z0-9]|vLLM", title), name
+        description = _DESCRIPTION.fullmatch(panel["description"])
+        assert description, name
+        assert 4 <= len(description["words"].split()) <= 15, name
+        if "page" in description.groupdict():
+            assert (ROOT / "docs" / description["page"]).exists(), name
+        if panel["type"] != "heatmap":
+            assert panel["fieldConfig"]["defaults"].get("noValue"), name
 
 
 def values(panel: Json) -> Iterator[Json]:
@@ -162,30 +149,23 @@ def values(panel: Json) -> Iterator[Json]:
         name = headings.get(f"Value #{target['refId']}", headings.get("Value"))
         merged = dict(defaults)
         for overridden, properties in overrides:
-            merged |= properties if overridden == name else {}
+            if overridden == name:
+                merged |= properties
         yield merged
 
 
 def test_every_number_has_a_unit_that_grafana_has_or_is_mapped_to_a_word() -> None:
-    wrong = [
-        name
-        for name, panel in SHOWING.items()
-        if panel["type"] != "state-timeline"
-        and not all(
-            value.get("unit") or value.get("mappings") for value in values(panel)
-        )
-    ]
-    wrong += [
-        f"{name}: {properties['unit']}"
-        for name, panel in SHOWING.items()
-        for _, properties in fields(panel)
-        if properties.get("unit", "short") not in UNITS | OWN_UNITS
-    ]
-    assert wrong == []
+    for name, panel in SHOWING.items():
+        for _, properties in fields(panel):
+            assert properties.get("unit", "short") in UNITS | OWN_UNITS, name
+        if panel["type"] == "state-timeline":
+            continue
+        for value in values(panel):
+            assert value.get("unit") or value.get("mappings"), name
 
 
 def called(panel: Json, matcher: Json) -> bool:
-    """Return whether a series of a panel can have the name that an override has."""
+    """Return whether a series of a panel can have the name of an override."""
     pattern = str(matcher["options"]).strip("/")
     for target in panel["targets"]:
         legend = target["legendFormat"]
@@ -203,59 +183,48 @@ def called(panel: Json, matcher: Json) -> bool:
 
 
 def test_every_override_is_of_a_series_or_column_that_the_panel_has() -> None:
-    wrong = []
     for name, panel in SHOWING.items():
-        matchers = [
-            override["matcher"] for override in panel["fieldConfig"]["overrides"]
-        ]
-        if panel["type"] == "table":
-            there = placed(panel) | set(columns(panel).values())
-            by = [column["displayName"] for column in panel["options"]["sortBy"]]
-            named = by + [
-                matcher["options"] for matcher in matchers if matcher["id"] == "byName"
-            ]
-            wrong += [f"{name}: {title}" for title in named if title not in there]
-        else:
-            wrong += [
-                f"{name}: {matcher['options']}"
-                for matcher in matchers
-                if not called(panel, matcher)
-            ]
-    assert wrong == []
+        overrides = panel["fieldConfig"]["overrides"]
+        matchers = [override["matcher"] for override in overrides]
+        if panel["type"] != "table":
+            for matcher in matchers:
+                assert called(panel, matcher), (name, matcher["options"])
+            continue
+        named = [column["displayName"] for column in panel["options"]["sortBy"]]
+        named += [m["options"] for m in matchers if m["id"] == "byName"]
+        there = placed(panel) | set(columns(panel).values())
+        for title in named:
+            assert title in there, (name, title)
 
 
 def test_thresholds_are_thin_dashed_lines() -> None:
     """Or hidden in the legend, where there is one for each model; they have no points
     and no area.
     """
-    drawn = [
-        {name: value for name, value in properties.items() if name != "color"}
-        for panel in SHOWING.values()
-        for name, properties in fields(panel)
-        if name.startswith("/^limit: ")
-    ]
     line = {
-        "fillOpacity": 0,
-        "lineStyle": {"dash": [8, 6], "fill": "dash"},
-        "lineWidth": 1,
-        "showPoints": "never",
+        "custom.fillOpacity": 0,
+        "custom.lineStyle": {"dash": [8, 6], "fill": "dash"},
+        "custom.lineWidth": 1,
+        "custom.showPoints": "never",
     }
-    hidden = {"hideFrom": {"legend": True, "tooltip": False, "viz": False}}
-    styles = [
-        {f"custom.{name}": value for name, value in style.items()}
-        for style in (line, hidden)
-    ]
-    assert [style in drawn for style in styles] == [True, True]
-    assert [each for each in drawn if each not in styles] == []
+    hidden = {"custom.hideFrom": {"legend": True, "tooltip": False, "viz": False}}
+    drawn = []
+    for title, panel in SHOWING.items():
+        for name, properties in fields(panel):
+            if name.startswith("/^limit: "):
+                style = dict(properties)
+                style.pop("color", None)
+                assert style in (line, hidden), (title, name)
+                drawn.append(style)
+    assert line in drawn
+    assert hidden in drawn
 
 
 def test_thresholds_are_queried_and_not_written_down() -> None:
-    steps = (
-        properties.get("thresholds", {}).get("steps", ())
-        for panel in SHOWING.values()
-        for _, properties in fields(panel)
-    )
-    assert all(len(step) < 2 for step in steps)
+    for title, panel in SHOWING.items():
+        for name, properties in fields(panel):
+            steps = properties.get("thresholds", {}).get("steps", ())
+            assert len(steps) < 2, (title, name)
 
 
 def test_states_of_a_timeline_keep_their_words() -> None:
@@ -278,7 +247,7 @@ def test_states_of_a_timeline_keep_their_words() -> None:
 
 
 def complaints(url: str, dashboard: Json, there: set[str]) -> Iterator[str]:
-    """Say what is wrong with a link from a dashboard, from a panel with these columns."""
+    """Say what is wrong with a link from a panel with these columns."""
     for match in VARIABLE.finditer(url):
         name = match["braced"] or match["plain"]
         field = name.removeprefix("__data.fields.")
@@ -332,20 +301,15 @@ def test_every_data_link_leads_somewhere_and_keeps_what_is_chosen() -> None:
     """A dashboard that is imported by hand has no dead link: an alert leads to its rule
     in Grafana.
     """
-    links = [
-        (dashboard, panel, link)
-        for dashboard in dashboards().values()
-        for panel in every_panel(dashboard)
-        for _, properties in fields(panel)
-        for link in properties.get("links", ())
-    ]
-    assert [
-        f"{panel['title']}: {complaint}: {link['url']}"
-        for dashboard, panel, link in links
-        for complaint in complaints(link["url"], dashboard, placed(panel))
-    ] == []
-    outside = {link["url"] for *_, link in links if not link["url"].startswith("/d/")}
-    assert outside == {
+    urls = set()
+    for name, panel in PANELS.items():
+        dashboard = dashboards()[name.partition(":")[0]]
+        for _, properties in fields(panel):
+            for link in properties.get("links", ()):
+                urls.add(link["url"])
+                wrong = list(complaints(link["url"], dashboard, placed(panel)))
+                assert wrong == [], (name, link["url"])
+    assert {url for url in urls if not url.startswith("/d/")} == {
         "/alerting/list?search=rule:${__value.raw:percentencode}",
         "http://${__data.fields.Instance}/",
     }
@@ -354,15 +318,11 @@ def test_every_data_link_leads_somewhere_and_keeps_what_is_chosen() -> None:
 def test_the_links_at_the_top_lead_to_all_dashboards_and_keep_everything() -> None:
     for uid, dashboard in dashboards().items():
         link, of_vllm = dashboard["links"]
-        assert (link["type"], link["keepTime"], link["includeVars"]) == (
-            "dashboards",
-            True,
-            True,
-        ), uid
+        assert link["type"] == "dashboards", uid
+        assert (link["keepTime"], link["includeVars"]) == (True, True), uid
         assert (of_vllm["asDropdown"], of_vllm["tags"]) == (True, ["vllm"]), uid
-        assert all(
-            set(link["tags"]) <= set(document["tags"]) for document in UIDS.values()
-        )
+        for target in UIDS.values():
+            assert set(link["tags"]) <= set(target["tags"]), (uid, target["uid"])
 
 
 def test_every_alert_leads_to_a_dashboard_with_its_variables() -> None:

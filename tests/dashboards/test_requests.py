@@ -22,11 +22,15 @@ KINDS = "requests: Requests by type and temperature"
 POSITIONS = "requests: Positions, where drafted and of all drafts"
 #: The rows of the table of kinds.
 ROWS = {
-    ("code", "0"), ("code", "0.7-1"), ("extraction", "0"), ("chat", "unset"), ("chat", (
-        "0.5-0.7"
-    )),
-    ("story", "0.7-1"), ("story", "1+"), ("support", "0-0.5"),
-}  # fmt: skip
+    ("code", "0"),
+    ("code", "0.7-1"),
+    ("extraction", "0"),
+    ("chat", "unset"),
+    ("chat", "0.5-0.7"),
+    ("story", "0.7-1"),
+    ("story", "1+"),
+    ("support", "0-0.5"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -132,13 +136,10 @@ def test_where_drafts_vary_the_share_of_all_drafts_understates_far_positions(
     ones all reach it.
     """
     rows = panel(world, POSITIONS, model_name=(QWEN,)).rows("position")
-    true, pooled, reach = (
-        [float(rows[str(at),][name]) for at in (0, 8)]
-        for name in ("Where drafted", "Of all drafts", "Drafts that reach it")
-    )
-    assert reach[0] == 1
-    assert reach[1] < 0.4
-    assert pooled[1] < 0.5 * true[1]
+    first, far = rows["0",], rows["8",]
+    assert float(first["Drafts that reach it"]) == 1
+    assert float(far["Drafts that reach it"]) < 0.4
+    assert float(far["Of all drafts"]) < 0.5 * float(far["Where drafted"])
     full = panel(world, POSITIONS, model_name=(LLAMA,)).rows("position")
     assert {cells["Drafts that reach it"] for cells in full.values()} == {"1"}
     accepted = "request_accepted_per_position_total"

@@ -35,11 +35,9 @@ def evaluate(
     """Evaluate rules every so many scrapes; write what they give into the Prometheus,
     and return it.
     """
-    rules = [
-        Rule(rule)
-        for group in needed_groups(wanted, texts=False)
-        for rule in group["rules"]
-    ]
+    rules: list[Rule] = []
+    for group in needed_groups(wanted, texts=False):
+        rules += map(Rule, group["rules"])
     evaluation = _Evaluation(prometheus, scrapes[(len(scrapes) - 1) % every :: every])
     for level in _levels(rules):
         evaluation.run(level)

@@ -109,9 +109,19 @@ def _pool(of: Traffic) -> _Pool:
     keys = [key for key in states[-1] if not key[0].endswith("_created")]
     rising = tuple(key for key in keys if _family(key[0], counters) in counters)
     level = tuple(key for key in keys if _family(key[0], counters) not in counters)
-    table = np.array([[state.get(key, 0.0) for key in rising] for state in states])
-    values = np.array([[state.get(key, 0.0) for key in level] for state in states[1:]])
-    return _Pool(rising, np.diff(table, axis=0), level, values)
+    table = _table(states, rising)
+    return _Pool(rising, np.diff(table, axis=0), level, _table(states[1:], level))
+
+
+def _table(
+    states: list[dict[Key, float]], keys: tuple[Key, ...]
+) -> NDArray[np.float64]:
+    """Return the values of these series, a row a state."""
+
+    def row(state: dict[Key, float]) -> list[float]:
+        return [state.get(key, 0.0) for key in keys]
+
+    return np.array(list(map(row, states)))
 
 
 def _family(name: str, families: set[str]) -> str:
