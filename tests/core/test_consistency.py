@@ -11,6 +11,7 @@ from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.measures.history import Sample
 from vllm_specdec_exporter.observe.contradictions import contradictions
 
+#: Nothing is counted yet, so a step has exactly what the next sample says.
 START = sample(0, 0, [0, 0])
 
 

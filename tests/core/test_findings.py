@@ -29,6 +29,7 @@ def measured(
     generation: float | None = None,
 ) -> Measures:
     """An active engine with 1000 drafts in its window."""
+    # Ten times what a level needs, so that no finding is missing for too few drafts.
     return derive(
         "5m",
         increase(1000, positions, draft_tokens=draft_tokens, generation=generation),

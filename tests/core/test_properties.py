@@ -18,6 +18,7 @@ from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.observe.result import EngineResult
 
+#: Lives of a few polls have few drafts, and are to be judged all the same.
 SETTINGS = Settings(
     windows=(Window(12), Window(60)),
     judged=Window(60),

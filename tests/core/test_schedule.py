@@ -34,6 +34,7 @@ _ACCEPTED = (
     0.045,
     0.04,
 )
+#: A batch of 30 is in the first row, one of 100 in the second.
 _SCHEDULE = [[1, 64, 16], [65, 1024, 8]]
 
 
@@ -53,7 +54,8 @@ def _scheduled(minutes: int, schedule: list[list[int]]) -> EngineResult:
         engine = EngineReading(EngineKey("m", "0"), counted, running)
         readings.append((float(second), Reading("vllm-v1", (engine,))))
     config = {"method": "dflash", "num_speculative_tokens": 16}
-    config |= {"num_speculative_tokens_per_batch_size": schedule} if schedule else {}
+    if schedule:
+        config["num_speculative_tokens_per_batch_size"] = schedule
     flags = {"cost.file": calibrated_file(), "spec.config": json.dumps(config)}
     (result,) = processed(readings, load(flags, {}).settings)[-1]
     return result

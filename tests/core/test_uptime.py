@@ -35,6 +35,7 @@ def run(
     """
     server.batch = running
     for length in lengths:
+        # An hour, in windows of five minutes.
         for _ in range(12):
             server.add(
                 drafts / 12, ((length - 1) * drafts / 48,) * 4, drafted * drafts / 12
