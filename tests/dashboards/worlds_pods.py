@@ -178,8 +178,8 @@ def scrape(
         counted = []
         for server in pod.servers:
             engines = [
-                count(story, model, engine, 1 + 100 * number + 10 * seed)
-                for seed, ((model, engine), story) in enumerate(server.stories.items())
+                count(story, model, engine, 1 + 100 * number + 10 * index)
+                for index, ((model, engine), story) in enumerate(server.stories.items())
             ]
             counted.append(together(engines))
             _scrape_server(
