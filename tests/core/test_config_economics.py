@@ -333,7 +333,7 @@ class TestSizes:
         for option, texts in bad.items():
             for text in texts:
                 message = f'--{option} "{text}": allowed: {allowed[option]}'
-                assert refused({option: text}) == message
+                assert refused({option: text}) == message, (option, text)
 
     def test_the_share_of_memory_needs_both_and_a_draft_model_that_fits(self) -> None:
         """Both options and values are named."""

@@ -68,11 +68,12 @@ class TestTime:
 
         assert life == [result.counters for result in results]
         for distribution in distributions:
-            assert sorted(distribution.buckets) == list(distribution.buckets)
+            buckets = list(distribution.buckets)
+            assert sorted(buckets) == buckets, distribution
         for result in results:
-            assert result.activity.state in ActivityState
+            assert result.activity.state in ActivityState, result
             if result.quality.level:
-                assert result.activity.state is ActivityState.ACTIVE
+                assert result.activity.state is ActivityState.ACTIVE, result
         for previous, current in pairwise(published):
             rises = [b >= a for a, b in zip(previous, current, strict=True)]
             assert all(rises), (previous, current)
