@@ -61,15 +61,17 @@ def test_a_server_with_speculation(
     delta: Delta | None, state: ActivityState, reason: str, values: dict[str, object]
 ) -> None:
     """Each state with its reason; drafts count even if no generated tokens are seen."""
-    found = judge(delta)
-    assert (found.state, name_of(found.reason)) == (state, f"activity.{reason}")
-    assert values_of(found.reason) == values
+    activity = judge(delta)
+    assert (activity.state, name_of(activity.reason)) == (state, f"activity.{reason}")
+    assert values_of(activity.reason) == values
 
 
 def test_off_is_off_whatever_is_generated() -> None:
     for delta in (None, increase(0, [0]), increase(generation=7), increase(500, [300])):
-        found = judge(delta, configured=False)
-        assert (found.state, name_of(found.reason)) == (OFF, "activity.off")
+        activity = judge(delta, configured=False)
+        assert (activity.state, name_of(activity.reason)) == (OFF, "activity.off"), (
+            delta
+        )
 
 
 def test_the_operator_says_how_many_drafts_are_enough() -> None:
@@ -84,7 +86,7 @@ def test_the_operator_says_how_many_drafts_are_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "newest", "running", "expected"),
+    ("judged", "newest", "running", "expected"),
     [
         (ACTIVE, increase(0, [0], generation=0), 0, IDLE),
         (ACTIVE, increase(0, [0], generation=0), None, IDLE),
@@ -100,7 +102,7 @@ def test_the_operator_says_how_many_drafts_are_enough() -> None:
     ],
 )
 def test_the_shortest_window_tells_that_drafting_has_ended(
-    before: ActivityState,
+    judged: ActivityState,
     newest: Delta | None,
     running: float | None,
     expected: ActivityState,
@@ -108,15 +110,15 @@ def test_the_shortest_window_tells_that_drafting_has_ended(
     """Minutes before the judged window is empty; where it says the same, the reason
     stays, too.
     """
-    found = of_shortest_window(
-        Activity(before, "as judged"),
+    activity = of_shortest_window(
+        Activity(judged, "as judged"),
         newest,
         "30s",
         running=running,
         minimum_drafts=100,
     )
-    assert found.state is expected
-    if expected is before:
-        assert found.reason == "as judged"
+    assert activity.state is expected
+    if expected is judged:
+        assert activity.reason == "as judged"
     else:
-        assert values_of(found.reason)["window"] == "30s"
+        assert values_of(activity.reason)["window"] == "30s"

@@ -59,13 +59,13 @@ def measures(
     **more: object,
 ) -> Measures:
     """A window whose speedup is estimated like this."""
-    found = Measures(
+    window = Measures(
         window="5m", mean_acceptance_length=length, mean_draft_length=3.0, **more
     )  # type: ignore[arg-type]
     if speedup is None:
-        return found
+        return window
     return replace(
-        found,
+        window,
         estimate=Estimate(
             speedup,
             speedup * 0.8,
@@ -77,12 +77,11 @@ def measures(
     )
 
 
-def case_of(found: Measures, profile: CostProfile = EAGLE) -> Case:
+def case_of(window: Measures, profile: CostProfile = EAGLE) -> Case:
     """An active engine with this window."""
-    active = Activity(ActivityState.ACTIVE)
     return Case(
-        activity=active,
-        measures=found,
+        activity=Activity(ActivityState.ACTIVE),
+        measures=window,
         counters=Counters(),
         k=None,
         method="eagle",
@@ -93,11 +92,11 @@ def case_of(found: Measures, profile: CostProfile = EAGLE) -> Case:
 
 
 def explained(
-    found: Measures, profile: CostProfile = EAGLE
+    window: Measures, profile: CostProfile = EAGLE
 ) -> dict[str, dict[str, object]]:
     """The values of each message that explains the verdict of this window, by name."""
-    payoff = judge_payoff(found, Thresholds())
-    reasons = explain_payoff(payoff, case_of(found, profile), found)
+    payoff = judge_payoff(window, Thresholds())
+    reasons = explain_payoff(payoff, case_of(window, profile), window)
     return {name_of(reason): values_of(reason) for reason in reasons}
 
 
@@ -125,7 +124,7 @@ class TestPayoff:
                 verdict,
                 speedup,
                 Basis.MEASURED,
-            )
+            ), speedup
 
     @pytest.mark.parametrize("basis", Basis)
     def test_an_interval_that_includes_1(self, basis: Basis) -> None:
@@ -140,24 +139,23 @@ class TestPayoff:
             1.3: PayoffVerdict.BENEFICIAL,
         }
         for speedup, verdict in verdicts.items():
-            seen = measures(speedup, basis)
+            window = measures(speedup, basis)
             if basis is Basis.MEASURED:
-                seen = replace(
-                    seen,
+                window = replace(
+                    window,
                     measured=Measured(speedup, speedup * 0.8, speedup * 1.25, 100.0),
                 )
-            payoff = judge_payoff(seen, Thresholds())
-            known = verdict is not PayoffVerdict.UNKNOWN
-            assert (payoff.verdict, payoff.speedup) == (
-                verdict,
-                speedup if known else None,
-            )
-            assert (payoff.speedup_low, payoff.speedup_high) == (
-                speedup * 0.8,
-                speedup * 1.25,
-            )
-            assert payoff.basis is basis
-            assert ("payoff.includes_1" in explained(seen)) is not known
+            payoff = judge_payoff(window, Thresholds())
+            shown = None
+            if verdict is not PayoffVerdict.UNKNOWN:
+                shown = speedup
+            assert payoff.verdict is verdict, speedup
+            assert payoff.speedup == shown, speedup
+            assert payoff.speedup_low == speedup * 0.8, speedup
+            assert payoff.speedup_high == speedup * 1.25, speedup
+            assert payoff.basis is basis, speedup
+            undecided = "payoff.includes_1" in explained(window)
+            assert undecided is (shown is None), speedup
 
     def test_which_way_an_unknown_verdict_leans(self) -> None:
         """By the probability of a loss: of the normal distribution of the logarithm
@@ -169,8 +167,10 @@ class TestPayoff:
             (1.1, 0.201, PayoffVerdict.BENEFICIAL),
         ):
             payoff = judge_payoff(measures(speedup), Thresholds())
-            assert payoff.loss_probability == pytest.approx(loss, abs=0.001)
-            assert (payoff.verdict, payoff.likely) == (PayoffVerdict.UNKNOWN, likely)
+            assert payoff.loss_probability == pytest.approx(loss, abs=0.001), speedup
+            assert (payoff.verdict, payoff.likely) == (PayoffVerdict.UNKNOWN, likely), (
+                speedup
+            )
         decided = judge_payoff(measures(1.5), Thresholds())
         assert decided.loss_probability == pytest.approx(0.0002, abs=0.0001)
         assert decided.likely is None
@@ -183,9 +183,9 @@ class TestPayoff:
         """As of llama.cpp with several requests, whose cost has no upper end: no
         verdict, no direction.
         """
-        seen = measures(speedup, Basis.MODELLED, coverage_ratio=covered)
-        seen = replace(seen, estimate=replace(seen.estimate, speedup_low=0.0))
-        payoff = judge_payoff(seen, Thresholds())
+        window = measures(speedup, Basis.MODELLED, coverage_ratio=covered)
+        window = replace(window, estimate=replace(window.estimate, speedup_low=0.0))
+        payoff = judge_payoff(window, Thresholds())
         assert (payoff.verdict, payoff.likely, payoff.speedup_low) == (
             PayoffVerdict.UNKNOWN,
             None,
@@ -220,9 +220,9 @@ class TestPayoff:
 
     def test_an_end_at_exactly_1_decides_nothing(self) -> None:
         """A drafter that accepts nothing is never faster, and perhaps no slower."""
-        seen = measures(0.9)
+        window = measures(0.9)
         payoff = judge_payoff(
-            replace(seen, estimate=replace(seen.estimate, speedup_high=1.0)),
+            replace(window, estimate=replace(window.estimate, speedup_high=1.0)),
             Thresholds(),
         )
         assert (payoff.verdict, payoff.likely) == (
@@ -248,14 +248,14 @@ class TestPayoff:
     def test_what_cannot_be_known(self) -> None:
         """Without a speedup there is no verdict, and a reason."""
         length = {"mean_acceptance_length": 2.0}
-        for reason, known in (
+        for reason, fields in (
             ("length_unknown", {}),
             ("draft_length_unknown", length),
             ("running_unknown", {**length, "mean_draft_length": 3.0}),
         ):
-            found = Measures(window="5m", **known)
-            assert judge_payoff(found, Thresholds()) == Payoff()
-            assert explained(found) == {f"payoff.{reason}": {}}
+            window = Measures(window="5m", **fields)
+            assert judge_payoff(window, Thresholds()) == Payoff(), reason
+            assert explained(window) == {f"payoff.{reason}": {}}, reason
 
     @pytest.mark.parametrize(
         ("measured", "disagrees"),
@@ -265,10 +265,10 @@ class TestPayoff:
         self, measured: float, disagrees: bool
     ) -> None:
         """From a fifth of difference on the profile is said not to fit, either way."""
-        found = replace(
+        window = replace(
             measures(2.0), measured=Measured(measured, measured, measured, 100.0)
         )
-        assert ("payoff.misfit" in explained(found)) is disagrees
+        assert ("payoff.misfit" in explained(window)) is disagrees
 
     def test_a_profile_fits_unless_what_is_measured_is_surely_on_the_other_side_of_1(
         self,
@@ -282,10 +282,15 @@ class TestPayoff:
             # Far apart, by a measurement that says hardly anything.
             (1.2, 0.8, 0.01, 80.0, False),
         ):
-            found = replace(
+            window = replace(
                 measures(estimated), measured=Measured(measured, low, high, 100.0)
             )
-            assert ("payoff.misfit" in explained(found)) is disagrees
+            assert ("payoff.misfit" in explained(window)) is disagrees, (
+                estimated,
+                measured,
+                low,
+                high,
+            )
 
     @pytest.mark.parametrize(("speedup", "covered"), [(1.6, 0.4), (2.0, 0.9)])
     def test_a_measured_loss_that_shows_no_cost_of_a_draft(
@@ -297,23 +302,13 @@ class TestPayoff:
         counted = {"position_acceptance_ratio": (0.9, 0.7, 0.5), "drafts": 5_000.0}
         estimated = measures(speedup, coverage_ratio=covered, **counted)
         few = replace(estimated, measured=Measured(0.8, 0.79, 0.81, 100.0))
-        active = Activity(ActivityState.ACTIVE)
-        case = Case(
-            active,
-            few,
-            Counters(),
-            3,
-            "eagle",
-            EAGLE,
-            Thresholds(),
-            ENGINE_OF["vllm-v1"],
-        )
-        found, current = judge_engine(case, CurrentAdvice(), 0.0, 300.0)
-        assert found.payoff.verdict is PayoffVerdict.HARMFUL
-        assert found.advice.action is Action.INSUFFICIENT_DATA
-        unadvisable = values_of(found.advice.reason)["reason"]
+        case = replace(case_of(few), k=3)
+        judgement, current = judge_engine(case, CurrentAdvice(), 0.0, 300.0)
+        assert judgement.payoff.verdict is PayoffVerdict.HARMFUL
+        assert judgement.advice.action is Action.INSUFFICIENT_DATA
+        unadvisable = values_of(judgement.advice.reason)["reason"]
         assert name_of(unadvisable) == "unadvisable.contradicted"
-        remedy = values_of(found.findings[0].action)["action"]
+        remedy = values_of(judgement.findings[0].action)["action"]
         assert name_of(remedy) == "remedy.insufficient_measured"
         assert current.schedule == ()
 
@@ -332,35 +327,22 @@ class TestPayoff:
             nonlocal drafts
             length = 1 + sum(survival)
             ends = (speedup, speedup / reach, speedup * reach)
-            found = replace(
-                measures(
-                    None,
-                    length=length,
-                    position_acceptance_ratio=survival,
-                    drafts=50_000.0,
-                ),
-                estimate=Estimate(*ends, None, None, length / speedup, 4.0, basis),
-                measured=Measured(*ends, 90.0)
-                if basis is Basis.MEASURED
-                else Measured(),
+            counted = {"position_acceptance_ratio": survival, "drafts": 50_000.0}
+            estimate = Estimate(
+                *ends, step_cost=length / speedup, batch_size=4.0, basis=basis
             )
+            window = replace(
+                measures(None, length=length, **counted), estimate=estimate
+            )
+            if basis is Basis.MEASURED:
+                window = replace(window, measured=Measured(*ends, 90.0))
             for _ in range(3):
                 drafts += 50_000.0
                 accepted = tuple(drafts * share for share in survival)
                 counters = Counters(
                     drafts=drafts, accepted_tokens_per_position=accepted
                 )
-                active = Activity(ActivityState.ACTIVE)
-                case = Case(
-                    active,
-                    found,
-                    counters,
-                    len(survival),
-                    "eagle",
-                    EAGLE,
-                    Thresholds(),
-                    ENGINE_OF["vllm-v1"],
-                )
+                case = replace(case_of(window), counters=counters, k=len(survival))
                 judgement, self.current = judge_engine(
                     case, self.current, drafts / 150, 300.0
                 )
@@ -393,10 +375,10 @@ class TestPayoff:
             (0.9, 1.3, (2.5 / 1.1 - 1) / (2.5 / 1.5 - 1)),
             (1.05, 1.6, (2.5 / 1.1 - 1) / (2.5 / 1.5 - 1)),
         ):
-            found = correction(
+            corrected = correction(
                 replace(calibrated, measured=Measured(1.1, low, high, 40.0))
             )
-            assert found == (factor and pytest.approx(factor))
+            assert corrected == (factor and pytest.approx(factor)), (low, high)
 
     def test_a_correction_explains_what_is_measured_with_steps_of_k_0_too(self) -> None:
         """Three in five tokens come out of drafts; each other one pays for a drafter's
@@ -424,10 +406,10 @@ class TestPayoff:
 
     def test_the_interval_of_a_verdict_is_not_shown_as_including_1(self) -> None:
         """An end near 1 has three decimals."""
-        seen = replace(measures(0.8), measured=Measured(0.94, 0.88, 0.996, 100.0))
-        payoff = judge_payoff(seen, Thresholds())
+        window = replace(measures(0.8), measured=Measured(0.94, 0.88, 0.996, 100.0))
+        payoff = judge_payoff(window, Thresholds())
         assert payoff.verdict is PayoffVerdict.HARMFUL
-        measured = explained(seen)["payoff.measured"]
+        measured = explained(window)["payoff.measured"]
         assert (measured["low"], measured["high"]) == ("0.88", "0.996")
 
     @pytest.mark.parametrize("covered", [1.0, 0.8, 0.7, 0.6])
@@ -442,12 +424,12 @@ class TestPayoff:
             estimated,
             estimate=replace(estimated.estimate, speedup_low=0.39, speedup_high=1.0),
         )
-        found = judge_payoff(free, Thresholds())
-        assert (found.verdict, found.likely) == (
+        payoff = judge_payoff(free, Thresholds())
+        assert (payoff.verdict, payoff.likely) == (
             PayoffVerdict.UNKNOWN,
             PayoffVerdict.HARMFUL,
         )
-        assert found.loss_probability == pytest.approx(0.975)
+        assert payoff.loss_probability == pytest.approx(0.975)
 
     def test_a_gain_of_few_tokens_is_a_small_gain(self) -> None:
         """The verdict is on all tokens: twice as fast for three in ten is 1.18 times in
@@ -459,15 +441,19 @@ class TestPayoff:
             (0.3, "marginal"),
         ):
             estimated = measures(2.0, length=3.0, coverage_ratio=covered)
-            found = judge_payoff(estimated, Thresholds())
-            whole = 1 / (covered / 2 + 1 - covered)
-            measured = replace(estimated, measured=Measured(whole, whole, whole, 100.0))
-            assert found.verdict == verdict
-            assert found.speedup == pytest.approx(whole)
-            assert correction(measured) == (
-                pytest.approx(1.0) if covered >= 0.5 else None
+            payoff = judge_payoff(estimated, Thresholds())
+            of_all_tokens = 1 / (covered / 2 + 1 - covered)
+            measured = replace(
+                estimated,
+                measured=Measured(of_all_tokens, of_all_tokens, of_all_tokens, 100.0),
             )
-            assert "payoff.misfit" not in explained(measured)
+            assert payoff.verdict == verdict, covered
+            assert payoff.speedup == pytest.approx(of_all_tokens), covered
+            if covered >= 0.5:
+                assert correction(measured) == pytest.approx(1.0), covered
+            else:
+                assert correction(measured) is None, covered
+            assert "payoff.misfit" not in explained(measured), covered
 
 
 def advice(
@@ -486,9 +472,9 @@ def advice(
     ).advice
 
 
-def doubt_of(found: Advice) -> str:
+def doubt_of(advised: Advice) -> str:
     """The name of the message of which other advice seems better."""
-    return name_of(values_of(found.reason)["doubt"])
+    return name_of(values_of(advised.reason)["doubt"])
 
 
 #: A drafter whose third token just pays and whose fourth would not.
@@ -526,24 +512,23 @@ class TestStanding:
         gains.
         """
         server = self.server()
-        seen = set()
-        for conditional in (GOOD, BAD, GOOD):
-            for _ in range(30):
-                result = polled(server, conditional, 30)
-                speedup = result.payoff.speedup
-                action = result.advice.action
-                seen.add(action)
-                if speedup is not None and speedup < 0.9:
-                    assert action not in (Action.KEEP, Action.INCREASE_K), (
-                        result.advice.reason
-                    )
-                if result.payoff.verdict is PayoffVerdict.BENEFICIAL:
-                    assert action is not Action.DISABLE, result.advice.reason
-                if name_of(result.advice.reason) == "advice.disable":
-                    assert all(
-                        option.speedup < 1 for option in result.advice.options[1:]
-                    )
-        assert Action.DISABLE in seen
+        actions = set()
+        keeping = (Action.KEEP, Action.INCREASE_K)
+        for conditional in [GOOD] * 30 + [BAD] * 30 + [GOOD] * 30:
+            result = polled(server, conditional, 30)
+            speedup = result.payoff.speedup
+            advised = result.advice
+            actions.add(advised.action)
+            if speedup is not None and speedup < 0.9:
+                assert advised.action not in keeping, advised.reason
+            if result.payoff.verdict is PayoffVerdict.BENEFICIAL:
+                assert advised.action is not Action.DISABLE, advised.reason
+            if name_of(advised.reason) == "advice.disable":
+                gains = [
+                    option for option in advised.options[1:] if option.speedup >= 1
+                ]
+                assert gains == [], advised.reason
+        assert Action.DISABLE in actions
         assert result.advice.action is not Action.DISABLE
 
     @pytest.mark.parametrize("basis", [Basis.CALIBRATED, Basis.MODELLED])
@@ -553,25 +538,25 @@ class TestStanding:
         """
         server = Server(settings_for(EAGLE, "eagle", 3, basis), 3, 4)
         server.poll()
-        before = polled(server, GOOD, 600)
-        after = polled(server, BAD, 30)
-        assert (before.judged_window, before.payoff.verdict) == (
-            "5m",
-            PayoffVerdict.BENEFICIAL,
+        gaining = polled(server, GOOD, 600)
+        collapsed = polled(server, BAD, 30)
+        assert gaining.judged_window == "5m"
+        assert gaining.payoff.verdict is PayoffVerdict.BENEFICIAL
+        assert collapsed.judged_window == "30s"
+        # The judged window still shows what was.
+        assert collapsed.windows[1].mean_acceptance_length > 2.9
+        assert PayoffVerdict.HARMFUL in (
+            collapsed.payoff.verdict,
+            collapsed.payoff.likely,
         )
-        assert (after.judged_window, after.windows[1].mean_acceptance_length > 2.9) == (
-            "30s",
-            True,
-        )
-        assert PayoffVerdict.HARMFUL in (after.payoff.verdict, after.payoff.likely)
-        assert after.advice.action is Action.INSUFFICIENT_DATA
+        assert collapsed.advice.action is Action.INSUFFICIENT_DATA
         for _ in range(12):
-            after = polled(server, BAD, 30)
+            collapsed = polled(server, BAD, 30)
             assert PayoffVerdict.HARMFUL in (
-                after.payoff.verdict,
-                after.payoff.likely,
+                collapsed.payoff.verdict,
+                collapsed.payoff.likely,
             ), "it does not go back"
-        assert after.judged_window == "5m"
+        assert collapsed.judged_window == "5m"
         assert polled(server, GOOD, 30).judged_window == "5m"
         assert polled(server, GOOD, 3600).judged_window == "5m"
         assert polled(server, BAD, 30).judged_window == "30s"
@@ -594,13 +579,12 @@ class TestStanding:
 
     def test_traffic_that_changes_each_minute_is_judged_by_its_mean(self) -> None:
         server = self.server()
-        seen = [
+        results = [
             polled(server, conditional, 30)
-            for _ in range(25)
-            for conditional in (GOOD, GOOD, BAD, BAD)
+            for conditional in (GOOD, GOOD, BAD, BAD) * 25
         ]
-        assert {result.judged_window for result in seen[20:]} == {"5m"}
-        assert {result.payoff.verdict for result in seen[20:]} == {
+        assert {result.judged_window for result in results[20:]} == {"5m"}
+        assert {result.payoff.verdict for result in results[20:]} == {
             PayoffVerdict.BENEFICIAL
         }
 
@@ -616,7 +600,7 @@ class TestStanding:
         for chance in (0.3, 0.35, 0.45, 0.5, 0.8):
             for _ in range(40):
                 server.add(120, drawn(rng, (chance, 0.5, 0.4), 120))
-                assert server.poll(after=30).judged_window == "5m"
+                assert server.poll(after=30).judged_window == "5m", chance
 
     def test_while_the_first_window_fills_advice_does_not_go_back_and_forth(
         self,
@@ -627,14 +611,15 @@ class TestStanding:
         for seed in range(6):
             server = Server(settings_for(NEARLY, "eagle", 5), 5, 4)
             rng = Random(seed)
-            given = [0]
+            ks = [0]
             for _ in range(55):
                 server.add(60, drawn(rng, (0.8, 0.7, 0.6, 0.55, 0.5), 60))
-                given.append(
-                    server.poll(after=5).advice.num_speculative_tokens or given[-1]
-                )
-            order = list(dict.fromkeys(given))
-            assert sum(one != other for one, other in pairwise(given)) == len(order) - 1
+                ks.append(server.poll(after=5).advice.num_speculative_tokens or ks[-1])
+            order = list(dict.fromkeys(ks))
+            assert (
+                sum(previous != following for previous, following in pairwise(ks))
+                == len(order) - 1
+            ), seed
 
     def test_what_is_held_against_the_data_says_so(self) -> None:
         """Another K must be better for as long as the window.
@@ -651,34 +636,36 @@ class TestStanding:
         assert held == course[: len(held)]
         assert 10 <= len(held) < 30
         for advice in (advice for advice in held if advice.doubted):
-            assert doubt_of(advice) == "advice.k_seems_better"
-            assert values_of(values_of(advice.reason)["doubt"]) == {"k": 2}
-            assert (advice.schedule, advice.schedule_config) == ((), "")
+            assert doubt_of(advice) == "advice.k_seems_better", advice.reason
+            assert values_of(values_of(advice.reason)["doubt"]) == {"k": 2}, (
+                advice.reason
+            )
+            assert (advice.schedule, advice.schedule_config) == ((), ""), advice.reason
         assert held[-1].doubted
         assert course[-1].action is Action.DECREASE_K
 
-    @pytest.mark.parametrize(("drafts", "given"), [(251, True), (249, False)])
+    @pytest.mark.parametrize(("drafts", "kept"), [(251, True), (249, False)])
     def test_advice_once_given_is_not_taken_back_when_traffic_wanes_a_little(
-        self, drafts: float, given: bool
+        self, drafts: float, kept: bool
     ) -> None:
         """Half of the drafts that a first advice needs keep one that stands."""
         server = self.server()
         server.add(drafts, expected(survival_of(GOOD), drafts))
         assert server.poll(after=300).advice.action is Action.INSUFFICIENT_DATA
         server.add(5_000, expected(survival_of(GOOD), 5_000))
-        before = server.poll(after=300).advice
+        standing = server.poll(after=300).advice
         server.add(drafts, expected(survival_of(GOOD), drafts))
-        after = server.poll(after=300).advice
+        waned = server.poll(after=300).advice
 
-        assert before.action is not Action.INSUFFICIENT_DATA
-        assert after.action is (before.action if given else Action.INSUFFICIENT_DATA)
+        assert standing.action is not Action.INSUFFICIENT_DATA
+        assert waned.action is (standing.action if kept else Action.INSUFFICIENT_DATA)
 
     def test_advice_returns_after_an_idle_time(self) -> None:
         """An engine at rest gets no advice, and what stood stands again when traffic
         returns.
         """
         server = self.server()
-        before = polled(server, GOOD, 900).advice
+        standing = polled(server, GOOD, 900).advice
         resting = polled(server, GOOD, 600, drafts=0)
         assert resting.activity.state is ActivityState.IDLE
         assert resting.advice.action is Action.INSUFFICIENT_DATA
@@ -686,7 +673,7 @@ class TestStanding:
         assert values_of(resting.advice.reason) == {"reason": resting.activity.reason}
         assert resting.advice.num_speculative_tokens is None
 
-        assert polled(server, GOOD, 60).advice.action is before.action
+        assert polled(server, GOOD, 60).advice.action is standing.action
 
 
 @pytest.mark.parametrize(
@@ -724,8 +711,10 @@ def test_a_smaller_k_counts_as_a_lower_bound(
         payoff=Payoff(PayoffVerdict.HARMFUL, loss_probability=1.0),
         thresholds=Thresholds(),
     )
-    before = HysteresisState(AdvisedK(held), PendingChange(0.0, 0.0, (0.0,) * 4))
-    assert apply_hysteresis(evidence, before, 600.0, 300.0).advised == AdvisedK(advised)
+    standing = HysteresisState(AdvisedK(held), PendingChange(0.0, 0.0, (0.0,) * 4))
+    assert apply_hysteresis(evidence, standing, 600.0, 300.0).advised == AdvisedK(
+        advised
+    )
 
 
 class TestMethod:
@@ -744,13 +733,13 @@ class TestMethod:
         """What a method is asked to reach can be moved, also for one of which nothing
         usual is published.
         """
-        found = advice(
+        advised = advice(
             0.4, 0.3, 0.3, batch=16, method=method, usual_mean_acceptance_length=usual
         )
 
-        assert (found.action is Action.SWITCH_METHOD) is switched
+        assert (advised.action is Action.SWITCH_METHOD) is switched
         if switched:
-            values = values_of(found.reason)
+            values = values_of(advised.reason)
             assert name_of(values["method"]) == "advice.unnamed_method"
             assert values["usual"] == usual
 
@@ -761,10 +750,10 @@ class TestMethod:
         for method, batch, acceptance in product(
             ("eagle", "eagle3"), (64.0, 256.0, 1024.0), (0.6, 0.9)
         ):
-            found = advice(
+            advised = advice(
                 acceptance, batch=batch, profile=for_method(method), method=method
             )
-            assert found.action is not Action.SWITCH_METHOD, found.reason
+            assert advised.action is not Action.SWITCH_METHOD, advised.reason
 
 
 def test_the_positions_that_cost_more_than_they_give_are_named() -> None:
@@ -776,7 +765,7 @@ def test_a_schedule_where_only_the_load_is_too_high() -> None:
     """A drafter that pays for few requests at a time is not condemned, but sent to a
     schedule.
     """
-    found = advice(
+    lookup = advice(
         *(0.12,) * 4,
         drafts=50_000,
         batch=512,
@@ -784,10 +773,10 @@ def test_a_schedule_where_only_the_load_is_too_high() -> None:
         method="ngram",
     )
 
-    assert found.action is Action.DISABLE
-    assert name_of(values_of(found.reason)["because"]) == "advice.pays_when_few"
-    ks = [row.num_speculative_tokens for row in found.schedule]
-    assert (ks[-1], json.loads(found.schedule_config)["num_speculative_tokens"]) == (
+    assert lookup.action is Action.DISABLE
+    assert name_of(values_of(lookup.reason)["because"]) == "advice.pays_when_few"
+    ks = [row.num_speculative_tokens for row in lookup.schedule]
+    assert (ks[-1], json.loads(lookup.schedule_config)["num_speculative_tokens"]) == (
         0,
         max(ks),
     )
@@ -817,11 +806,20 @@ class TestPaste:
             "num_speculative_tokens": 3,
             "quantization": "fp8",
         }
-        told = Speculation(True, "eagle3", "some/draft", 3, json.dumps(document))
+        speculation = Speculation(
+            True,
+            "eagle3",
+            draft_model="some/draft",
+            num_speculative_tokens=3,
+            document=json.dumps(document),
+        )
 
-        assert json.loads(told.with_k(5)) == {**document, "num_speculative_tokens": 5}
+        assert json.loads(speculation.with_k(5)) == {
+            **document,
+            "num_speculative_tokens": 5,
+        }
         assert json.loads(
-            told.with_k(2, [ScheduleRow(1, 8, 2), ScheduleRow(9, 1024, 0)])
+            speculation.with_k(2, [ScheduleRow(1, 8, 2), ScheduleRow(9, 1024, 0)])
         ) == {
             **document,
             "num_speculative_tokens": 2,
@@ -833,13 +831,15 @@ class TestPaste:
             "num_speculative_tokens": 3,
             "num_speculative_tokens_per_batch_size": [[1, 1024, 3]],
         }
-        told = Speculation(True, "", "", 3, json.dumps(old))
-        assert json.loads(told.with_k(4)) == {"num_speculative_tokens": 4}
+        speculation = Speculation(
+            True, "", draft_model="", num_speculative_tokens=3, document=json.dumps(old)
+        )
+        assert json.loads(speculation.with_k(4)) == {"num_speculative_tokens": 4}
         assert json.loads(Speculation(True).with_k(4)) == {"num_speculative_tokens": 4}
 
     def test_nothing_to_paste_without_another_k(self) -> None:
         """Switched off or kept, there is no other K to paste."""
         for conditional in ((0.05,) * 3, (0.8, 0.7, 0.5)):
-            found = advice(*conditional, batch=1.0, profile=STEEP, method="x")
-            assert found.action in (Action.DISABLE, Action.KEEP)
-            assert found.speculative_config == ""
+            advised = advice(*conditional, batch=1.0, profile=STEEP, method="x")
+            assert advised.action in (Action.DISABLE, Action.KEEP), conditional
+            assert advised.speculative_config == "", conditional

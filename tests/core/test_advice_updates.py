@@ -26,7 +26,11 @@ from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import Quality, QualityLevel
 
 SPECULATION = Speculation(
-    True, "eagle3", "", 4, '{"method": "eagle3", "num_speculative_tokens": 4}'
+    True,
+    "eagle3",
+    draft_model="",
+    num_speculative_tokens=4,
+    document='{"method": "eagle3", "num_speculative_tokens": 4}',
 )
 DRAFTS = 5_000.0
 VLLM, APHRODITE, SGLANG, LLAMACPP = (
@@ -54,8 +58,8 @@ def case(*conditional: float, batch: float = 8.0, drafts: float = DRAFTS) -> Cas
     )
 
 
-def counsel(found: Case) -> CurrentAdvice:
-    return update_advice(CurrentAdvice(), found, 300.0, 300.0)
+def counsel(situation: Case) -> CurrentAdvice:
+    return update_advice(CurrentAdvice(), situation, 300.0, 300.0)
 
 
 #: Each token of a batch costs, so that no draft pays in a large one.
@@ -75,7 +79,7 @@ def test_a_schedule_is_given_with_the_advised_k_at_the_present_load() -> None:
         advice = counsel(case(*conditional)).advice
         here = next(row for row in advice.schedule if row.first <= 8 <= row.last)
 
-        assert here.num_speculative_tokens == advice.num_speculative_tokens
+        assert here.num_speculative_tokens == advice.num_speculative_tokens, conditional
 
     few = counsel(case(0.9, 0.8, 0.6, 0.6, drafts=500.0)).advice
     assert (few.action, few.schedule, few.schedule_config) == (Action.KEEP, (), "")
@@ -111,29 +115,29 @@ def test_a_larger_k_comes_before_a_schedule() -> None:
 
 def test_a_schedule_is_kept_for_a_part_of_the_window() -> None:
     """Rows that move with every poll could not be copied."""
-    before = counsel(case(*SHALLOW))
+    standing = counsel(case(*SHALLOW))
     loaded = replace(case(*SHALLOW), profile=LOADED)
-    soon, late = (
-        update_advice(before, loaded, 300.0 + after, 300.0).advice
-        for after in (1.0, 300.0)
+    soon, later = (
+        update_advice(standing, loaded, 300.0 + seconds, 300.0).advice
+        for seconds in (1.0, 300.0)
     )
 
     assert (
-        before.advice.num_speculative_tokens
+        standing.advice.num_speculative_tokens
         == soon.num_speculative_tokens
-        == late.num_speculative_tokens
+        == later.num_speculative_tokens
     )
-    assert (len(before.advice.schedule), len(soon.schedule)) == (1, 1)
-    assert len(late.schedule) > 1
+    assert (len(standing.advice.schedule), len(soon.schedule)) == (1, 1)
+    assert len(later.schedule) > 1
 
 
 def test_a_smaller_k_that_is_held_is_not_said_to_gain() -> None:
     """By the numbers beside it, the present K is a little faster, which the sample does
     not make sure.
     """
-    before = CurrentAdvice(state=HysteresisState(AdvisedK(3)), k=4)
+    standing = CurrentAdvice(state=HysteresisState(AdvisedK(3)), k=4)
     held, gains = (
-        update_advice(before, case(0.9, 0.8, 0.7, x), 300.0, 300.0).advice
+        update_advice(standing, case(0.9, 0.8, 0.7, x), 300.0, 300.0).advice
         for x in (0.7, 0.3)
     )
     assert values_of(held.reason)["because"] == ""
@@ -148,12 +152,14 @@ def test_advice_begins_anew_with_another_k() -> None:
 
     So it is with one that a K schedule kept at K=1 in the whole window before.
     """
-    for before, after in (
+    for with_old_k, with_new_k in (
         (case(*SHALLOW), case(*(0.95,) * 8)),
         (replace(case(0.9), k=4), case(*STEADY)),
     ):
-        found = update_advice(counsel(before), after, 301.0, 300.0)
-        assert found == update_advice(CurrentAdvice(), after, 301.0, 300.0)
+        updated = update_advice(counsel(with_old_k), with_new_k, 301.0, 300.0)
+        assert updated == update_advice(CurrentAdvice(), with_new_k, 301.0, 300.0), (
+            f"K={with_new_k.k}"
+        )
 
 
 def test_sglang_gets_a_schedule_with_the_advised_k_for_methods_that_take_one() -> None:
@@ -173,8 +179,8 @@ def test_sglang_gets_a_schedule_with_the_advised_k_for_methods_that_take_one() -
         alone,
         *(how_to_start(replace(loaded, method=m), advice) for m in ("draft_model", "")),
     ):
-        assert "--speculative-num-steps" in text
-        assert "--speculative-adaptive" not in text
+        assert "--speculative-num-steps" in text, text
+        assert "--speculative-adaptive" not in text, text
 
 
 @pytest.mark.parametrize("conditional", [STEADY, SHALLOW, RISING])
@@ -195,8 +201,8 @@ def test_a_fork_of_vllm_gets_the_json_to_start_it_with_and_no_schedule() -> None
     """Aphrodite has vLLM's --speculative-config; whether it has its K schedule is not
     known.
     """
-    found = replace(case(*SHALLOW), engine=APHRODITE)
-    advice = counsel(found).advice
+    situation = replace(case(*SHALLOW), engine=APHRODITE)
+    advice = counsel(situation).advice
 
     assert (
         advice.speculative_config == '{"method": "eagle3", "num_speculative_tokens": 2}'
@@ -205,7 +211,7 @@ def test_a_fork_of_vllm_gets_the_json_to_start_it_with_and_no_schedule() -> None
     assert name_of(advice.schedule_note) == "no_schedule.not_vllm"
     pays = Payoff(PayoffVerdict.BENEFICIAL, 1.5)
     assert advice.action is Action.DECREASE_K
-    (hint,) = of_payoff(found, pays, Quality(), advice)
+    (hint,) = of_payoff(situation, pays, Quality(), advice)
     start = values_of(hint.action)["action"]
     assert values_of(start)["engine"] == APHRODITE
     assert values_of(values_of(start)["flag"]) == {
@@ -245,18 +251,20 @@ def test_hints_are_in_the_words_of_the_server(
     """What to look for if it drafts nothing, and how to tell the method if it is not
     known.
     """
-    found = replace(
+    unnamed = replace(
         case(*STEADY),
         engine=engine,
         method="",
         profile=BUILTIN["unknown"],
     )
     payoff = Payoff(PayoffVerdict.BENEFICIAL, 1.5, basis=Basis.MODELLED)
-    none = replace(found, speculation=Speculation())
-    for each, start in ((none, unknown), (found, "Add the method to --spec.config")):
+    none = replace(unnamed, speculation=Speculation())
+    for each, start in ((none, unknown), (unnamed, "Add the method to --spec.config")):
         hints = find(each, Quality(QualityLevel.HEALTHY), payoff)
         actions = [hint.action for hint in hints if "method is not known" in hint.text]
-        assert [action.startswith(start) for action in actions] == [True]
+        assert [action.startswith(start) for action in actions] == [True], (
+            each.speculation
+        )
 
     paused = Activity(ActivityState.BYPASSED, "")
     (problem,) = find(replace(none, activity=paused, measures=None))
@@ -285,22 +293,22 @@ EAGLE3_WITH_K_2 = {
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
 def test_each_engine_is_told_its_own_option(engine: Engine) -> None:
     """To switch speculation on, to change K, and to switch it off."""
-    found = replace(case(*SHALLOW), engine=engine)
-    advice = counsel(found).advice
+    situation = replace(case(*SHALLOW), engine=engine)
+    advice = counsel(situation).advice
     pays = Payoff(PayoffVerdict.BENEFICIAL, 1.5)
     loses = Payoff(PayoffVerdict.HARMFUL, 0.8, reasons=("why",))
     off = Activity(ActivityState.OFF, "why")
     assert advice.action is Action.DECREASE_K
 
-    (switched_off,) = find(replace(found, activity=off, measures=None))
-    (another_k,) = of_payoff(found, pays, Quality(), advice)
+    (switched_off,) = find(replace(situation, activity=off, measures=None))
+    (another_k,) = of_payoff(situation, pays, Quality(), advice)
     disable = replace(advice, action=Action.DISABLE, num_speculative_tokens=0)
-    (harmful,) = of_payoff(found, loses, Quality(), disable)
+    (harmful,) = of_payoff(situation, loses, Quality(), disable)
     option = engine.speculation_option
     assert f"Start {engine.name} with {option} to use it" in switched_off.action
     assert f"({engine.name}: without {option})" in harmful.action
-    own = engine.k_option.format(k=2, verified=3)
-    assert own in another_k.action
-    assert EAGLE3_WITH_K_2.get(engine.name, own) in another_k.action
+    option_of_k = engine.k_option.format(k=2, verified=3)
+    assert option_of_k in another_k.action
+    assert EAGLE3_WITH_K_2.get(engine.name, option_of_k) in another_k.action
     for action in (switched_off.action, another_k.action, harmful.action):
-        assert ("--speculative-config" in action) is engine.takes_config
+        assert ("--speculative-config" in action) is engine.takes_config, action

@@ -77,9 +77,9 @@ def drawn(
 
 def shape_of(drafts: Sequence[Draft]) -> DraftShape:
     """What detailed records of requests with these drafts tell."""
-    found = StepCounts()
-    found.change(Counter(drafts))
-    return found.shape
+    counts = StepCounts()
+    counts.change(Counter(drafts))
+    return counts.shape
 
 
 def exact_speedup(drafts: Sequence[Draft], k: int, profile: CostProfile) -> float:
@@ -136,16 +136,16 @@ class TestAgainstEveryDraft:
         advised.
         """
         drafts = drawn(DRAFTERS[kind])
-        found = advice(drafts, shape_of(drafts), profile)
+        advised = advice(drafts, shape_of(drafts), profile)
         exact = [1.0, *(exact_speedup(drafts, k, profile) for k in (1, 2, 3, 4))]
 
-        assert [option.num_speculative_tokens for option in found.options] == [
+        assert [option.num_speculative_tokens for option in advised.options] == [
             *range(9)
         ]
-        assert [option.speedup for option in found.options[1:5]] == pytest.approx(
+        assert [option.speedup for option in advised.options[1:5]] == pytest.approx(
             exact[1:]
         )
-        assert [option.extrapolated for option in found.options] == [
+        assert [option.extrapolated for option in advised.options] == [
             k > 4 for k in range(9)
         ]
         if kind in (
@@ -155,9 +155,9 @@ class TestAgainstEveryDraft:
             "by a grammar",
         ):
             best = exact.index(max(exact))
-            assert found.action is not Action.INSUFFICIENT_DATA
-            assert found.num_speculative_tokens == best or (
-                best == 4 and found.action is Action.INCREASE_K
+            assert advised.action is not Action.INSUFFICIENT_DATA
+            assert advised.num_speculative_tokens == best or (
+                best == 4 and advised.action is Action.INCREASE_K
             )
 
     def test_a_larger_k_is_tried_with_care(self) -> None:
@@ -165,15 +165,15 @@ class TestAgainstEveryDraft:
         be extrapolated.
         """
         drafts = drawn(alike((1, 4, 4, 4, 4, 4), (0.97,) * 4))
-        found = advice(drafts, shape_of(drafts), EAGLE, method="eagle3")
+        advised = advice(drafts, shape_of(drafts), EAGLE, method="eagle3")
 
-        assert found.action is Action.INCREASE_K
-        because = values_of(found.reason)["because"]
+        assert advised.action is Action.INCREASE_K
+        because = values_of(advised.reason)["because"]
         assert name_of(because) == "advice.extrapolated"
-        assert name_of(found.schedule_note) == "no_schedule.drafts_vary"
-        assert found.speculative_config == (
+        assert name_of(advised.schedule_note) == "no_schedule.drafts_vary"
+        assert advised.speculative_config == (
             f'{{"method": "eagle3", "num_speculative_tokens": '
-            f"{found.num_speculative_tokens}}}"
+            f"{advised.num_speculative_tokens}}}"
         )
 
 
@@ -183,17 +183,17 @@ class TestWithoutUsableRecords:
     def refused(
         self, shape: DraftShape | None, drafts: Sequence[Draft] = DRAFTS
     ) -> str:
-        found = advice(drafts, shape)
-        assert (found.action, found.num_speculative_tokens, found.options) == (
+        advised = advice(drafts, shape)
+        assert (advised.action, advised.num_speculative_tokens, advised.options) == (
             Action.INSUFFICIENT_DATA,
             None,
             (),
         )
-        assert (found.speculative_config, found.schedule) == ("", ())
-        assert found.rules
-        values = values_of(found.reason)
+        assert (advised.speculative_config, advised.schedule) == ("", ())
+        assert advised.rules
+        values = values_of(advised.reason)
         assert values == {"drafted": pytest.approx(13 / 4, abs=0.05), "k": 4}
-        return name_of(found.reason)
+        return name_of(advised.reason)
 
     def test_no_records(self) -> None:
         """Counters alone do not tell, and it is said what would."""
@@ -223,22 +223,22 @@ class TestWithoutUsableRecords:
     def test_how_alike_traffic_must_be(self, factor: float, fits: bool) -> None:
         """A tenth of difference in the mean draft length is borne, more is not."""
         shape = shape_of(self.DRAFTS)
-        other = replace(
+        stretched = replace(
             shape, mean_lengths=tuple(factor * length for length in shape.mean_lengths)
         )
 
         assert (
-            advice(self.DRAFTS, other).action is not Action.INSUFFICIENT_DATA
+            advice(self.DRAFTS, stretched).action is not Action.INSUFFICIENT_DATA
         ) is fits
 
     def test_other_models(self) -> None:
         """Records of another model's requests say nothing of this one's."""
         server = watched(settings_for(DRAFT_MODEL, "", 4))
-        found = publish(
+        advised = publish(
             server, self.DRAFTS, shape_of(self.DRAFTS), model="another"
         ).advice
 
-        assert found.action is Action.INSUFFICIENT_DATA
+        assert advised.action is Action.INSUFFICIENT_DATA
 
     def test_full_drafts_need_no_records(self) -> None:
         """Where drafts hold K tokens the counters tell all, and records of other
@@ -248,7 +248,7 @@ class TestWithoutUsableRecords:
         for lengths in ((1, 2), (3, 4, 4, 4, 4, 4)):
             assert advice(drafts) == advice(
                 drafts, shape_of(drawn(alike(lengths, (0.9,) * 4)))
-            )
+            ), lengths
         assert advice(drafts).num_speculative_tokens == 2
 
     def test_a_loss_is_seen_without_records(self) -> None:
@@ -268,17 +268,17 @@ class TestInTheCourseOfTime:
         unlearned.
         """
         server = watched(settings_for(DRAFT_MODEL, "", 4))
-        found = []
+        course = []
         for seed, there in enumerate(
             (True, True, False, False, False, False, True, False, True)
         ):
             drafts = drawn(DRAFTERS["by a grammar"], 3_000, seed)
-            found.append(
+            course.append(
                 publish(server, drafts, shape_of(drafts) if there else None).advice
             )
-        told = [each.num_speculative_tokens for each in found]
+        ks = [each.num_speculative_tokens for each in course]
 
-        assert [k is None for k in told] == [
+        assert [k is None for k in ks] == [
             False,
             False,
             True,
@@ -289,8 +289,8 @@ class TestInTheCourseOfTime:
             True,
             False,
         ]
-        assert len(set(told) - {None}) == 1
-        assert not any(each.doubted for each in found)
+        assert len(set(ks) - {None}) == 1
+        assert not any(each.doubted for each in course)
 
     def test_advice_without_records_is_replaced_once_that_is_certain(self) -> None:
         """Where the records come later than the drafts, it takes a window more to be
@@ -298,12 +298,12 @@ class TestInTheCourseOfTime:
         """
         server = watched(settings_for(DRAFT_MODEL, "", 4))
         drafts = drawn(DRAFTERS["worthless deep down"], 3_000)
-        found = [
+        course = [
             publish(server, drafts, shape).advice
             for shape in (None, *[shape_of(drafts)] * 2)
         ]
 
-        assert [(each.num_speculative_tokens, each.doubted) for each in found] == [
+        assert [(each.num_speculative_tokens, each.doubted) for each in course] == [
             (None, False),
             (4, True),
             (2, False),

@@ -2,6 +2,8 @@
 differ, it is explained.
 """
 
+import re
+from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -38,12 +40,13 @@ SHAPES = {
 @pytest.fixture(scope="module")
 def results() -> dict[str, EngineResult]:
     """Every profile at every batch size, K and shape of acceptance."""
-    found = {}
+    by_situation = {}
+    # Drafts that are not full speak for any basis: one of the two is enough.
     kinds = ((Basis.CALIBRATED, 1.0), (Basis.CALIBRATED, 0.8), (Basis.MODELLED, 1.0))
-    for method, batch, k, shape, kind in product(
-        METHODS, (1, 256), (1, 5), SHAPES, kinds
+    loads = product((1, 256), (1, 5))
+    for method, (batch, k), shape, (basis, full) in product(
+        METHODS, loads, SHAPES, kinds
     ):
-        basis, full = kind
         positions = expected(survival_of(SHAPES[shape][:k]), DRAFTS)
         tokens = max(sum(positions), DRAFTS * k * full)
         settings = settings_for(for_method(method), method, k, basis)
@@ -51,8 +54,10 @@ def results() -> dict[str, EngineResult]:
             f"{method or 'unknown'} batch {batch} K={k} {shape} {basis} drafts "
             f"{full:.0%} full"
         )
-        found[name] = judged(settings, positions, DRAFTS, batch, tokens)
-    return found
+        by_situation[name] = judged(
+            settings, positions, drafts=DRAFTS, batch=batch, draft_tokens=tokens
+        )
+    return by_situation
 
 
 def test_the_grid_holds_what_it_is_for(results: dict[str, EngineResult]) -> None:
@@ -93,8 +98,7 @@ def explanations_fit(r: EngineResult) -> bool:
     else is.
     """
     explained = {"poor_but_pays", "good_but_loses"} & set(map(named, r.findings))
-    expected = contradicts(r)
-    return explained == ({expected} if expected else set())
+    return explained == {contradicts(r)} - {""}
 
 
 def no_k_pays_where_it_is_to_be_switched_off(r: EngineResult) -> bool:
@@ -114,8 +118,11 @@ def no_k_pays_where_it_is_to_be_switched_off(r: EngineResult) -> bool:
         for row in r.advice.schedule
         if row.first <= batch <= row.last
     ]
+    expected = []
+    if drafts_without_model(r.deployment.method):
+        expected = [0]
     return (
-        scheduled == ([0] if drafts_without_model(r.deployment.method) else [])
+        scheduled == expected
         and all(option.speedup_low <= 1 for option in r.advice.options[1:])
         and r.payoff.verdict is not PayoffVerdict.BENEFICIAL
     )
@@ -180,19 +187,19 @@ def rules_that_say_otherwise_stand_beside_the_advice(r: EngineResult) -> bool:
         for rule in r.advice.rules
         if r.advice.action is not same.get(rule.says, r.advice.action)
     ]
-    told = all(any(c.isdigit() for c in rule.text) for rule in differing)
+    numbered = all(re.search(r"\d", rule.text) for rule in differing)
     table = name_of(r.advice.reason).partition(".")[0]
     reasoned = table in ("advice", "no_advice")
-    return not differing or (told and reasoned)
+    return not differing or (numbered and reasoned)
 
 
 def every_rule_is_applied(r: EngineResult) -> bool:
     """Those on deep positions only where drafts are full."""
     deep = {"last_position", "marginal_benefit"}
     varying = r.window("5m").drafts_vary  # type: ignore[union-attr]
-    names = {"mean_acceptance_length", "acceptance_ratio"} | (
-        set() if varying else deep
-    )
+    names = {"mean_acceptance_length", "acceptance_ratio"}
+    if not varying:
+        names |= deep
     return {rule.name for rule in r.advice.rules} == names
 
 
@@ -213,8 +220,9 @@ def the_action_is_that_of_k(r: EngineResult) -> bool:
     }[r.advice.action]
 
 
-def test_in_every_situation(results: dict[str, EngineResult]) -> None:
-    laws = (
+@pytest.mark.parametrize(
+    "law",
+    [
         explanations_fit,
         no_k_pays_where_it_is_to_be_switched_off,
         harm_alone_is_a_problem,
@@ -223,11 +231,9 @@ def test_in_every_situation(results: dict[str, EngineResult]) -> None:
         rules_that_say_otherwise_stand_beside_the_advice,
         every_rule_is_applied,
         the_action_is_that_of_k,
-    )
-    broken = [
-        (law.__name__, name)
-        for law in laws
-        for name, r in results.items()
-        if not law(r)
-    ]
-    assert broken == []
+    ],
+)
+def test_in_every_situation(
+    law: Callable[[EngineResult], bool], results: dict[str, EngineResult]
+) -> None:
+    assert [name for name, result in results.items() if not law(result)] == []

@@ -73,10 +73,10 @@ class TestMean:
             (None, None, None),
             (None, 0, 1),
         ):
-            found = running_between(
+            running = running_between(
                 Sample(0, counters(0), first), Sample(1, counters(1), last)
             )
-            assert found == expected, (first, last)
+            assert running == expected, (first, last)
 
 
 class TestRange:
@@ -94,7 +94,7 @@ class TestRange:
         for running in (None, 0.0):
             assert (
                 history_of([(0, running), (10, running)]).batch_sizes(since=0) is None
-            )
+            ), running
         assert SampleHistory().batch_sizes(since=0) is None
 
     def test_it_goes_with_the_advice(self) -> None:

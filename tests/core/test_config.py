@@ -81,11 +81,18 @@ def test_an_empty_variable_is_none() -> None:
     assert load({}, empty) == load({}, {})
 
 
+def refused_file(path: Path | str) -> str:
+    """The line that refuses a file of settings."""
+    return refusal(ConfigError, lambda: load({}, {}, str(path)))
+
+
 class TestBadFile:
     def test_one_that_is_not_yaml_or_not_there(self, tmp_path: Path) -> None:
         """It is refused in one line with its name."""
         file = tmp_path / "config.yml"
-        said = [refusal(ConfigError, load, {}, {}, str(file))]
+        start = f'--config.file "{file}": '
+        missing = "cannot be read: No such file or directory"
+        assert refused_file(file) == f"{start}{missing}"
         for text in (
             b"poll: {interval",
             b"\t- x\n",
@@ -94,29 +101,18 @@ class TestBadFile:
             b"!!python/object:os.x {}\n",
         ):
             file.write_bytes(text)
-            said.append(refusal(ConfigError, load, {}, {}, str(file)))
-
-        start = f'--config.file "{file}": '
-        assert said[0] == f"{start}cannot be read: No such file or directory"
-        assert [
-            one
-            for one in said[1:]
-            if not one.startswith(f"{start}not YAML: ") or "\n" in one
-        ] == []
+            message = refused_file(file)
+            assert message.startswith(f"{start}not YAML: "), text
+            assert "\n" not in message, text
 
     def test_one_that_never_ends(self, tmp_path: Path) -> None:
         """A pipe, a device and a file of gigabytes are refused, and not waited for."""
         os.mkfifo(tmp_path / "pipe")
         (tmp_path / "large").touch()
         os.truncate(tmp_path / "large", 2**33)
-        said = [
-            refusal(ConfigError, load, {}, {}, str(file))
-            for file in (tmp_path / "pipe", "/dev/zero", tmp_path / "large")
-        ]
-        assert [one.rpartition(": ")[2] for one in said] == [
-            *["not a regular file"] * 2,
-            "larger than 4 MiB",
-        ]
+        for path in (tmp_path / "pipe", "/dev/zero"):
+            assert refused_file(path).endswith(": not a regular file"), path
+        assert refused_file(tmp_path / "large").endswith(": larger than 4 MiB")
 
 
 #: Flags with a value, and the message that refuses it.
@@ -145,10 +141,10 @@ def test_one_setting_restores_the_published_thresholds_for_any_method(
 ) -> None:
     """The preset `published`; a threshold that is named as well still counts."""
     spec = f'{{"method": "{method}", "num_speculative_tokens": 3, "model": "draft"}}'
-    found = from_flags(
+    thresholds = from_flags(
         spec_config=spec, threshold=["published", "minimum_drafts=50"]
     ).settings.thresholds
-    assert found == Thresholds(minimum_drafts=50)
+    assert thresholds == Thresholds(minimum_drafts=50)
 
 
 def test_a_list_that_is_made_empty_is_refused_where_one_value_is_needed() -> None:
@@ -164,12 +160,12 @@ class TestMeaning:
         self,
     ) -> None:
         expected = {"5s": 4.0, "30s": 4.0, "2s": 1.6, "500ms": 0.4, "4900ms": 3.92}
-        found = {
+        timeouts = {
             interval: from_flags(poll_interval=interval).upstream.timeout
             for interval in expected
         }
 
-        assert found == pytest.approx(expected)
+        assert timeouts == pytest.approx(expected)
         assert from_flags(poll_interval="2s").settings.slack == 1.0  # half an interval
 
     def test_windows_are_sorted_and_distinct_and_any_of_them_is_judged(self) -> None:
@@ -251,11 +247,11 @@ def test_speculative_config() -> None:
             Speculation(True),
         ),
     ):
-        assert parse_speculation(text) == replace(expected, document=text)
+        assert parse_speculation(text) == replace(expected, document=text), text
 
 
 def test_what_vllm_could_not_take_as_speculative_config_either_is_refused() -> None:
-    whole = "num_speculative_tokens is a whole number from 1 up"
+    whole_number = "num_speculative_tokens is a whole number from 1 up"
     starts = {
         "": (
             "not JSON (Expecting value: line 1 column 1 (char 0)); allowed: the very "
@@ -265,7 +261,7 @@ def test_what_vllm_could_not_take_as_speculative_config_either_is_refused() -> N
         "[]": "a JSON object is expected, such as ",
         '"ngram"': "a JSON object is expected, such as ",
         **{
-            f'{{"num_speculative_tokens": {k}}}': whole
+            f'{{"num_speculative_tokens": {k}}}': whole_number
             for k in ("0", "-1", "2.5", '"4"', "true")
         },
         '{"method": 5}': "method is a string",

@@ -46,18 +46,20 @@ class TestProfile:
         """The profile and its thresholds are those of the method that the speculative
         config names.
         """
-        for told, k, name, usual in (
+        for named, k, name, usual in (
             ({"method": "ngram"}, 4, "ngram", 1.5),
             ({"method": "deepseek_mtp"}, 1, "mtp", 1.0),
             ({"model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"}, 3, "eagle3", 2.0),
             ({"model": "some/draft-1B"}, 3, "unknown", 1.0),
         ):
-            config = spec(**told, num_speculative_tokens=k)
-            found = settings({"spec.config": config})
-            assert found.costs.profile == BUILTIN[name]
-            assert found.thresholds == thresholds_for(BUILTIN[name], k, name)
-            assert found.thresholds.usual_mean_acceptance_length == usual
-            assert settings({"spec.config": config, "cost.profile": "auto"}) == found
+            config = spec(**named, num_speculative_tokens=k)
+            chosen = settings({"spec.config": config})
+            assert chosen.costs.profile == BUILTIN[name], named
+            assert chosen.thresholds == thresholds_for(BUILTIN[name], k, name), named
+            assert chosen.thresholds.usual_mean_acceptance_length == usual, named
+            assert (
+                settings({"spec.config": config, "cost.profile": "auto"}) == chosen
+            ), named
 
     def test_a_profile_that_does_not_exist_is_refused_with_all_that_do(
         self, tmp_path: Path
@@ -86,15 +88,16 @@ class TestHardware:
             (str(file), 32, 2),
             (f"{file},kv=fp8", 32, 1),
         ):
-            found = settings(
+            hardware = settings(
                 {"cost.hardware": "2xh100", "cost.model": text}
             ).costs.hardware
-            assert found is not None
-            assert found.target is not None
-            assert (found.name, found.machine.count) == ("2xh100", 2)
-            assert (found.target.layers, found.target.kv_bytes) == (layers, kv_bytes), (
-                text
-            )
+            assert hardware is not None, text
+            assert hardware.target is not None, text
+            assert (hardware.name, hardware.machine.count) == ("2xh100", 2), text
+            assert (hardware.target.layers, hardware.target.kv_bytes) == (
+                layers,
+                kv_bytes,
+            ), text
 
     def test_what_cannot_be_used_is_refused(self, tmp_path: Path) -> None:
         unknown = tmp_path / "unknown.json"
@@ -138,7 +141,7 @@ class TestHardware:
         """
         hardware = {"cost.hardware": "h100"}
         sized = {"cost.hardware": "h100", "cost.model": "8B"}
-        own = {"cost.file": str(tmp_path / "cost.yml")}
+        file = {"cost.file": str(tmp_path / "cost.yml")}
         (tmp_path / "cost.yml").write_text(ONE)
         for flags, method, first in (
             ({}, "eagle", "give --cost.hardware, run"),
@@ -148,11 +151,11 @@ class TestHardware:
             (sized, "draft_model", "give --cost.draft-size-ratio, run"),
             (sized, "eagle", "run"),
             (sized, "new", "run"),
-            ({**own, **hardware}, "eagle", "run"),
+            ({**file, **hardware}, "eagle", "run"),
         ):
-            given = {} if method is None else {"spec.config": spec(method=method)}
-            found = settings({**flags, **given})
-            profile = deployed(found.costs, found.speculation, "a-model")
+            config = {} if method is None else {"spec.config": spec(method=method)}
+            chosen = settings({**flags, **config})
+            profile = deployed(chosen.costs, chosen.speculation, "a-model")
             said = how_to_know(Basis.MODELLED, profile)
             assert said.startswith(f"{first} history "), flags
         assert (
@@ -193,8 +196,8 @@ class TestFile:
             (taken, {"cost.profile": "eagle"}, "eagle", 7.0),
         ):
             path.write_text(text)
-            found = settings({"cost.file": str(path), **flags}).costs.profile
-            assert (found.name, found.target.fixed) == (name, fixed), flags
+            profile = settings({"cost.file": str(path), **flags}).costs.profile
+            assert (profile.name, profile.target.fixed) == (name, fixed), flags
 
     def test_a_method_that_the_server_prints_is_that_of_the_profile(
         self, path: Path
@@ -215,8 +218,8 @@ class TestFile:
         ):
             if text:
                 path.write_text(text)
-            found = settings({**flags, **({"cost.file": str(path)} if text else {})})
-            profile = deployed(found.costs, found.speculation, "m", printed="eagle")
+            chosen = settings({**flags, **({"cost.file": str(path)} if text else {})})
+            profile = deployed(chosen.costs, chosen.speculation, "m", printed="eagle")
             assert profile.name == name, (text, flags)
 
     def test_a_cheap_profile_of_the_operators_has_its_own_break_even(
@@ -227,10 +230,10 @@ class TestFile:
         """
         path.write_text(TWO)
         config = spec(method="ngram", num_speculative_tokens=4)
-        found = settings({"cost.file": str(path), "spec.config": config})
+        chosen = settings({"cost.file": str(path), "spec.config": config})
         assert (
-            found.thresholds
-            == thresholds_for(found.costs.profile, 4, "ngram")
+            chosen.thresholds
+            == thresholds_for(chosen.costs.profile, 4, "ngram")
             != Thresholds()
         )
 
@@ -238,11 +241,11 @@ class TestFile:
             "profiles: {mine: {cheap: true, size_ratio: 0.1, target: {fixed: 1.0}, "
             "draft: {per_position_of_size: 1.0}}}"
         )
-        found = settings(
+        chosen = settings(
             {"cost.file": str(path), "spec.config": spec(num_speculative_tokens=3)}
         )
-        assert fit(found.costs.profile, None).step_cost(3, 1) == pytest.approx(1.3)
-        assert found.thresholds.poor_mean_acceptance_length == pytest.approx(1.3)
+        assert fit(chosen.costs.profile, None).step_cost(3, 1) == pytest.approx(1.3)
+        assert chosen.thresholds.poor_mean_acceptance_length == pytest.approx(1.3)
 
     def test_what_cannot_be_used_is_one_line_with_the_option_and_the_file(
         self, path: Path
@@ -270,23 +273,23 @@ class TestFile:
         ):
             path.write_text(text)
             said = refused({"cost.file": str(path)})
-            assert said.startswith(f'--cost.file "{path}": {message}')
-            assert "\n" not in said
+            assert said.startswith(f'--cost.file "{path}": {message}'), text
+            assert "\n" not in said, text
         for option in ("cost.file", "baseline.file"):
             assert refused({option: "/no/such/file"}) == (
                 f'--{option} "/no/such/file": cannot be read: No such file or directory'
-            )
+            ), option
 
 
 class TestSizes:
     def test_the_draft_models_size_is_a_share_or_a_relation(self) -> None:
         sizes = {"0.11": 0.11, "1:9": 1 / 9, "1": 1.0, "1:1": 1.0, "0.5:7": 1 / 14}
-        found = {
+        ratios = {
             text: settings({"cost.draft-size-ratio": text}).costs.size_ratio
             for text in sizes
         }
 
-        assert found == pytest.approx(sizes)
+        assert ratios == pytest.approx(sizes)
 
     def test_memory_has_a_unit_decimal_or_binary(self) -> None:
         for draft, gpu, ratio in (
@@ -296,21 +299,20 @@ class TestSizes:
             ("500MB", "0.08TB", 0.00625),
             ("1gb", "80Gb", 0.0125),
         ):
-            found = settings({"cost.draft-memory": draft, "cost.gpu-memory": gpu})
-            assert found.memory_ratio == pytest.approx(ratio), (draft, gpu)
+            costs = settings({"cost.draft-memory": draft, "cost.gpu-memory": gpu})
+            assert costs.memory_ratio == pytest.approx(ratio), (draft, gpu)
 
     def test_anything_else_is_refused_with_what_is_allowed(self) -> None:
+        memory = (
+            "memory with its unit, such as 80GB (80e9 bytes) or 80GiB (80 x 2^30), "
+            "0.1GB to 100TB"
+        )
         allowed = {
             "cost.draft-size-ratio": (
                 "a number above 0 and at most 1, such as 0.11 or 1:9"
             ),
-            **dict.fromkeys(
-                ("cost.draft-memory", "cost.gpu-memory"),
-                (
-                    "memory with its unit, such as 80GB (80e9 bytes) or 80GiB (80 x "
-                    "2^30), 0.1GB to 100TB"
-                ),
-            ),
+            "cost.draft-memory": memory,
+            "cost.gpu-memory": memory,
         }
         bad = {
             "cost.draft-size-ratio": (
@@ -328,14 +330,10 @@ class TestSizes:
             "cost.draft-memory": ("16", "GB", "0GB", "-1GB", "16 XB", "", "1e3GB"),
             "cost.gpu-memory": ("16",),
         }
-        said = [
-            refused({option: text}) for option, texts in bad.items() for text in texts
-        ]
-        assert said == [
-            f'--{option} "{text}": allowed: {allowed[option]}'
-            for option, texts in bad.items()
-            for text in texts
-        ]
+        for option, texts in bad.items():
+            for text in texts:
+                message = f'--{option} "{text}": allowed: {allowed[option]}'
+                assert refused({option: text}) == message, (option, text)
 
     def test_the_share_of_memory_needs_both_and_a_draft_model_that_fits(self) -> None:
         """Both options and values are named."""
@@ -343,7 +341,7 @@ class TestSizes:
             assert (
                 refused({option: "16GB"})
                 == "--cost.draft-memory and --cost.gpu-memory go together"
-            )
+            ), option
         assert refused({"cost.draft-memory": "200GB", "cost.gpu-memory": "160GB"}) == (
             "--cost.draft-memory: 2e+11 bytes exceed the 1.6e+11 of --cost.gpu-memory"
         )
@@ -359,31 +357,30 @@ def test_the_files_baseline_is_what_the_pipeline_compares_with(tmp_path: Path) -
     assert settings({"baseline.file": str(path)}).baseline == good
 
     path.write_bytes(b"")
+    message = refused({"baseline.file": str(path)})
     reason = "not JSON: Input data was truncated"
-    assert (
-        refused({"baseline.file": str(path)}) == f'--baseline.file "{path}": {reason}'
-    )
+    assert message == f'--baseline.file "{path}": {reason}'
 
 
 def test_the_operators_thresholds_beat_the_methods() -> None:
     """Beside defaults that fit the method; a value that contradicts those is refused
     with both numbers.
     """
-    own = {"poor_acceptance_ratio": 0.05, "advice_minimum_drafts": 50}
-    given = [f"{name}={value}" for name, value in own.items()]
-    found = settings(
+    limits = {"poor_acceptance_ratio": 0.05, "advice_minimum_drafts": 50}
+    pairs = [f"{name}={value}" for name, value in limits.items()]
+    chosen = settings(
         {
             "spec.config": spec(method="eagle", num_speculative_tokens=5),
-            "threshold": given,
+            "threshold": pairs,
         }
     )
-    assert found.thresholds == thresholds_for(BUILTIN["eagle"], 5, "eagle").with_values(
-        own
-    )
+    assert chosen.thresholds == thresholds_for(
+        BUILTIN["eagle"], 5, "eagle"
+    ).with_values(limits)
 
     config = spec(method="ngram", num_speculative_tokens=4)
-    given = ["poor_acceptance_ratio=0.35"]
-    message = refused({"spec.config": config, "threshold": given})
+    pairs = ["poor_acceptance_ratio=0.35"]
+    message = refused({"spec.config": config, "threshold": pairs})
     healthy = thresholds_for(BUILTIN["ngram"], 4).healthy_acceptance_ratio
     assert message == (
         "--threshold: threshold poor_acceptance_ratio (0.35) exceeds "

@@ -11,17 +11,18 @@ from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.measures.history import Sample
 from vllm_specdec_exporter.observe.contradictions import contradictions
 
+#: Nothing is counted yet, so a step has exactly what the next sample says.
 START = sample(0, 0, [0, 0])
 
 
 def found(previous: Sample, current: Sample) -> dict[str, dict[str, object]]:
     """The numbers of each contradiction, by its name."""
-    told = contradictions(previous, current)
-    return {name_of(each).removeprefix("defect."): values_of(each) for each in told}
+    messages = contradictions(previous, current)
+    return {name_of(each).removeprefix("defect."): values_of(each) for each in messages}
 
 
 @pytest.mark.parametrize(
-    ("after", "expected"),
+    ("current", "expected"),
     [
         (counters(10, [10, 10]), {}),
         (
@@ -72,21 +73,21 @@ def found(previous: Sample, current: Sample) -> dict[str, dict[str, object]]:
         (Counters(), {}),
     ],
 )
-def test_one_step(after: Counters, expected: dict[str, dict[str, float]]) -> None:
+def test_one_step(current: Counters, expected: dict[str, dict[str, float]]) -> None:
     """Each thing that cannot be is named with its numbers; an answer torn in its sum
     alone is harmless.
     """
-    assert found(START, Sample(5, after)) == expected
+    assert found(START, Sample(5, current)) == expected
 
 
 def test_what_is_not_known_contradicts_nothing() -> None:
     """Where the answer before was incomplete an increase is not known, which is not an
     increase of 0.
     """
-    before = sample(0, 1000, [800, 600])
+    previous = sample(0, 1000, [800, 600])
     for field in ("drafts", "draft_tokens"):
-        gap = replace(before, counters=replace(before.counters, **{field: None}))
-        assert found(gap, sample(5, 1100, [880, 660])) == {}
+        gap = replace(previous, counters=replace(previous.counters, **{field: None}))
+        assert found(gap, sample(5, 1100, [880, 660])) == {}, field
 
 
 def test_only_the_step_counts() -> None:
@@ -112,10 +113,10 @@ def test_the_sum_is_off_for_good() -> None:
         (9, 15, None),
         (7, 18, None),
     ):
-        before = sample(0, 10, [5, 3], accepted=first)
-        after = sample(5, 20, [10, 6], accepted=second)
-        told = {"sum_differs": {"surplus": surplus}} if surplus else {}
-        assert found(before, after) == told, (first, second)
+        previous = sample(0, 10, [5, 3], accepted=first)
+        current = sample(5, 20, [10, 6], accepted=second)
+        expected = {"sum_differs": {"surplus": surplus}} if surplus else {}
+        assert found(previous, current) == expected, (first, second)
 
 
 class TestRounded:
@@ -139,14 +140,14 @@ class TestRounded:
         exceeds it is one.
         """
         totals = {"draft_tokens": 7154620, "accepted": 4695030}
-        before = self.at(0, 3577310, 2707756, 1987272, **totals)
+        previous = self.at(0, 3577310, 2707756, 1987272, **totals)
         little, much = (
             self.at(5, 3577310, position, 1987274, **totals)
             for position in (2707759, 2717756)
         )
 
-        assert found(before, little) == {}
-        assert found(before, much) == {
+        assert found(previous, little) == {}
+        assert found(previous, much) == {
             "more_than_drafts": {"accepted": 10000, "drafts": 0}
         }
 
@@ -162,7 +163,7 @@ class TestRounded:
             (500, 20, None),
             (20, 500, None),
         ):
-            before, after = (
+            previous, current = (
                 self.at(
                     5 * i,
                     3577310,
@@ -174,8 +175,10 @@ class TestRounded:
                 for i, beyond in enumerate((first, second))
             )
             later = replace(
-                after,
-                counters=replace(after.counters, drafts=3577810, draft_tokens=7155620),
+                current,
+                counters=replace(
+                    current.counters, drafts=3577810, draft_tokens=7155620
+                ),
             )
-            told = {"sum_differs": {"surplus": surplus}} if surplus else {}
-            assert found(before, later) == told, (first, second)
+            expected = {"sum_differs": {"surplus": surplus}} if surplus else {}
+            assert found(previous, later) == expected, (first, second)

@@ -1,6 +1,7 @@
 """The distribution of accepted tokens per draft, recovered from counters."""
 
 from collections import Counter
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -19,11 +20,12 @@ def test_it_equals_a_count_of_the_drafts(case: tuple[int, list[Draft]]) -> None:
     last is all drafts.
     """
     k, drafts = case
-    accepted = Counter(accepted for _, accepted in drafts)
+    accepted = [accepted for _, accepted in drafts]
+    counted = Counter(accepted)
     expected = Distribution(
-        buckets=tuple(sum(accepted[n] for n in range(j + 1)) for j in range(k + 1)),
+        buckets=tuple(accumulate(counted[n] for n in range(k + 1))),
         count=len(drafts),
-        sum=sum(accepted.elements()),
+        sum=sum(accepted),
     )
 
     assert expected == recover(count(drafts, k))
@@ -37,7 +39,7 @@ def test_what_a_torn_answer_overstates_stays_until_the_truth_has_caught_up() -> 
     soon = recover(counters(120, [96, 60]), torn)
     later = recover(counters(160, [128, 80]), soon)
 
-    assert [found.buckets for found in (torn, soon, later)] == [
+    assert [recovered.buckets for recovered in (torn, soon, later)] == [
         (30, 60, 110),
         (30, 60, 120),
         (32, 80, 160),
@@ -45,7 +47,7 @@ def test_what_a_torn_answer_overstates_stays_until_the_truth_has_caught_up() -> 
 
 
 @pytest.mark.parametrize(
-    ("values", "before", "expected"),
+    ("values", "previous", "expected"),
     [
         # Without one of the counters there is no distribution.
         (counters(100, []), None, None),
@@ -70,6 +72,6 @@ def test_what_a_torn_answer_overstates_stays_until_the_truth_has_caught_up() -> 
     ],
 )
 def test_edges(
-    values: Counters, before: Distribution | None, expected: Distribution | None
+    values: Counters, previous: Distribution | None, expected: Distribution | None
 ) -> None:
-    assert recover(values, before) == expected
+    assert recover(values, previous) == expected

@@ -29,6 +29,7 @@ def measured(
     generation: float | None = None,
 ) -> Measures:
     """An active engine with 1000 drafts in its window."""
+    # Ten times what a level needs, so that no finding is missing for too few drafts.
     return derive(
         "5m",
         increase(1000, positions, draft_tokens=draft_tokens, generation=generation),
@@ -38,7 +39,14 @@ def measured(
 def case_of(activity: Activity, measures: Measures | None = None) -> Case:
     """An engine of an unknown method, of which the server gives no counters."""
     return Case(
-        activity, measures, Counters(), None, "", for_method(""), Thresholds(), VLLM
+        activity,
+        measures,
+        counters=Counters(),
+        k=None,
+        method="",
+        profile=for_method(""),
+        thresholds=Thresholds(),
+        engine=VLLM,
     )
 
 
@@ -77,18 +85,14 @@ def test_every_state_but_active_says_why_nothing_more_is_known() -> None:
         ActivityState.WARMING_UP: [(HINT, "warming_up")],
         ActivityState.ACTIVE: [],
     }
-    found = {state: activity(state) for state in states}
-
-    assert {
-        state: [(f.severity, short_name(f)) for f in each]
-        for state, each in found.items()
-    } == states
+    for state, expected in states.items():
+        findings = activity(state)
+        assert [(f.severity, short_name(f)) for f in findings] == expected, state
+        for finding in findings:
+            assert finding.action.endswith("."), state
     assert activity(ActivityState.WARMING_UP, measured(10, 1)) == activity(
         ActivityState.WARMING_UP
     )
-    assert [
-        f for each in found.values() for f in each if not f.action.endswith(".")
-    ] == []
 
 
 def test_a_k_schedule_with_k_0_is_no_problem_and_has_a_price_beside_a_model() -> None:
@@ -120,8 +124,8 @@ def test_a_k_schedule_with_k_0_is_no_problem_and_has_a_price_beside_a_model() ->
 
 
 def test_a_router_whose_models_polls_may_keep_awake_is_told() -> None:
-    (found,) = find(replace(case_of(ACTIVE), routed=True))
-    assert (found.severity, name_of(found.text)) == (HINT, "finding.routed.text")
+    (finding,) = find(replace(case_of(ACTIVE), routed=True))
+    assert (finding.severity, name_of(finding.text)) == (HINT, "finding.routed.text")
 
 
 def test_what_a_newer_vllm_may_have_is_told_and_taken() -> None:
@@ -131,17 +135,19 @@ def test_what_a_newer_vllm_may_have_is_told_and_taken() -> None:
         speculation=parse_speculation('{"method": "eagle4", "tree_width": 2}'),
     )
 
-    (found,) = find(case)
-    assert name_of(found.text) == "finding.unknown_settings.text"
-    assert values_of(found.text) == {"unknown": "tree_width, eagle4"}
+    (finding,) = find(case)
+    assert name_of(finding.text) == "finding.unknown_settings.text"
+    assert values_of(finding.text) == {"unknown": "tree_width, eagle4"}
 
 
 def test_nobody_is_told_to_switch_on_what_a_diffusion_model_does_not_have() -> None:
     """Or to upgrade for it."""
     for state in (ActivityState.OFF, None):
         case = case_of(Activity(state, "a diffusion model"), measured())
-        found = find(replace(case, speculative=False))
-        assert [name_of(each.text) for each in found] == ["finding.no_speculation.text"]
+        findings = find(replace(case, speculative=False))
+        assert [name_of(each.text) for each in findings] == [
+            "finding.no_speculation.text"
+        ], state
 
 
 class TestAcceptance:
@@ -162,7 +168,7 @@ class TestAcceptance:
             (measured(800, 100, 50, draft_tokens=1200), [(HINT, "drafts_vary")]),
             (measured(950, 850, 750, generation=8000), [(HINT, "low_coverage")]),
         ):
-            assert names(measures) == expected
+            assert names(measures) == expected, expected
 
     def test_limits(self) -> None:
         """Low coverage and abnormal acceptance go by the operator's limits, as the
@@ -178,23 +184,25 @@ class TestAcceptance:
             ((981, 981, 981), None, {"abnormal_acceptance_ratio": 0.99}, []),
             ((901, 901, 901), None, {"abnormal_acceptance_ratio": 0.9}, ["abnormal"]),
         ):
-            told = names(measured(*accepted, generation=generation), **limits)
-            found = [name for _, name in told if name in ("low_coverage", "abnormal")]
-            assert found == expected, (accepted, limits)
+            findings = names(measured(*accepted, generation=generation), **limits)
+            limited = [
+                name for _, name in findings if name in ("low_coverage", "abnormal")
+            ]
+            assert limited == expected, (accepted, limits)
 
 
 def test_a_torn_answer_is_one_hint_that_says_all_that_is_torn_in_it() -> None:
-    (found,) = find(replace(case_of(ACTIVE), defects=("this", "that")))
+    (finding,) = find(replace(case_of(ACTIVE), defects=("this", "that")))
 
-    assert (found.severity, short_name(found)) == (HINT, "inconsistent")
-    assert values_of(found.text) == {"defects": "this; that"}
-    assert found.action.endswith(".")
+    assert (finding.severity, short_name(finding)) == (HINT, "inconsistent")
+    assert values_of(finding.text) == {"defects": "this; that"}
+    assert finding.action.endswith(".")
 
 
 def test_problems_come_before_hints() -> None:
     """Whatever they are about."""
-    found = names(
+    findings = names(
         measured(400, 300, 200, draft_tokens=1500, generation=9000), defects=("torn",)
     )
 
-    assert [severity for severity, _ in found] == [PROBLEM, HINT, HINT, HINT]
+    assert [severity for severity, _ in findings] == [PROBLEM, HINT, HINT, HINT]

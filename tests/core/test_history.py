@@ -9,7 +9,14 @@ from vllm_specdec_exporter.measures.history import Sample, SampleHistory, counte
 
 KEEP = 300.0
 
-BEFORE = Counters(10, 40, 20, (9, 7, 4), 30, created=5.0)
+BEFORE = Counters(
+    10,
+    40,
+    accepted_tokens=20,
+    accepted_tokens_per_position=(9, 7, 4),
+    generation_tokens=30,
+    created=5.0,
+)
 
 
 def observe(*samples: Sample, keep: float = KEEP) -> SampleHistory:
@@ -25,19 +32,23 @@ PER_POSITION = "accepted_tokens_per_position"
 
 class TestStartedAnew:
     @pytest.mark.parametrize(
-        "after",
+        "current",
         [
             # One counter that falls, whatever the others do.
-            *(
-                replace(BEFORE, **{field: value})
-                for field in TOTALS
-                for value in (0.0, 1.0)
+            *(replace(BEFORE, **{field: 0.0}) for field in TOTALS),
+            *(replace(BEFORE, **{field: 1.0}) for field in TOTALS),
+            Counters(
+                100,
+                400,
+                accepted_tokens=19,
+                accepted_tokens_per_position=(90, 70, 40),
+                generation_tokens=300,
+                created=5.0,
             ),
-            Counters(100, 400, 19, (90, 70, 40), 300, created=5.0),
             # A position that falls, or vanishes with a value above 0.
             *(
-                replace(BEFORE, accepted_tokens_per_position=after)
-                for after in ((8, 7, 4), (9, 6, 4), (9, 7, 3), (9, 7))
+                replace(BEFORE, accepted_tokens_per_position=current)
+                for current in ((8, 7, 4), (9, 6, 4), (9, 7, 3), (9, 7))
             ),
             # A creation time that moves, even where no counter fell.
             *(
@@ -46,11 +57,11 @@ class TestStartedAnew:
             ),
         ],
     )
-    def test_a_restart(self, after: Counters) -> None:
-        assert counters_reset(BEFORE, after)
+    def test_a_restart(self, current: Counters) -> None:
+        assert counters_reset(BEFORE, current)
 
     @pytest.mark.parametrize(
-        ("before", "after"),
+        ("previous", "current"),
         [
             # Standing still, counting on and further positions.
             (BEFORE, BEFORE),
@@ -61,8 +72,8 @@ class TestStartedAnew:
             (counters(10, [5, 0]), counters(10, [5], draft_tokens=20)),
             # A creation time proves something only where both samples have one.
             *(
-                (replace(BEFORE, created=before), replace(BEFORE, created=after))
-                for before, after in (
+                (replace(BEFORE, created=previous), replace(BEFORE, created=current))
+                for previous, current in (
                     (None, 5.0),
                     (5.0, None),
                     (None, None),
@@ -71,12 +82,30 @@ class TestStartedAnew:
             ),
             # A series that comes later: the Rust front end creates them at first use.
             (Counters(), Counters()),
-            (Counters(), Counters(0, 0, 0, (0, 0), 0)),
-            (Counters(), Counters(1, 2, 1, (1,), 1)),
+            (
+                Counters(),
+                Counters(
+                    0,
+                    0,
+                    accepted_tokens=0,
+                    accepted_tokens_per_position=(0, 0),
+                    generation_tokens=0,
+                ),
+            ),
+            (
+                Counters(),
+                Counters(
+                    1,
+                    2,
+                    accepted_tokens=1,
+                    accepted_tokens_per_position=(1,),
+                    generation_tokens=1,
+                ),
+            ),
         ],
     )
-    def test_one_life(self, before: Counters, after: Counters) -> None:
-        assert not counters_reset(before, after)
+    def test_one_life(self, previous: Counters, current: Counters) -> None:
+        assert not counters_reset(previous, current)
 
     @pytest.mark.parametrize(
         "lost", [*(dict.fromkeys([f]) for f in TOTALS), {PER_POSITION: ()}]
@@ -146,9 +175,9 @@ HISTORIES: dict[str, tuple[tuple[Sample, ...], SampleHistory]] = {
 
 
 class TestHistory:
-    @pytest.mark.parametrize("what", HISTORIES)
-    def test_samples(self, what: str) -> None:
-        samples, expected = HISTORIES[what]
+    @pytest.mark.parametrize("case", HISTORIES)
+    def test_samples(self, case: str) -> None:
+        samples, expected = HISTORIES[case]
         history = observe(*samples)
 
         assert history == expected

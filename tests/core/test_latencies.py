@@ -22,7 +22,7 @@ NAMES = {
 def latencies_of(body: bytes) -> dict[EngineKey, Latencies]:
     by_engine = {}
     for engine in read(body, latencies=True).engines:
-        assert engine.latencies is not None
+        assert engine.latencies is not None, engine.key
         by_engine[engine.key] = engine.latencies
     return by_engine
 

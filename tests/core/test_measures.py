@@ -32,7 +32,16 @@ def counted(
 ) -> Delta:
     """What happens in a window in which an engine makes exactly these drafts."""
     return delta(
-        Sample(0, Counters(0, 0, 0, (), 0)),
+        Sample(
+            0,
+            Counters(
+                0,
+                0,
+                accepted_tokens=0,
+                accepted_tokens_per_position=(),
+                generation_tokens=0,
+            ),
+        ),
         Sample(span, count(drafts, k, plain_tokens=plain_tokens)),
     )
 
@@ -79,11 +88,11 @@ class TestByHand:
         accepted.
         """
         k, drafts = some
-        known = counted([(k, accepted) for _, accepted in drafts], k)
-        hidden = derive("30s", replace(known, accepted_tokens_per_position=()))
+        shown = counted([(k, accepted) for _, accepted in drafts], k)
+        hidden = derive("30s", replace(shown, accepted_tokens_per_position=()))
         assert (
             hidden.mean_acceptance_length_error
-            >= derive("30s", known).mean_acceptance_length_error - 1e-9
+            >= derive("30s", shown).mean_acceptance_length_error - 1e-9
         )
         every = sum(accepted for _, accepted in drafts) / len(drafts)
         largest = (CLUSTERING * every * (k - every) / len(drafts)) ** 0.5
@@ -103,8 +112,10 @@ class TestByHand:
             ([0, 0, 0], None),
             ([], None),
         ):
-            found = derive("5m", increase(100, positions)).position_decay_ratio
-            assert found == (None if decay is None else pytest.approx(decay)), positions
+            measured = derive("5m", increase(100, positions)).position_decay_ratio
+            assert measured == (None if decay is None else pytest.approx(decay)), (
+                positions
+            )
 
 
 #: Increases, and what follows from them where something is 0 or not known.
@@ -190,10 +201,10 @@ INCOMPLETE: dict[str, tuple[Delta, dict[str, object]]] = {
 
 class TestWhatIsNotKnown:
     def test_increases(self) -> None:
-        for what, (happened, expected) in INCOMPLETE.items():
+        for case, (happened, expected) in INCOMPLETE.items():
             measures = derive("30s", happened)
             assert {name: getattr(measures, name) for name in expected} == expected, (
-                what
+                case
             )
 
     def test_nothing_happened(self) -> None:
@@ -213,7 +224,7 @@ class TestWhatIsNotKnown:
 
 
 def test_v0s_efficiency_is_the_share_of_the_k_plus_1_tokens_of_a_draft() -> None:
-    for told, ratio, length in (
+    for efficiency, ratio, length in (
         ((0.6, 0.5, 5), 0.6, 3.0),
         ((0.6, 0.5, None), 0.6, None),
         ((None, 0.5, 3), None, 2.0),
@@ -224,7 +235,7 @@ def test_v0s_efficiency_is_the_share_of_the_k_plus_1_tokens_of_a_draft() -> None
         expected = Measures(
             "lifetime", acceptance_ratio=ratio, mean_acceptance_length=length
         )
-        assert derive_lifetime(*told) == expected
+        assert derive_lifetime(*efficiency) == expected, efficiency
 
 
 @given(some_drafts, st.integers(0, 100), st.floats(0.5, 1000))
@@ -239,10 +250,14 @@ def test_every_measure_is_that_of_the_drafts_behind_it(
 
     n = len(drafts)
     lengths = [1 + accepted for _, accepted in drafts]
-    cut = [
-        sum(1 + min(accepted, shorter) for _, accepted in drafts) / n
-        for shorter in range(1, k + 1)
-    ]
+
+    def length_at(shorter: int) -> float:
+        return sum(1 + min(accepted, shorter) for _, accepted in drafts) / n
+
+    def reaching(position: int) -> int:
+        return sum(accepted > position for _, accepted in drafts)
+
+    cut = [length_at(shorter) for shorter in range(1, k + 1)]
     products = accumulate(
         (r or 0.0 for r in measures.position_conditional_acceptance_ratio), mul
     )
@@ -252,9 +267,10 @@ def test_every_measure_is_that_of_the_drafts_behind_it(
         == measures.expected_tokens_per_step
     )
     assert pytest.approx(list(products)) == list(measures.position_acceptance_ratio)
-    reached = [sum(accepted > i for _, accepted in drafts) for i in range(k)]
+    reached = [reaching(position) for position in range(k)]
     conditional = [
-        here / before if before else None for before, here in pairwise([n, *reached])
+        there / earlier if earlier else None
+        for earlier, there in pairwise([n, *reached])
     ]
     assert n == measures.drafts
     assert pytest.approx(sum(lengths) / n) == measures.mean_acceptance_length
@@ -296,23 +312,19 @@ def test_whatever_the_counters_say_a_measure_stays_in_its_range(
     k = len(happened.accepted_tokens_per_position)
     ratios = [m.acceptance_ratio, m.coverage_ratio, m.position_decay_ratio]
     ratios += [*m.position_acceptance_ratio, *m.position_conditional_acceptance_ratio]
-    assert [
-        ratio for ratio in ratios if ratio is not None and not 0 <= ratio <= 1
-    ] == []
+    for ratio in ratios:
+        assert ratio is None or 0 <= ratio <= 1, m
     rates = [m.drafts_per_second, m.draft_tokens_per_second]
     rates += [m.accepted_tokens_per_second, m.generation_tokens_per_second]
-    assert [
-        rate for rate in rates if rate is not None and not (0 <= rate < math.inf)
-    ] == []
+    for rate in rates:
+        assert rate is None or 0 <= rate < math.inf, m
     gains = [
-        after - before
-        for before, after in pairwise((1.0, *m.mean_acceptance_length_at))
+        longer - shorter
+        for shorter, longer in pairwise((1.0, *m.mean_acceptance_length_at))
     ]
-    assert [gain for gain in gains if gain < 0] == []
-    assert [(a, b) for a, b in pairwise(gains) if b > a + 1e-9] == []
+    assert all(gain >= 0 for gain in gains)
+    assert all(b <= a + 1e-9 for a, b in pairwise(gains))
     if k:
-        lengths = [m.mean_acceptance_length, m.expected_tokens_per_step]
-        assert [
-            x for x in lengths if x is not None and not 1 <= x <= k + 1 + 1e-9
-        ] == []
+        for length in (m.mean_acceptance_length, m.expected_tokens_per_step):
+            assert length is None or 1 <= length <= k + 1 + 1e-9, m
         assert m.mean_draft_length is None or 0 <= m.mean_draft_length <= k

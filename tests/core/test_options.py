@@ -4,6 +4,8 @@ is wrong with it.
 
 from typing import Any
 
+import pytest
+
 from support.builders import refusal
 from vllm_specdec_exporter.config.options import (
     ConfigError,
@@ -44,7 +46,13 @@ def collect(
     environment: dict[str, str] | None = None,
     document: object = None,
 ) -> dict[str, Any]:
-    values, _ = gather(TABLE, flags or {}, environment or {}, document, "conf.yml")
+    values, _ = gather(
+        TABLE,
+        flags or {},
+        environment=environment or {},
+        document=document,
+        file="conf.yml",
+    )
     return values
 
 
@@ -69,7 +77,7 @@ class TestPrecedence:
             assert collect(flags, environment, document) == {
                 **DEFAULTS,
                 "pool.max-size": expected,
-            }
+            }, (flags, environment, document)
 
     def test_a_repeatable_setting_comes_from_one_place_as_a_whole(self) -> None:
         assert collect({"name": ["x"]}, {f"{PREFIX}NAME": "y,z"}, {"name": ["w"]})[
@@ -94,9 +102,9 @@ class TestRepeatable:
         } == expected
 
     def test_values_that_may_hold_commas_stand_one_a_line(self) -> None:
-        found = collect({}, {f"{PREFIX}HEADER": "Accept: a, b\nX-Y: z\n"})
+        values = collect({}, {f"{PREFIX}HEADER": "Accept: a, b\nX-Y: z\n"})
 
-        assert found["header"] == ("Accept: a, b", "X-Y: z")
+        assert values["header"] == ("Accept: a, b", "X-Y: z")
 
     def test_in_the_file(self) -> None:
         """One value, a list, or a mapping if values are pairs; headers have colons."""
@@ -107,8 +115,11 @@ class TestRepeatable:
             (5, ("5",)),
             ({"x": 1, "y": 2}, ("X=1", "Y=2")),
         ):
-            assert collect(document={"name": value})["name"] == expected
+            assert collect(document={"name": value})["name"] == expected, value
         assert collect(document={"header": {"A": "b"}})["header"] == ("A: b",)
+
+
+UNKNOWN = "no such setting; known: data, header, name, pool.max_size, secret.key"
 
 
 class TestFile:
@@ -145,20 +156,17 @@ class TestFile:
                 '{"method": "ngram", "deep": {"x": true}}',
             ),
         ):
-            assert collect(document={"data": value})["data"] == expected
+            assert collect(document={"data": value})["data"] == expected, value
 
-    def test_what_is_wrong(self) -> None:
-        """An unknown key is named with the nearest known one; a wrong shape with the
-        right one.
-        """
-        known = "no such setting; known: data, header, name, pool.max_size, secret.key"
-        for document, message in (
+    @pytest.mark.parametrize(
+        ("document", "message"),
+        [
             (
                 {"pool": {"max_sise": 4}},
                 "pool.max_sise in {}: no such setting; did you mean pool.max_size?",
             ),
-            ({"zzz": 4}, f"zzz in {{}}: {known}"),
-            ({1: 2}, f"1 in {{}}: {known}"),
+            ({"zzz": 4}, f"zzz in {{}}: {UNKNOWN}"),
+            ({1: 2}, f"1 in {{}}: {UNKNOWN}"),
             ({"pool": 4}, "pool in {}: a mapping of settings is expected"),
             ({"pool": [4]}, "pool in {}: a mapping of settings is expected"),
             ([1], "{}: a mapping of settings is expected"),
@@ -167,29 +175,44 @@ class TestFile:
                 {"pool": {"max_size": [4]}},
                 "pool.max_size in {}: takes one value, not a list",
             ),
-        ):
-            assert refusal(ConfigError, collect, {}, {}, document) == message.format(
-                "conf.yml"
-            )
+        ],
+    )
+    def test_what_is_wrong(self, document: object, message: str) -> None:
+        """An unknown key is named with the nearest known one; a wrong shape with the
+        right one.
+        """
+        refused = refusal(ConfigError, lambda: collect(document=document))
+        assert refused == message.format("conf.yml")
 
 
-def test_a_bad_value_is_named_with_its_source_and_what_may_be_shown_of_it() -> None:
-    for flags, environment, document, where in (
+@pytest.mark.parametrize(
+    ("flags", "environment", "document", "where"),
+    [
         ({"pool.max-size": "many"}, {}, None, '--pool.max-size "many"'),
         ({"pool.max-size": 'a"\n'}, {}, None, '--pool.max-size "a\\"\\n"'),
         ({"pool.max-size": "é"}, {}, None, '--pool.max-size "é"'),
         ({"secret.key": "hunter2"}, {}, None, '--secret.key "***"'),
         ({}, {f"{PREFIX}SECRET_KEY": "hunter2"}, None, f'{PREFIX}SECRET_KEY "***"'),
         ({}, {}, {"secret": {"key": "hunter2"}}, 'secret.key in conf.yml "***"'),
-    ):
-        said = refusal(ConfigError, collect, flags, environment, document)
-        assert said == f"{where}: a whole number is needed"
+    ],
+)
+def test_a_bad_value_is_named_with_its_source_and_what_may_be_shown_of_it(
+    flags: dict[str, Any], environment: dict[str, str], document: object, where: str
+) -> None:
+    refused = refusal(ConfigError, lambda: collect(flags, environment, document))
+    assert refused == f"{where}: a whole number is needed"
 
 
 def test_beside_the_values_stands_what_may_be_shown_of_each() -> None:
     """By the file's keys, as it was written."""
     flags = {"pool.max-size": "07", "name": ["x"]}
-    _, shown = gather(TABLE, flags, {}, {"secret": {"key": 123456}}, "conf.yml")
+    _, shown = gather(
+        TABLE,
+        flags,
+        environment={},
+        document={"secret": {"key": 123456}},
+        file="conf.yml",
+    )
 
     expected = {
         "pool.max_size": "07",
@@ -214,5 +237,5 @@ def test_variables_that_belong_to_no_setting_are_told_sorted() -> None:
     ]
     environment = {f"{PREFIX}{name}": "1" for name in [*reversed(unknown), "NAME"]}
 
-    found = unknown_variables(TABLE, {**environment, "VLLM_PORT": "1", "HOME": "/"})
-    assert found == [f"{PREFIX}{name}" for name in unknown]
+    ignored = unknown_variables(TABLE, {**environment, "VLLM_PORT": "1", "HOME": "/"})
+    assert ignored == [f"{PREFIX}{name}" for name in unknown]

@@ -49,7 +49,7 @@ def run(
 ) -> list[EngineResult]:
     """The results for the first engine, polled every `interval` seconds."""
     timed = ((poll * interval, item) for poll, item in enumerate(readings))
-    return [found[0] for found in processed(timed, settings)]
+    return [of_engines[0] for of_engines in processed(timed, settings)]
 
 
 def steady(polls: int, start: int = 0) -> list[Reading]:
@@ -77,9 +77,12 @@ class TestResult:
         assert result.window("5m") is None
         assert result.activity.state is ActivityState.ACTIVE
         assert values_of(result.activity.reason) == {"drafts": 240, "window": "1m"}
-        other = run(steady(14), replace(EASY, judged=Window(10)))[-1]
-        assert other.judged_window == "10s"
-        assert values_of(other.activity.reason) == {"drafts": 40, "window": "10s"}
+        of_10_seconds = run(steady(14), replace(EASY, judged=Window(10)))[-1]
+        assert of_10_seconds.judged_window == "10s"
+        assert values_of(of_10_seconds.activity.reason) == {
+            "drafts": 40,
+            "window": "10s",
+        }
         assert result.quality.level is QualityLevel.OPTIMAL
         assert [name_of(finding.text) for finding in result.findings] == [
             "finding.likely_beneficial.text",
@@ -93,7 +96,7 @@ class TestResult:
         assert [m.span_seconds for m in soon.windows] == [10.0, 10.0]
         for polls, period in ((3, "10s"), (11, "50s"), (12, "1m")):
             reason = run(steady(polls))[-1].activity.reason
-            assert values_of(reason)["window"] == period
+            assert values_of(reason)["window"] == period, polls
         measures = [values_of(reason)["measure"] for reason in soon.quality.reasons]
         assert "mean acceptance length deviation" not in measures
 
@@ -105,18 +108,22 @@ class TestResult:
         ended = replace(
             ended, engines=(replace(ended.engines[0], load=Load(0, 0, 0.0)),)
         )
-        before, *_, after = run([*steady(14), *[ended] * 3])[13:]
-        assert (before.activity.state, before.quality.level) == (
+        active, *_, ended_long_ago = run([*steady(14), *[ended] * 3])[13:]
+        assert (active.activity.state, active.quality.level) == (
             ActivityState.ACTIVE,
             QualityLevel.OPTIMAL,
         )
-        assert before.payoff.verdict is not None
-        assert after.windows[1].drafts == 180
+        assert active.payoff.verdict is not None
+        assert ended_long_ago.windows[1].drafts == 180
         assert (
             Activity(ActivityState.IDLE, "nothing was generated in the last 10s")
-            == after.activity
+            == ended_long_ago.activity
         )
-        assert (after.payoff.verdict, after.payoff.speedup, after.quality.level) == (
+        assert (
+            ended_long_ago.payoff.verdict,
+            ended_long_ago.payoff.speedup,
+            ended_long_ago.quality.level,
+        ) == (
             None,
             None,
             None,
@@ -130,22 +137,42 @@ class TestResult:
             costs=CostSettings(BUILTIN["eagle3"]),
         )
         states, (result,) = process_reading(
-            {}, reading(Counters(0, 0, 0, (), 0)), 0, settings, "0.32.0"
+            {},
+            reading(
+                Counters(
+                    0,
+                    0,
+                    accepted_tokens=0,
+                    accepted_tokens_per_position=(),
+                    generation_tokens=0,
+                )
+            ),
+            time=0,
+            settings=settings,
+            upstream_version="0.32.0",
         )
 
         assert (
-            Deployment("eagle3", "some/draft", "vllm-v1", "0.32.0", "eagle3")
+            Deployment(
+                "eagle3",
+                "some/draft",
+                dialect="vllm-v1",
+                upstream_version="0.32.0",
+                cost_profile="eagle3",
+            )
             == result.deployment
         )
         assert result.num_speculative_tokens == 3
         assert list(states) == [KEY]
-        (other,) = run(
+        (contradicted,) = run(
             steady(1, 1),
             replace(EASY, speculation=Speculation(True, num_speculative_tokens=7)),
         )
-        assert other.num_speculative_tokens == 2  # what the server counts beats it
-        told = "the server counts 2 positions, but --spec.config says K=7"
-        assert told in [finding.text for finding in other.findings]
+        assert (
+            contradicted.num_speculative_tokens == 2
+        )  # what the server counts beats it
+        difference = "the server counts 2 positions, but --spec.config says K=7"
+        assert difference in [finding.text for finding in contradicted.findings]
 
     @pytest.mark.parametrize(
         ("tokens", "state"), [(1, ActivityState.IDLE), (30, ActivityState.BYPASSED)]
@@ -204,20 +231,22 @@ class TestOverTime:
         _, (result,) = process_reading(states, steady(2)[1], 5, EASY)
 
         assert result.defects == ("the clock did not advance since the sample before",)
-        found = (
+        counts = (
             result.windows,
             result.engine_resets_total,
             result.inconsistent_samples_total,
         )
-        assert found == ((), 0, 1)
+        assert counts == ((), 0, 1)
 
     def test_engines_that_come_and_go(self) -> None:
         """An engine that is gone is forgotten; one that is new begins; the others go
         on.
         """
-        other = EngineKey("m", "1")
-        one, two = steady(2)
-        both = replace(one, engines=(*one.engines, replace(one.engines[0], key=other)))
+        second = EngineKey("m", "1")
+        earlier, two = steady(2)
+        both = replace(
+            earlier, engines=(*earlier.engines, replace(earlier.engines[0], key=second))
+        )
 
         states, _ = process_reading({}, both, 0, EASY)
         states, results = process_reading(states, two, 5, EASY)
@@ -227,7 +256,7 @@ class TestOverTime:
         )
 
         states, results = process_reading(states, both, 10, EASY)
-        assert [KEY, other] == [result.key for result in results]
+        assert [KEY, second] == [result.key for result in results]
         assert results[1].windows == ()
 
 
@@ -263,17 +292,17 @@ class TestBuckets:
         """Over failed polls, long silences, clocks that jump, and a port that was
         closed for a while.
         """
-        states, (before,) = process_reading({}, reading(self.BEFORE), 0, EASY)
+        states, (start,) = process_reading({}, reading(self.BEFORE), 0, EASY)
         states = interrupt(states) if interrupted else states
         states, (torn,) = process_reading(states, reading(self.TORN), seconds, EASY)
-        _, (whole,) = process_reading(states, reading(self.WHOLE), seconds + 5, EASY)
+        _, (complete,) = process_reading(states, reading(self.WHOLE), seconds + 5, EASY)
 
-        assert [r.accepted_tokens_per_draft for r in (before, torn, whole)] == [
+        assert [r.accepted_tokens_per_draft for r in (start, torn, complete)] == [
             Distribution((20, 50, 100), 100, 130),
             Distribution((20, 50, 100), 100, 133),
             Distribution((22, 55, 110), 110, 143),
         ]
-        assert whole.engine_resets_total == 0
+        assert complete.engine_resets_total == 0
 
     def test_through_an_answer_without_them(self) -> None:
         """Where the sum is missing from an answer that had none before either, the last
@@ -291,14 +320,14 @@ class TestBuckets:
     def test_they_begin_anew_with_the_counters(self) -> None:
         """What was counted before a restart has no part in what is counted now."""
         states, _ = process_reading({}, reading(self.BEFORE), 0, EASY)
-        for before in (states, interrupt(states)):
+        for previous in (states, interrupt(states)):
             _, (result,) = process_reading(
-                before, reading(counters(60, [50, 40])), 5, EASY
+                previous, reading(counters(60, [50, 40])), 5, EASY
             )
             assert result.accepted_tokens_per_draft == Distribution(
                 (10, 20, 60), 60, 90
-            )
-            assert result.engine_resets_total == 1
+            ), previous
+            assert result.engine_resets_total == 1, previous
 
 
 class TestServers:
@@ -347,16 +376,22 @@ class TestServers:
         makes it speculative.
         """
         text = upstream("vllm-diffusion.txt")
-        for told, answer in (
+        for speculation, answer in (
             (Speculation(), text),
             (Speculation(True, "ngram", "", 4), text),
             (Speculation(), text.replace(b"vllm:", b"aphrodite:")),  # a fork of vLLM
         ):
             item = read(answer)
-            result = run([item, item], replace(EASY, speculation=told))[-1]
-            assert result.activity.state is ActivityState.OFF
-            assert name_of(result.activity.reason) == "activity.diffusion"
+            result = run([item, item], replace(EASY, speculation=speculation))[-1]
+            assert result.activity.state is ActivityState.OFF, (
+                speculation,
+                item.dialect,
+            )
+            assert name_of(result.activity.reason) == "activity.diffusion", (
+                speculation,
+                item.dialect,
+            )
             assert (
                 result.num_speculative_tokens,
                 result.accepted_tokens_per_draft,
-            ) == (None, None)
+            ) == (None, None), (speculation, item.dialect)

@@ -53,8 +53,8 @@ def judge(
 
 
 def criterion(quality: Quality, level: QualityLevel, measure: str) -> Criterion:
-    (found,) = (c for c in quality.criteria if (c.level, c.measure) == (level, measure))
-    return found
+    (only,) = (c for c in quality.criteria if (c.level, c.measure) == (level, measure))
+    return only
 
 
 def test_a_level_has_its_reasons() -> None:
@@ -62,7 +62,7 @@ def test_a_level_has_its_reasons() -> None:
     others: all that hold.
     """
     steady = replace(BEST, window="30s", span_seconds=30.0, mean_acceptance_length=3.4)
-    found = {
+    by_level = {
         POOR: judge(derive("5m", increase(1000, [200, 50, 10]))),
         FAIR: judge(
             replace(
@@ -72,10 +72,10 @@ def test_a_level_has_its_reasons() -> None:
         HEALTHY: judge(SOUND),
         OPTIMAL: judge(BEST, steady),
     }
-    assert {level: list(quality.reasons) for level, quality in found.items()} == RUBRIC[
-        "reasons"
-    ]
-    assert [quality.level for quality in found.values()] == list(RUBRIC["reasons"])
+    assert {
+        level: list(quality.reasons) for level, quality in by_level.items()
+    } == RUBRIC["reasons"]
+    assert [quality.level for quality in by_level.values()] == list(RUBRIC["reasons"])
 
 
 class TestBoundaries:
@@ -96,13 +96,13 @@ class TestBoundaries:
         best.
         """
         nothing = Measures("5m", 300, 1000)
-        known = (
+        incomplete = (
             nothing,
             replace(nothing, mean_acceptance_length=5.0),
             replace(nothing, acceptance_ratio=0.99),
         )
 
-        assert [judge(measures).level for measures in known] == [None, FAIR, FAIR]
+        assert [judge(measures).level for measures in incomplete] == [None, FAIR, FAIR]
 
     def test_another_window_may_differ_by_the_threshold_either_way(self) -> None:
         """Optimal is steady.
@@ -123,30 +123,30 @@ class TestBoundaries:
             for length in levels
         }
 
-        found = {
-            length: judge(here, other, thresholds=thresholds).level
-            for length, other in there.items()
+        judged = {
+            length: judge(here, window, thresholds=thresholds).level
+            for length, window in there.items()
         }
-        assert found == levels
+        assert judged == levels
         deviation = criterion(
             judge(here, *there.values()), OPTIMAL, "mean_acceptance_length_deviation"
         )
         assert deviation.value == pytest.approx(0.126)
         few, enough = (replace(there[2.874], drafts=drafts) for drafts in (99, 100))
         levels_by_drafts = [
-            judge(here, other, thresholds=thresholds).level for other in (few, enough)
+            judge(here, window, thresholds=thresholds).level for window in (few, enough)
         ]
         assert levels_by_drafts == [OPTIMAL, HEALTHY]
 
     def test_windows_that_hold_the_same_samples_prove_no_steadiness(self) -> None:
         """As shortly after the start."""
-        found = judge(BEST, replace(BEST, window="30s"))
-        missing = criterion(found, OPTIMAL, "mean_acceptance_length_deviation")
+        quality = judge(BEST, replace(BEST, window="30s"))
+        missing = criterion(quality, OPTIMAL, "mean_acceptance_length_deviation")
 
-        assert (missing.value, missing.met, found.level) == (None, None, OPTIMAL)
+        assert (missing.value, missing.met, quality.level) == (None, None, OPTIMAL)
         assert name_of(missing.reason) == "quality.not_judged"
         assert name_of(missing.note) == "quality.no_value"
-        measures = [values_of(reason)["measure"] for reason in found.reasons]
+        measures = [values_of(reason)["measure"] for reason in quality.reasons]
         assert "mean acceptance length deviation" not in measures
 
     def test_a_changed_threshold_moves_the_level_and_stands_in_the_reasons(
@@ -215,8 +215,8 @@ def test_what_is_shown_bears_out_the_level(factor: float, digits: int) -> None:
     """
     ratio = round(0.6 + factor * 10**-digits, 8)
     quality = judge(replace(SOUND, acceptance_ratio=min(max(ratio, 0.41), 0.99)))
-    found = criterion(quality, HEALTHY, "acceptance_ratio")
-    shown = float(str(values_of(found.reason)["value"]))
+    acceptance = criterion(quality, HEALTHY, "acceptance_ratio")
+    shown = float(str(values_of(acceptance.reason)["value"]))
 
-    assert found.met is (shown >= 0.6)
-    assert found.met is (name_of(found.reason) == "quality.met")
+    assert acceptance.met is (shown >= 0.6)
+    assert acceptance.met is (name_of(acceptance.reason) == "quality.met")

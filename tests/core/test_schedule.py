@@ -34,6 +34,7 @@ _ACCEPTED = (
     0.045,
     0.04,
 )
+#: A batch of 30 is in the first row, one of 100 in the second.
 _SCHEDULE = [[1, 64, 16], [65, 1024, 8]]
 
 
@@ -53,9 +54,10 @@ def _scheduled(minutes: int, schedule: list[list[int]]) -> EngineResult:
         engine = EngineReading(EngineKey("m", "0"), counted, running)
         readings.append((float(second), Reading("vllm-v1", (engine,))))
     config = {"method": "dflash", "num_speculative_tokens": 16}
-    config |= {"num_speculative_tokens_per_batch_size": schedule} if schedule else {}
-    given = {"cost.file": calibrated_file(), "spec.config": json.dumps(config)}
-    (result,) = processed(readings, load(given, {}).settings)[-1]
+    if schedule:
+        config["num_speculative_tokens_per_batch_size"] = schedule
+    flags = {"cost.file": calibrated_file(), "spec.config": json.dumps(config)}
+    (result,) = processed(readings, load(flags, {}).settings)[-1]
     return result
 
 
@@ -64,10 +66,10 @@ def test_a_schedule_in_force_is_judged_at_its_k(schedule: list[list[int]]) -> No
     """Given, only seen, or another: no position that no draft has is one that was never
     accepted.
     """
-    before = _scheduled(0, schedule)
-    after = _scheduled(6, schedule)
+    deep = _scheduled(0, schedule)
+    shallow = _scheduled(6, schedule)
 
-    shown = before.window("5m"), after.window("5m")
+    shown = deep.window("5m"), shallow.window("5m")
     assert [len(window.position_acceptance_ratio) for window in shown if window] == [
         16,
         8,
@@ -75,8 +77,8 @@ def test_a_schedule_in_force_is_judged_at_its_k(schedule: list[list[int]]) -> No
     assert [
         round(window.position_decay_ratio or 0, 2) for window in shown if window
     ] == [0.83, 0.77]
-    unjudged = [name_of(c.note) for c in after.quality.criteria]
+    unjudged = [name_of(c.note) for c in shallow.quality.criteria]
     assert "quality.drafts_vary" not in unjudged
-    assert name_of(after.advice.reason) == "no_advice.drafts_vary"
-    assert values_of(after.advice.reason) == {"drafted": 8.0, "k": 16}
-    assert after.num_speculative_tokens == 16
+    assert name_of(shallow.advice.reason) == "no_advice.drafts_vary"
+    assert values_of(shallow.advice.reason) == {"drafted": 8.0, "k": 16}
+    assert shallow.num_speculative_tokens == 16

@@ -13,12 +13,12 @@ from vllm_specdec_exporter.observe.pipeline import Settings, interrupt
 DRIFT = (3.07, 3.07, 3.02, 2.97, 2.93, 2.89, 2.86, 2.83, 2.80, 2.80)
 
 
-def started(before: Server | None = None) -> Server:
+def started(previous: Server | None = None) -> Server:
     """An engine with K=4, perhaps in the place of another one."""
     server = Server(Settings(slack=150.0), 4, prompt_tokens=0.0, requests=0.0)
-    if before is None:
+    if previous is None:
         return server
-    return replace(server, time=before.time, states=before.states)
+    return replace(server, time=previous.time, states=previous.states)
 
 
 def run(
@@ -35,6 +35,7 @@ def run(
     """
     server.batch = running
     for length in lengths:
+        # An hour, in windows of five minutes.
         for _ in range(12):
             server.add(
                 drafts / 12, ((length - 1) * drafts / 48,) * 4, drafted * drafts / 12
@@ -76,9 +77,9 @@ def test_nights_say_nothing_of_decay() -> None:
     """
     server = started()
     run(server, DRIFT)
-    for _ in range(2):
-        assert len(run(server, [3.4] * 12, running=2)) == 1
-        assert len(run(server, [2.81] * 12)) == 1
+    for night in range(2):
+        assert len(run(server, [3.4] * 12, running=2)) == 1, night
+        assert len(run(server, [2.81] * 12)) == 1, night
     assert len(run(server, [3.4] * 12, running=2)) == 1
     assert run(server, [3.05] * 3) == []
 

@@ -37,80 +37,192 @@ def test_how_far(times: tuple[float, ...], span: float | None) -> None:
     samples.
     """
     samples = tuple(sample(time, 2 * time, [time]) for time in times)
-    found = window_delta(SampleHistory(samples), Window(30), SLACK)
+    increase = window_delta(SampleHistory(samples), Window(30), SLACK)
 
-    assert span == (found and pytest.approx(found.span))
+    assert span == (increase and pytest.approx(increase.span))
 
 
 class TestDelta:
     @pytest.mark.parametrize(
-        ("before", "after", "expected"),
+        ("previous", "current", "expected"),
         [
             (
-                Counters(10, 40, 20, (9, 7, 4), 30, created=1.0),
-                Counters(15, 59, 32, (13, 11, 8), 50, created=1.0),
-                Delta(7.5, 5, 19, 12, (4, 4, 4), 20),
+                Counters(
+                    10,
+                    40,
+                    accepted_tokens=20,
+                    accepted_tokens_per_position=(9, 7, 4),
+                    generation_tokens=30,
+                    created=1.0,
+                ),
+                Counters(
+                    15,
+                    59,
+                    accepted_tokens=32,
+                    accepted_tokens_per_position=(13, 11, 8),
+                    generation_tokens=50,
+                    created=1.0,
+                ),
+                Delta(
+                    7.5,
+                    5,
+                    draft_tokens=19,
+                    accepted_tokens=12,
+                    accepted_tokens_per_position=(4, 4, 4),
+                    generation_tokens=20,
+                ),
             ),
             # The same counters at a later time are increases of zero.
             (
                 counters(10, [5, 3]),
                 counters(10, [5, 3]),
-                Delta(7.5, 0, 0, 0, (0, 0), 0),
+                Delta(
+                    7.5,
+                    0,
+                    draft_tokens=0,
+                    accepted_tokens=0,
+                    accepted_tokens_per_position=(0, 0),
+                    generation_tokens=0,
+                ),
             ),
             # A counter that the engine does not have has no increase, which is not an
             # increase of 0.
             (
                 Counters(generation_tokens=3),
                 Counters(generation_tokens=10),
-                Delta(7.5, None, None, None, (), 7),
+                Delta(
+                    7.5,
+                    None,
+                    draft_tokens=None,
+                    accepted_tokens=None,
+                    accepted_tokens_per_position=(),
+                    generation_tokens=7,
+                ),
             ),
             # What was not there before the first draft had counted nothing: the Rust
             # front end's way.
             (
-                Counters(0, 0, 0, (), None),
-                Counters(4, 12, 6, (3, 2, 1), 10),
-                Delta(7.5, 4, 12, 6, (3, 2, 1), 10),
+                Counters(
+                    0,
+                    0,
+                    accepted_tokens=0,
+                    accepted_tokens_per_position=(),
+                    generation_tokens=None,
+                ),
+                Counters(
+                    4,
+                    12,
+                    accepted_tokens=6,
+                    accepted_tokens_per_position=(3, 2, 1),
+                    generation_tokens=10,
+                ),
+                Delta(
+                    7.5,
+                    4,
+                    draft_tokens=12,
+                    accepted_tokens=6,
+                    accepted_tokens_per_position=(3, 2, 1),
+                    generation_tokens=10,
+                ),
             ),
             # An answer without any of the series says nothing of what had been counted
             # until then.
             (
                 Counters(),
-                Counters(4, 12, 6, (3, 2, 1), 10),
-                Delta(7.5, None, None, None, (), None),
+                Counters(
+                    4,
+                    12,
+                    accepted_tokens=6,
+                    accepted_tokens_per_position=(3, 2, 1),
+                    generation_tokens=10,
+                ),
+                Delta(
+                    7.5,
+                    None,
+                    draft_tokens=None,
+                    accepted_tokens=None,
+                    accepted_tokens_per_position=(),
+                    generation_tokens=None,
+                ),
             ),
             # Tokens were generated and drafts not shown, so of what they counted
             # nothing is known.
             (
                 Counters(generation_tokens=100),
-                Counters(100, 200, 140, (80, 60), 500),
-                Delta(7.5, None, None, None, (), 400),
+                Counters(
+                    100,
+                    200,
+                    accepted_tokens=140,
+                    accepted_tokens_per_position=(80, 60),
+                    generation_tokens=500,
+                ),
+                Delta(
+                    7.5,
+                    None,
+                    draft_tokens=None,
+                    accepted_tokens=None,
+                    accepted_tokens_per_position=(),
+                    generation_tokens=400,
+                ),
             ),
             # Drafts shown as 0 had not begun, so what appears with the first of them
             # counts from 0.
             (
                 Counters(drafts=0, generation_tokens=100),
-                Counters(100, 200, 140, (80, 60), 500),
-                Delta(7.5, 100, 200, 140, (80, 60), 400),
+                Counters(
+                    100,
+                    200,
+                    accepted_tokens=140,
+                    accepted_tokens_per_position=(80, 60),
+                    generation_tokens=500,
+                ),
+                Delta(
+                    7.5,
+                    100,
+                    draft_tokens=200,
+                    accepted_tokens=140,
+                    accepted_tokens_per_position=(80, 60),
+                    generation_tokens=400,
+                ),
             ),
         ],
     )
     def test_each_counters_increase(
-        self, before: Counters, after: Counters, expected: Delta
+        self, previous: Counters, current: Counters, expected: Delta
     ) -> None:
         """Over the real time between the samples."""
-        assert delta(Sample(5, before), Sample(12.5, after)) == expected
+        assert delta(Sample(5, previous), Sample(12.5, current)) == expected
 
     def test_a_series_that_an_engine_at_work_did_not_show(self) -> None:
         """A series missing from the first answer had counted already: its increase is
         not known.
         """
-        first = Counters(1000, 2000, 1400, (800, 600), 2400)
-        last = Counters(1100, 2200, 1540, (880, 660), 2640)
-        whole = Delta(5, 100, 200, 140, (80, 60), 240)
+        first = Counters(
+            1000,
+            2000,
+            accepted_tokens=1400,
+            accepted_tokens_per_position=(800, 600),
+            generation_tokens=2400,
+        )
+        last = Counters(
+            1100,
+            2200,
+            accepted_tokens=1540,
+            accepted_tokens_per_position=(880, 660),
+            generation_tokens=2640,
+        )
+        complete = Delta(
+            5,
+            100,
+            draft_tokens=200,
+            accepted_tokens=140,
+            accepted_tokens_per_position=(80, 60),
+            generation_tokens=240,
+        )
         totals = ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens")
         for gap in (
             {"accepted_tokens_per_position": ()},
             *(dict.fromkeys([name]) for name in totals),
         ):
-            found = delta(Sample(0, replace(first, **gap)), Sample(5, last))
-            assert found == replace(whole, **gap)
+            increase = delta(Sample(0, replace(first, **gap)), Sample(5, last))
+            assert increase == replace(complete, **gap), gap

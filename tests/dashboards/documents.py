@@ -31,11 +31,20 @@ def dashboards() -> Mapping[str, Json]:
 
 def every_panel(dashboard: Json) -> list[Json]:
     """Return all panels: headings of rows, and what is folded into them, too."""
-    return [
-        panel
-        for outer in dashboard["panels"]
-        for panel in (outer, *outer.get("panels", ()))
-    ]
+    every = []
+    for outer in dashboard["panels"]:
+        every += [outer, *outer.get("panels", ())]
+    return every
+
+
+def named_panels() -> dict[str, Json]:
+    """Return all panels of all dashboards but rows, by dashboard and title."""
+    named = {}
+    for uid, dashboard in dashboards().items():
+        for panel in every_panel(dashboard):
+            if panel["type"] != "row":
+                named[f"{uid}: {panel.get('title', panel['type'])}"] = panel
+    return named
 
 
 def fields(panel: Json) -> Iterator[tuple[str, Json]]:
@@ -44,10 +53,10 @@ def fields(panel: Json) -> Iterator[tuple[str, Json]]:
     """
     config = panel.get("fieldConfig", {"defaults": {}, "overrides": []})
     yield "", config["defaults"]
-    for one in config["overrides"]:
+    for override in config["overrides"]:
         yield (
-            str(one["matcher"]["options"]),
-            {item["id"]: item["value"] for item in one["properties"]},
+            str(override["matcher"]["options"]),
+            {item["id"]: item["value"] for item in override["properties"]},
         )
 
 
@@ -55,22 +64,22 @@ def columns(panel: Json) -> dict[str, str]:
     """Return the headings of a table's columns by the names that Grafana gives them at
     first.
     """
-    return {
-        name: new
-        for one in panel.get("transformations", ())
-        for name, new in one["options"].get("renameByName", {}).items()
-    }
+    headings: dict[str, str] = {}
+    for transformation in panel.get("transformations", ()):
+        headings |= transformation["options"].get("renameByName", {})
+    return headings
 
 
 def placed(panel: Json) -> set[str]:
     """Return the names that the transformations of a table give a place, renamed or
     not.
     """
-    return {
-        columns(panel).get(name, name)
-        for one in panel.get("transformations", ())
-        for name in one["options"].get("indexByName", {})
-    }
+    headings = columns(panel)
+    names = set()
+    for transformation in panel.get("transformations", ()):
+        for name in transformation["options"].get("indexByName", {}):
+            names.add(headings.get(name, name))
+    return names
 
 
 def under(value: Any, *keys: str) -> Iterator[Any]:
@@ -90,4 +99,4 @@ def under(value: Any, *keys: str) -> Iterator[Any]:
 
 def variables_in(text: str) -> list[str]:
     """Return the names of the variables in a text."""
-    return [found["plain"] or found["braced"] for found in VARIABLE.finditer(text)]
+    return [match["plain"] or match["braced"] for match in VARIABLE.finditer(text)]

@@ -87,10 +87,10 @@ def timing(viewing: Viewing, panel: Json) -> Timing:
     points = max(1, int(viewing.pixels * panel.get("gridPos", {}).get("w", 24) / 24))
     scrape = round(viewing.scrape_interval * 1000)
     wanted = max(scrape, _rounded(span / points))
-    step = max(
-        wanted if span / points < wanted else _rounded(span / points),
-        _rounded(span / _SAFE_POINTS),
-    )
+    step = _rounded(span / points)
+    if span / points < wanted:
+        step = wanted
+    step = max(step, _rounded(span / _SAFE_POINTS))
     return Timing(step, max(wanted + scrape, 4 * scrape), span)
 
 
@@ -130,12 +130,13 @@ class Variable:
         Raises:
             DashboardError: the format is unknown.
         """
-        values = (self.value,) if isinstance(self.value, str) else self.value
+        values = self.value
+        if isinstance(values, str):
+            values = (values,)
         if format_ == "queryparam":
-            return "&".join(
-                f"var-{self.name}={ALL if self.is_all else quote(one, safe='')}"
-                for one in values
-            )
+            if self.is_all:
+                return f"var-{self.name}={ALL}"
+            return "&".join(f"var-{self.name}={quote(v, safe='')}" for v in values)
         if format_ == "regex" and isinstance(self.value, str):
             return _escaped(self.value)
         if format_:
@@ -143,11 +144,13 @@ class Variable:
             raise DashboardError(msg)
         if self.is_all and self.all_value:
             return self.all_value
-        chosen = self.options if self.is_all else values
+        chosen = values
+        if self.is_all:
+            chosen = self.options
         if not self.multi:
             # Grafana does not escape the only value for regular expressions.
             return chosen[0].replace("\\", "\\\\").replace('"', '\\"')
-        escaped = [_escaped(one) for one in chosen]
+        escaped = [_escaped(choice) for choice in chosen]
         if len(escaped) == 1:
             return escaped[0]
         return f"({'|'.join(escaped)})"
@@ -159,20 +162,22 @@ def _escaped(value: str) -> str:
 
 
 def interpolate(
-    text: str, variables: Mapping[str, Variable], own: Mapping[str, str] | None = None
+    text: str,
+    variables: Mapping[str, Variable],
+    built_in: Mapping[str, str] | None = None,
 ) -> str:
     """Put values in the place of variables; `own` are Grafana's own, such as `__range`.
 
     Raises:
         DashboardError: a variable is unknown.
     """
-    own = own or {}
+    built_in = built_in or {}
 
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[2]
         format_ = match[3] or ""
-        if name in own and not format_:
-            return own[name]
+        if name in built_in and not format_:
+            return built_in[name]
         if name.isdigit():
             # a group of label_replace: Grafana leaves unknown variables alone
             return match[0]
@@ -193,22 +198,26 @@ def resolve(
     """Return the variables of a dashboard with their options; the values of those
     before narrow them down.
     """
-    found: dict[str, Variable] = {}
+    variables: dict[str, Variable] = {}
     for definition in dashboard["templating"]["list"]:
         if definition["type"] == "adhoc":
             continue
         name = definition["name"]
         several = bool(definition.get("multi"))
-        options = _options(prometheus, definition, viewing, found)
+        options = _options(prometheus, definition, viewing, variables)
         value = viewing.values.get(name)
         if value is None and definition["type"] == "textbox":
             value = definition["current"]["value"]
         elif value is None:
             value = _current(definition, options)
-        found[name] = Variable(
-            name, options, value, several, definition.get("allValue") or ""
+        variables[name] = Variable(
+            name,
+            options,
+            value=value,
+            multi=several,
+            all_value=definition.get("allValue") or "",
         )
-    return found
+    return variables
 
 
 def _current(definition: Json, options: tuple[str, ...]) -> Value:
@@ -227,18 +236,20 @@ def _options(
     prometheus: PrometheusServer,
     definition: Json,
     viewing: Viewing,
-    known: Mapping[str, Variable],
+    variables: Mapping[str, Variable],
 ) -> tuple[str, ...]:
     if definition["type"] in ("datasource", "textbox"):
         return ()
-    own = {"__range": f"{round(viewing.end - viewing.start)}s"}
-    text = interpolate(definition["query"]["query"], known, own)
+    built_in = {"__range": f"{round(viewing.end - viewing.start)}s"}
+    text = interpolate(definition["query"]["query"], variables, built_in)
     values = _answers(prometheus, text, viewing)
     if regex := definition.get("regex"):
         matches = (re.search(regex.strip("/"), value) for value in values)
         values = (match[1] for match in matches if match)
-    found = dict.fromkeys(values)
-    return tuple(sorted(found) if definition["sort"] else found)
+    distinct = tuple(dict.fromkeys(values))
+    if definition["sort"]:
+        return tuple(sorted(distinct))
+    return distinct
 
 
 def _answers(
@@ -276,11 +287,11 @@ def unfolded(dashboard: Json) -> Json:
     """Return a dashboard as it looks once somebody has opened all its rows: each moves
     the rest down.
     """
-    found = []
+    opened = []
     moved = 0
     for panel in dashboard["panels"]:
         at = panel["gridPos"]
-        found.append(
+        opened.append(
             {
                 **panel,
                 "collapsed": False,
@@ -290,13 +301,14 @@ def unfolded(dashboard: Json) -> Json:
         )
         for inner in panel.get("panels", ()):
             at = inner["gridPos"]
-            found.append({**inner, "gridPos": {**at, "y": at["y"] + moved}})
+            opened.append({**inner, "gridPos": {**at, "y": at["y"] + moved}})
         if panel.get("collapsed"):
             moved += max(
-                one["gridPos"]["y"] + one["gridPos"]["h"] for one in panel["panels"]
+                folded["gridPos"]["y"] + folded["gridPos"]["h"]
+                for folded in panel["panels"]
             )
             moved -= panel["gridPos"]["y"] + 1
-    return {**dashboard, "panels": found}
+    return {**dashboard, "panels": opened}
 
 
 @dataclass(frozen=True)
@@ -317,19 +329,19 @@ def queries(
         DashboardError: Grafana would send none, or another.
     """
     when = timing(viewing, panel)
-    found: dict[str, Query] = {}
+    by_ref: dict[str, Query] = {}
     for target in panel["targets"]:
         ref = target["refId"]
         instant = bool(target.get("instant"))
-        if instant == bool(target.get("range")) or ref in found:
+        if instant == bool(target.get("range")) or ref in by_ref:
             msg = (
                 f"{panel.get('title')}: {ref} is not one query, either instant or over "
                 "the range"
             )
             raise DashboardError(msg)
         expression = interpolate(target["expr"], variables, when.values())
-        found[ref] = Query(filtered(expression, viewing.filters), instant, when.step)
-    return found
+        by_ref[ref] = Query(filtered(expression, viewing.filters), instant, when.step)
+    return by_ref
 
 
 def filtered(expression: str, filters: Mapping[str, str]) -> str:
@@ -368,13 +380,13 @@ def annotations(
     when = timing(viewing, {})
     # Their own step, where Grafana's would be smaller.
     step = max(when.step, 60_000)
-    own = Timing(step, max(step + 60_000, 240_000), when.range).values()
+    built_in = Timing(step, max(step + 60_000, 240_000), when.range).values()
     return {
-        one["name"]: ask(
+        mark["name"]: ask(
             prometheus,
-            Query(interpolate(one["expr"], variables, own), False, step),
+            Query(interpolate(mark["expr"], variables, built_in), False, step),
             viewing,
         )
-        for one in dashboard["annotations"]["list"]
-        if not one.get("builtIn")
+        for mark in dashboard["annotations"]["list"]
+        if not mark.get("builtIn")
     }

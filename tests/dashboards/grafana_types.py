@@ -41,17 +41,17 @@ def misfits(document: Mapping[str, Any]) -> list[str]:
     """Return what of a dashboard Grafana does not know, or would read as something
     else.
     """
-    found = list(_lost(document, _read(sdk.Dashboard, document), ""))
+    misread = list(_lost(document, _read(sdk.Dashboard, document), ""))
     for outer in document.get("panels", ()):
         for panel in (outer, *outer.get("panels", ())):
             if (
                 runtime.panelcfg_config(panel["type"]) is None
                 and panel["type"] != "row"
             ):
-                found.append(f"Grafana has no panel of type {panel['type']}")
+                misread.append(f"Grafana has no panel of type {panel['type']}")
             for alone in _overridden(panel):
-                found += _lost(alone, _read(sdk.Panel, alone), "")
-    return found
+                misread += _lost(alone, _read(sdk.Panel, alone), "")
+    return misread
 
 
 def _overridden(panel: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -72,21 +72,25 @@ def _read(kind: Any, document: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps(kind.from_json(dict(document)), cls=JSONEncoder))
 
 
-def _lost(given: Any, kept: Any, path: str) -> Iterator[str]:
+def _lost(written: Any, kept: Any, path: str) -> Iterator[str]:
     """Yield what is not as it was; keys that were added are Grafana's defaults."""
-    if isinstance(given, dict) and isinstance(kept, dict):
-        for key, value in given.items():
-            place = f"{path}.{key}".lstrip(".")
-            if re.sub(r"\d+", "", place) in UNTYPED or (
+    if isinstance(written, dict) and isinstance(kept, dict):
+        for key, value in written.items():
+            inner_path = f"{path}.{key}".lstrip(".")
+            if re.sub(r"\d+", "", inner_path) in UNTYPED or (
                 value is None and key not in kept
             ):
                 continue
             if key in kept:
-                yield from _lost(value, kept[key], place)
+                yield from _lost(value, kept[key], inner_path)
             else:
-                yield f"{place}: unknown to Grafana"
-    elif isinstance(given, list) and isinstance(kept, list) and len(given) == len(kept):
-        for at, (one, other) in enumerate(zip(given, kept, strict=True)):
-            yield from _lost(one, other, f"{path}[{at}]")
-    elif given != kept:
-        yield f"{path}: {given!r} would be read as {kept!r}"
+                yield f"{inner_path}: unknown to Grafana"
+    elif (
+        isinstance(written, list)
+        and isinstance(kept, list)
+        and len(written) == len(kept)
+    ):
+        for at, (item, kept_item) in enumerate(zip(written, kept, strict=True)):
+            yield from _lost(item, kept_item, f"{path}[{at}]")
+    elif written != kept:
+        yield f"{path}: {written!r} would be read as {kept!r}"

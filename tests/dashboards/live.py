@@ -51,49 +51,49 @@ class Shown:
     @property
     def empty(self) -> bool:
         """Whether it shows nothing but thresholds."""
-        data = [
-            one["refId"]
-            for one in self.panel["targets"]
-            if not one["legendFormat"].startswith(LIMIT)
-        ]
-        return not any(
-            self.results[ref]["result"] for ref in data if ref in self.results
-        )
+        for target in self.panel["targets"]:
+            data = self.results.get(target["refId"])
+            limit = target["legendFormat"].startswith(LIMIT)
+            if data and data["result"] and not limit:
+                return False
+        return True
+
+    def series(self) -> Iterator[tuple[Json, Json]]:
+        """Yield each target with each series of its results."""
+        for target in self.panel["targets"]:
+            if target["refId"] in self.results:
+                for series in self.results[target["refId"]]["result"]:
+                    yield target, series
 
     def values(self) -> dict[str, float]:
         """Return the newest value of each series by its legend."""
         assert not self.error, self.error
         return {
             legend(target["legendFormat"], series["metric"]): newest(series)
-            for target in self.panel["targets"]
-            for series in self.results[target["refId"]]["result"]
+            for target, series in self.series()
         }
 
     def rows(self, *labels: str) -> dict[tuple[str, ...], dict[str, str]]:
         """Return the cells of a table, with words for codes and texts, by labels and
         headings.
         """
-        found: dict[tuple[str, ...], dict[str, str]] = {}
-        for target in self.panel["targets"]:
+        table: dict[tuple[str, ...], dict[str, str]] = {}
+        assert not self.error, self.error
+        headings = columns(self.panel)
+        for target, series in self.series():
             ref = target["refId"]
-            heading = columns(self.panel).get(
-                f"Value #{ref}", columns(self.panel).get("Value", "")
-            )
-            for series in self.results[ref]["result"]:
-                key = tuple(series["metric"].get(label, "") for label in labels)
-                cells = found.setdefault(key, {})
-                cells[heading] = self.word(newest(series), ref)
-                for label in columns(self.panel).keys() & series["metric"].keys() - {
-                    *labels
-                }:
-                    name = columns(self.panel)[label]
-                    cells[name] = _said(
-                        _named(self.panel, {name}), series["metric"][label]
-                    )
-        return found
+            heading = headings.get(f"Value #{ref}", headings.get("Value", ""))
+            metric = series["metric"]
+            key = tuple(metric.get(label, "") for label in labels)
+            cells = table.setdefault(key, {})
+            cells[heading] = self.word(newest(series), ref)
+            for label in headings.keys() & metric.keys() - {*labels}:
+                name = headings[label]
+                cells[name] = _said(_named(self.panel, {name}), metric[label])
+        return table
 
     def word(self, value: float, ref: str = "A") -> str:
-        """Return the word that a value is mapped to, without symbol, or the number."""
+        """Return the word that a value is mapped to, or the number; no symbols."""
         return _said(_properties(self.panel, ref), f"{value:g}")
 
     def wrong(self) -> Iterator[str]:
@@ -104,12 +104,12 @@ class Shown:
             yield f"{self.name}: {self.error}"
         for ref in self.results:
             yield from (
-                f"{self.name}, {ref}: {words}" for words in self._wrong_values(ref)
+                f"{self.name}, {ref}: {complaint}"
+                for complaint in self._wrong_values(ref)
             )
         names = [
             legend(target["legendFormat"], series["metric"])
-            for target in self.panel["targets"]
-            for series in self.results.get(target["refId"], {"result": ()})["result"]
+            for target, series in self.series()
         ]
         if self.panel["type"] in ("timeseries", "state-timeline") and len(
             set(names)
@@ -119,15 +119,16 @@ class Shown:
     def _wrong_values(self, ref: str) -> Iterator[str]:
         series = self.results[ref]["result"]
         properties = _properties(self.panel, ref)
-        values = [
-            float(n) for one in series for _, n in one.get("values", [one.get("value")])
-        ]
-        codes = {
-            code
-            for m in properties.get("mappings", ())
-            if m["type"] == "value"
-            for code in m["options"]
-        }
+        values = []
+        labels: set[str] = set()
+        for line in series:
+            points = line.get("values", [line.get("value")])
+            values += [float(number) for _, number in points]
+            labels |= line["metric"].keys()
+        codes: set[str] = set()
+        for mapping in properties.get("mappings", ()):
+            if mapping["type"] == "value":
+                codes |= mapping["options"].keys()
         signed = {columns(self.panel).get(f"Value #{ref}")} & DIFFERENCES
         if any(math.isnan(value) or math.isinf(value) for value in values):
             yield f"NaN or Inf among {len(values)} values"
@@ -142,15 +143,16 @@ class Shown:
                 for code in unknown
                 if properties["unit"] != "short"
             )
-        if self.panel["type"] == "table":
-            labels = {label for one in series for label in one["metric"]}
-            if unplaced := labels - placed(self.panel) - columns(self.panel).keys():
-                yield f"columns without a place: {', '.join(sorted(unplaced))}"
+        unplaced = labels - placed(self.panel) - columns(self.panel).keys()
+        if unplaced and self.panel["type"] == "table":
+            yield f"columns without a place: {', '.join(sorted(unplaced))}"
 
 
 def newest(series: Json) -> float:
     """Return the newest value of a series."""
-    return float(series["value"][1] if "value" in series else series["values"][-1][1])
+    if "value" in series:
+        return float(series["value"][1])
+    return float(series["values"][-1][1])
 
 
 def legend(pattern: str, labels: Mapping[str, str]) -> str:
@@ -168,7 +170,7 @@ def look(
     """Execute every panel of every dashboard, or of those named (`overview`); equal
     queries are sent once.
     """
-    found: list[Shown] = []
+    looked_at: list[Shown] = []
     answers: dict[Query, Any] = {}
     for uid in only or dashboards():
         variables = resolve(prometheus, dashboards()[uid], viewing)
@@ -182,8 +184,8 @@ def look(
                     results[ref] = answers[query]
             except (DashboardError, PrometheusError) as refused:
                 error = str(refused)
-            found.append(Shown(uid, panel, results, error))
-    return tuple(found)
+            looked_at.append(Shown(uid, panel, results, error))
+    return tuple(looked_at)
 
 
 def _properties(panel: Json, ref: str) -> dict[str, Any]:
@@ -199,14 +201,14 @@ def _properties(panel: Json, ref: str) -> dict[str, Any]:
 
 def _named(panel: Json, names: set[str]) -> dict[str, Any]:
     """Return the field options of the fields of these names."""
-    found = dict(panel["fieldConfig"]["defaults"])
+    merged = dict(panel["fieldConfig"]["defaults"])
     for override in panel["fieldConfig"]["overrides"]:
         if (
             override["matcher"]["id"] == "byName"
             and override["matcher"]["options"] in names
         ):
-            found |= {item["id"]: item["value"] for item in override["properties"]}
-    return found
+            merged |= {item["id"]: item["value"] for item in override["properties"]}
+    return merged
 
 
 def _said(properties: Json, text: str) -> str:
@@ -226,8 +228,8 @@ def _said(properties: Json, text: str) -> str:
         else:
             match = None
         if match:
-            words = str(options["result"]["text"])
+            shown = str(options["result"]["text"])
             for number, group in enumerate(match.groups(""), 1):
-                words = words.replace(f"${number}", group)
-            return words.lstrip("▲▼●✖ ")
+                shown = shown.replace(f"${number}", group)
+            return shown.lstrip("▲▼●✖ ")
     return text

@@ -45,15 +45,22 @@ class Scene:
     @property
     def picture(self) -> str:
         """The name of its picture."""
-        dark = "-dark" if self.theme == "dark" else ""
-        return f"{self.dashboard}-{self.world}{dark}"
+        name = f"{self.dashboard}-{self.world}"
+        if self.theme == "dark":
+            return f"{name}-dark"
+        return name
 
 
 _OVERVIEWS = (
-    "healthy", "harmful", "states", "two-clusters", "idle", "no-exporter", (
-        "exporter-down"
-    ), "first-minute",
-)  # fmt: skip
+    "healthy",
+    "harmful",
+    "states",
+    "two-clusters",
+    "idle",
+    "no-exporter",
+    "exporter-down",
+    "first-minute",
+)
 SCENES = (
     *(Scene(world, "overview") for world in _OVERVIEWS),
     Scene("healthy", "overview", "dark"),
@@ -72,7 +79,7 @@ async def draw(
     scenes: Collection[Scene], worlds: Path, pictures: Path | None = None
 ) -> dict[Scene, Report]:
     """Draw scenes in one browser, with their pictures if there is a folder for them."""
-    found = {}
+    reports = {}
     async with Browser() as browser, browser.page() as page:
         for name in dict.fromkeys(scene.world for scene in scenes):
             with ExitStack() as stack:
@@ -80,7 +87,9 @@ async def draw(
                 world = await asyncio.to_thread(
                     stack.enter_context, open_world(name, worlds)
                 )
-                for scene in (one for one in scenes if one.world == name):
+                for scene in scenes:
+                    if scene.world != name:
+                        continue
                     start = max(world.start, world.end - HOURS * 3600)
                     viewing = Viewing(
                         start,
@@ -89,16 +98,21 @@ async def draw(
                         scrape_interval=world.interval,
                     )
                     dashboard = dashboards()[scene.dashboard]
-                    shown = unfolded(dashboard) if scene.opened else dashboard
-                    document = look(world.prometheus, shown, viewing, theme=scene.theme)
+                    if scene.opened:
+                        dashboard = unfolded(dashboard)
+                    document = look(
+                        world.prometheus, dashboard, viewing, theme=scene.theme
+                    )
                     picture = pictures and pictures / f"{scene.picture}.png"
-                    found[scene] = await render(document, page, picture)
-    return found
+                    reports[scene] = await render(document, page, picture)
+    return reports
 
 
 def main() -> None:
     """Draw all scenes anew."""
-    out = Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURES
+    out = PICTURES
+    if len(sys.argv) > 1:
+        out = Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="pictures-") as folder:
         asyncio.run(draw(SCENES, Path(folder), Path(folder)))

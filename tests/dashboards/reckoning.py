@@ -21,16 +21,18 @@ WINDOW = 10
 
 
 def panel(world: World, name: str, **values: Value) -> Shown:
-    """Return what a panel (`overview: Models`) shows, with values of variables."""
+    """Return what a panel, such as `overview: Models`, shows with these values of
+    variables.
+    """
     viewing = Viewing(
         world.end - 10_800, world.end, values, scrape_interval=world.interval
     )
-    (found,) = (
-        one
-        for one in look(world.prometheus, viewing, [name.split(":")[0]])
-        if one.name == name
+    (only,) = (
+        shown
+        for shown in look(world.prometheus, viewing, [name.split(":")[0]])
+        if shown.name == name
     )
-    return found
+    return only
 
 
 @dataclass(frozen=True)
@@ -52,33 +54,32 @@ class Grown:
 def grown(world: World, scrapes: int = WINDOW, **labels: str) -> list[Grown]:
     """Return the increases of each engine over the last scrapes."""
 
-    def increase(name: str, own: dict[str, str], **more: str) -> float:
-        ((_, rows),) = world.scraped.select(f"vllm_specdec_{name}_total", **own, **more)
+    def increase(name: str, engine: dict[str, str], **more: str) -> float:
+        ((_, rows),) = world.scraped.select(
+            f"vllm_specdec_{name}_total", **engine, **more
+        )
         return float(rows[-1] - rows[-1 - scrapes])
 
-    found = []
-    for own, rows in world.scraped.select("vllm_specdec_speedup", **labels):
-        own.pop("basis")
+    engines = []
+    for engine, rows in world.scraped.select("vllm_specdec_speedup", **labels):
+        engine.pop("basis")
         positions = "accepted_tokens_per_position"
+        of_positions = world.scraped.select(f"vllm_specdec_{positions}_total", **engine)
         k = len(
-            {
-                one["position"]
-                for one, _ in world.scraped.select(
-                    f"vllm_specdec_{positions}_total", **own
-                )
-            }
+            {labels_of_position["position"] for labels_of_position, _ in of_positions}
         )
         counters = ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens")
-        found.append(
+        engines.append(
             Grown(
-                *(increase(name, own) for name in counters),
+                *(increase(name, engine) for name in counters),
                 tuple(
-                    increase(positions, own, position=str(place)) for place in range(k)
+                    increase(positions, engine, position=str(index))
+                    for index in range(k)
                 ),
                 float(rows[-1]),
             )
         )
-    return found
+    return engines
 
 
 def total(engines: Iterable[Grown], name: str) -> float:
@@ -96,13 +97,13 @@ def rate_windows(world: World, **labels: str) -> tuple[list[Grown], ...]:
 
 def distribution(engines: list[Grown]) -> Counter[int]:
     """Return how many drafts had how many accepted tokens."""
-    found: Counter[int] = Counter()
+    drafts: Counter[int] = Counter()
     for engine in engines:
-        for accepted, (least, more) in enumerate(
+        for accepted, (reached, more) in enumerate(
             pairwise((engine.drafts, *engine.positions, 0.0))
         ):
-            found[accepted] += round(least - more)
-    return found
+            drafts[accepted] += round(reached - more)
+    return drafts
 
 
 @dataclass(frozen=True)
@@ -125,17 +126,16 @@ def events(
     viewing = Viewing(
         world.end - 3600 * hours, world.end, values, scrape_interval=world.interval
     )
-    found = []
+    marked = []
     for series in annotations(world.prometheus, dashboards()["overview"], viewing)[
         name
     ]["result"]:
         times = [float(time) for time, number in series["values"] if float(number) > 0]
-        starts = [
-            time
-            for before, time in pairwise([-math.inf, *times])
-            if time - before > step
-        ]
+        starts = []
+        for previous, time in pairwise([-math.inf, *times]):
+            if time - previous > step:
+                starts.append(time)
         for start, following in pairwise([*starts, math.inf]):
             end = max(time for time in times if time < following)
-            found.append(Event(start, end, series["metric"]))
-    return sorted(found, key=lambda event: event.start)
+            marked.append(Event(start, end, series["metric"]))
+    return sorted(marked, key=lambda event: event.start)

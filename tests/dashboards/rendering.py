@@ -62,14 +62,16 @@ class PanelReport:
 
     def faults(self) -> list[str]:
         """Say what is wrong with the drawing, whether there is data or not."""
-        found = [f"cut off: {text!r}" for text in self.clipped]
-        found += [f"overlaps panel {other}" for other in self.overlaps]
-        found += ["leaves the page"] if self.outside else []
-        found += ["is wider than its panel"] if self.sideways else []
-        beyond = self.shown["beyond"]
-        found += [f"{beyond} points lie beyond the axis"] if beyond else []
+        faults = [f"cut off: {text!r}" for text in self.clipped]
+        faults += [f"overlaps panel {overlapped}" for overlapped in self.overlaps]
+        if self.outside:
+            faults.append("leaves the page")
+        if self.sideways:
+            faults.append("is wider than its panel")
+        if beyond := self.shown["beyond"]:
+            faults.append(f"{beyond} points lie beyond the axis")
         return [
-            f"panel {self.id} ({self.title!r}, {self.type}) {fault}" for fault in found
+            f"panel {self.id} ({self.title!r}, {self.type}) {fault}" for fault in faults
         ]
 
 
@@ -81,8 +83,8 @@ class Report:
 
     def panel(self, title: str) -> PanelReport:
         """Return the only panel of a title."""
-        (found,) = (panel for panel in self.panels if panel.title == title)
-        return found
+        (only,) = (panel for panel in self.panels if panel.title == title)
+        return only
 
 
 def look(
@@ -92,17 +94,21 @@ def look(
     *,
     theme: str = "dark",
 ) -> Document:
-    """Query a Prometheus as the dashboard does; put together what the page needs."""
+    """Query a Prometheus as the dashboard does; return what the page needs."""
     variables = grafana.resolve(prometheus, dashboard, viewing)
     results: dict[str, dict[str, Any]] = {}
     steps: dict[str, dict[str, int]] = {}
     for panel in grafana.panels(dashboard):
-        found = grafana.queries(panel, viewing, variables)
+        queries = grafana.queries(panel, viewing, variables)
         results[str(panel["id"])] = {
-            ref: grafana.ask(prometheus, one, viewing) for ref, one in found.items()
+            ref: grafana.ask(prometheus, query, viewing)
+            for ref, query in queries.items()
         }
-        steps[str(panel["id"])] = {ref: one.step for ref, one in found.items()}
-    marks = {one["name"]: one for one in dashboard["annotations"]["list"]}
+        steps[str(panel["id"])] = {ref: query.step for ref, query in queries.items()}
+    marks = {
+        annotation["name"]: annotation
+        for annotation in dashboard["annotations"]["list"]
+    }
     return {
         "dashboard": dashboard,
         "results": results,
@@ -127,7 +133,7 @@ def look(
     }
 
 
-async def render(given: Document, page: Page, picture: Path | None = None) -> Report:
+async def render(document: Document, page: Page, picture: Path | None = None) -> Report:
     """Draw a dashboard, save a picture of the whole page if one is wanted, and return
     what there is to see.
 
@@ -135,34 +141,33 @@ async def render(given: Document, page: Page, picture: Path | None = None) -> Re
         RenderingError: something is unknown or fails; there is a picture all the same.
     """
     address = (await asyncio.to_thread(bundle)).as_uri()
-    title = given["dashboard"]["title"]
-    await page.emulate(given["width"], _HEIGHT, dark=given["theme"] == "dark")
+    title = document["dashboard"]["title"]
+    await page.emulate(document["width"], _HEIGHT, dark=document["theme"] == "dark")
     del page.errors[:], page.requests[:]
     # Megabytes of scripts, which take longer than the drawing.
     if await page.evaluate("location.href") != address:
         await page.open(address)
-    raw = await page.evaluate(f"window.draw({json.dumps(given)})")
+    raw = await page.evaluate(f"window.draw({json.dumps(document)})")
     if picture:
         # The browser paints what the window shows: the whole page, then.
         await page.emulate(
-            given["width"], max(_HEIGHT, raw["height"]), dark=given["theme"] == "dark"
+            document["width"],
+            max(_HEIGHT, raw["height"]),
+            dark=document["theme"] == "dark",
         )
         await page.evaluate("window.settled()")
         await page.screenshot(picture)
-    errors = [
-        f"panel {one['id']} ({one['title']!r}): {error}"
-        for one in raw["panels"]
-        for error in one["errors"]
-    ]
+    names = PanelReport.__dataclass_fields__
+    errors = []
+    panels = []
+    for drawn in raw["panels"]:
+        title_of_panel = f"panel {drawn['id']} ({drawn['title']!r})"
+        errors += [f"{title_of_panel}: {error}" for error in drawn["errors"]]
+        panels.append(PanelReport(**{name: drawn[name] for name in names}))
     errors += raw["errors"] + page.errors
     errors += [
         f"asks for {url}" for url in page.requests if not url.startswith("file:")
     ]
     if errors:
         raise RenderingError(f"{title}: " + "\n".join(errors))
-    names = PanelReport.__dataclass_fields__
-    return Report(
-        tuple(
-            PanelReport(**{name: one[name] for name in names}) for one in raw["panels"]
-        )
-    )
+    return Report(tuple(panels))

@@ -23,15 +23,12 @@ PROMETHEUS = frozenset(
 )
 #: Series of vLLM V1 0.8.5 to 0.10.2 that no capture shows:
 #: tests/data/upstream/README.md, at its end.
-VLLM = frozenset(
-    f"{prefix}vllm:gpu_{name}"
-    for prefix in ("", "kserve_")
-    for name in (
-        "cache_usage_perc",
-        "prefix_cache_hits_total",
-        "prefix_cache_queries_total",
-    )
+_OLD_VLLM = (
+    "vllm:gpu_cache_usage_perc",
+    "vllm:gpu_prefix_cache_hits_total",
+    "vllm:gpu_prefix_cache_queries_total",
 )
+VLLM = frozenset((*_OLD_VLLM, *(f"kserve_{name}" for name in _OLD_VLLM)))
 #: Series of alerts that are pending or firing: that they are, and since when.
 ALERTS = frozenset({"ALERTS", "ALERTS_FOR_STATE"})
 
@@ -62,16 +59,13 @@ def tree(expr: str) -> promql.Expr:
         ValueError: it is no PromQL.
     """
     parts = _QUOTED.split(expr)
-    return parse(
-        "".join(
-            part if at % 2 else VARIABLE.sub(_value, part)
-            for at, part in enumerate(parts)
-        )
-    )
+    # Every second part is a string.
+    parts[::2] = [VARIABLE.sub(_value, part) for part in parts[::2]]
+    return parse("".join(parts))
 
 
-def _value(found: re.Match[str]) -> str:
-    name = found["plain"] or found["braced"]
+def _value(match: re.Match[str]) -> str:
+    name = match["plain"] or match["braced"]
     if name in DURATIONS:
         return f"{DURATIONS[name]}ms"
     return "3"

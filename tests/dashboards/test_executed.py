@@ -5,10 +5,13 @@ A number that is none, a share below 0 or above 1, and a panel that answers a qu
 wrongly are faults.
 """
 
+import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from statistics import mean
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -76,118 +79,102 @@ class Seen:
         """Return the only line of a panel whose name matches a pattern; where there are
         models, of Llama.
         """
-        panel = self.shown[name]
-        (found,) = (
+        (samples,) = (
             series["values"]
-            for target in panel.panel["targets"]
+            for target, series in self.shown[name].series()
             if re.match(pattern, target["legendFormat"])
-            for series in panel.results[target["refId"]]["result"]
-            if series["metric"].get("model_name", LLAMA) == LLAMA
+            and series["metric"].get("model_name", LLAMA) == LLAMA
         )
-        return [(float(time), float(value)) for time, value in found]
+        return [(float(time), float(value)) for time, value in samples]
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
     """Every world, each opened once."""
-    found = {}
+    views_of_worlds = {}
     for name in WORLDS:
         with open_world(name, shared_folder(tmp_path_factory)) as world:
             where = (world.end - 3 * 3600, world.end)
             view = Viewing(*where, scrape_interval=world.interval)
             chosen: list[Shown] = []
             if name in MANIFOLD:
-                known = resolve(
+                variables = resolve(
                     world.prometheus, dashboards()["overview"], view
                 ).values()
                 two = {
-                    one.name: one.options[:2]
-                    for one in known
-                    if one.multi and one.options[1:]
+                    variable.name: variable.options[:2]
+                    for variable in variables
+                    if variable.multi and variable.options[1:]
                 }
                 for values, filters in ((two, {}), ({}, MANIFOLD[name])):
                     chosen += look(world.prometheus, Viewing(*where, values, filters))
             # Where the worst model is another, Llama is chosen on the Deep dive.
+            views = dict.fromkeys(dashboards(), view)
             if name == "changes":
-                own = {"namespace": "chat", "model_name": LLAMA}
-            else:
-                own = {}
-            views = {"deep-dive": Viewing(*where, own, scrape_interval=world.interval)}
-            marks = {
-                uid: annotations(world.prometheus, dashboard, views.get(uid, view))
-                for uid, dashboard in dashboards().items()
-            }
-            shown = {
-                one.name: one
-                for uid in dashboards()
-                for one in look(world.prometheus, views.get(uid, view), [uid])
-            }
-            found[name] = Seen(world.end, shown, tuple(chosen), marks)
-    return found
+                llama = {"namespace": "chat", "model_name": LLAMA}
+                views["deep-dive"] = replace(view, values=llama)
+            marks = {}
+            shown = {}
+            for uid, dashboard in dashboards().items():
+                marks[uid] = annotations(world.prometheus, dashboard, views[uid])
+                for panel in look(world.prometheus, views[uid], [uid]):
+                    shown[panel.name] = panel
+            views_of_worlds[name] = Seen(world.end, shown, tuple(chosen), marks)
+    return views_of_worlds
+
+
+def every_shown(worlds: dict[str, Seen]) -> Iterator[tuple[str, Shown]]:
+    """Yield each panel with the name of its world."""
+    for name, world in worlds.items():
+        for panel in world.shown.values():
+            yield name, panel
 
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
 def test_nothing_is_wrong_in_any_world_whatever_is_chosen(
-    seen: dict[str, Seen],
+    worlds: dict[str, Seen],
 ) -> None:
     """Valid queries, finite numbers, shares in 0..1, words for codes, a place for every
     column.
     """
-    every = [
-        (name, panel)
-        for name, one in seen.items()
-        for panel in (*one.shown.values(), *one.chosen)
-    ]
-    assert [f"{name}: {said}" for name, panel in every for said in panel.wrong()] == []
-    for one in seen.values():
-        assert {panel.dashboard for panel in one.chosen if not panel.empty} in (
-            set(),
-            set(dashboards()),
-        )
+    for name, world in worlds.items():
+        for panel in (*world.shown.values(), *world.chosen):
+            assert list(panel.wrong()) == [], name
+        filled = {panel.dashboard for panel in world.chosen if not panel.empty}
+        assert filled in (set(), set(dashboards())), name
 
 
 @pytest.mark.full
-def test_every_query_has_a_result_in_some_world(seen: dict[str, Seen]) -> None:
-    shown = [panel for one in seen.values() for panel in one.shown.values()]
-    every = {
-        (panel.name, target["refId"])
-        for panel in shown
-        for target in panel.panel["targets"]
-    }
-    filled = {
-        (panel.name, ref)
-        for panel in shown
-        for ref, data in panel.results.items()
-        if data["result"]
-    }
+def test_every_query_has_a_result_in_some_world(worlds: dict[str, Seen]) -> None:
+    every = set()
+    filled = set()
+    for _, panel in every_shown(worlds):
+        every |= {(panel.name, target["refId"]) for target in panel.panel["targets"]}
+        filled |= {(panel.name, target["refId"]) for target, _ in panel.series()}
     assert every - filled == UNSEEN
 
 
 @pytest.mark.full
-def test_panels_need_no_label_of_a_cluster(seen: dict[str, Seen]) -> None:
+def test_panels_need_no_label_of_a_cluster(worlds: dict[str, Seen]) -> None:
     """Whatever shows something with them does without them, but for the budget, which
     takes an hour.
     """
-    filled, bare = (
-        {name for name, panel in seen[world].shown.items() if not panel.empty}
-        for world in ("healthy", "unlabelled")
-    )
-    assert filled - bare == {"overview: Error budget left (30 d)"}
+    unlabelled = worlds["unlabelled"].shown
+    empty = set()
+    for name, panel in worlds["healthy"].shown.items():
+        if unlabelled[name].empty and not panel.empty:
+            empty.add(name)
+    assert empty == {"overview: Error budget left (30 d)"}
 
 
 @pytest.mark.full
-def test_no_threshold_is_drawn_at_0(seen: dict[str, Seen]) -> None:
+def test_no_threshold_is_drawn_at_0(worlds: dict[str, Seen]) -> None:
     """Drafters that cost little have thresholds of 0, which nothing is below."""
-    assert {
-        f"{name}: {panel.name}: {target['legendFormat']}"
-        for name, one in seen.items()
-        for panel in one.shown.values()
-        for target in panel.panel["targets"]
-        if target["legendFormat"].startswith(LIMIT)
-        for series in panel.results[target["refId"]]["result"]
-        if newest(series) == 0
-    } == set()
+    for name, panel in every_shown(worlds):
+        for target, series in panel.series():
+            if target["legendFormat"].startswith(LIMIT):
+                assert newest(series) != 0, (name, panel.name)
 
 
 # --- the Overview
@@ -206,36 +193,36 @@ WORDS = {
 }
 
 
-def judged(words: str) -> str:
+def judged(text: str) -> str:
     """Return a verdict without its interval and basis."""
-    return re.split(r" \d", words)[0]
+    return re.split(r" \d", text)[0]
 
 
 @pytest.mark.full
 def test_the_deep_dive_says_of_a_model_what_the_overview_says(
-    seen: dict[str, Seen],
+    worlds: dict[str, Seen],
 ) -> None:
     """Of the worst model, word for word."""
     for name in ("states", "harmful", "measured", "loads"):
-        (found,) = (
-            seen[name]
+        (only_row,) = (
+            worlds[name]
             .shown["deep-dive: Verdict and what to do"]
             .rows("model_name")
             .items()
         )
-        model, row = found
+        model, row = only_row
         assert (
             row.items()
-            <= seen[name].shown["overview: Models"].rows("model_name")[model].items()
-        )
+            <= worlds[name].shown["overview: Models"].rows("model_name")[model].items()
+        ), name
         assert row["Do"] != "-", name
 
 
 @pytest.mark.full
 def test_the_overview_counts_models_by_verdict_and_lists_them(
-    seen: dict[str, Seen],
+    worlds: dict[str, Seen],
 ) -> None:
-    rows = seen["states"].shown["overview: Models"].rows("model_name")
+    rows = worlds["states"].shown["overview: Models"].rows("model_name")
     said = {
         model: (judged(row["Verdict"]), row["Do"].partition(" (")[0])
         for (model,), row in rows.items()
@@ -245,18 +232,20 @@ def test_the_overview_counts_models_by_verdict_and_lists_them(
     assert re.fullmatch(
         r"LIKELY HARMFUL 0\.\d+–1\.\d+, modelled", rows["org/leans",]["Verdict"]
     )
-    (row,) = seen["measured"].shown["overview: Models"].rows("model_name").values()
+    (row,) = worlds["measured"].shown["overview: Models"].rows("model_name").values()
     low, high = map(float, re.findall(r"\d\.\d+", row["Verdict"]))
     assert low < float(row["Speedup"]) < high
     assert row["Verdict"].endswith(", measured")
-    tile = seen["states"].shown["overview: Models by verdict"]
-    words = {
-        override["matcher"]["options"]: prop["value"]
-        for override in tile.panel["fieldConfig"]["overrides"]
-        for prop in override["properties"]
-        if prop["id"] == "displayName"
-    }
-    assert {words[code]: count for code, count in tile.values().items()} == {
+    tile = worlds["states"].shown["overview: Models by verdict"]
+    codes = tile.values()
+    counts = {}
+    for override in tile.panel["fieldConfig"]["overrides"]:
+        code = override["matcher"]["options"]
+        for prop in override["properties"]:
+            if prop["id"] == "displayName" and code in codes:
+                counts[prop["value"]] = codes[code]
+    assert len(counts) == len(codes)
+    assert counts == {
         "✖ DOWN": 2,
         "▼ HARMFUL": 1,
         "▼ LIKELY HARMFUL": 1,
@@ -267,9 +256,9 @@ def test_the_overview_counts_models_by_verdict_and_lists_them(
 
 
 @pytest.mark.full
-def test_a_model_that_is_down_has_a_time(seen: dict[str, Seen]) -> None:
+def test_a_model_that_is_down_has_a_time(worlds: dict[str, Seen]) -> None:
     """Since its last sample."""
-    rows = seen["states"].shown["overview: Models"].rows("model_name")
+    rows = worlds["states"].shown["overview: Models"].rows("model_name")
     down, server, idle = (
         rows[f"org/{name}",] for name in ("exporter-down", "server-down", "idle")
     )
@@ -283,10 +272,10 @@ def test_a_model_that_is_down_has_a_time(seen: dict[str, Seen]) -> None:
 
 @pytest.mark.full
 def test_without_an_exporter_the_servers_own_series_are_shown(
-    seen: dict[str, Seen],
+    worlds: dict[str, Seen],
 ) -> None:
     """Acceptance and length are what they are with an exporter."""
-    alone, watched = (seen[name].shown for name in ("no-exporter", "exporter-down"))
+    alone, watched = (worlds[name].shown for name in ("no-exporter", "exporter-down"))
     rows = alone["overview: Models"].rows("model_name")
     assert rows.keys() == {(LLAMA,), (QWEN,), (GLM,)}  # of vLLM, and two of SGLang
     assert alone["overview: Models by verdict"].values() == {"9": 3}
@@ -297,44 +286,44 @@ def test_without_an_exporter_the_servers_own_series_are_shown(
     assert float(glm["Acceptance"]) == pytest.approx(mean / 5, rel=0.05)
     names = {LLAMA, QWEN, GLM}
     for title in ("Verdict over time", "Acceptance length and break-even"):
-        found = {
-            one.split()[-1]: value
-            for one, value in alone[f"overview: {title}"].values().items()
+        of_models = {
+            series.split()[-1]: value
+            for series, value in alone[f"overview: {title}"].values().items()
         }
-        assert found.keys() == names
-    assert found[GLM] == pytest.approx(1 + mean, rel=0.05)
-    (one,) = alone["deep-dive: Acceptance rate"].values()
-    assert one.split()[-1] in names
+        assert of_models.keys() == names, title
+    assert of_models[GLM] == pytest.approx(1 + mean, rel=0.05)
+    (series,) = alone["deep-dive: Acceptance rate"].values()
+    assert series.split()[-1] in names
     # The same traffic: after its exporter, while vLLM is still there, the other world
     # shows as much.
-    (other,) = watched["overview: Models"].rows("model_name").values()
+    (judged_row,) = watched["overview: Models"].rows("model_name").values()
     for row in rows.values():
-        assert row.keys() - WORDS == {"Verdict", "Do", "Since", "Acceptance", "Rank"}
-        assert (row["Verdict"], row["Do"]) == ("NO EXPORTER", "run an exporter")
-        assert float(row["Acceptance"]) == pytest.approx(
-            float(other["Acceptance"]), rel=0.05
+        assert row.keys() - WORDS == {"Verdict", "Do", "Since", "Acceptance", "Rank"}, (
+            row
         )
+        assert (row["Verdict"], row["Do"]) == ("NO EXPORTER", "run an exporter"), row
+        assert float(row["Acceptance"]) == pytest.approx(
+            float(judged_row["Acceptance"]), rel=0.05
+        ), row
     for title in (
         "overview: Acceptance length and break-even",
         "deep-dive: Acceptance rate",
     ):
         assert not alone[title].empty, title
-    assert [
-        name
-        for name, one in seen.items()
-        if name != "no-exporter"
-        for cells in one.shown["overview: Models"].rows("model_name").values()
-        if cells.get("Verdict") == "NO EXPORTER"
-    ] == []
+    for name, world in worlds.items():
+        if name == "no-exporter":
+            continue
+        for row in world.shown["overview: Models"].rows("model_name").values():
+            assert row.get("Verdict") != "NO EXPORTER", name
 
 
 @pytest.mark.full
-def test_engines_of_several_kinds_are_shown_alike(seen: dict[str, Seen]) -> None:
+def test_engines_of_several_kinds_are_shown_alike(worlds: dict[str, Seen]) -> None:
     """Of the same traffic.
 
     SGLang counts no positions, and llama.cpp does not print the model.
     """
-    shown = seen["engines"].shown
+    shown = worlds["engines"].shown
     rows = shown["overview: Models"].rows("model_name")
     assert rows.keys() == {(LLAMA,), ("",)}
     assert {(judged(row["Verdict"]), row["K"]) for row in rows.values()} == {
@@ -344,23 +333,23 @@ def test_engines_of_several_kinds_are_shown_alike(seen: dict[str, Seen]) -> None
         [0.61] * 2, rel=0.02
     )
     lengths = shown["overview: Acceptance length and break-even"].values()
-    found = [value for name, value in lengths.items() if not name.startswith(LIMIT)]
-    assert found == pytest.approx([2.83] * 2, rel=0.02)
+    drawn = [value for name, value in lengths.items() if not name.startswith(LIMIT)]
+    assert drawn == pytest.approx([2.83] * 2, rel=0.02)
     for title in ("Acceptance by position", "Conditional acceptance by position"):
         assert shown[f"deep-dive: {title}"].values()["position 0"] == pytest.approx(
             0.8, rel=0.02
-        )
+        ), title
     assert shown["overview: Firing alerts"].empty
 
 
 @pytest.mark.full
 def test_the_money_line_says_won_or_lost_and_a_young_budget_is_no_budget(
-    seen: dict[str, Seen],
+    worlds: dict[str, Seen],
 ) -> None:
     won = "overview: Time won or lost, 24 h"
     left = "overview: Error budget left (30 d)"
     outcomes = {
-        name: next(iter(seen[name].shown[won].values().items()), None)
+        name: next(iter(worlds[name].shown[won].values().items()), None)
         for name in ("healthy", "harmful", "no-exporter")
     }
     assert (
@@ -368,29 +357,28 @@ def test_the_money_line_says_won_or_lost_and_a_young_budget_is_no_budget(
         outcomes["harmful"][0],
         outcomes["no-exporter"],
     ) == ("won", "lost", None)
-    assert all(one[1] > 0 for one in outcomes.values() if one)
+    assert all(outcome[1] > 0 for outcome in outcomes.values() if outcome)
     # One is a minute old, one 45.
-    assert [
-        name
-        for name in ("first-minute", "unlabelled")
-        if not seen[name].shown[left].empty
-    ] == []
-    assert seen["healthy"].shown[left].values() == {"left": 1}
+    for name in ("first-minute", "unlabelled"):
+        assert worlds[name].shown[left].empty, name
+    assert worlds["healthy"].shown[left].values() == {"left": 1}
 
 
 @pytest.mark.full
-def test_a_mixture_of_clusters_has_no_verdict_of_its_own(seen: dict[str, Seen]) -> None:
+def test_a_mixture_of_clusters_has_no_verdict_of_its_own(
+    worlds: dict[str, Seen],
+) -> None:
     """Two rows and two counts, of which one gains: not one word for both."""
-    one = seen["two-clusters"].shown
-    rows = one["overview: Models"].rows("cluster")
+    shown = worlds["two-clusters"].shown
+    rows = shown["overview: Models"].rows("cluster")
     assert {
         cluster: judged(cells["Verdict"]) for (cluster,), cells in rows.items()
     } == {
         "eu-1": "BENEFICIAL",
         "us-2": "HARMFUL",
     }
-    assert sorted(one["overview: Models by verdict"].values().values()) == [1, 1]
-    won = one["overview: Time won or lost, 24 h"].values()
+    assert sorted(shown["overview: Models by verdict"].values().values()) == [1, 1]
+    won = shown["overview: Time won or lost, 24 h"].values()
     assert won["won"] < 2 * 0.68
     assert won["worth"] == pytest.approx(2 * won["won"]), (
         "at the price that the board opens with"
@@ -398,34 +386,27 @@ def test_a_mixture_of_clusters_has_no_verdict_of_its_own(seen: dict[str, Seen]) 
 
 
 @pytest.mark.full
-def test_the_overview_says_what_is_missing(seen: dict[str, Seen]) -> None:
-    """No traffic, no exporter, an exporter or server that is down: a sentence each."""
-    found = {
-        name: {
-            sentence
-            for (sentence,) in seen[name]
-            .shown["overview: What is missing"]
-            .rows("sentence")
-        }
-        for name in MISSING
-    }
-    assert found == MISSING
+def test_the_overview_says_what_is_missing(worlds: dict[str, Seen]) -> None:
+    """One sentence each for no traffic, no exporter, and what is down."""
+    for name, sentences in MISSING.items():
+        panel = worlds[name].shown["overview: What is missing"]
+        assert {text for (text,) in panel.rows("sentence")} == sentences, name
 
 
 @pytest.mark.full
-def test_an_exporter_that_is_down_keeps_its_history(seen: dict[str, Seen]) -> None:
-    panel = seen["exporter-down"].shown["exporter: Poll duration"]
+def test_an_exporter_that_is_down_keeps_its_history(worlds: dict[str, Seen]) -> None:
+    panel = worlds["exporter-down"].shown["exporter: Poll duration"]
     assert not panel.empty
 
 
 @pytest.mark.full
-def test_the_requests_dashboard_says_whether_it_has_data(seen: dict[str, Seen]) -> None:
-    said = {"requests": "YES", "states": "NO RECORDS", "healthy": "NO: means only"}
-    tiles = {name: seen[name].shown["requests: Data by request"] for name in said}
-    assert {
-        name: tile.word(tile.values()["per-request data"])
-        for name, tile in tiles.items()
-    } == said
+def test_the_requests_dashboard_says_whether_it_has_data(
+    worlds: dict[str, Seen],
+) -> None:
+    data = {"requests": "YES", "states": "NO RECORDS", "healthy": "NO: means only"}
+    for name, word in data.items():
+        tile = worlds[name].shown["requests: Data by request"]
+        assert tile.word(tile.values()["per-request data"]) == word, name
 
 
 # --- questions of operators, whose answers are known; docs/dashboards.md has them, too
@@ -443,50 +424,45 @@ def since(world: Seen) -> str:
 def change_of_k(world: Seen) -> str:
     """Read the annotations of K, and what the line did at them."""
     line = world.line("deep-dive: Acceptance length and break-even", "(?!limit)")
-    marks = sorted(
-        (time, series["metric"]["value"])
-        for series in world.marks["deep-dive"]["K changes"]["result"]
-        if series["metric"]["model_name"] == LLAMA
-        for time, _ in series["values"]
-    )
-    said = {}
-    for time, k in marks:
-        before = [value for at, value in line if time - 900 < at < time - 180]
-        after = [value for at, value in line if time + 300 < at < time + 900]
-        said.setdefault(
-            k,
-            "longer"
-            if sum(after) / len(after) > sum(before) / len(before)
-            else "shorter",
-        )
-    return ", ".join(f"K {k}: {words}" for k, words in said.items())
+    began = {}
+    for series in world.marks["deep-dive"]["K changes"]["result"]:
+        if series["metric"]["model_name"] == LLAMA:
+            k = series["metric"]["value"]
+            began[k] = min(began.get(k, math.inf), series["values"][0][0])
+    changes = []
+    for k, time in sorted(began.items(), key=itemgetter(1)):
+        earlier = mean(value for at, value in line if time - 900 < at < time - 180)
+        later = mean(value for at, value in line if time + 300 < at < time + 900)
+        change = "longer" if later > earlier else "shorter"
+        changes.append(f"K {k}: {change}")
+    return ", ".join(changes)
 
 
 def load_or_drafts(world: Seen) -> str:
     """Compare the beginning of three lines with their end."""
-    name = "deep-dive: Load or drafts?"
-    length, speed, requests = (
-        line[-3][1] / line[len(line) // 5][1]
-        for line in (
-            world.line(name, word) for word in ("acceptance", "speedup", "running")
-        )
-    )
-    blamed = [
-        word
-        for word, guilty in (("drafts", length < 0.9), ("load", requests > 1.5))
-        if guilty
-    ]
-    return f"speedup {'falls' if speed < 0.95 else 'is level'}: {', '.join(blamed)}"
+
+    def change(name: str) -> float:
+        line = world.line("deep-dive: Load or drafts?", name)
+        return line[-3][1] / line[len(line) // 5][1]
+
+    blamed = []
+    if change("acceptance") < 0.9:
+        blamed.append("drafts")
+    if change("running") > 1.5:
+        blamed.append("load")
+    course = "falls" if change("speedup") < 0.95 else "is level"
+    return f"speedup {course}: {', '.join(blamed)}"
 
 
 def marked(column: str) -> Callable[[Seen], str]:
     """Read the rows of the table of K that have a mark."""
-    return lambda world: ", ".join(
-        k for (k,), cells in rows_of(world, (
-            "deep-dive: What each K gives"
-        ), "num_speculative_tokens").items()
-        if column in cells
-    )  # fmt: skip
+    name = "deep-dive: What each K gives"
+
+    def read(world: Seen) -> str:
+        rows = rows_of(world, name, "num_speculative_tokens")
+        return ", ".join(k for (k,), cells in rows.items() if column in cells)
+
+    return read
 
 
 def rows_of(
@@ -543,91 +519,169 @@ def losing_kinds(world: Seen) -> str:
     )
 
 
-def cell(
-    name: str, key: tuple[str, ...], labels: tuple[str, ...], *columns: str
-) -> Callable[[Seen], str]:
-    """Read cells of one row of a table."""
-    return lambda world: ", ".join(
-        rows_of(world, name, *labels)[key][column] for column in columns
-    )
+def of_model(model: str, *columns: str) -> Callable[[Seen], str]:
+    """Read cells of one row of the table of models."""
+
+    def read(world: Seen) -> str:
+        row = rows_of(world, MODELS, "model_name")[model,]
+        return ", ".join(row[column] for column in columns)
+
+    return read
+
+
+def verdict_in_us(world: Seen) -> str:
+    """Read the verdict of one of two clusters."""
+    return judged(rows_of(world, MODELS, "cluster")["us-2",]["Verdict"])
+
+
+def cause(world: Seen) -> str:
+    """Read what changed the speedup of a model, without the change."""
+    return of_model(LLAMA, "Why")(world).split(" ")[1]
+
+
+def polled(world: Seen) -> str:
+    """Read the newest state of a target."""
+    name = "exporter: Target availability"
+    return world.shown[name].word(world.line(name, "")[-1][1])
 
 
 MODELS = "overview: Models"
-QUESTIONS: tuple[tuple[str, str, str, Callable[[Seen], str], str], ...] = (
-    ("Which model loses, and where?", "two-clusters", MODELS,
-     lambda world: judged(rows_of(world, MODELS, "cluster")["us-2",]["Verdict"]), (
-         "HARMFUL"
-     )),
-    ("Since when does it lose?", "harmful", "overview: Verdict over time", since, (
-        "for about 75 minutes"
-    )),
-    ("Which K is in use, and which should it be?", "harmful", MODELS,
-     cell(MODELS, (LLAMA,), ("model_name",), "K", "Do"), "5, switch off (+75 %)"),
-    ("Why are there tokens but no gain?", "states", MODELS,
-     cell(MODELS, ("org/bypassed",), ("model_name",), "Verdict"), "BYPASSED"),
-    ("Why did the speedup change?", "day", MODELS,
-     lambda world: rows_of(world, MODELS, "model_name")[LLAMA,]["Why"].split(" ")[1], (
-         "drafts"
-     )),
-    ("How much would another K gain?", "harmful", (
-        "deep-dive: What each K gives"
-    ), marked("Advised"), "0"),
-    ("Did the deployment at noon change acceptance?", "changes",
-     "deep-dive: Acceptance length and break-even", change_of_k, (
-         "K 5: longer, K 2: shorter"
-     )),
-    ("Is it the load or the drafts?", "loads", "deep-dive: Load or drafts?",
-     load_or_drafts, "speedup falls: load"),
-    ("Is acceptance as it was?", "day", (
-        "deep-dive: Acceptance length, compared with the day before"
-    ), band,
-     "below"),
-    ("Are the last positions drafted for nothing?", "harmful", (
-        "deep-dive: Acceptance by position"
+
+
+class Question(NamedTuple):
+    """A question, and the panel of a world that answers it."""
+
+    text: str
+    world: str
+    panel: str
+    answer: Callable[[Seen], str]
+    expected: str
+
+
+QUESTIONS = (
+    Question(
+        "Which model loses, and where?",
+        world="two-clusters",
+        panel=MODELS,
+        answer=verdict_in_us,
+        expected="HARMFUL",
     ),
-     useless_positions, "position 1, position 2, position 3, position 4"),
-    ("Do users get their tokens faster than without?", "measured",
-     "deep-dive: Speedup, estimated and measured", measured, "faster"),
-    ("Is everything polled?", "exporter-down", "exporter: Target availability",
-     lambda world: world.shown["exporter: Target availability"].word(
-         world.line("exporter: Target availability", "")[-1][1]), "EXPORTER DOWN"),
-    ("Who loses while the mean looks healthy?", "requests", (
-        "requests: Requests by type and temperature"
+    Question(
+        "Since when does it lose?",
+        world="harmful",
+        panel="overview: Verdict over time",
+        answer=since,
+        expected="for about 75 minutes",
     ),
-     losing_kinds, "story at 0.7-1, story at 1+"),
-)  # fmt: skip
+    Question(
+        "Which K is in use, and which should it be?",
+        world="harmful",
+        panel=MODELS,
+        answer=of_model(LLAMA, "K", "Do"),
+        expected="5, switch off (+75 %)",
+    ),
+    Question(
+        "Why are there tokens but no gain?",
+        world="states",
+        panel=MODELS,
+        answer=of_model("org/bypassed", "Verdict"),
+        expected="BYPASSED",
+    ),
+    Question(
+        "Why did the speedup change?",
+        world="day",
+        panel=MODELS,
+        answer=cause,
+        expected="drafts",
+    ),
+    Question(
+        "How much would another K gain?",
+        world="harmful",
+        panel="deep-dive: What each K gives",
+        answer=marked("Advised"),
+        expected="0",
+    ),
+    Question(
+        "Did the deployment at noon change acceptance?",
+        world="changes",
+        panel="deep-dive: Acceptance length and break-even",
+        answer=change_of_k,
+        expected="K 5: longer, K 2: shorter",
+    ),
+    Question(
+        "Is it the load or the drafts?",
+        world="loads",
+        panel="deep-dive: Load or drafts?",
+        answer=load_or_drafts,
+        expected="speedup falls: load",
+    ),
+    Question(
+        "Is acceptance as it was?",
+        world="day",
+        panel="deep-dive: Acceptance length, compared with the day before",
+        answer=band,
+        expected="below",
+    ),
+    Question(
+        "Are the last positions drafted for nothing?",
+        world="harmful",
+        panel="deep-dive: Acceptance by position",
+        answer=useless_positions,
+        expected="position 1, position 2, position 3, position 4",
+    ),
+    Question(
+        "Do users get their tokens faster than without?",
+        world="measured",
+        panel="deep-dive: Speedup, estimated and measured",
+        answer=measured,
+        expected="faster",
+    ),
+    Question(
+        "Is everything polled?",
+        world="exporter-down",
+        panel="exporter: Target availability",
+        answer=polled,
+        expected="EXPORTER DOWN",
+    ),
+    Question(
+        "Who loses while the mean looks healthy?",
+        world="requests",
+        panel="requests: Requests by type and temperature",
+        answer=losing_kinds,
+        expected="story at 0.7-1, story at 1+",
+    ),
+)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("asked", QUESTIONS, ids=lambda asked: asked[0])
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.text)
 def test_the_panel_answers_the_question(
-    asked: tuple[str, str, str, Callable[[Seen], str], str], seen: dict[str, Seen]
+    question: Question, worlds: dict[str, Seen]
 ) -> None:
-    _, world, _, answer, expected = asked
-    assert answer(seen[world]) == expected
+    assert question.answer(worlds[question.world]) == question.expected
 
 
 def test_the_page_has_every_question_with_the_panel_that_answers_it() -> None:
     page = (ROOT / "docs" / "dashboards.md").read_text("utf-8")
     rows = re.findall(r"^\| \d+ \| (.+?) \| (.+?) \|", page, re.MULTILINE)
     assert rows == [
-        (question, f"*{panel.partition(': ')[2]}*")
-        for question, _, panel, *_ in QUESTIONS
+        (question.text, f"*{question.panel.partition(': ')[2]}*")
+        for question in QUESTIONS
     ]
 
 
 @pytest.mark.full
 def test_annotations_mark_what_happened_with_labels_that_they_have(
-    seen: dict[str, Seen],
+    worlds: dict[str, Seen],
 ) -> None:
-    found: dict[str, set[str]] = {}
-    for name, one in seen.items():
-        for uid, marks in one.marks.items():
+    labels_of_marks: dict[str, set[str]] = {}
+    for name, world in worlds.items():
+        for uid, marks in world.marks.items():
             assert set(marks) == set(HAPPENED), uid
             for mark, data in marks.items():
                 expected = HAPPENED[mark].get(name, bool(data["result"]))
                 assert bool(data["result"]) == expected, (name, uid, mark)
-                found.setdefault(mark, set()).update(
+                labels_of_marks.setdefault(mark, set()).update(
                     *(series["metric"] for series in data["result"])
                 )
     for dashboard in dashboards().values():
@@ -635,4 +689,4 @@ def test_annotations_mark_what_happened_with_labels_that_they_have(
             named = set(
                 re.findall(r"\{\{(\w+)\}\}", mark["titleFormat"] + mark["textFormat"])
             )
-            assert named <= found[mark["name"]], mark["name"]
+            assert named <= labels_of_marks[mark["name"]], mark["name"]

@@ -17,6 +17,7 @@ from dashboards.documents import (
     dashboards,
     every_panel,
     fields,
+    named_panels,
     placed,
     under,
     variables_in,
@@ -25,20 +26,11 @@ from dashboards.grafana_types import UNTYPED, misfits
 from docs.inventory import ROOT
 from support.published import REPOSITORY
 
-PANELS = {
-    f"{uid}: {panel.get('title', panel['type'])}": panel
-    for uid, dashboard in dashboards().items()
-    for panel in every_panel(dashboard)
-    if panel["type"] != "row"
-}
+PANELS = named_panels()
 #: Panels that show values.
 SHOWING = {name: panel for name, panel in PANELS.items() if panel["type"] != "text"}
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
-UNITS = {
-    value
-    for name, value in vars(units).items()
-    if isinstance(value, str) and name[0].isupper()
-}
+UNITS = {value for name, value in vars(units).items() if name[0].isupper()}
 #: Units that Grafana lacks: a factor, and what is counted.
 OWN_UNITS = {"suffix:×", "suffix:tokens/s", "suffix:/min"}
 UIDS = {document["uid"]: document for document in dashboards().values()}
@@ -59,21 +51,26 @@ def test_every_dashboard_can_be_imported_and_opens_alike() -> None:
     Read by Grafana 10.4 to 13, which know the schema versions 39 to 42.
     """
     settings = ("refresh", "graphTooltip", "timezone", "tags", "editable")
-    assert len({str([one[key] for key in settings]) for one in UIDS.values()}) == 1
+    assert (
+        len({str([document[key] for key in settings]) for document in UIDS.values()})
+        == 1
+    )
     for uid, dashboard in dashboards().items():
         panels = every_panel(dashboard)
         assert len({panel["id"] for panel in panels}) == len(panels), uid
         assert len({panel.get("title") for panel in panels}) == len(panels), uid
-        assert 39 <= dashboard["schemaVersion"] <= 42
+        assert 39 <= dashboard["schemaVersion"] <= 42, uid
         assert dashboard["description"].endswith("?"), uid
         (asked,) = dashboard["__inputs"]
         source = dashboard["templating"]["list"][0]
         assert (asked["pluginId"], source["current"]["value"]) == (
             "prometheus",
             f"${{{asked['name']}}}",
-        )
+        ), uid
         needed = {
-            one["id"] for one in dashboard["__requires"] if one["type"] == "panel"
+            requirement["id"]
+            for requirement in dashboard["__requires"]
+            if requirement["type"] == "panel"
         }
         assert needed == {panel["type"] for panel in panels} - {"row"}, uid
 
@@ -83,9 +80,8 @@ def test_grafana_knows_everything_in_a_dashboard() -> None:
     for uid, dashboard in dashboards().items():
         assert misfits(dashboard) == [], uid
     text = json.dumps(dict(dashboards()))
-    assert [
-        path for path in UNTYPED if f'"{path.rpartition(".")[2]}"' not in text
-    ] == []
+    for path in UNTYPED:
+        assert f'"{path.rpartition(".")[2]}"' in text, path
 
 
 def test_everything_uses_the_chosen_data_source() -> None:
@@ -103,45 +99,43 @@ def test_variables_offer_all_and_are_used() -> None:
             *variables_in(str(dashboard["panels"]) + str(dashboard["annotations"])),
             "filters",
         }
-        assert [one["name"] for one in variables if one["name"] not in used] == [], uid
-        for one in (one for one in variables if one["type"] == "query"):
-            assert one["refresh"] == 2, "anew when the time range changes"
-            if uid == "deep-dive" and one["name"] not in ("pod", "engine"):
+        assert [
+            variable["name"] for variable in variables if variable["name"] not in used
+        ] == [], uid
+        for variable in variables:
+            if variable["type"] != "query":
+                continue
+            name = variable["name"]
+            # Anew when the time range changes.
+            assert variable["refresh"] == 2, (uid, name)
+            if uid == "deep-dive" and name not in ("pod", "engine"):
                 # One model, at first the one that loses most: nothing is pooled.
-                assert (one["multi"], one["includeAll"], one["sort"]) == (
-                    False,
-                    False,
-                    0,
-                )
-            elif one["name"] != "window":
-                assert (one["multi"], one["allValue"], one["current"]["value"]) == (
-                    True,
-                    ".*",
-                    ["$__all"],
-                )
+                pooled = (variable["multi"], variable["includeAll"])
+                assert pooled == (False, False), (uid, name)
+                assert variable["sort"] == 0, (uid, name)
+            elif name != "window":
+                assert variable["multi"] is True, (uid, name)
+                assert variable["allValue"] == ".*", (uid, name)
+                assert variable["current"]["value"] == ["$__all"], (uid, name)
 
 
 def test_words_are_short() -> None:
     """Titles name no metric; a description has 15 words and a link; empty panels say
     what that means.
     """
-    wrong = [
-        name
-        for name, panel in SHOWING.items()
-        if len(panel["title"]) > 60
-        or re.search(r"\w+:\w+|\b[a-z0-9]+(_[a-z0-9]+)+\b", panel["title"])
-        or not re.match(r"[A-Z0-9]|vLLM", panel["title"])
-        or not (said := _DESCRIPTION.fullmatch(panel["description"]))
-        or not 4 <= len(said["words"].split()) <= 15
-        or not (
-            "page" not in said.groupdict() or (ROOT / "docs" / said["page"]).exists()
-        )
-        or (
-            panel["type"] != "heatmap"
-            and not panel["fieldConfig"]["defaults"].get("noValue")
-        )
-    ]
-    assert wrong == []
+    metric = re.compile(r"\w+:\w+|\b[a-z0-9]+(_[a-z0-9]+)+\b")
+    for name, panel in SHOWING.items():
+        title = panel["title"]
+        assert len(title) <= 60, name
+        assert not metric.search(title), name
+        assert re.match(r"[A-Z0-9]|vLLM", title), name
+        description = _DESCRIPTION.fullmatch(panel["description"])
+        assert description, name
+        assert 4 <= len(description["words"].split()) <= 15, name
+        if "page" in description.groupdict():
+            assert (ROOT / "docs" / description["page"]).exists(), name
+        if panel["type"] != "heatmap":
+            assert panel["fieldConfig"]["defaults"].get("noValue"), name
 
 
 def values(panel: Json) -> Iterator[Json]:
@@ -153,30 +147,25 @@ def values(panel: Json) -> Iterator[Json]:
     headings = columns(panel)
     for target in panel["targets"]:
         name = headings.get(f"Value #{target['refId']}", headings.get("Value"))
-        found = dict(defaults)
+        merged = dict(defaults)
         for overridden, properties in overrides:
-            found |= properties if overridden == name else {}
-        yield found
+            if overridden == name:
+                merged |= properties
+        yield merged
 
 
 def test_every_number_has_a_unit_that_grafana_has_or_is_mapped_to_a_word() -> None:
-    wrong = [
-        name
-        for name, panel in SHOWING.items()
-        if panel["type"] != "state-timeline"
-        and not all(one.get("unit") or one.get("mappings") for one in values(panel))
-    ]
-    wrong += [
-        f"{name}: {properties['unit']}"
-        for name, panel in SHOWING.items()
-        for _, properties in fields(panel)
-        if properties.get("unit", "short") not in UNITS | OWN_UNITS
-    ]
-    assert wrong == []
+    for name, panel in SHOWING.items():
+        for _, properties in fields(panel):
+            assert properties.get("unit", "short") in UNITS | OWN_UNITS, name
+        if panel["type"] == "state-timeline":
+            continue
+        for value in values(panel):
+            assert value.get("unit") or value.get("mappings"), name
 
 
 def called(panel: Json, matcher: Json) -> bool:
-    """Return whether a series of a panel can have the name that an override has."""
+    """Return whether a series of a panel can have the name of an override."""
     pattern = str(matcher["options"]).strip("/")
     for target in panel["targets"]:
         legend = target["legendFormat"]
@@ -185,62 +174,57 @@ def called(panel: Json, matcher: Json) -> bool:
             re.search(pattern, text) for text in texts
         ):
             return True
-        words = ".*".join(re.escape(part) for part in re.split(r"\{\{.*?\}\}", legend))
-        if matcher["id"] == "byName" and re.fullmatch(words, pattern):
+        expected = ".*".join(
+            re.escape(part) for part in re.split(r"\{\{.*?\}\}", legend)
+        )
+        if matcher["id"] == "byName" and re.fullmatch(expected, pattern):
             return True
     return matcher["id"] not in ("byName", "byRegexp")
 
 
 def test_every_override_is_of_a_series_or_column_that_the_panel_has() -> None:
-    wrong = []
     for name, panel in SHOWING.items():
-        matchers = [one["matcher"] for one in panel["fieldConfig"]["overrides"]]
-        if panel["type"] == "table":
-            there = placed(panel) | set(columns(panel).values())
-            by = [one["displayName"] for one in panel["options"]["sortBy"]]
-            named = by + [one["options"] for one in matchers if one["id"] == "byName"]
-            wrong += [f"{name}: {one}" for one in named if one not in there]
-        else:
-            wrong += [
-                f"{name}: {one['options']}"
-                for one in matchers
-                if not called(panel, one)
-            ]
-    assert wrong == []
+        overrides = panel["fieldConfig"]["overrides"]
+        matchers = [override["matcher"] for override in overrides]
+        if panel["type"] != "table":
+            for matcher in matchers:
+                assert called(panel, matcher), (name, matcher["options"])
+            continue
+        named = [column["displayName"] for column in panel["options"]["sortBy"]]
+        named += [m["options"] for m in matchers if m["id"] == "byName"]
+        there = placed(panel) | set(columns(panel).values())
+        for title in named:
+            assert title in there, (name, title)
 
 
 def test_thresholds_are_thin_dashed_lines() -> None:
     """Or hidden in the legend, where there is one for each model; they have no points
     and no area.
     """
-    drawn = [
-        {name: value for name, value in properties.items() if name != "color"}
-        for panel in SHOWING.values()
-        for name, properties in fields(panel)
-        if name.startswith("/^limit: ")
-    ]
     line = {
-        "fillOpacity": 0,
-        "lineStyle": {"dash": [8, 6], "fill": "dash"},
-        "lineWidth": 1,
-        "showPoints": "never",
+        "custom.fillOpacity": 0,
+        "custom.lineStyle": {"dash": [8, 6], "fill": "dash"},
+        "custom.lineWidth": 1,
+        "custom.showPoints": "never",
     }
-    hidden = {"hideFrom": {"legend": True, "tooltip": False, "viz": False}}
-    styles = [
-        {f"custom.{name}": value for name, value in style.items()}
-        for style in (line, hidden)
-    ]
-    assert [style in drawn for style in styles] == [True, True]
-    assert [each for each in drawn if each not in styles] == []
+    hidden = {"custom.hideFrom": {"legend": True, "tooltip": False, "viz": False}}
+    drawn = []
+    for title, panel in SHOWING.items():
+        for name, properties in fields(panel):
+            if name.startswith("/^limit: "):
+                style = dict(properties)
+                style.pop("color", None)
+                assert style in (line, hidden), (title, name)
+                drawn.append(style)
+    assert line in drawn
+    assert hidden in drawn
 
 
 def test_thresholds_are_queried_and_not_written_down() -> None:
-    steps = (
-        properties.get("thresholds", {}).get("steps", ())
-        for panel in SHOWING.values()
-        for _, properties in fields(panel)
-    )
-    assert all(len(one) < 2 for one in steps)
+    for title, panel in SHOWING.items():
+        for name, properties in fields(panel):
+            steps = properties.get("thresholds", {}).get("steps", ())
+            assert len(steps) < 2, (title, name)
 
 
 def test_states_of_a_timeline_keep_their_words() -> None:
@@ -263,16 +247,16 @@ def test_states_of_a_timeline_keep_their_words() -> None:
 
 
 def complaints(url: str, dashboard: Json, there: set[str]) -> Iterator[str]:
-    """Say what is wrong with a link from a panel with these columns of a dashboard."""
-    for found in VARIABLE.finditer(url):
-        name = found["braced"] or found["plain"]
+    """Say what is wrong with a link from a panel with these columns."""
+    for match in VARIABLE.finditer(url):
+        name = match["braced"] or match["plain"]
         field = name.removeprefix("__data.fields.")
         # A host and a port stand in an address as they are.
-        in_path = not url.startswith(f"http://{found[0]}")
+        in_path = not url.startswith(f"http://{match[0]}")
         if (
             in_path
             and (field != name or name == "__value.raw")
-            and found["format"] != "percentencode"
+            and match["format"] != "percentencode"
         ):
             yield f"{name} is not percent-encoded"
         if (
@@ -317,20 +301,15 @@ def test_every_data_link_leads_somewhere_and_keeps_what_is_chosen() -> None:
     """A dashboard that is imported by hand has no dead link: an alert leads to its rule
     in Grafana.
     """
-    links = [
-        (dashboard, panel, link)
-        for dashboard in dashboards().values()
-        for panel in every_panel(dashboard)
-        for _, properties in fields(panel)
-        for link in properties.get("links", ())
-    ]
-    assert [
-        f"{panel['title']}: {words}: {link['url']}"
-        for dashboard, panel, link in links
-        for words in complaints(link["url"], dashboard, placed(panel))
-    ] == []
-    outside = {link["url"] for *_, link in links if not link["url"].startswith("/d/")}
-    assert outside == {
+    urls = set()
+    for name, panel in PANELS.items():
+        dashboard = dashboards()[name.partition(":")[0]]
+        for _, properties in fields(panel):
+            for link in properties.get("links", ()):
+                urls.add(link["url"])
+                wrong = list(complaints(link["url"], dashboard, placed(panel)))
+                assert wrong == [], (name, link["url"])
+    assert {url for url in urls if not url.startswith("/d/")} == {
         "/alerting/list?search=rule:${__value.raw:percentencode}",
         "http://${__data.fields.Instance}/",
     }
@@ -339,20 +318,18 @@ def test_every_data_link_leads_somewhere_and_keeps_what_is_chosen() -> None:
 def test_the_links_at_the_top_lead_to_all_dashboards_and_keep_everything() -> None:
     for uid, dashboard in dashboards().items():
         link, of_vllm = dashboard["links"]
-        assert (link["type"], link["keepTime"], link["includeVars"]) == (
-            "dashboards",
-            True,
-            True,
-        ), uid
+        assert link["type"] == "dashboards", uid
+        assert (link["keepTime"], link["includeVars"]) == (True, True), uid
         assert (of_vllm["asDropdown"], of_vllm["tags"]) == (True, ["vllm"]), uid
-        assert all(set(link["tags"]) <= set(other["tags"]) for other in UIDS.values())
+        for target in UIDS.values():
+            assert set(link["tags"]) <= set(target["tags"]), (uid, target["uid"])
 
 
 def test_every_alert_leads_to_a_dashboard_with_its_variables() -> None:
     """Every template of its link may be empty."""
     for alert, links in ALERTS.items():
         parts = urlsplit(re.sub(r"\{\{.*?\}\}", "", links["dashboard_url"]))
-        given = {key for key, _ in parse_qsl(parts.query, keep_blank_values=True)}
+        parameters = {key for key, _ in parse_qsl(parts.query, keep_blank_values=True)}
         target = UIDS[parts.path.rpartition("/d/")[2]]
-        assert "from" in given, alert
-        assert given <= {"from", *(f"var-{name}" for name in names(target))}, alert
+        assert "from" in parameters, alert
+        assert parameters <= {"from", *(f"var-{name}" for name in names(target))}, alert

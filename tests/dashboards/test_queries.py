@@ -15,7 +15,7 @@ from alerts.lint.bundle import RATES, nodes, selector_name
 from alerts.promtool import History, verify
 from alerts.promtool import Query as Asked
 from alerts.world import MODEL, Phase, World, idle
-from dashboards.documents import Json, dashboards, every_panel
+from dashboards.documents import Json, dashboards, every_panel, named_panels
 from dashboards.series import DURATIONS, exists, labels, matchers, tree
 
 #: Labels that a variable of the same name narrows down.
@@ -40,9 +40,9 @@ class Query(NamedTuple):
     """
 
     dashboard: str
-    place: str
+    source: str
     expr: str
-    before: Sequence[str]
+    usable: Sequence[str]
 
     @property
     def selectors(self) -> list[promql.VectorSelector]:
@@ -52,105 +52,88 @@ class Query(NamedTuple):
 
 def _queries(uid: str, dashboard: Json) -> Iterator[Query]:
     variables = dashboard["templating"]["list"]
-    names = [one["name"] for one in variables]
+    names = [variable["name"] for variable in variables]
     for panel in every_panel(dashboard):
         for target in panel.get("targets", ()):
             yield Query(uid, panel["title"], target["expr"], names)
-    for mark in (one for one in dashboard["annotations"]["list"] if "expr" in one):
-        yield Query(uid, f"annotation {mark['name']}", mark["expr"], names)
+    for mark in dashboard["annotations"]["list"]:
+        if "expr" in mark:
+            yield Query(uid, f"annotation {mark['name']}", mark["expr"], names)
     for at, variable in enumerate(variables):
         if variable["type"] == "query":
-            found = _VARIABLE.fullmatch(variable["query"]["query"])
-            assert found is not None
+            match = _VARIABLE.fullmatch(variable["query"]["query"])
+            assert match is not None, variable["name"]
             yield Query(
-                uid, f"variable {variable['name']}", found[1] or found[2], names[:at]
+                uid, f"variable {variable['name']}", match[1] or match[2], names[:at]
             )
 
 
-QUERIES = [
-    query
-    for uid, dashboard in dashboards().items()
-    for query in _queries(uid, dashboard)
-]
+def _every_query() -> Iterator[Query]:
+    for uid, dashboard in dashboards().items():
+        yield from _queries(uid, dashboard)
+
+
+QUERIES = list(_every_query())
 
 
 def test_every_series_exists() -> None:
     """Also those in branches that no world of the tests reaches."""
-    assert [
-        (query.dashboard, query.place, selector_name(selector))
-        for query in QUERIES
-        for selector in query.selectors
-        if not exists(selector_name(selector))
-    ] == []
+    for query in QUERIES:
+        for selector in query.selectors:
+            assert exists(selector_name(selector)), query
 
 
 def test_rates_are_over_grafanas_rate_interval_or_minutes() -> None:
     """At least four scrapes, and no less than a pixel; where a window is meant, it has
     five minutes.
     """
-    assert [
-        (query.dashboard, query.place, inner.range)
-        for query in QUERIES
-        for call in nodes(tree(query.expr), promql.Call)
-        if call.func.name in RATES
-        for inner in nodes(call.args[0], promql.MatrixSelector | promql.SubqueryExpr)
-        if round(inner.range.total_seconds() * 1000) != DURATIONS["__rate_interval"]
-        and inner.range.total_seconds() < 300
-    ] == []
+    ranges = promql.MatrixSelector | promql.SubqueryExpr
+    for query in QUERIES:
+        for call in nodes(tree(query.expr), promql.Call):
+            if call.func.name not in RATES:
+                continue
+            for inner in nodes(call.args[0], ranges):
+                seconds = inner.range.total_seconds()
+                if round(seconds * 1000) != DURATIONS["__rate_interval"]:
+                    assert seconds >= 300, query
 
 
 def test_no_query_is_a_burden() -> None:
     """A subquery is evaluated for a whole range at each point: over time, rules record
     such things.
     """
-    targets = [
-        (uid, panel["title"], target)
-        for uid, dashboard in dashboards().items()
-        for panel in every_panel(dashboard)
-        for target in panel.get("targets", ())
-    ]
-    assert [
-        place for *place, target in targets if len(target["expr"]) > MAX_QUERY
-    ] == []
-    assert [
-        (one.dashboard, one.place) for one in QUERIES if len(one.expr) > MAX_QUERY
-    ] == []
-    assert [
-        place
-        for *place, target in targets
-        if not target["instant"]
-        and any(nodes(tree(target["expr"]), promql.SubqueryExpr))
-    ] == []
+    for query in QUERIES:
+        assert len(query.expr) <= MAX_QUERY, query
+    for name, panel in named_panels().items():
+        for target in panel.get("targets", ()):
+            subqueries = nodes(tree(target["expr"]), promql.SubqueryExpr)
+            assert target["instant"] or not any(subqueries), (name, target["refId"])
 
 
 def test_no_ratio_is_averaged() -> None:
     """It is weighted with what it divides by, or sums are divided: replicas are of very
     different traffic.
     """
-    averaged = {
-        (query.dashboard, query.place, name)
-        for query in QUERIES
-        for node in nodes(tree(query.expr), promql.AggregateExpr)
-        if str(node.op) in ("avg", "quantile")
-        for name in [
-            selector_name(one) for one in nodes(node.expr, promql.VectorSelector)
-        ]
-        if _RATIO.search(name) and name not in MEANT
-    }
-    assert averaged == set()
+    for query in QUERIES:
+        for node in nodes(tree(query.expr), promql.AggregateExpr):
+            if str(node.op) not in ("avg", "quantile"):
+                continue
+            for selector in nodes(node.expr, promql.VectorSelector):
+                name = selector_name(selector)
+                assert name in MEANT or not _RATIO.search(name), query
 
 
 def lacking(selector: promql.VectorSelector, query: Query) -> Iterator[str]:
     """Yield the variables that apply to a selector and do not narrow it down."""
     there = labels(selector)
     alert = selector_name(selector) == "ALERTS"
-    own = selector_name(selector).startswith(("vllm_specdec_", "engine:"))
-    own = own and {"model_name", "engine"} <= there
-    in_panel = not query.place.startswith(("annotation ", "variable "))
+    of_engine = selector_name(selector).startswith(("vllm_specdec_", "engine:"))
+    of_engine = of_engine and {"model_name", "engine"} <= there
+    in_panel = not query.source.startswith(("annotation ", "variable "))
     for label in NARROWED:
         if (
             label not in there
-            or label not in query.before
+            or label not in query.usable
             or (alert and label == "window")
         ):
             continue
@@ -169,7 +152,7 @@ def lacking(selector: promql.VectorSelector, query: Query) -> Iterator[str]:
     chosen = {
         (m.name, m.value) for m in matchers(selector) if m.op == promql.MatchOp.Re
     }
-    if own and in_panel and query.dashboard == "deep-dive":
+    if of_engine and in_panel and query.dashboard == "deep-dive":
         yield from (label for label in OF_ENGINES if (label, f"${label}") not in chosen)
 
 
@@ -177,40 +160,41 @@ def is_joined(selector: promql.VectorSelector, query: Query) -> bool:
     """Return whether it is a record of all models that is joined with one of the chosen
     models.
     """
-    of_models = [
-        one for one in query.selectors if selector_name(one).startswith("model:")
-    ]
-    every = [
-        one for one in of_models if not {m.name for m in matchers(one)} & set(NARROWED)
-    ]
-    chosen = [
-        one for one in of_models if one not in every and not [*lacking(one, query)]
-    ]
-    sides = (
-        [[*nodes(side, promql.VectorSelector)] for side in pair]
-        for node in nodes(tree(query.expr), promql.BinaryExpr)
-        if str(node.op) != "or" and not str(node.modifier).startswith("on ()")
-        for pair in ((node.lhs, node.rhs), (node.rhs, node.lhs))
-    )
-    return selector in every and any(
-        selector in these and any(one in those for one in chosen)
-        for these, those in sides
-    )
+    every = []
+    chosen = []
+    for selected in query.selectors:
+        if not selector_name(selected).startswith("model:"):
+            continue
+        if not {matcher.name for matcher in matchers(selected)} & set(NARROWED):
+            every.append(selected)
+        elif not [*lacking(selected, query)]:
+            chosen.append(selected)
+    if selector not in every:
+        return False
+    for node in nodes(tree(query.expr), promql.BinaryExpr):
+        if str(node.op) == "or" or str(node.modifier).startswith("on ()"):
+            continue
+        left = [*nodes(node.lhs, promql.VectorSelector)]
+        right = [*nodes(node.rhs, promql.VectorSelector)]
+        for side, opposite in ((left, right), (right, left)):
+            if selector in side and any(partner in opposite for partner in chosen):
+                return True
+    return False
 
 
 def test_every_selector_is_narrowed_down_by_every_variable_that_applies() -> None:
     """But what is joined with narrowed ones; and since when alerts are active, matched
     with the alerts.
     """
-    assert [
-        f"{query.dashboard}, {query.place}: {selector_name(selector)} lacks {label}"
-        for query in QUERIES
-        for selector in query.selectors
-        if selector_name(selector) != "ALERTS_FOR_STATE"
-        and 'alertname="VLLMSpecDecodeWatchdog"' not in str(selector)
-        and not is_joined(selector, query)
-        for label in lacking(selector, query)
-    ] == []
+    for query in QUERIES:
+        for selector in query.selectors:
+            if (
+                selector_name(selector) == "ALERTS_FOR_STATE"
+                or 'alertname="VLLMSpecDecodeWatchdog"' in str(selector)
+                or is_joined(selector, query)
+            ):
+                continue
+            assert list(lacking(selector, query)) == [], (selector, query)
 
 
 def test_a_record_of_all_models_is_narrowed_down_by_what_it_is_joined_with_alone() -> (
@@ -226,11 +210,10 @@ def test_a_record_of_all_models_is_narrowed_down_by_what_it_is_joined_with_alone
         f"{chosen} unless on () {every}": False,
         f"{every} * on (model_name) {every} or {chosen}": False,
     }
-    queries = [Query("deep-dive", "", expr, ["model_name"]) for expr in joined]
-    assert {
-        q.expr: is_joined(next(s for s in q.selectors if "1d" in str(s)), q)
-        for q in queries
-    } == joined
+    for expr, expected in joined.items():
+        query = Query("deep-dive", "", expr, ["model_name"])
+        record = next(s for s in query.selectors if "1d" in str(s))
+        assert is_joined(record, query) is expected, expr
 
 
 # --- what they give, of few series
@@ -242,10 +225,12 @@ def _verify(
     """Assert what queries give that have this part, joined by `or`, with all of one
     model chosen.
     """
-    found = [
-        one.expr for one in QUERIES if one.dashboard == "deep-dive" and part in one.expr
+    queries = [
+        query.expr
+        for query in QUERIES
+        if query.dashboard == "deep-dive" and part in query.expr
     ]
-    expr = re.sub(r"\$\w+", ".*", " or ".join(found).replace("$model_name", MODEL))
+    expr = re.sub(r"\$\w+", ".*", " or ".join(queries).replace("$model_name", MODEL))
     expr = f"round({expr}, 0.1)"
     rules = {name for name in records(read_bundle()) if name in expr}
     complaint = verify(

@@ -22,11 +22,15 @@ KINDS = "requests: Requests by type and temperature"
 POSITIONS = "requests: Positions, where drafted and of all drafts"
 #: The rows of the table of kinds.
 ROWS = {
-    ("code", "0"), ("code", "0.7-1"), ("extraction", "0"), ("chat", "unset"), ("chat", (
-        "0.5-0.7"
-    )),
-    ("story", "0.7-1"), ("story", "1+"), ("support", "0-0.5"),
-}  # fmt: skip
+    ("code", "0"),
+    ("code", "0.7-1"),
+    ("extraction", "0"),
+    ("chat", "unset"),
+    ("chat", "0.5-0.7"),
+    ("story", "0.7-1"),
+    ("story", "1+"),
+    ("support", "0-0.5"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +43,9 @@ def grown(world: World, name: str, scrapes: int, **labels: str) -> float:
     """Return the increase of counters with these labels over the last scrapes, all
     together.
     """
-    found = list(world.scraped.select(f"vllm_specdec_{name}", **labels))
-    assert found, (name, labels)
-    return float(sum(rows[-1] - rows[-1 - scrapes] for _, rows in found))
+    series = list(world.scraped.select(f"vllm_specdec_{name}", **labels))
+    assert series, (name, labels)
+    return float(sum(rows[-1] - rows[-1 - scrapes] for _, rows in series))
 
 
 def is_ratio_of(
@@ -79,18 +83,18 @@ def test_a_row_is_a_ratio_of_sums_over_all_models_and_pods(world: World) -> None
     outcomes = "request_outcomes_total"
     drafted = "request_draft_tokens_total"
     for kind, heat in ROWS:
-        own = {"request_type": kind, "temperature": heat}
+        labels = {"request_type": kind, "temperature": heat}
         is_ratio_of(
             world,
             lose[kind, heat],
-            (outcomes, {**own, "outcome": "loses"}),
-            (outcomes, own),
+            (outcomes, {**labels, "outcome": "loses"}),
+            (outcomes, labels),
         )
         is_ratio_of(
             world,
             accepted[kind, heat],
-            ("request_accepted_tokens_total", own),
-            (drafted, own),
+            ("request_accepted_tokens_total", labels),
+            (drafted, labels),
         )
     assert sum(parts.values()) == pytest.approx(1, rel=1e-5)
 
@@ -113,14 +117,14 @@ def test_a_choice_leaves_the_requests_that_it_names(world: World) -> None:
     the engine.
     """
     viewing = Viewing(world.end - 10_800, world.end, scrape_interval=world.interval)
-    known = resolve(world.prometheus, dashboards()["requests"], viewing)
-    assert set(known["model_name"].options) == {LLAMA, QWEN, ADAPTER}
+    variables = resolve(world.prometheus, dashboards()["requests"], viewing)
+    assert set(variables["model_name"].options) == {LLAMA, QWEN, ADAPTER}
     assert set(column(world, "Lose", model_name=(ADAPTER,))) == {("support", "0-0.5")}
     filtered = Viewing(viewing.start, viewing.end, {}, {"request_type": "chat"})
     (kinds,) = (
-        one
-        for one in look(world.prometheus, filtered, ["requests"])
-        if one.name == KINDS
+        shown
+        for shown in look(world.prometheus, filtered, ["requests"])
+        if shown.name == KINDS
     )
     assert {key for key, *_ in kinds.rows("request_type")} == {"chat"}
 
@@ -132,21 +136,18 @@ def test_where_drafts_vary_the_share_of_all_drafts_understates_far_positions(
     ones all reach it.
     """
     rows = panel(world, POSITIONS, model_name=(QWEN,)).rows("position")
-    true, pooled, reach = (
-        [float(rows[str(at),][name]) for at in (0, 8)]
-        for name in ("Where drafted", "Of all drafts", "Drafts that reach it")
-    )
-    assert reach[0] == 1
-    assert reach[1] < 0.4
-    assert pooled[1] < 0.5 * true[1]
+    first, far = rows["0",], rows["8",]
+    assert float(first["Drafts that reach it"]) == 1
+    assert float(far["Drafts that reach it"]) < 0.4
+    assert float(far["Of all drafts"]) < 0.5 * float(far["Where drafted"])
     full = panel(world, POSITIONS, model_name=(LLAMA,)).rows("position")
     assert {cells["Drafts that reach it"] for cells in full.values()} == {"1"}
     accepted = "request_accepted_per_position_total"
     drafted = "request_drafted_per_position_total"
     for at, cells in panel(world, POSITIONS).rows("position").items():
-        own = {"position": at[0]}
+        labels = {"position": at[0]}
         is_ratio_of(
-            world, float(cells["Where drafted"]), (accepted, own), (drafted, own)
+            world, float(cells["Where drafted"]), (accepted, labels), (drafted, labels)
         )
 
 
@@ -162,10 +163,10 @@ def test_shares_of_records_are_of_all_requests(world: World) -> None:
     assert sum(shares.values()) == pytest.approx(1)
     missing = RECORDED["none"] + RECORDED["malformed"]
     assert shares["no record"] + shares["malformed"] == pytest.approx(missing, abs=0.02)
-    found = panel(world, "requests: Observed and finished requests").values()
+    counts = panel(world, "requests: Observed and finished requests").values()
     # The world pushes some three requests a second; its simulated server finishes about
     # seven.
-    assert 0.2 < found["observed"] / found["finished by vLLM"] < 1.0
+    assert 0.2 < counts["observed"] / counts["finished by vLLM"] < 1.0
 
 
 def test_tenants_are_rows_and_all_others_are_one(world: World) -> None:
@@ -173,10 +174,10 @@ def test_tenants_are_rows_and_all_others_are_one(world: World) -> None:
     assert {tenant for (tenant,) in rows} == {"acme", "globex", "initech", "other"}
     name = "tenant_requests_total"
     for (tenant,), cells in rows.items():
-        own = {"tenant": tenant}
+        labels = {"tenant": tenant}
         is_ratio_of(
             world,
             float(cells["Lose"]),
-            (name, {**own, "outcome": "loses"}),
-            (name, own),
+            (name, {**labels, "outcome": "loses"}),
+            (name, labels),
         )

@@ -34,9 +34,9 @@ changes = _world("changes")
 harmful = _world("harmful")
 
 
-def is_one_of(found: float, expected: Iterable[float]) -> bool:
+def is_one_of(shown: float, expected: Iterable[float]) -> bool:
     """Tell whether a value is what one of the windows gives."""
-    return any(found == pytest.approx(one, rel=1e-9) for one in expected)
+    return any(shown == pytest.approx(value, rel=1e-9) for value in expected)
 
 
 def chosen(model: str, world: World | None = None) -> dict[str, Value]:
@@ -62,12 +62,12 @@ def test_a_row_of_a_model_is_ratios_of_sums(healthy: World) -> None:
         expected = {
             "Acceptance": total(engines, "accepted") / total(engines, "draft_tokens"),
             "Speedup": total(engines, "generated")
-            / sum(one.generated / one.speedup for one in engines),
+            / sum(engine.generated / engine.speedup for engine in engines),
             "K": engines[0].k,
         }
         assert {name: float(rows[model,][name]) for name in expected} == pytest.approx(
             expected, rel=1e-5
-        )
+        ), model
 
 
 def test_a_row_of_an_engine_is_its_own(healthy: World) -> None:
@@ -75,8 +75,8 @@ def test_a_row_of_an_engine_is_its_own(healthy: World) -> None:
     gains least.
     """
     rows = panel(healthy, "deep-dive: Engines").rows("instance", "engine")
-    found = sorted(float(row["Speedup"]) for row in rows.values())
-    assert found == pytest.approx(
+    speedups = sorted(float(row["Speedup"]) for row in rows.values())
+    assert speedups == pytest.approx(
         sorted(engine.speedup for engine in grown(healthy, model_name=LLAMA)), rel=1e-5
     )
 
@@ -99,8 +99,8 @@ def test_what_is_drawn_over_time_is_of_each_model(healthy: World) -> None:
             )
             coverage.append(min(1.0, (accepted + drafts) / generated))
             waste.append((drafted - accepted) / (drafted + drafts))
-        assert is_one_of(shown["coverage"], coverage)
-        assert is_one_of(shown["wasted"], waste)
+        assert is_one_of(shown["coverage"], coverage), model
+        assert is_one_of(shown["wasted"], waste), model
 
 
 # --- positions and K, with engines of different K
@@ -126,88 +126,88 @@ def test_positions_are_ratios_of_sums_over_the_engines_that_have_them(
             )
             of_all.append(accepted / total(deep, "drafts"))
             of_reached.append(accepted / reached)
-        assert is_one_of(survival[f"position {position}"], of_all)
-        assert is_one_of(conditional[f"position {position}"], of_reached)
+        assert is_one_of(survival[f"position {position}"], of_all), position
+        assert is_one_of(conditional[f"position {position}"], of_reached), position
 
 
 @pytest.mark.parametrize(("model", "k"), [(LLAMA, 3), (QWEN, 4)])
 def test_each_k_is_of_one_model(healthy: World, model: str, k: int) -> None:
     """The K in use and the K advised are marked, the gain is over the K in use."""
-    found = panel(
+    table = panel(
         healthy, "deep-dive: What each K gives", **chosen(model, healthy)
     ).rows("model_name", "num_speculative_tokens")
-    rows = {int(own): cells for (name, own), cells in found.items() if name == model}
-    assert [own for own, cells in rows.items() if "In use" in cells] == [k]
+    rows = {int(key): cells for (name, key), cells in table.items() if name == model}
+    assert [drafted for drafted, cells in rows.items() if "In use" in cells] == [k]
     assert sum("Advised" in cells for cells in rows.values()) == 1
-    speedups = {own: float(cells["Speedup"]) for own, cells in rows.items()}
+    speedups = {drafted: float(cells["Speedup"]) for drafted, cells in rows.items()}
     assert sorted(speedups) == list(range(1 + max(speedups)))
     assert max(speedups) >= k
     assert speedups[0] == 1
     engines = grown(healthy, model_name=model)
-    for own in range(1, 1 + k):
-        expected = 1 + sum(sum(one.positions[:own]) for one in engines) / total(
-            engines, "drafts"
-        )
-        assert float(rows[own]["Length"]) == pytest.approx(expected, rel=1e-5)
+    for drafted in range(1, 1 + k):
+        accepted = sum(sum(engine.positions[:drafted]) for engine in engines)
+        expected = 1 + accepted / total(engines, "drafts")
+        length = float(rows[drafted]["Length"])
+        assert length == pytest.approx(expected, rel=1e-5), drafted
     assert float(rows[k]["Gain"]) == pytest.approx(0, abs=1e-9)
     assert float(rows[1]["Gain"]) == pytest.approx(
         speedups[1] / speedups[k] - 1, rel=1e-4
     )
 
 
+def risen(world: World, name: str, pod: str) -> float:
+    """Return how much a counter of vLLM rose as long as its pod was there."""
+    _, rows = next(world.scraped.select(f"vllm:{name}", pod=pod))
+    return float(np.nanmax(rows) - np.nanmin(rows))
+
+
 def test_a_change_is_judged_by_the_time_per_output_token_before_and_after(
     changes: World,
 ) -> None:
     """Of a rollout from K=3 to K=5 at the same load, from five minutes after it on."""
-    found = panel(
+    table = panel(
         changes, "deep-dive: Before and after each change", **chosen(QWEN)
     ).rows("was_k")
-    assert {k for (k,) in found} == {"3", "5"}
+    assert {k for (k,) in table} == {"3", "5"}
     times = {}
     for k, pod in (("3", "coder-6d5f8b7c9-0"), ("5", "coder-7c9bd4f4d-0")):
-        spent, made = (
-            next(rows for _, rows in changes.scraped.select(f"vllm:{name}", pod=pod))
-            for name in ("request_decode_time_seconds_sum", "generation_tokens_total")
-        )
-        times[k] = float(
-            (np.nanmax(spent) - np.nanmin(spent)) / (np.nanmax(made) - np.nanmin(made))
-        )
+        spent = risen(changes, "request_decode_time_seconds_sum", pod)
+        times[k] = spent / risen(changes, "generation_tokens_total", pod)
         row = {
-            name: float(found[k,][name]) for name in ("From", "TPOT", "To", "Minutes")
+            name: float(table[k,][name]) for name in ("From", "TPOT", "To", "Minutes")
         }
-        assert row["TPOT"] == pytest.approx(times[k], rel=0.01)
-        assert row["From"] <= row["TPOT"] <= row["To"]
-        assert 20 <= row["Minutes"] <= 30
-    assert times["5"] < float(found["3",]["From"])
-    assert [found[k,].get("Since then") for k in ("3", "5")] == ["faster now", None]
-    assert float(found["3",]["Until"]) > 300
-    assert found["5",]["Until"] == "now"
+        assert row["TPOT"] == pytest.approx(times[k], rel=0.01), k
+        assert row["From"] <= row["TPOT"] <= row["To"], k
+        assert 20 <= row["Minutes"] <= 30, k
+    assert times["5"] < float(table["3",]["From"])
+    assert [table[k,].get("Since then") for k in ("3", "5")] == ["faster now", None]
+    assert float(table["3",]["Until"]) > 300
+    assert table["5",]["Until"] == "now"
     assert panel(
         changes, "deep-dive: Before and after each change", **chosen(LLAMA)
     ).empty, "engines differ"
 
 
+def estimated_ks(world: World, pod: str) -> set[str]:
+    """Return each K of which the exporter of a pod has an estimate."""
+    name = "vllm_specdec_estimated_speedup_at"
+    ks = set()
+    for series, rows in world.scraped.select(name, pod=pod):
+        if not math.isnan(rows[-1]):
+            ks.add(series["num_speculative_tokens"])
+    return ks
+
+
 def test_a_k_that_only_some_engines_have_has_no_speedup(changes: World) -> None:
     """It would be of other traffic: of one model, with pods of K=2 and K=3."""
-    found = panel(changes, "deep-dive: What each K gives", **chosen(LLAMA)).rows(
+    table = panel(changes, "deep-dive: What each K gives", **chosen(LLAMA)).rows(
         "num_speculative_tokens"
     )
-    assert [k for (k,), cells in found.items() if "In use" in cells] == ["2", "3"]
-    known = [
-        {
-            own["num_speculative_tokens"]
-            for own, rows in changes.scraped.select(
-                "vllm_specdec_estimated_speedup_at", pod=pod
-            )
-            if not math.isnan(rows[-1])
-        }
-        for pod in ("llama-0", "llama-1")
-    ]
-    assert (
-        {k for (k,), cells in found.items() if "Speedup" in cells}
-        == known[0] & known[1]
-        != known[0] | known[1]
-    )
+    assert [k for (k,), cells in table.items() if "In use" in cells] == ["2", "3"]
+    first, second = (estimated_ks(changes, pod) for pod in ("llama-0", "llama-1"))
+    assert first != second
+    shown = {k for (k,), cells in table.items() if "Speedup" in cells}
+    assert shown == first & second
 
 
 def test_the_present_batch_is_marked(healthy: World) -> None:
@@ -215,14 +215,12 @@ def test_the_present_batch_is_marked(healthy: World) -> None:
     rows = panel(healthy, "deep-dive: Advised K by batch size", **chosen(LLAMA)).rows(
         "batch_size"
     )
-    running = [
-        samples[-1]
-        for _, samples in healthy.scraped.select(
-            "vllm_specdec_requests_running", model_name=LLAMA
-        )
-    ]
     sizes = sorted(int(size) for (size,) in rows)
-    expected = {next(size for size in sizes if size >= one) for one in running}
+    expected = set()
+    for _, samples in healthy.scraped.select(
+        "vllm_specdec_requests_running", model_name=LLAMA
+    ):
+        expected.add(next(size for size in sizes if size >= samples[-1]))
     assert {int(size) for (size,), cells in rows.items() if "Now" in cells} == expected
 
 
@@ -233,13 +231,14 @@ def test_the_heatmap_counts_every_draft_once(healthy: World) -> None:
     shown = panel(healthy, "deep-dive: Accepted tokens per draft").values()
     cumulative = [0.0, *(shown[le] for le in sorted(shown, key=float))]
     parts = np.diff(cumulative)
-    windows = [
-        distribution(engines) for engines in rate_windows(healthy, model_name=LLAMA)
-    ]
-    shares = [
-        [counts[n] / sum(counts.values()) for n in sorted(counts)] for counts in windows
-    ]
-    assert any(np.allclose(parts / parts.sum(), share, rtol=1e-6) for share in shares)
+    agrees = []
+    for engines in rate_windows(healthy, model_name=LLAMA):
+        counts = distribution(engines)
+        drafts = np.array([counts[accepted] for accepted in sorted(counts)])
+        agrees.append(
+            np.allclose(parts / parts.sum(), drafts / drafts.sum(), rtol=1e-6)
+        )
+    assert any(agrees)
 
 
 def test_the_estimate_of_several_engines_is_what_they_emit_over_what_it_costs(
@@ -252,10 +251,10 @@ def test_the_estimate_of_several_engines_is_what_they_emit_over_what_it_costs(
 
     def gauges(name: str) -> dict[tuple[str, str], float]:
         query = f'vllm_specdec_{name}{{window="5m",model_name="{LLAMA}"}}'
-        found = healthy.prometheus.query(query, healthy.end)
+        values = healthy.prometheus.query(query, healthy.end)
         return {
-            (dict(one)["pod"], dict(one)["engine"]): value
-            for one, value in found.items()
+            (dict(series)["pod"], dict(series)["engine"]): value
+            for series, value in values.items()
         }
 
     drafts, accepted, estimates = (
@@ -294,18 +293,18 @@ def test_alerts_are_listed_once_each_with_the_time_since_they_fire(
     codes = {"critical": "1", "warning": "2", "info": "3"}
     firing: dict[tuple[str, ...], float] = {}
     began = {
-        frozenset(own.items()): rows[-1]
-        for own, rows in harmful.recorded.select("ALERTS_FOR_STATE")
+        frozenset(alert.items()): rows[-1]
+        for alert, rows in harmful.recorded.select("ALERTS_FOR_STATE")
     }
-    for own, rows in harmful.recorded.select("ALERTS", alertstate="firing"):
-        if not math.isnan(rows[-1]) and own["severity"] != "none":
-            own.pop("alertstate")
+    for alert, rows in harmful.recorded.select("ALERTS", alertstate="firing"):
+        if not math.isnan(rows[-1]) and alert["severity"] != "none":
+            alert.pop("alertstate")
             key = (
-                codes[own["severity"]],
-                *(own.get(label, "") for label in labels[1:]),
+                codes[alert["severity"]],
+                *(alert.get(label, "") for label in labels[1:]),
             )
             firing[key] = max(
-                firing.get(key, 0), harmful.end - float(began[frozenset(own.items())])
+                firing.get(key, 0), harmful.end - float(began[frozenset(alert.items())])
             )
     shown = panel(harmful, "overview: Firing alerts")
     rows = {
@@ -325,21 +324,23 @@ def test_the_change_of_a_speedup_is_what_its_causes_add_up_to(
     with open_world("day", shared_folder(tmp_path_factory)) as day:
         shown = panel(day, "overview: Models")
         (row,) = shown.rows("model_name").values()
-        found = day.prometheus.query("model:vllm_specdec_speedup_change:cause", day.end)
+        contributions = day.prometheus.query(
+            "model:vllm_specdec_speedup_change:cause", day.end
+        )
         speedup = next(
             rows
             for _, rows in day.recorded.select(
                 "model:vllm_specdec_speedup:ratio_rate5m"
             )
         )
-    known = speedup[~np.isnan(speedup)]
+    judged = speedup[~np.isnan(speedup)]
     change, cause = row["Why"].split(" ", 1)
-    causes = {dict(labels)["cause"]: value for labels, value in found.items()}
+    causes = {dict(labels)["cause"]: value for labels, value in contributions.items()}
     assert cause == "drafts"
     assert causes["drafts"] < -0.3
     assert abs(causes["load or K"]) < 0.05
     assert float(change) == pytest.approx(sum(causes.values()), abs=0.006)
-    assert float(change) == pytest.approx(known[-1] - np.median(known), abs=0.02)
+    assert float(change) == pytest.approx(judged[-1] - np.median(judged), abs=0.02)
 
 
 def test_since_is_the_time_of_the_verdict(harmful: World, healthy: World) -> None:
@@ -354,7 +355,7 @@ def test_since_is_the_time_of_the_verdict(harmful: World, healthy: World) -> Non
 
 def test_thresholds_are_those_of_each_models_exporter(changes: World) -> None:
     """Not the lowest of all."""
-    own = {
+    limits = {
         labels["model_name"]: changes.prometheus.value(
             f"vllm_specdec_threshold{{threshold='disable_acceptance_ratio',pod='{labels['pod']}'}}",
             changes.end,
@@ -362,16 +363,16 @@ def test_thresholds_are_those_of_each_models_exporter(changes: World) -> None:
         for labels, rows in changes.scraped.select("vllm_specdec_info")
         if not math.isnan(rows[-1])
     }
-    assert len(set(own.values())) == 2
+    assert len(set(limits.values())) == 2
     of_each = {
         model: panel(changes, "deep-dive: Acceptance rate", **chosen(model)).values()[
             "limit: disable below"
         ]
-        for model in own
+        for model in limits
     }
-    assert of_each == pytest.approx(own)
-    one = panel(changes, "overview: Speedup").values()
-    assert one["limit: harmful below"] == 1
+    assert of_each == pytest.approx(limits)
+    limits_of_overview = panel(changes, "overview: Speedup").values()
+    assert limits_of_overview["limit: harmful below"] == 1
 
 
 def test_the_band_of_the_day_before_has_both_ends(
@@ -386,16 +387,13 @@ def test_the_band_of_the_day_before_has_both_ends(
 RANGES = {"3 hours": (3, 60), "7 days": (168, 300)}
 
 
-def known(
+def samples_of(
     world: World, name: str, **labels: str
 ) -> Iterator[list[tuple[float, float]]]:
     """Yield the samples of each series of a name."""
     for _, rows in world.scraped.select(f"vllm_specdec_{name}", **labels):
-        yield [
-            (at, n)
-            for at, n in zip(world.scraped.times, rows, strict=True)
-            if not math.isnan(n)
-        ]
+        there = ~np.isnan(rows)
+        yield list(zip(world.scraped.times[there], rows[there], strict=True))
 
 
 @pytest.mark.parametrize(("hours", "step"), RANGES.values(), ids=RANGES)
@@ -405,8 +403,10 @@ def test_changes_of_k_and_restarts_are_marked_where_they_are(
     """Within a step of the first scrape that shows them, and nowhere else, at any
     range.
     """
-    (samples,) = known(changes, "num_speculative_tokens", pod="llama-0")
-    moved = [(time, k) for (_, before), (time, k) in pairwise(samples) if k != before]
+    (samples,) = samples_of(changes, "num_speculative_tokens", pod="llama-0")
+    moved = [
+        (time, k) for (_, previous), (time, k) in pairwise(samples) if k != previous
+    ]
     marked = events(changes, "K changes", hours, step, **chosen(LLAMA))
     assert (
         [float(mark.labels["value"]) for mark in marked]
@@ -414,26 +414,25 @@ def test_changes_of_k_and_restarts_are_marked_where_they_are(
         == [5, 2]
     )
     for (time, _), mark in zip(moved, marked, strict=True):
-        assert time <= mark.start <= mark.end <= time + step
-    restarts = [
-        time
-        for samples in known(changes, "engine_resets_total", model_name=LLAMA)
-        for (_, before), (time, n) in pairwise(samples)
-        if n > before
-    ]
+        assert time <= mark.start <= mark.end <= time + step, time
+    restarts = []
+    for samples in samples_of(changes, "engine_resets_total", model_name=LLAMA):
+        for (_, previous), (time, resets) in pairwise(samples):
+            if resets > previous:
+                restarts.append(time)
     starts = events(changes, "Starts", hours, step, **chosen(LLAMA))
     assert len(restarts) == 3
     for time in restarts:
         assert [mark for mark in starts if mark.start - step <= time <= mark.end], time
     for mark in starts:
-        assert [time for time in restarts if time <= mark.start <= time + step]
+        assert [time for time in restarts if time <= mark.start <= time + step], mark
 
 
 @pytest.mark.parametrize(("hours", "step"), RANGES.values(), ids=RANGES)
 def test_a_rollout_is_marked_once(changes: World, hours: float, step: float) -> None:
     """Where the new pods begin to answer, though no series of theirs ever changes."""
-    (samples,) = known(changes, "num_speculative_tokens", pod="coder-7c9bd4f4d-0")
+    (samples,) = samples_of(changes, "num_speculative_tokens", pod="coder-7c9bd4f4d-0")
     for name, k in (("K changes", "5"), ("Starts", None)):
         (mark,) = events(changes, name, hours, step, **chosen(QWEN))
-        assert mark.labels.get("value") == k
-        assert samples[0][0] <= mark.start <= mark.end <= samples[0][0] + step
+        assert mark.labels.get("value") == k, name
+        assert samples[0][0] <= mark.start <= mark.end <= samples[0][0] + step, name

@@ -55,7 +55,7 @@ class World:
 
     @property
     def end(self) -> float:
-        """Unix time of a look at it: a few seconds after the last scrape."""
+        """Unix time of a view: a few seconds after the last scrape."""
         return float(self.scraped.times[-1]) + 4.0
 
     @property
@@ -72,7 +72,7 @@ def shared_folder(factory: pytest.TempPathFactory) -> Path:
 
 @contextlib.contextmanager
 def open_world(name: str, folder: Path) -> Iterator[World]:
-    """Run the Prometheus of a world; the first worker to open it makes the world."""
+    """Let the Prometheus of a world run; the first worker that opens it makes it."""
     path = folder / f"{name}.pickle"
     with PrometheusServer(
         {}, config=worlds_write.CONFIG, flags=worlds_write.FLAGS
@@ -96,11 +96,11 @@ def open_world(name: str, folder: Path) -> Iterator[World]:
         yield World(name, prometheus, scraped, recorded)
 
 
-def _scraped(spec: WorldSpec, folder: Path, now: float) -> Storage:
+def _scraped(spec: WorldSpec, folder: Path, end: float) -> Storage:
     """Let a world happen, and return what Prometheus scrapes of it."""
     step = spec.every * TICK
     scrapes = round(spec.hours * 3600 / step)
-    storage = Storage(now - step * np.arange(scrapes - 1, -1, -1, dtype=float))
+    storage = Storage(end - step * np.arange(scrapes - 1, -1, -1, dtype=float))
     scrape(storage, spec.pods(folder), spec.every, _kept)
     storage.series = {
         key: np.ascontiguousarray(rows)

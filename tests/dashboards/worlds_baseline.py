@@ -21,14 +21,11 @@ def record(path: Path, model: str) -> Path:
         counts = count(
             (Phase(10, traffic("off", 0, clients=clients)),), model, "0", seed=clients
         )
-        keys = {
-            key: key[0]
-            + "{"
-            + ",".join(f'{name}="{value}"' for name, value in key[1])
-            + "}"
-            for key in counts.series
-            if key[0].startswith("vllm:")
-        }
+        keys = {}
+        for name, labels in counts.series:
+            if name.startswith("vllm:"):
+                pairs = ",".join(f'{label}="{value}"' for label, value in labels)
+                keys[name, labels] = f"{name}{{{pairs}}}"
         for tick in range(counts.ticks):
             (engine,) = read(answer(counts, keys, tick), latencies=True).engines
             recorder.observe(
@@ -41,7 +38,12 @@ def record(path: Path, model: str) -> Path:
             )
         recorder.interrupt()
     baseline = Baseline(
-        FORMAT, model, "0.32.0", "vllm-v1", "2026-11-20T12:00:00Z", recorder.buckets()
+        FORMAT,
+        model,
+        upstream_version="0.32.0",
+        dialect="vllm-v1",
+        recorded_at="2026-11-20T12:00:00Z",
+        buckets=recorder.buckets(),
     )
     path.write_bytes(encode(baseline))
     return path

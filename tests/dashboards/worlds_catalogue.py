@@ -43,10 +43,12 @@ def pod(
     """Return a pod with one server, whose engines all go through the same story."""
     host = f"10.0.{sum(name.encode()) % 250}.{number + 1}"
     stories = {(model, str(engine)): story for engine in range(engines)}
-    own = {**labels, "pod": f"{name}-{number}"} if labels else {}
+    labels_of_pod = {**labels, "pod": f"{name}-{number}"} if labels else {}
     flags = {**({"spec.config": config} if config else {}), **more.pop("flags", {})}
     flags.setdefault("cost.file", calibrated_file())
-    return Pod(f"{host}:9850", (Server(f"{host}:8000", stories),), own, flags, **more)
+    return Pod(
+        f"{host}:9850", (Server(f"{host}:8000", stories),), labels_of_pod, flags, **more
+    )
 
 
 def all_the_time(of: Traffic, hours: float = HOURS) -> Phase:
@@ -54,10 +56,10 @@ def all_the_time(of: Traffic, hours: float = HOURS) -> Phase:
     return Phase(60 * hours, of)
 
 
-def then(before: Traffic, *phases: Phase, hours: float = HOURS) -> tuple[Phase, ...]:
+def then(usual: Traffic, *phases: Phase, hours: float = HOURS) -> tuple[Phase, ...]:
     """Return a story that ends with these phases, with what was before in front."""
-    rest = 60 * hours - sum(phase.minutes for phase in phases)
-    return (Phase(rest, before), *phases)
+    minutes = 60 * hours - sum(phase.minutes for phase in phases)
+    return (Phase(minutes, usual), *phases)
 
 
 GOOD = traffic(acceptance=(0.80, 0.75, 0.70))
@@ -153,11 +155,11 @@ def _idle(_: Path) -> tuple[Pod, ...]:
 
 def _no_exporter(_: Path) -> tuple[Pod, ...]:
     """A model of vLLM, and two of SGLang with another K, acceptance and load each."""
-    other = traffic(k=5, acceptance=(0.6, 0.5, 0.4, 0.3, 0.2), clients=6)
+    draft_of_5 = traffic(k=5, acceptance=(0.6, 0.5, 0.4, 0.3, 0.2), clients=6)
     return (
         pod(0, all_the_time(GOOD, 0.5)),
         pod(0, all_the_time(of("sglang"), 0.5), model=QWEN, name="coder"),
-        pod(0, all_the_time(of("sglang", other), 0.5), model=GLM, name="glm"),
+        pod(0, all_the_time(of("sglang", draft_of_5), 0.5), model=GLM, name="glm"),
     )
 
 

@@ -118,9 +118,9 @@ class Storage:
         self, name: str, **labels: str
     ) -> Iterator[tuple[dict[str, str], NDArray[np.float64]]]:
         """Yield the series of a name that have these labels, each with its samples."""
-        for (known, own), rows in self.series.items():
-            if known == name and labels.items() <= dict(own).items():
-                yield dict(own), rows
+        for (metric, pairs), rows in self.series.items():
+            if metric == name and labels.items() <= dict(pairs).items():
+                yield dict(pairs), rows
 
 
 def spec_config(method: str = "eagle3", k: int = 3, **more: object) -> str:
@@ -178,11 +178,13 @@ def scrape(
         counted = []
         for server in pod.servers:
             engines = [
-                count(story, model, engine, 1 + 100 * number + 10 * place)
-                for place, ((model, engine), story) in enumerate(server.stories.items())
+                count(story, model, engine, 1 + 100 * number + 10 * index)
+                for index, ((model, engine), story) in enumerate(server.stories.items())
             ]
             counted.append(together(engines))
-            _scrape_server(storage, pod, server, counted[-1], every, kept)
+            _scrape_server(
+                storage, pod, server=server, counts=counted[-1], every=every, kept=kept
+            )
         asyncio.run(_watch(storage, pod, counted, every))
         _forget(storage, pod)
 
@@ -259,10 +261,10 @@ async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) 
         for target, client in zip(config.upstream.targets, clients, strict=True)
     ]
     texts = [_texts(counts, wanted) for counts in counted]
-    seen = None
+    observed = None
     if pod.requests:
         model = next(iter(pod.servers[0].stories))[0]
-        seen = Seen(pod.requests, model, config.settings.thresholds)
+        observed = Seen(pod.requests, model, config.settings.thresholds)
     reload = Reload(successful=True, success_timestamp_seconds=start - 30.0)
     target = {**pod.labels, "job": JOB, "instance": pod.address}
     up = np.array(
@@ -282,8 +284,8 @@ async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) 
             body = answer(counts, text, tick)
             client.body = body if len(body) > 1 else None
             await poller.poll()
-        if seen:
-            seen.go_on(_POLLED_EVERY * TICK, clock.now, start + clock.now)
+        if observed:
+            observed.go_on(_POLLED_EVERY * TICK, clock.now, start + clock.now)
         number = (tick + 1) // every - 1
         if (tick + 1) % every or not up[number]:
             continue
@@ -297,7 +299,7 @@ async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) 
             thresholds=thresholds,
             model_thresholds=thresholds_by_model(targets, thresholds),
             reload=reload,
-            requests=seen.result(clock.now) if seen else None,
+            requests=observed.result(clock.now) if observed else None,
         )
         samples = 0
         # No label of a world has an escape; prometheus_client's parser takes three
@@ -313,10 +315,10 @@ async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) 
 
 
 def _texts(counts: Counts, wanted: tuple[str, ...]) -> dict[Key, str]:
-    found = {}
+    texts = {}
     for key in counts.series:
         name, labels = key
         if name.startswith(wanted):
             inner = ",".join(f'{label}="{value}"' for label, value in labels)
-            found[key] = f"{name}{{{inner}}}"
-    return found
+            texts[key] = f"{name}{{{inner}}}"
+    return texts

@@ -47,14 +47,87 @@ ADAPTER = "support-lora"
 #: Of a server whose drafts are long: acceptance is a ratio of 0.8, of 0.6, and of 0.3
 #: with K=16.
 KINDS = (
-    Kind("code", 0.0, 28, 0.975, 300, 0.008, 0.08, "acme"),
-    Kind("code", 0.8, 8, 0.95, 300, 0.012, 0.08, "acme"),
-    Kind("extraction", 0.0, 12, 0.985, 120, 0.007, 0.3, "globex"),
-    Kind("chat", None, 16, 0.945, 350, 0.014, 0.1, "globex"),
-    Kind("chat", 0.7, 12, 0.93, 350, 0.015, 0.1, "initech"),
-    Kind("story", 0.9, 18, 0.84, 220, 0.028, 0.15, "initech"),
-    Kind("story", 1.3, 6, 0.68, 220, 0.034, 0.15, "somebody"),
-    Kind("support", 0.2, 5, 0.95, 200, 0.012, 0.1, "acme", ADAPTER),
+    Kind(
+        "code",
+        temperature=0.0,
+        per_minute=28,
+        chance=0.975,
+        tokens=300,
+        per_token=0.008,
+        first_token=0.08,
+        tenant="acme",
+    ),
+    Kind(
+        "code",
+        temperature=0.8,
+        per_minute=8,
+        chance=0.95,
+        tokens=300,
+        per_token=0.012,
+        first_token=0.08,
+        tenant="acme",
+    ),
+    Kind(
+        "extraction",
+        temperature=0.0,
+        per_minute=12,
+        chance=0.985,
+        tokens=120,
+        per_token=0.007,
+        first_token=0.3,
+        tenant="globex",
+    ),
+    Kind(
+        "chat",
+        temperature=None,
+        per_minute=16,
+        chance=0.945,
+        tokens=350,
+        per_token=0.014,
+        first_token=0.1,
+        tenant="globex",
+    ),
+    Kind(
+        "chat",
+        temperature=0.7,
+        per_minute=12,
+        chance=0.93,
+        tokens=350,
+        per_token=0.015,
+        first_token=0.1,
+        tenant="initech",
+    ),
+    Kind(
+        "story",
+        temperature=0.9,
+        per_minute=18,
+        chance=0.84,
+        tokens=220,
+        per_token=0.028,
+        first_token=0.15,
+        tenant="initech",
+    ),
+    Kind(
+        "story",
+        temperature=1.3,
+        per_minute=6,
+        chance=0.68,
+        tokens=220,
+        per_token=0.034,
+        first_token=0.15,
+        tenant="somebody",
+    ),
+    Kind(
+        "support",
+        temperature=0.2,
+        per_minute=5,
+        chance=0.95,
+        tokens=200,
+        per_token=0.012,
+        first_token=0.1,
+        tenant="acme",
+        adapter=ADAPTER,
+    ),
 )
 #: How many requests have what in their answers: a record with steps, one without, one
 #: of nothing, none.
@@ -171,15 +244,15 @@ class Seen:
         chances = _chances(1 - min(0.98, refused), self._traffic.lengths, self._steps)
         drafts = max(1, round(tokens / (1 + float(chances @ accepted))))
         counts = self._random.multinomial(drafts, chances)
-        steps = {
-            (int(drafted[at]), int(accepted[at])): int(counts[at])
-            for at in np.flatnonzero(counts)
-        }
+        steps = {}
+        if state == "detailed":
+            for at in np.flatnonzero(counts):
+                steps[int(drafted[at]), int(accepted[at])] = int(counts[at])
         return DraftRecord(
             drafts,
             int(counts @ drafted),
             int(counts @ accepted),
-            steps=steps if state == "detailed" else {},
+            steps=steps,
         )
 
 
@@ -190,13 +263,9 @@ def _steps(lengths: Sequence[float]) -> Steps:
     """Return all that can happen to a draft: how many tokens it has, and how many are
     accepted.
     """
-    pairs = [
-        (length, accepted)
-        for length in range(1, len(lengths) + 1)
-        for accepted in range(length + 1)
-    ]
-    drafted, accepted = np.array(pairs).T
-    return drafted, accepted
+    k = len(lengths)
+    drafted, accepted = np.nonzero(np.tri(k + 1, dtype=int))
+    return drafted[1:], accepted[1:]
 
 
 def _chances(
@@ -206,5 +275,5 @@ def _chances(
     drafted, accepted = steps
     of_length = np.array(lengths)[drafted - 1] / sum(lengths)
     refused = np.where(accepted < drafted, 1 - chance, 1.0)
-    found: NDArray[np.float64] = of_length * chance**accepted * refused
-    return found / found.sum()
+    chances: NDArray[np.float64] = of_length * chance**accepted * refused
+    return chances / chances.sum()

@@ -35,11 +35,9 @@ def evaluate(
     """Evaluate rules every so many scrapes; write what they give into the Prometheus,
     and return it.
     """
-    rules = [
-        Rule(rule)
-        for group in needed_groups(wanted, texts=False)
-        for rule in group["rules"]
-    ]
+    rules: list[Rule] = []
+    for group in needed_groups(wanted, texts=False):
+        rules += map(Rule, group["rules"])
     evaluation = _Evaluation(prometheus, scrapes[(len(scrapes) - 1) % every :: every])
     for level in _levels(rules):
         evaluation.run(level)
@@ -98,7 +96,7 @@ class _Evaluation:
             end=f"{self._times[-1]:.3f}",
             step=f"{self._times[1] - self._times[0]:g}",
         )
-        found: dict[tuple[tuple[str, str], ...], NDArray[np.float64]] = {}
+        by_labels: dict[tuple[tuple[str, str], ...], NDArray[np.float64]] = {}
         for item in data["result"]:
             # `or` of what has a name and what has none is one series of the rule.
             labels = _pairs(
@@ -108,10 +106,10 @@ class _Evaluation:
                     if name != "__name__"
                 }
             )
-            rows = found.setdefault(labels, np.full(len(self._times), np.nan))
+            rows = by_labels.setdefault(labels, np.full(len(self._times), np.nan))
             for time, value in item["values"]:
                 rows[self._place[round(time)]] = float(value)
-        for labels, rows in found.items():
+        for labels, rows in by_labels.items():
             yield dict(labels), rows
 
     def _alert(
@@ -142,13 +140,13 @@ class _Evaluation:
                 (firing if fires else pending)[index] = 1.0
                 since[index] = began
         states = (("pending", pending), ("firing", firing))
-        found: Rows = {
+        series: Rows = {
             ("ALERTS", _pairs({**named, "alertstate": state})): values
             for state, values in states
             if not np.isnan(values).all()
         }
-        found["ALERTS_FOR_STATE", _pairs(named)] = since
-        return found
+        series["ALERTS_FOR_STATE", _pairs(named)] = since
+        return series
 
 
 def _pairs(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

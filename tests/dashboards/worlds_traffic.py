@@ -109,14 +109,24 @@ def _pool(of: Traffic) -> _Pool:
     keys = [key for key in states[-1] if not key[0].endswith("_created")]
     rising = tuple(key for key in keys if _family(key[0], counters) in counters)
     level = tuple(key for key in keys if _family(key[0], counters) not in counters)
-    table = np.array([[state.get(key, 0.0) for key in rising] for state in states])
-    values = np.array([[state.get(key, 0.0) for key in level] for state in states[1:]])
-    return _Pool(rising, np.diff(table, axis=0), level, values)
+    table = _table(states, rising)
+    return _Pool(rising, np.diff(table, axis=0), level, _table(states[1:], level))
 
 
-def _family(name: str, known: set[str]) -> str:
+def _table(
+    states: list[dict[Key, float]], keys: tuple[Key, ...]
+) -> NDArray[np.float64]:
+    """Return the values of these series, a row a state."""
+
+    def row(state: dict[Key, float]) -> list[float]:
+        return [state.get(key, 0.0) for key in keys]
+
+    return np.array(list(map(row, states)))
+
+
+def _family(name: str, families: set[str]) -> str:
     """Return the name in the TYPE line."""
-    if name in known:
+    if name in families:
         return name
     return re.sub(r"_(bucket|count|sum|total)$", "", name)
 
@@ -146,7 +156,7 @@ class Counts:
 def count(story: Sequence[Phase], model: str, engine: str, seed: int) -> Counts:
     """Return what an engine counts while its story goes on."""
     random = np.random.default_rng(seed)
-    found = Counts(sum(phase.ticks for phase in story))
+    counts = Counts(sum(phase.ticks for phase in story))
     totals: dict[Key, float] = {}
     at = 0
     for phase in story:
@@ -154,22 +164,22 @@ def count(story: Sequence[Phase], model: str, engine: str, seed: int) -> Counts:
             totals = {}
         if phase.traffic is not None and phase.ticks:
             _add(
-                found,
+                counts,
                 totals,
-                _pool(phase.traffic),
-                at,
-                random.integers(_SAMPLES, size=phase.ticks),
+                pool=_pool(phase.traffic),
+                at=at,
+                drawn=random.integers(_SAMPLES, size=phase.ticks),
             )
         at += phase.ticks
     renamed = {
         (name, _owned(labels, model, engine)): rows
-        for (name, labels), rows in found.series.items()
+        for (name, labels), rows in counts.series.items()
     }
-    return Counts(found.ticks, renamed)
+    return Counts(counts.ticks, renamed)
 
 
 def _add(
-    found: Counts,
+    counts: Counts,
     totals: dict[Key, float],
     pool: _Pool,
     at: int,
@@ -177,15 +187,15 @@ def _add(
 ) -> None:
     end = at + len(drawn)
     for key in totals:  # what does not move stays
-        found.of(key)[at:end] = totals[key]
+        counts.of(key)[at:end] = totals[key]
     sums = np.cumsum(pool.increments[drawn], axis=0)
     for index, key in enumerate(pool.counters):
         rows = totals.get(key, 0.0) + sums[:, index]
         # Times are sums of many small parts, which a computer does not add up exactly.
-        found.of(key)[at:end] = np.round(rows, 9)
+        counts.of(key)[at:end] = np.round(rows, 9)
         totals[key] = float(rows[-1])
     for index, key in enumerate(pool.gauges):
-        found.of(key)[at:end] = pool.values[drawn, index]
+        counts.of(key)[at:end] = pool.values[drawn, index]
 
 
 def _owned(labels: Labels, model: str, engine: str) -> Labels:
@@ -198,13 +208,15 @@ def together(engines: Iterable[Counts]) -> Counts:
     requests, is added up.
     """
     parts = list(engines)
-    found = Counts(parts[0].ticks)
+    summed = Counts(parts[0].ticks)
     for part in parts:
         for key, rows in part.series.items():
-            known = found.series.get(key)
-            shared = known is not None and not key[0].startswith("process_")
-            found.series[key] = known + rows if shared and known is not None else rows
-    return found
+            summed_rows = summed.series.get(key)
+            shared = summed_rows is not None and not key[0].startswith("process_")
+            summed.series[key] = (
+                summed_rows + rows if shared and summed_rows is not None else rows
+            )
+    return summed
 
 
 def answer(counts: Counts, keys: Mapping[Key, str], tick: int) -> bytes:

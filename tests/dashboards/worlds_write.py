@@ -47,7 +47,7 @@ def push(
     for start, end in pairwise([*slices.tolist(), len(times)]):
         body = bytearray()
         for key, rows in series.items():
-            samples = _samples(stamps, rows, start, end, markers)
+            samples = _samples(stamps, rows, start=start, end=end, markers=markers)
             if samples:
                 body += _field(1, heads[key] + samples)
         if body:
@@ -70,8 +70,8 @@ def _samples(
     markers: bool,
 ) -> bytes:
     missing = np.isnan(rows[start:end])
-    before = np.isnan(rows[start - 1]) if start else True
-    ends = missing & ~np.concatenate(([before], missing[:-1]))
+    was_missing = np.isnan(rows[start - 1]) if start else True
+    ends = missing & ~np.concatenate(([was_missing], missing[:-1]))
     there = ~missing | ends if markers else ~missing
     samples = np.zeros(int(there.sum()), _SAMPLE)
     samples["head"] = _HEAD
@@ -90,12 +90,12 @@ def _varints(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
 
 
 def _varint(number: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    found.append(number)
-    return bytes(found)
+    encoded.append(number)
+    return bytes(encoded)
 
 
 def _field(number: int, content: bytes) -> bytes:

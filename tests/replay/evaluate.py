@@ -52,36 +52,30 @@ def run(
         AssertionError: promtool failed in another way than by finding samples.
     """
     groups, stepwise = _rules()
-    others = {_title(rule) for group in groups for rule in group["rules"]} - stepwise
-    found = _asked(storage, minute // interval * interval, interval, others)
-    groups = [
-        {
-            **group,
-            "rules": [rule for rule in group["rules"] if _title(rule) in stepwise],
-        }
-        for group in groups
-    ]
-    words = set(re.findall(r"[\w:]+", str((groups, queries))))
+    at_once = set(map(_title, _rules_of(groups))) - stepwise
+    recorded = _asked(storage, minute // interval * interval, interval, at_once)
+    kept_groups = []
+    for group in groups:
+        kept = [rule for rule in group["rules"] if _title(rule) in stepwise]
+        kept_groups.append({**group, "rules": kept})
+    names = set(re.findall(r"[\w:]+", str((kept_groups, queries))))
     series = {
         key: _texts(samples)
         for key, samples in storage.series.items()
-        if key[0] in words
+        if key[0] in names
     }
-    for key, rows in found.series.items():
-        if key[0] in words:
+    for key, rows in recorded.series.items():
+        if key[0] in names:
             series[key] = _texts(rows.tolist(), interval // storage.step)
+    input_series = []
+    for (name, labels), texts in series.items():
+        pairs = ",".join(f"{key}={json.dumps(value)}" for key, value in labels)
+        input_series.append(
+            {"series": f"{name}{{{pairs}}}", "values": " ".join(_runs(texts))}
+        )
     test = {
         "interval": f"{storage.step}m",
-        "input_series": [
-            {
-                "series": name
-                + "{"
-                + ",".join(f"{key}={json.dumps(value)}" for key, value in labels)
-                + "}",
-                "values": " ".join(_runs(texts)),
-            }
-            for (name, labels), texts in series.items()
-        ],
+        "input_series": input_series,
         "promql_expr_test": [
             {"expr": query, "eval_time": f"{minute}m", "exp_samples": []}
             for query in queries
@@ -93,10 +87,10 @@ def run(
         document = {
             "rule_files": [str(rules)],
             "evaluation_interval": f"{interval}m",
-            "group_eval_order": order_of(groups),
+            "group_eval_order": order_of(kept_groups),
             "tests": [test],
         }
-        rules.write_text(json.dumps({"groups": groups}), encoding="utf-8")
+        rules.write_text(json.dumps({"groups": kept_groups}), encoding="utf-8")
         # JSON is YAML, and quickly written
         path.write_text(json.dumps(document), encoding="utf-8")
         return _read(run_tests(path), queries)
@@ -112,15 +106,17 @@ def _rules() -> tuple[list[dict[str, Any]], frozenset[str]]:
         (name for name in alert_names() if not re.search("Tap|Requests", name)),
         texts=False,
     )
-    before = [
-        rule for group in groups for rule in group["rules"] if "ALERTS" in rule["expr"]
-    ]
-    told = (
-        name
-        for rule in before
-        for name in re.findall('alertname="(.*?)"', rule["expr"])
-    )
-    return groups, frozenset((*map(_title, before), *told))
+    stepwise = set()
+    for rule in _rules_of(groups):
+        if "ALERTS" in rule["expr"]:
+            stepwise.add(_title(rule))
+            stepwise.update(re.findall('alertname="(.*?)"', rule["expr"]))
+    return groups, frozenset(stepwise)
+
+
+def _rules_of(groups: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for group in groups:
+        yield from group["rules"]
 
 
 def _title(rule: dict[str, Any]) -> str:
@@ -134,15 +130,15 @@ def _asked(
     scrapes = minute // storage.step + 1
     times = _BEGAN + 60.0 * storage.step * np.arange(scrapes)
     series = {}
-    words = set(re.findall(r"[\w:]+", str(_rules()[0])))
+    names_in_rules = set(re.findall(r"[\w:]+", str(_rules()[0])))
     for (name, labels), samples in storage.series.items():
-        if name not in words:
+        if name not in names_in_rules:
             continue
         rows = np.full(scrapes, np.nan)
         rows[: len(samples)] = samples[:scrapes]
-        series[name, labels] = (
-            rows + _BEGAN if name.endswith("_timestamp_seconds") else rows
-        )
+        if name.endswith("_timestamp_seconds"):
+            rows += _BEGAN
+        series[name, labels] = rows
     with PrometheusServer(flags=_FLAGS) as prometheus:
         worlds_write.push(prometheus.url, times, series, markers=False)
         return worlds_rules.evaluate(prometheus, times, names, interval // storage.step)
@@ -153,14 +149,14 @@ def _read(text: str, queries: Sequence[str]) -> dict[str, list[Sample]]:
     # It must not be taken for silence: promtool loads no more than 10,000 samples for a
     # query, for one.
     assert "err:" not in text, text[:2000]
-    found: dict[str, list[Sample]] = {query: [] for query in queries}
+    yielded: dict[str, list[Sample]] = {query: [] for query in queries}
     for match in _FAILED.finditer(text):
         query = match["expr"].replace('\\"', '"').replace("\\\\", "\\")
-        assert query in found, text[:2000]
-        found[query] = list(_samples(match["got"]))
+        assert query in yielded, text[:2000]
+        yielded[query] = list(_samples(match["got"]))
     if text:
-        assert any(found.values()), text[:4000]
-    return found
+        assert any(yielded.values()), text[:4000]
+    return yielded
 
 
 def _samples(text: str) -> Iterator[Sample]:
@@ -172,12 +168,18 @@ def _texts(samples: Iterable[float], every: int = 0) -> Iterator[str]:
     """Yield promtool's notation of what is scraped, or of what a rule gives `every` so
     many scrapes.
     """
-    before = "_"
+    previous = "_"
     for value in samples:
-        text = "_" if math.isnan(value) else repr(value)
-        yield "stale" if every and text == "_" != before else text
+        text = repr(value)
+        if math.isnan(value):
+            text = "_"
+        ends = text == "_" != previous
+        if every and ends:
+            yield "stale"
+        else:
+            yield text
         yield from ["_"] * (every - 1)
-        before = text
+        previous = text
 
 
 def _runs(texts: Iterable[str]) -> Iterator[str]:
@@ -187,4 +189,4 @@ def _runs(texts: Iterable[str]) -> Iterator[str]:
         if text == "_" and more:
             yield f"_x{more + 1}"
         else:
-            yield f"{text}+0x{more}" if more else text
+            yield text + (f"+0x{more}" if more else "")

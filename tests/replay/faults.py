@@ -50,66 +50,81 @@ class Fault:
 
 def _all(**changes: object) -> Change:
     """Return a change that is the same for all replicas, from the first minute on."""
-    return lambda now, _since, _replica: replace(now, **changes)  # type: ignore[arg-type]
+    return lambda conditions, _since, _replica: replace(conditions, **changes)  # type: ignore[arg-type]
 
 
 def _first(**changes: object) -> Change:
     """Return a change of the first replica only."""
-    return lambda now, _since, replica: replace(now, **changes) if replica == 0 else now  # type: ignore[arg-type]
+
+    def change(conditions: Conditions, _since: int, replica: int) -> Conditions:
+        if replica > 0:
+            return conditions
+        return replace(conditions, **changes)  # type: ignore[arg-type]
+
+    return change
 
 
 def _acceptance(by: float, replicas: int = 9) -> Change:
     """Return a change of the acceptance of the first replicas."""
-    return lambda now, _since, replica: (
-        replace(now, acceptance=shifted(now.acceptance, by))
-        if replica < replicas
-        else now
-    )
+
+    def change(conditions: Conditions, _since: int, replica: int) -> Conditions:
+        if replica >= replicas:
+            return conditions
+        return replace(conditions, acceptance=shifted(conditions.acceptance, by))
+
+    return change
 
 
 def _slowly(by: float, minutes: float) -> Change:
     """Return a change of acceptance by a little every minute, so that no moment stands
     out.
     """
-    return lambda now, since, _replica: replace(
-        now, acceptance=shifted(now.acceptance, by * min(1.0, since / minutes))
+    return lambda conditions, since, _replica: replace(
+        conditions,
+        acceptance=shifted(conditions.acceptance, by * min(1.0, since / minutes)),
     )
 
 
-def _quantized(now: Conditions, since: int, replica: int) -> Conditions:
+def _quantized(conditions: Conditions, since: int, replica: int) -> Conditions:
     """A rollout of a quantized target: acceptance is a step lower ever after."""
     if since < 6 * (replica + 1):
-        return replace(now, serving="refused", running=0.0)
+        return replace(conditions, serving="refused", running=0.0)
     started = since == 6 * (replica + 1)
     return replace(
-        now,
-        acceptance=shifted(now.acceptance, -0.09),
+        conditions,
+        acceptance=shifted(conditions.acceptance, -0.09),
         restart=started,
         version="0.33.0",
     )
 
 
-def _seldom(now: Conditions, since: int, _replica: int) -> Conditions:
+def _seldom(conditions: Conditions, since: int, _replica: int) -> Conditions:
     """Losing a little for most of the time, never for long enough for anything else to
     last.
 
     Only a precise calibration can tell.
     """
     if since % 20 < 12:
-        return replace(now, acceptance=(0.46, 0.25, 0.1))
-    return now
+        return replace(conditions, acceptance=(0.46, 0.25, 0.1))
+    return conditions
 
 
-def _with_k(*acceptance: float) -> Change:
+def _with_k(acceptance: tuple[float, ...]) -> Change:
     """Return a restart with another K."""
-    return lambda now, since, _replica: replace(
-        now, acceptance=acceptance, restart=since == 0
+    return lambda conditions, since, _replica: replace(
+        conditions, acceptance=acceptance, restart=since == 0
     )
 
 
 def _others(**changes: object) -> Change:
     """Return a change of all replicas but the first."""
-    return lambda now, _since, replica: replace(now, **changes) if replica else now  # type: ignore[arg-type]
+
+    def change(conditions: Conditions, _since: int, replica: int) -> Conditions:
+        if replica == 0:
+            return conditions
+        return replace(conditions, **changes)  # type: ignore[arg-type]
+
+    return change
 
 
 _DRAFT_MODEL = settings("draft_model", 3)
@@ -130,85 +145,180 @@ _COLLAPSE, _POOR, _BAD, _LOOPS = (
 _LARGE_BATCH = _all(running=250.0, acceptance=(0.30, 0.40, 0.35))
 
 FAULTS: tuple[Fault, ...] = (
-    Fault("collapse", "Harmful", "critical", _COLLAPSE, 9, settings=_DRAFT_MODEL),
+    Fault(
+        "collapse",
+        "Harmful",
+        severity="critical",
+        change=_COLLAPSE,
+        within=9,
+        settings=_DRAFT_MODEL,
+    ),
     Fault(
         "collapse-by-a-modelled-step",
         "Harmful",
-        "critical",
-        _COLLAPSE,
-        9,
+        severity="critical",
+        change=_COLLAPSE,
+        within=9,
         settings=_MODELLED,
     ),
     Fault(
         "collapse-by-an-observed-step",
         "Harmful",
-        "critical",
-        _COLLAPSE,
-        9,
+        severity="critical",
+        change=_COLLAPSE,
+        within=9,
         settings=_OBSERVED,
     ),
     Fault(
         "collapse-of-a-cheap-drafter",
         "Collapsed",
-        "warning",
-        _COLLAPSE,
-        10,
+        severity="warning",
+        change=_COLLAPSE,
+        within=10,
         settings=_NGRAM,
     ),
-    Fault("sudden-drop", "AcceptanceDropped", "warning", _acceptance(-0.3), 10),
-    Fault("slow-decay", "Harmful", "critical", _slowly(-0.75, 120), 120),
     Fault(
-        "poor-draft-model", "AcceptanceLow", "warning", _POOR, 50, settings=_DRAFT_MODEL
+        "sudden-drop",
+        "AcceptanceDropped",
+        severity="warning",
+        change=_acceptance(-0.3),
+        within=10,
     ),
-    Fault("disable-by-the-rule", "Disable", "warning", _BAD, 25, settings=_DRAFT_MODEL),
-    Fault("no-k-pays-in-large-batches", "Disable", "warning", _LARGE_BATCH, 60),
-    Fault("repetition-loops", "AcceptanceAbnormallyHigh", "warning", _LOOPS, 50),
+    Fault(
+        "slow-decay",
+        "Harmful",
+        severity="critical",
+        change=_slowly(-0.75, 120),
+        within=120,
+    ),
+    Fault(
+        "poor-draft-model",
+        "AcceptanceLow",
+        severity="warning",
+        change=_POOR,
+        within=50,
+        settings=_DRAFT_MODEL,
+    ),
+    Fault(
+        "disable-by-the-rule",
+        "Disable",
+        severity="warning",
+        change=_BAD,
+        within=25,
+        settings=_DRAFT_MODEL,
+    ),
+    Fault(
+        "no-k-pays-in-large-batches",
+        "Disable",
+        severity="warning",
+        change=_LARGE_BATCH,
+        within=60,
+    ),
+    Fault(
+        "repetition-loops",
+        "AcceptanceAbnormallyHigh",
+        severity="warning",
+        change=_LOOPS,
+        within=50,
+    ),
     Fault(
         "one-replica-worse",
         "EngineOutlier",
-        "warning",
-        _acceptance(-0.3, 1),
-        110,
+        severity="warning",
+        change=_acceptance(-0.3, 1),
+        within=110,
         replicas=3,
     ),
-    Fault("exporters-die", "MonitoringLost", "critical", _all(scraped=False), 7),
-    Fault("one-exporter-dies", "ExporterDown", "warning", _first(scraped=False), 12),
-    Fault("exporters-vanish", "MonitoringLost", "critical", _all(target=False), 17),
     Fault(
-        "servers-time-out", "MonitoringLost", "critical", _all(serving="timeout"), 15
+        "exporters-die",
+        "MonitoringLost",
+        severity="critical",
+        change=_all(scraped=False),
+        within=7,
+    ),
+    Fault(
+        "one-exporter-dies",
+        "ExporterDown",
+        severity="warning",
+        change=_first(scraped=False),
+        within=12,
+    ),
+    Fault(
+        "exporters-vanish",
+        "MonitoringLost",
+        severity="critical",
+        change=_all(target=False),
+        within=17,
+    ),
+    Fault(
+        "servers-time-out",
+        "MonitoringLost",
+        severity="critical",
+        change=_all(serving="timeout"),
+        within=15,
     ),
     Fault(
         "one-server-refuses",
         "UpstreamUnreachable",
-        "warning",
-        _first(serving="refused"),
-        50,
+        severity="warning",
+        change=_first(serving="refused"),
+        within=50,
     ),
     Fault(
         "unknown-metrics",
         "MonitoringLost",
-        "critical",
-        _all(serving="unrecognized"),
-        15,
-    ),
-    Fault("polls-hang", "MonitoringLost", "critical", _all(current=False), 20),
-    Fault(
-        "polls-of-one-hang", "UpstreamUnreachable", "warning", _first(current=False), 20
-    ),
-    Fault("thresholds-lost", "RulesBlind", "warning", _all(thresholds=False), 25),
-    Fault(
-        "bad-configuration", "ConfigReloadFailed", "warning", _all(configured=False), 12
+        severity="critical",
+        change=_all(serving="unrecognized"),
+        within=15,
     ),
     Fault(
-        "one-sidecar-missing", "SidecarMissing", "warning", _others(target=False), 20
+        "polls-hang",
+        "MonitoringLost",
+        severity="critical",
+        change=_all(current=False),
+        within=20,
     ),
-    Fault("drafting-stops", "Bypassed", "warning", _all(drafted=0.0), 40),
+    Fault(
+        "polls-of-one-hang",
+        "UpstreamUnreachable",
+        severity="warning",
+        change=_first(current=False),
+        within=20,
+    ),
+    Fault(
+        "thresholds-lost",
+        "RulesBlind",
+        severity="warning",
+        change=_all(thresholds=False),
+        within=25,
+    ),
+    Fault(
+        "bad-configuration",
+        "ConfigReloadFailed",
+        severity="warning",
+        change=_all(configured=False),
+        within=12,
+    ),
+    Fault(
+        "one-sidecar-missing",
+        "SidecarMissing",
+        severity="warning",
+        change=_others(target=False),
+        within=20,
+    ),
+    Fault(
+        "drafting-stops",
+        "Bypassed",
+        severity="warning",
+        change=_all(drafted=0.0),
+        within=40,
+    ),
     Fault(
         "k-too-large",
         "KChangeAdvised",
-        "warning",
-        _with_k(0.80, 0.72, 0.66, 0.1, 0.05, 0.05, 0.05),
-        1500,
+        severity="warning",
+        change=_with_k((0.80, 0.72, 0.66, 0.1, 0.05, 0.05, 0.05)),
+        within=1500,
         world="long",
         settings=settings(k=7),
         begins=80,
@@ -216,30 +326,35 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "k-too-small",
         "KChangeAdvised",
-        "warning",
-        _with_k(0.80),
-        1500,
+        severity="warning",
+        change=_with_k((0.80,)),
+        within=1500,
         world="long",
         begins=80,
     ),
     Fault(
         "losing-now-and-then",
         "ObjectiveBurning",
-        "warning",
-        _seldom,
-        120,
+        severity="warning",
+        change=_seldom,
+        within=120,
         settings=settings(error=0.04),
     ),
     Fault(
         "quantized-rollout",
         "AcceptanceDropped",
-        "warning",
-        _quantized,
-        110,
+        severity="warning",
+        change=_quantized,
+        within=110,
         world="long",
     ),
     Fault(
-        "erosion", "SpeedupRegressed", "warning", _slowly(-0.25, 90), 200, world="long"
+        "erosion",
+        "SpeedupRegressed",
+        severity="warning",
+        change=_slowly(-0.25, 90),
+        within=200,
+        world="long",
     ),
 )
 
@@ -261,11 +376,13 @@ def play(world: str) -> Storage:
                 replica: int = replica,
             ) -> Conditions | None:
                 base = _before(fault)
-                now = healthy(minute + _CLOCK[world], slow[minute], base)
-                since = minute - (start if fault.begins is None else fault.begins)
-                if since >= 0:
-                    return fault.change(now, since, replica)
-                return now
+                conditions = healthy(minute + _CLOCK[world], slow[minute], base)
+                begins = start
+                if fault.begins is not None:
+                    begins = fault.begins
+                if minute < begins:
+                    return conditions
+                return fault.change(conditions, minute - begins, replica)
 
             Replica(
                 MODEL,

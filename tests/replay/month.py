@@ -42,10 +42,14 @@ def lives(random: np.random.Generator) -> Iterator[Life]:
         number = 0
         for day in _deployments(np.random.default_rng(7)):
             end = day * 1440 + 10 * 60 + 15 * slot
-            yield Life(slot, number, start, end, f"0.{30 + number // 3}.0")
+            yield Life(
+                slot, number, start=start, end=end, version=f"0.{30 + number // 3}.0"
+            )
             start = end
             number = number + 1
-        yield Life(slot, number, start, MINUTES, f"0.{30 + number // 3}.0")
+        yield Life(
+            slot, number, start=start, end=MINUTES, version=f"0.{30 + number // 3}.0"
+        )
 
 
 def _deployments(random: np.random.Generator) -> Iterator[int]:
@@ -62,8 +66,10 @@ def play(seed: int, step: int = 2) -> Storage:
     bursts = _bursts(random)
     crashes = {int(m) // step * step for m in random.integers(0, MINUTES, 3)}
     for life in lives(random):
-        own = list(wandering(random, life.end - life.start, 0.008, 0.5))
-        story = _story(life, slow, own, bursts, crashes, random)
+        of_pod = list(wandering(random, life.end - life.start, 0.008, 0.5))
+        story = _story(
+            life, slow, of_pod=of_pod, bursts=bursts, crashes=crashes, random=random
+        )
         # Two of three deployments restart the pod in place, as a StatefulSet's keep
         # their names. Each further pod makes all queries slower, also where it is long
         # gone.
@@ -79,7 +85,10 @@ def _bursts(random: np.random.Generator) -> list[float]:
     """Return a factor on the load by minute: weekends at half, and now and then an hour
     at 1.5.
     """
-    factor = [0.5 if minute // 1440 % 7 in (5, 6) else 1.0 for minute in range(MINUTES)]
+    factor = [1.0] * MINUTES
+    for minute in range(MINUTES):
+        if minute // 1440 % 7 in (5, 6):
+            factor[minute] = 0.5
     for start in random.integers(0, MINUTES - 60, 2 * DAYS):
         for minute in range(start, start + 60):
             factor[minute] *= 1.5
@@ -89,12 +98,14 @@ def _bursts(random: np.random.Generator) -> list[float]:
 def _story(
     life: Life,
     slow: list[float],
-    own: list[float],
+    of_pod: list[float],
     bursts: list[float],
     crashes: set[int],
     random: np.random.Generator,
 ) -> Callable[[int], Conditions]:
-    down_until = life.start + LOADING if life.start else 0
+    down_until = 0
+    if life.start:
+        down_until = life.start + LOADING
     fresh = True
 
     def story(minute: int) -> Conditions:
@@ -102,21 +113,21 @@ def _story(
         if minute in crashes and life.slot == 0:
             down_until = minute + LOADING
             fresh = True
-        now = healthy(minute, slow[minute] + own[minute - life.start])
-        running = now.running * bursts[minute]
+        conditions = healthy(minute, slow[minute] + of_pod[minute - life.start])
+        running = conditions.running * bursts[minute]
         if running < 0.5 and random.random() < 0.7:
             running = 0.0  # nights are mostly idle
-        now = replace(
-            now,
+        conditions = replace(
+            conditions,
             running=running,
             version=life.version,
             scraped=bool(random.random() > 0.001),
         )
         if minute < down_until:
-            return replace(now, running=0.0, serving="refused")
+            return replace(conditions, running=0.0, serving="refused")
         if fresh:
             fresh = False
-            return replace(now, restart=True)
-        return now
+            return replace(conditions, restart=True)
+        return conditions
 
     return story

@@ -35,10 +35,12 @@ def notifications(fired: Iterable[Fired]) -> Counter[str]:
     with tempfile.TemporaryDirectory() as folder, receivers() as received:
         with AlertmanagerServer(_configuration(Path(folder), received.http)) as manager:
             _fire(manager, list(fired))
-        told = [
-            one for one in received.deliveries if one.path.removeprefix("/") in _PEOPLE
+        written = [
+            delivery
+            for delivery in received.deliveries
+            if delivery.path.removeprefix("/") in _PEOPLE
         ]
-    return Counter(one.body["groupLabels"]["namespace"] for one in told)
+    return Counter(delivery.body["groupLabels"]["namespace"] for delivery in written)
 
 
 def _configuration(folder: Path, http: str) -> dict[str, Any]:
@@ -46,16 +48,16 @@ def _configuration(folder: Path, http: str) -> dict[str, Any]:
     webhook.
     """
     write_secrets(folder, http)
-    found = faster_config(Addresses(folder, http), FACTOR)
-    _without_repeats(found["route"])
-    found["receivers"] = [
+    configuration = faster_config(Addresses(folder, http), FACTOR)
+    _without_repeats(configuration["route"])
+    configuration["receivers"] = [
         {
             "name": each["name"],
             "webhook_configs": [{"url": f"{http}/{each['name']}", **_as_shipped(each)}],
         }
-        for each in found["receivers"]
+        for each in configuration["receivers"]
     ]
-    return found
+    return configuration
 
 
 def _without_repeats(route: dict[str, Any]) -> None:
@@ -68,38 +70,44 @@ def _as_shipped(receiver: dict[str, Any]) -> dict[str, bool]:
     """Return whether a receiver posts what has ended, by its channel."""
     return {
         "send_resolved": any(
-            one["send_resolved"] for one in receiver.get("slack_configs", ())
+            channel["send_resolved"] for channel in receiver.get("slack_configs", ())
         )
     }
 
 
 def _fire(manager: AlertmanagerServer, fired: list[Fired]) -> None:
-    minutes = {minute for one in fired for minute in one[3:] if minute is not None}
-    begun = time.time()
+    minutes = set()
+    for *_, begins, ends in fired:
+        minutes.add(begins)
+        if ends is not None:
+            minutes.add(ends)
+    started = time.time()
     first = min(minutes)
     for minute in (*sorted(minutes), max(minutes) + _WAITS):
-        now = begun + (minute - first) * _MINUTE
-        time.sleep(max(0.0, now - time.time()))
-        new = [_alert(one, now, now + 3600) for one in fired if one[3] == minute]
-        over = [
-            _alert(one, begun + (one[3] - first) * _MINUTE, now)
-            for one in fired
-            if one[4] == minute
-        ]
-        if new or over:
-            manager.post(*new, *over)
+        due = started + (minute - first) * _MINUTE
+        time.sleep(max(0.0, due - time.time()))
+        alerts = []
+        for firing in fired:
+            *_, begins, ends = firing
+            if begins == minute:
+                alerts.append(_alert(firing, due, due + 3600))
+            if ends == minute:
+                began = started + (begins - first) * _MINUTE
+                alerts.append(_alert(firing, began, due))
+        if alerts:
+            manager.post(*alerts)
 
 
 def _alert(fired: Fired, begins: float, ends: float) -> dict[str, Any]:
     """Return an alert as Prometheus sends it, with the time until which it holds unless
     told anew.
     """
-    place, name, severity, *_ = fired
+    namespace, name, severity, *_ = fired
     stamps = {
         key: datetime.fromtimestamp(at, UTC).isoformat()
         for key, at in (("startsAt", begins), ("endsAt", ends))
     }
     return {
-        **alert(rule(name, severity=severity), cluster="", namespace=place),
+        **alert(rule(name, severity=severity), cluster="", namespace=namespace),
         **stamps,
     }

@@ -20,23 +20,27 @@ class History:
     name: str  # in a few words; the namespace as well
     story: s.Story  # adds it to what Prometheus has scraped
     demand: str  # of its reader: `page`, `ticket` or `silent`
-    told: str = "silent"  # the same as it is
+    outcome: str = "silent"  # what comes of it, in the same words
     by: str = ""  # the first alert of that severity
-    after: int = 0  # when it fires
+    minutes: int = 0  # until it fires
     since: int = 80  # minute at which the fault begins
     why: str = ""  # the reason, where it is not what was demanded
     pages: int = 1  # how often an alert that pages begins
 
 
 def _page(
-    name: str, story: s.Story, after: int, by: str = "Harmful", since: int = 80
+    name: str, story: s.Story, minutes: int, by: str = "Harmful", since: int = 80
 ) -> History:
     """Return a history whose page was demanded."""
-    return History(name, story, "page", "page", by, after, since)
+    return History(
+        name, story, demand="page", outcome="page", by=by, minutes=minutes, since=since
+    )
 
 
-def _ticket(name: str, story: s.Story, after: int, by: str) -> History:
-    return History(name, story, "ticket", "ticket", by, after)
+def _ticket(name: str, story: s.Story, minutes: int, by: str) -> History:
+    return History(
+        name, story, demand="ticket", outcome="ticket", by=by, minutes=minutes
+    )
 
 
 def _silent(name: str, story: s.Story) -> History:
@@ -63,8 +67,12 @@ HISTORIES = (
     History(
         "a-full-batch-by-an-estimate",
         s.batch(replace(s.FULL, speedup=0.86, basis="modelled")),
-        "ticket", "page", "Harmful", 8, 110,
-        "an estimate whose whole interval is below 1 pages, as documented",
+        demand="ticket",
+        outcome="page",
+        by="Harmful",
+        minutes=8,
+        since=110,
+        why="an estimate whose whole interval is below 1 pages, as documented",
     ),
     _silent("drafts-are-off-above-a-batch", s.NIGHTS),
     _ticket("drafts-stop-in-a-small-batch", s.SMALL_BATCH, 35, "Bypassed"),
@@ -72,38 +80,51 @@ HISTORIES = (
     History(
         "two-thirds-cannot-be-scraped",
         s.shrunk,
-        "page",
-        "ticket",
-        "ExporterDown",
-        10,
+        demand="page",
+        outcome="ticket",
+        by="ExporterDown",
+        minutes=10,
         why=_SOME,
     ),
     _ticket("one-of-six-cannot-be-scraped", s.ONE_GONE, 10, "ExporterDown"),
     _ticket("an-old-head-on-a-quantized-canary", s.CANARY, 47, "EngineOutlier"),
     _ticket("a-hot-node-of-six", s.HOT_NODE, 70, "ObjectiveBurning"),
     History(
-        "one-node-of-six-accepts-little", s.BAD_NODE, "page", "ticket", (
-            "EngineOutlier"
-        ), 45, why=_MODEL
+        "one-node-of-six-accepts-little",
+        s.BAD_NODE,
+        demand="page",
+        outcome="ticket",
+        by="EngineOutlier",
+        minutes=45,
+        why=_MODEL,
     ),
     History(
         "a-schedule-that-was-not-loaded",
         s.NOT_LOADED,
-        "page", "ticket", "Harmful", 34,
+        demand="page",
+        outcome="ticket",
+        by="Harmful",
+        minutes=34,
         why="7 % slower is a ticket: severe_speedup, from which on it pages, is 0.9",
     ),
     # Of the second.
     History(
         "half-of-the-fleet-has-an-old-head",
         s.HALF_OLD,
-        "page", "ticket", "AcceptanceDropped", 12,
+        demand="page",
+        outcome="ticket",
+        by="AcceptanceDropped",
+        minutes=12,
         why=_MODEL,
     ),
     _silent("it-may-pay-by-night-only", s.by_day(s.GUESSED)),
     History(
         "it-pays-by-night-only",
         s.by_day(s.BUSY),
-        "ticket", "page", "Harmful", 5,
+        demand="ticket",
+        outcome="page",
+        by="Harmful",
+        minutes=5,
         why=(
             "calibrated to lose 12 % pages, as documented; twenty minutes of no loss "
             "at noon end the page"
@@ -115,10 +136,10 @@ HISTORIES = (
     History(
         "an-upgrade-drops-the-counters",
         s.COUNTERS_GONE,
-        "page",
-        "ticket",
-        "Bypassed",
-        34,
+        demand="page",
+        outcome="ticket",
+        by="Bypassed",
+        minutes=34,
         why=_NO_COUNTERS,
     ),
     # Of the third.
@@ -129,22 +150,31 @@ HISTORIES = (
     History(
         "counters-have-other-names",
         s.RENAMED,
-        "page",
-        "ticket",
-        "Reenable",
-        60,
+        demand="page",
+        outcome="ticket",
+        by="Reenable",
+        minutes=60,
         why=_UNTOLD,
     ),
-    _page("a-bad-clock-and-hanging-polls", s.clock, 19, "MonitoringLost", 124),
+    _page(
+        "a-bad-clock-and-hanging-polls",
+        s.clock,
+        minutes=19,
+        by="MonitoringLost",
+        since=124,
+    ),
     History(
         "a-weekend-without-traffic",
         s.weekend,
-        "silent", "ticket", "MonitoringLost", 65,
+        demand="silent",
+        outcome="ticket",
+        by="MonitoringLost",
+        minutes=65,
         why=(
             "two hours without exporters and without vLLM: scaled to zero, or a lost "
             "target; one ticket asks"
         ),
     ),
-)  # fmt: skip
+)
 #: Notifications of all of them, on a quiet machine.
 HISTORIES_TOLD = 30

@@ -146,53 +146,66 @@ class Replica:
         for minute in minutes:
             if minute % storage.step:
                 continue
-            now = story(minute)
-            if now is None:
+            conditions = story(minute)
+            if conditions is None:
                 states = pipeline.interrupt(states)
                 continue
-            reading = Reading("vllm-v1", (engine.advance(now, storage.step),))
-            if not now.serving:
+            reading = Reading("vllm-v1", (engine.advance(conditions, storage.step),))
+            if not conditions.serving:
                 for position, value in enumerate(engine.positions):
-                    own = {
+                    labels = {
                         **beside,
                         "position": str(position),
                         "engine": engine.key.engine,
                     }
                     storage.put(
                         "vllm:spec_decode_num_accepted_tokens_per_pos_total",
-                        own,
+                        labels,
                         minute,
                         value,
                     )
             time = START + 60.0 * minute
             results: tuple[pipeline.EngineResult, ...] = ()
-            if now.serving:
+            if conditions.serving:
                 states = pipeline.interrupt(states)
-                errors[now.serving] = errors.get(now.serving, 0.0) + 12.0 * storage.step
-            elif now.current:
+                errors[conditions.serving] = (
+                    errors.get(conditions.serving, 0.0) + 12.0 * storage.step
+                )
+            elif conditions.current:
                 states, results = pipeline.process_reading(
-                    states, reading, time, self.settings, now.version
+                    states,
+                    reading,
+                    time=time,
+                    settings=self.settings,
+                    upstream_version=conditions.version,
                 )
                 succeeded = time
-            if not now.target:
+            if not conditions.target:
                 continue
-            storage.put("up", target, minute, float(now.scraped))
-            if not now.scraped:
+            storage.put("up", target, minute, float(conditions.scraped))
+            if not conditions.scraped:
                 continue
-            self._exporter(storage, now, target, minute, errors, succeeded)
+            self._exporter(
+                storage,
+                conditions,
+                target=target,
+                minute=minute,
+                errors=errors,
+                succeeded=succeeded,
+            )
             for result in results:
                 self._engine(storage, result, target, minute)
 
     def _exporter(
         self,
         storage: Storage,
-        now: Conditions,
+        conditions: Conditions,
         target: dict[str, str],
         minute: int,
         errors: dict[str, float],
         succeeded: float,
     ) -> None:
-        storage.put("vllm_specdec_up", target, minute, float(not now.serving))
+        storage.put("vllm_specdec_up", target, minute, float(not conditions.serving))
         storage.put(
             "vllm_specdec_last_success_timestamp_seconds",
             target,
@@ -203,7 +216,7 @@ class Replica:
             "vllm_specdec_config_last_reload_successful",
             target,
             minute,
-            float(now.configured),
+            float(conditions.configured),
         )
         for reason in ("refused", "timeout", "unrecognized"):
             labels = {**target, "reason": reason}
@@ -213,7 +226,7 @@ class Replica:
                 minute,
                 errors.get(reason, 0.0),
             )
-        if now.thresholds:
+        if conditions.thresholds:
             for name, value in self._thresholds:
                 storage.put(
                     "vllm_specdec_threshold",
@@ -229,10 +242,15 @@ class Replica:
         target: dict[str, str],
         minute: int,
     ) -> None:
-        own = {**target, "model_name": result.model_name, "engine": result.engine}
-        carriers = {MetricScope.ENGINE: [(own, result)]}
+        labels_of_engine = {
+            **target,
+            "model_name": result.model_name,
+            "engine": result.engine,
+        }
+        carriers = {MetricScope.ENGINE: [(labels_of_engine, result)]}
         carriers[MetricScope.WINDOW] = [
-            ({**own, "window": one.window}, one) for one in result.windows
+            ({**labels_of_engine, "window": window.window}, window)
+            for window in result.windows
         ]
         for row in ROWS:
             for of, carrier in carriers.get(row.scope, ()):

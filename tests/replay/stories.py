@@ -68,11 +68,11 @@ def batch(full: Phase) -> Story:
         for_(10, DRAFT, speedup=s, running=r)
         for s, r in ((1.3, 60), (1.1, 100), (0.95, 140))
     )
-    before = (for_(80, DRAFT), *ramp)
+    growing = (for_(80, DRAFT), *ramp)
     gap = Phase(2, gone=True)
     dip = for_(4, full, speedup=1.01)
     stays = (
-        *before,
+        *growing,
         for_(45, full),
         gap,
         for_(50, full),
@@ -84,7 +84,7 @@ def batch(full: Phase) -> Story:
     def add(world: World, namespace: str) -> None:
         for index in (1, 2, 3):
             replica(world, index, *stays, namespace=namespace)
-        replica(world, 4, *before, for_(70, full), namespace=namespace)
+        replica(world, 4, *growing, for_(70, full), namespace=namespace)
         replica(
             world, 14, for_(107, full), for_(20, DRAFT), start=184, namespace=namespace
         )
@@ -98,14 +98,9 @@ EAGLE4 = at(0.72, 0.52, 0.36, 0.24)
 def by_day(day: Phase) -> Story:
     """The end of a night, and a day with a dip at noon."""
     night = for_(80, EAGLE4, drafts=100, speedup=1.45, running=4)
-    lunch = for_(
-        20,
-        EAGLE4,
-        drafts=600,
-        speedup=1.04 if day.speedup else None,
-        guess=day.guess,
-        running=30,
-    )
+    # A dip at noon is judged by the same means as the day.
+    lunch = for_(20, EAGLE4, drafts=600, guess=day.guess, running=30)
+    lunch = replace(lunch, speedup=1.04 if day.speedup else None)
     return same(3, night, for_(160, day), lunch, for_(60, day), for_(20, night))
 
 
@@ -116,11 +111,17 @@ GUESSED = replace(BUSY, speedup=None, guess=0.88, interval=(0.74, 1.05))
 
 CAPPED = at(0.72, 0.50, 0.34, 0.23, speedup=1.7, running=20, scheduled_k=4)
 NIGHT_JOB = replace(
-    CAPPED, drafts=0, plain_tokens=8000, speedup=None, activity="bypassed", action=(
-        "insufficient_data"
-    ),
-    recommended_k=None, running=256, waiting=80, scheduled_k=0,
-)  # fmt: skip
+    CAPPED,
+    drafts=0,
+    plain_tokens=8000,
+    speedup=None,
+    activity="bypassed",
+    action="insufficient_data",
+    recommended_k=None,
+    running=256,
+    waiting=80,
+    scheduled_k=0,
+)
 TAIL = at(
     0.2,
     0.05,
@@ -182,9 +183,13 @@ def two_heads(world: World, namespace: str) -> None:
     json = {"acceptance": (0.83, 0.65, 0.54), "recommended_k": 4}
     creative = {"acceptance": (0.63, 0.41, 0.26), "speedup": 1.37, "recommended_k": 2}
     parts = (
-        (90, 900, 100, {}), (40, 500, 500, {}), (50, 500, 500, json),
-        (60, 500, 500, {}), (60, 500, 500, creative), (50, 100, 900, {}),
-    )  # fmt: skip
+        (90, 900, 100, {}),
+        (40, 500, 500, {}),
+        (50, 500, 500, json),
+        (60, 500, 500, {}),
+        (60, 500, 500, creative),
+        (50, 100, 900, {}),
+    )
     for index in (1, 2):
         replica(
             world,
@@ -192,8 +197,8 @@ def two_heads(world: World, namespace: str) -> None:
             *(for_(t, a, drafts=d, **m) for t, d, _, m in parts),
             namespace=namespace,
         )
-        other = (for_(t, b, drafts=d) for t, _, d, _ in parts)
-        replica(world, index + 2, *other, namespace=namespace)
+        second_head = (for_(t, b, drafts=d) for t, _, d, _ in parts)
+        replica(world, index + 2, *second_head, namespace=namespace)
 
 
 # --- monitoring and data fail
@@ -203,11 +208,14 @@ WRONG = at(0.2, 0.08, 0.03, 0.01, speedup=0.82, basis="measured")
 #: What the exporter says of a server without counters of speculation: as
 #: `--spec.config` told it of them.
 COUNTERLESS = replace(
-    UP, uncounted=True, plain_tokens=3000, speedup=None, activity="bypassed", action=(
-        "insufficient_data"
-    ),
+    UP,
+    uncounted=True,
+    plain_tokens=3000,
+    speedup=None,
+    activity="bypassed",
+    action="insufficient_data",
     recommended_k=None,
-)  # fmt: skip
+)
 UNTOLD = {"info": {"method": ""}}
 
 
@@ -217,9 +225,14 @@ def crash_loops(world: World, namespace: str) -> None:
     """
     for index in range(1, 7):
         loop = (Phase(5, gone=True), for_(1, WRONG, restart=True)) * 15
-        after = (for_(90, WRONG),) if index < 3 else loop
-        for job, start in ((JOB, 0), (f"monitoring/{JOB}", 85)):
-            phases = (UP, *after) if job == JOB else (for_(5, WRONG), *after)
+        following: tuple[Phase, ...] = loop
+        if index < 3:
+            following = (for_(90, WRONG),)
+        for job, start, first in (
+            (JOB, 0, UP),
+            (f"monitoring/{JOB}", 85, for_(5, WRONG)),
+        ):
+            phases = (first, *following)
             labels = {"job": job}
             replica(
                 world, index, *phases, labels=labels, start=start, namespace=namespace
@@ -232,8 +245,10 @@ def gaps(world: World, namespace: str) -> None:
     """
     for index in (1, 2):
         for start in range(0, 315, 9):
-            now = UP if start < 99 else replace(WRONG, speedup=0.86)
-            replica(world, index, for_(7, now), start=start, namespace=namespace)
+            phase = UP
+            if start >= 99:
+                phase = replace(WRONG, speedup=0.86)
+            replica(world, index, for_(7, phase), start=start, namespace=namespace)
 
 
 def unnamed(world: World, namespace: str) -> None:
@@ -241,10 +256,10 @@ def unnamed(world: World, namespace: str) -> None:
     begins to harm.
     """
     for index, model in enumerate(("a", "a", "b", "b"), 1):
-        good = at(0.7, 0.5, speedup=1.4 if model == "a" else 1.2, basis="measured")
-        if model == "a":
-            bad = good
-        else:
+        good = at(0.7, 0.5, speedup=1.4, basis="measured")
+        bad = good
+        if model == "b":
+            good = at(0.7, 0.5, speedup=1.2, basis="measured")
             bad = at(0.09, 0.03, speedup=0.79, basis="measured")
         labels = {"pod": f"vllm-{index}"}
         address = f"10.0.0.{index}"
@@ -293,10 +308,10 @@ def clock(world: World, namespace: str) -> None:
             name.startswith("vllm_specdec_last_success")
             and f'namespace="{namespace}"' in name
         ):
-            late = slice(104, 174)
-            samples[late] = [
-                str(float(one) + 2820) if one != "_" else one for one in samples[late]
-            ]
+            ahead = slice(104, 174)
+            for index, sample in enumerate(samples[ahead], ahead.start):
+                if sample != "_":
+                    samples[index] = str(float(sample) + 2820)
 
 
 def weekend(world: World, namespace: str) -> None:
@@ -312,10 +327,15 @@ def weekend(world: World, namespace: str) -> None:
     torn = at(0.0, 0.0, drafts=84000, speedup=None)
     replica(world, 1, for_(80, thin), namespace=namespace)
     later = (
-        Phase(5, unreachable=True), for_(40, thin), for_(6, burst), for_(40, thin),
-        for_(1, torn), for_(1, at(50400.0, 33600.0, drafts=1, speedup=None)),
-        for_(40, thin), for_(20, BF16),
-    )  # fmt: skip
+        Phase(5, unreachable=True),
+        for_(40, thin),
+        for_(6, burst),
+        for_(40, thin),
+        for_(1, torn),
+        for_(1, at(50400.0, 33600.0, drafts=1, speedup=None)),
+        for_(40, thin),
+        for_(20, BF16),
+    )
     replica(world, 2, *later, start=200, namespace=namespace)
 
 
@@ -326,15 +346,13 @@ def shrunk(world: World, namespace: str) -> None:
     good = at(0.40, 0.27, 0.19, 0.13, speedup=1.25, basis="measured")
     for index in range(1, 10):
         if index > 6:
-            end = 40
+            replica(world, index, for_(40, good), namespace=namespace)
         elif index > 2:
-            end = 80
-        else:
-            end = 260
-        gone = (Phase(30, gone=True),) if 2 < index <= 6 else ()
-        replica(world, index, for_(end, good), *gone, namespace=namespace)
-        if gone:
+            phases = (for_(80, good), Phase(30, gone=True))
+            replica(world, index, *phases, namespace=namespace)
             replica(world, index, for_(60, good), start=200, namespace=namespace)
+        else:
+            replica(world, index, for_(260, good), namespace=namespace)
 
 
 PART = for_(80, at(0.7, 0.5, 0.36, speedup=1.4))

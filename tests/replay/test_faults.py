@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -33,28 +34,26 @@ def fired(world: str) -> dict[str, list[Firing]]:
     end = START[world] + LASTS[world] - 1
     # Only where ALERTS is young: promtool loads no more than 10,000 samples for a
     # query.
-    back = end if world == "short" else LASTS[world]
+    back = LASTS[world]
+    if world == "short":
+        back = end
     queries = {
         fault.name: 'min_over_time((timestamp(ALERTS{alertstate="firing",'
         f'namespace="{fault.name}"}}))[{back}m:1m]) / 60'
         for fault in faults
     }
-    found = evaluate.run(play(world), end, list(queries.values()), EVALUATED[world])
-    return {
-        fault.name: sorted(
-            (
-                (
-                    labels["alertname"].removeprefix("VLLMSpecDecode"),
-                    labels["severity"],
-                    round(minute)
-                    - (START[world] if fault.begins is None else fault.begins),
-                )
-                for labels, minute in found[queries[fault.name]]
-            ),
-            key=lambda one: one[2],
-        )
-        for fault in faults
-    }
+    samples = evaluate.run(play(world), end, list(queries.values()), EVALUATED[world])
+    by_fault: dict[str, list[Firing]] = {}
+    for fault in faults:
+        begins = START[world]
+        if fault.begins is not None:
+            begins = fault.begins
+        firings = []
+        for labels, minute in samples[queries[fault.name]]:
+            alert = labels["alertname"].removeprefix("VLLMSpecDecode")
+            firings.append((alert, labels["severity"], round(minute) - begins))
+        by_fault[fault.name] = sorted(firings, key=itemgetter(2))
+    return by_fault
 
 
 def detected(fault: Fault) -> int:
@@ -72,7 +71,7 @@ def detected(fault: Fault) -> int:
 
 def test_each_fault_is_found_by_the_right_alert_in_time() -> None:
     """It fires after the fault, not before, and within the promised minutes."""
-    late = {
+    missed = {
         fault.name: (
             f"{fault.alert} ({fault.severity})",
             fired(fault.world)[fault.name],
@@ -80,18 +79,17 @@ def test_each_fault_is_found_by_the_right_alert_in_time() -> None:
         for fault in FAULTS
         if not 0 <= detected(fault) <= fault.within
     }
-    assert late == {}
+    assert missed == {}
 
 
 def test_nothing_fires_before_a_fault() -> None:
     """The same service was healthy, and nobody heard of it."""
-    early = [
-        (fault.name, one)
-        for fault in FAULTS
-        for one in fired(fault.world)[fault.name]
-        if one[2] < 0 and one[1] != "info"
-    ]
-    assert early == []
+    premature = {}
+    for fault in FAULTS:
+        for alert, severity, minute in fired(fault.world)[fault.name]:
+            if minute < 0 and severity != "info":
+                premature[fault.name, alert] = minute
+    assert premature == {}
 
 
 #: Faults that hurt users or leave nobody watching; the others must not page.
@@ -115,19 +113,14 @@ def test_only_harm_and_lost_monitoring_page() -> None:
     """A page comes where users are hurt or nobody watches any more, by one alert; else
     tickets at most.
     """
-    pages = {
-        fault.name: {
-            alert
-            for alert, severity, _ in fired(fault.world)[fault.name]
-            if severity == "critical"
-        }
-        for fault in FAULTS
-    }
-    wrong = {
-        name: alerts
-        for name, alerts in pages.items()
-        if len(alerts) != (name in _PAGES)
-    }
+    wrong = {}
+    for fault in FAULTS:
+        pages = set()
+        for alert, severity, _ in fired(fault.world)[fault.name]:
+            if severity == "critical":
+                pages.add(alert)
+        if len(pages) != (fault.name in _PAGES):
+            wrong[fault.name] = pages
     assert wrong == {}
 
 
@@ -139,38 +132,39 @@ def test_a_fault_is_one_notification() -> None:
     """End to end, whatever alerts follow from it; the first of each fault fires at the
     same time.
     """
-    began = {
-        fault.name: min(one[2] for one in fired(fault.world)[fault.name])
-        for fault in FAULTS
-    }
-    alerts = {
-        (fault.name, alert, severity, minute - began[fault.name], None)
-        for fault in FAULTS
-        for alert, severity, minute in fired(fault.world)[fault.name]
-    }
-    found = notifications(alerts)
-    assert {fault.name for fault in FAULTS} == found.keys()
-    assert found.total() <= 1.2 * len(FAULTS), found
+    alerts = set()
+    for fault in FAULTS:
+        firings = fired(fault.world)[fault.name]
+        first = min(minute for _, _, minute in firings)
+        for alert, severity, minute in firings:
+            alerts.add((fault.name, alert, severity, minute - first, None))
+    sent = notifications(alerts)
+    assert {fault.name for fault in FAULTS} == sent.keys()
+    assert sent.total() <= 1.2 * len(FAULTS), sent
 
 
 def fault_rows() -> Iterator[str]:
     """Yield the rows of the documentation's table of faults."""
     for fault in FAULTS:
-        found = f"[{fault.alert}](../../alerts/runbooks/VLLMSpecDecode{fault.alert}.md)"
+        link = f"[{fault.alert}](../../alerts/runbooks/VLLMSpecDecode{fault.alert}.md)"
         name = fault.name.replace("-", " ")
         times = f"{detected(fault)} min | {fault.within} min"
-        yield f"| {name} | {found} | {fault.severity} | {times} |\n"
+        yield f"| {name} | {link} | {fault.severity} | {times} |\n"
 
 
 def history_rows() -> Iterator[str]:
     """Yield the rows of the histories of `test_readers.py` whose result is not what was
     demanded.
     """
-    for one in (one for one in HISTORIES if one.told != one.demand):
-        name = one.name.replace("-", " ")
-        after = f"{one.after} min" if one.by else ""
-        cells = (name, one.demand, one.told, one.by, after, one.why)
-        yield f"| {' | '.join(map(str, cells))} |\n"
+    for history in HISTORIES:
+        if history.outcome == history.demand:
+            continue
+        name = history.name.replace("-", " ")
+        minutes = ""
+        if history.by:
+            minutes = f"{history.minutes} min"
+        cells = (history.demand, history.outcome, history.by, minutes, history.why)
+        yield f"| {name} | {' | '.join(cells)} |\n"
 
 
 def test_the_documented_times_are_these() -> None:
@@ -179,10 +173,10 @@ def test_the_documented_times_are_these() -> None:
     """
     text = documented = _DOCUMENT.read_text("utf-8")
     for head, rows in (("| fault |", fault_rows()), ("| history |", history_rows())):
-        before, _, after = text.partition(head)
-        titles, line, body = (head + after).split("\n", 2)
+        above, _, below = text.partition(head)
+        titles, line, body = (head + below).split("\n", 2)
         text = (
-            before
+            above
             + f"{titles}\n{line}\n"
             + "".join(rows)
             + re.sub(r"\A(\|.*\n)*", "", body)
@@ -193,13 +187,13 @@ def test_the_documented_times_are_these() -> None:
 
 
 def test_the_documented_numbers_are_these() -> None:
-    differ = sum(one.told != one.demand for one in HISTORIES)
+    differ = sum(history.outcome != history.demand for history in HISTORIES)
     text = _DOCUMENT.read_text("utf-8")
-    for words in (
+    for sentence in (
         f"{len(FAULTS)} faults, each",
         f"sends {NOTIFIED} notifications for these {len(FAULTS)} faults",
         f"proposed {len(HISTORIES)} histories",
         f"{len(HISTORIES) - differ} come out as expected",
         f"Together they make {HISTORIES_TOLD} notifications",
     ):
-        assert words in text
+        assert sentence in text, sentence

@@ -30,17 +30,22 @@ def test_eight_healthy_days_page_nobody() -> None:
     """Two replicas: noise, idle nights, weekends, bursts, deployments, crashes and lost
     scrapes.
     """
-    found = evaluate.run(
+    yielded = evaluate.run(
         month.play(seed=1), month.MINUTES, [*_STARTS, *_WATCHDOG, *_SLOWEST], 6
     )
 
     # The rules ran all the time, and knew the speedup.
-    evaluations = sum(value for query in _WATCHDOG for _, value in found[query])
+    evaluations = 0.0
+    for query in _WATCHDOG:
+        evaluations += sum(value for _, value in yielded[query])
     assert evaluations == pytest.approx(month.MINUTES / 6, rel=0.01)
-    assert all(1.2 < found[query][0][1] < 2 for query in _SLOWEST)
+    for query in _SLOWEST:
+        assert 1.2 < yielded[query][0][1] < 2, query
 
-    started = [sample for query in _STARTS for sample in found[query]]
     promised = promises()
-    assert [
-        labels for labels, value in started if value > promised[labels["alertname"]][2]
-    ] == []
+    too_often = []
+    for query in _STARTS:
+        for labels, value in yielded[query]:
+            if value > promised[labels["alertname"]][2]:
+                too_often.append(labels)
+    assert too_often == []

@@ -27,11 +27,11 @@ def stored(world: World) -> Storage:
     """What Prometheus has of a world."""
     storage = Storage()
     for series, samples in world.samples().items():
-        name, _, rest = series.partition("{")
-        pairs = (one.partition("=") for one in rest[:-1].split(","))
+        name, _, label_text = series.partition("{")
+        pairs = (pair.partition("=") for pair in label_text[:-1].split(","))
         labels = tuple((key, value.strip('"')) for key, _, value in pairs)
         storage.series[name, labels] = [
-            math.nan if one == MISSING else float(one) for one in samples
+            math.nan if sample == MISSING else float(sample) for sample in samples
         ]
     return storage
 
@@ -41,41 +41,40 @@ def fired() -> dict[str, list[Firing]]:
     """What fires in each history while it lasts, the first first; hints apart."""
     world = World()
     queries: dict[str, tuple[History, int]] = {}
-    for one in HISTORIES:
-        one.story(world, one.name)
-        alerts = (
-            f'ALERTS{{alertstate="firing",namespace="{one.name}",severity!="info"}}'
+    for history in HISTORIES:
+        history.story(world, history.name)
+        labels_of_alerts = (
+            f'alertstate="firing",namespace="{history.name}",severity!="info"'
         )
-        minute = f"timestamp(group by (alertname, severity) ({alerts})) / 60"
-        for start in range(0, lasts(one) - 1, _BITS):
-            end = min(start + _BITS, lasts(one) - 1)
-            offset = f" offset {MINUTES - end}m" if end < MINUTES else ""
+        alerts = f"group by (alertname, severity) (ALERTS{{{labels_of_alerts}}})"
+        minute = f"timestamp({alerts}) / 60"
+        last = lasts(history) - 1
+        for start in range(0, last, _BITS):
+            end = min(start + _BITS, last)
+            offset = ""
+            if end < MINUTES:
+                offset = f" offset {MINUTES - end}m"
             bits = (
                 f"sum_over_time((2 ^ ({minute} - "
                 f"{start + 1}))[{end - start}m:1m]{offset})"
             )
-            queries[bits] = one, start + 1
-    found = evaluate.run(stored(world), MINUTES, list(queries), 1)
+            queries[bits] = history, start + 1
+    yielded = evaluate.run(stored(world), MINUTES, list(queries), 1)
     minutes: dict[str, dict[tuple[str, str], list[int]]] = {
-        one.name: {} for one in HISTORIES
+        history.name: {} for history in HISTORIES
     }
-    for query, (one, start) in queries.items():
-        for labels, value in found[query]:
-            name = (
-                labels["alertname"].removeprefix("VLLMSpecDecode"),
-                labels["severity"],
-            )
-            bits = [bit for bit in range(_BITS) if int(value) >> bit & 1]
-            minutes[one.name].setdefault(name, []).extend(
-                start + bit - one.since for bit in bits
-            )
-    return {
-        history: sorted(
-            ((*name, at) for name, at in alerts.items()),
-            key=lambda firing: firing[2][0],
-        )
-        for history, alerts in minutes.items()
-    }
+    for query, (history, start) in queries.items():
+        for labels, value in yielded[query]:
+            alert = labels["alertname"].removeprefix("VLLMSpecDecode")
+            at = minutes[history.name].setdefault((alert, labels["severity"]), [])
+            for bit in range(_BITS):
+                if int(value) >> bit & 1:
+                    at.append(start + bit - history.since)
+    by_history = {}
+    for name, at_of_alerts in minutes.items():
+        firings = [(*alert, at) for alert, at in at_of_alerts.items()]
+        by_history[name] = sorted(firings, key=lambda firing: firing[2][0])
+    return by_history
 
 
 @cache
@@ -93,39 +92,45 @@ def spans(minutes: list[int], last: int) -> Iterator[tuple[int, int | None]]:
     begins = [minute for minute in minutes if minute - 1 not in minutes]
     ends = [minute + 1 for minute in minutes if minute + 1 not in minutes]
     for begin, end in zip(begins, ends, strict=True):
-        yield begin, end if end <= last else None
+        if end <= last:
+            yield begin, end
+        else:
+            yield begin, None
 
 
 def test_what_is_told_is_what_was_demanded_or_has_a_reason() -> None:
     """By the right alert, at the same time as ever."""
-    found = {}
-    for one in HISTORIES:
-        alerts = [alert for alert in fired()[one.name] if alert[1] != "none"]
-        if any(a[1] == "critical" for a in alerts):
-            told = "page"
+    outcomes = {}
+    for history in HISTORIES:
+        alerts = [alert for alert in fired()[history.name] if alert[1] != "none"]
+        outcome = "silent"
+        severity = ""
+        if any(alert[1] == "critical" for alert in alerts):
+            outcome = "page"
+            severity = "critical"
         elif alerts:
-            told = "ticket"
-        else:
-            told = "silent"
-        severity = {"page": "critical", "ticket": "warning"}.get(told)
+            outcome = "ticket"
+            severity = "warning"
         first = next(
             ((name, at[0]) for name, of, at in alerts if of == severity), ("", 0)
         )
-        found[one.name] = (told, *first)
-    assert found == {one.name: (one.told, one.by, one.after) for one in HISTORIES}
-    assert [
-        one.name for one in HISTORIES if (one.told != one.demand) != bool(one.why)
-    ] == []
+        outcomes[history.name] = (outcome, *first)
+    expected = {}
+    for history in HISTORIES:
+        expected[history.name] = (history.outcome, history.by, history.minutes)
+        differs = history.outcome != history.demand
+        assert differs == bool(history.why), history.name
+    assert outcomes == expected
 
 
 def test_what_pages_does_so_once() -> None:
     """Over gaps, restarts and dips of minutes."""
-    again = {
-        one.name: alert
-        for one in HISTORIES
-        for alert in fired()[one.name]
-        if alert[1] == "critical" and len(list(spans(alert[2], 0))) != one.pages
-    }
+    again = {}
+    for history in HISTORIES:
+        for name, severity, at in fired()[history.name]:
+            pages = len(list(spans(at, 0)))
+            if severity == "critical" and pages != history.pages:
+                again[history.name, name] = pages
     assert again == {}
 
 
@@ -134,17 +139,18 @@ def test_a_fault_is_about_one_notification() -> None:
     well.
     """
     alerts = set()
-    for one in HISTORIES:
-        every = fired()[one.name]
+    for history in HISTORIES:
+        every = fired()[history.name]
         first = min((at[0] for *_, at in every), default=0)
-        last = lasts(one) - 1 - one.since
+        last = lasts(history) - 1 - history.since
         for name, severity, at in every:
             for begin, end in spans(at, last):
-                alerts.add(
-                    (one.name, name, severity, begin - first, end and end - first)
-                )
-    found = notifications(alerts)
-    assert found.total() <= 1.25 * len(HISTORIES), found
+                ended = None
+                if end is not None:
+                    ended = end - first
+                alerts.add((history.name, name, severity, begin - first, ended))
+    sent = notifications(alerts)
+    assert sent.total() <= 1.25 * len(HISTORIES), sent
 
 
 def test_a_collapse_of_forty_engines_fires_at_most_thirty_series() -> None:
@@ -159,10 +165,10 @@ def test_a_collapse_of_forty_engines_fires_at_most_thirty_series() -> None:
         world.engine(
             Phase(30), gone, model=f"model-{index % 4}", instance=f"10.0.0.{index}:9850"
         )
-    most = 'max_over_time(count(ALERTS{alertstate="firing"})[80m:1m])'
+    peak = 'max_over_time(count(ALERTS{alertstate="firing"})[80m:1m])'
     pages = (
         'count(count_over_time(ALERTS{alertstate="firing",severity="critical"}[80m]))'
     )
-    found = evaluate.run(stored(world), 109, [most, pages], 2)
-    assert found[pages] == [({}, 4.0)]
-    assert found[most][0][1] <= 30
+    yielded = evaluate.run(stored(world), 109, [peak, pages], 2)
+    assert yielded[pages] == [({}, 4.0)]
+    assert yielded[peak][0][1] <= 30

@@ -60,26 +60,28 @@ class Engine:
     generated: float = 0.0
     steps: Steps = Steps(0.0, 0.0)
 
-    def advance(self, now: Conditions, minutes: float = 1.0) -> EngineReading:
+    def advance(self, conditions: Conditions, minutes: float = 1.0) -> EngineReading:
         """Let some time pass, and return what the server says at its end."""
-        if now.restart:
+        if conditions.restart:
             self.drafts = self.draft_tokens = self.generated = 0.0
             self.positions = []
-        self.positions += [0.0] * (len(now.acceptance) - len(self.positions))
-        steps = float(self.random.poisson(now.running * STEPS * minutes))
-        drafts = round(steps * now.drafted)
+        self.positions += [0.0] * (len(conditions.acceptance) - len(self.positions))
+        steps = float(self.random.poisson(conditions.running * STEPS * minutes))
+        drafts = round(steps * conditions.drafted)
         accepted = 0.0
         left = drafts
-        for index, chance in enumerate(now.acceptance if drafts else ()):
+        for index, chance in enumerate(conditions.acceptance if drafts else ()):
             left = self._clustered(left, chance)
             self.positions[index] += left
             accepted += left
         self.drafts += drafts
-        self.draft_tokens += drafts * len(now.acceptance)
+        self.draft_tokens += drafts * len(conditions.acceptance)
         self.generated += steps + accepted
-        told = steps if now.step_seconds else 0.0
-        before = self.steps.step_seconds or 0.0, self.steps.step_observations or 0.0
-        self.steps = Steps(before[0] + told * now.step_seconds, before[1] + told)
+        if conditions.step_seconds:
+            seconds = self.steps.step_seconds or 0.0
+            observations = self.steps.step_observations or 0.0
+            seconds += steps * conditions.step_seconds
+            self.steps = Steps(seconds, observations + steps)
         return EngineReading(
             self.key,
             Counters(
@@ -89,7 +91,7 @@ class Engine:
                 accepted_tokens_per_position=tuple(self.positions),
                 generation_tokens=self.generated,
             ),
-            Load(now.running, now.waiting, now.kv_cache),
+            Load(conditions.running, conditions.waiting, conditions.kv_cache),
             steps=self.steps,
         )
 
@@ -103,13 +105,13 @@ class Engine:
         )
 
 
-def daily(minute: int, peak: float = 20.0, least: float = 0.02) -> float:
+def daily(minute: int, peak: float = 20.0, lull: float = 0.02) -> float:
     """Return the requests that run at a time of day: a lull at night, a peak in the
     afternoon.
     """
     hour = minute / 60.0 % 24.0
     wave = max(0.0, math.sin((hour - 6.0) / 24.0 * 2.0 * math.pi))
-    return peak * max(least, wave)
+    return peak * max(lull, wave)
 
 
 def shifted(acceptance: tuple[float, ...], by: float) -> tuple[float, ...]:

@@ -43,10 +43,10 @@ def bundle() -> Path:
 
 
 def _digest(files: list[Path]) -> str:
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for file in files:
-        whole.update(f"{file.name}\0".encode() + file.read_bytes() + b"\0")
-    return whole.hexdigest()
+        digest.update(f"{file.name}\0".encode() + file.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 if __name__ == "__main__":
