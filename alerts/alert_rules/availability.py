@@ -30,14 +30,15 @@ def _flaps(up: str, times: int) -> str:
 
 
 #: How many exporters a namespace had when last scraped, within a time.
-_HAD = "last_over_time(namespace:vllm_specdec_exporters:count"
+_EXPORTERS = "namespace:vllm_specdec_exporters:count"
+_HAD = f"last_over_time({_EXPORTERS}"
 
 
 def groups() -> tuple[Group, ...]:
     """Return the groups of availability alerts."""
     unreachable = tuple(_unreachable())
     return (
-        Group("vllm-specdec.serving", (_serves(),), s.LONG_INTERVAL),
+        Group("vllm-specdec.serving", (_serves(), _refused()), s.LONG_INTERVAL),
         Group(
             "vllm-specdec.availability",
             (*_records(), *_lost(), unreachable[0], _watchdog()),
@@ -55,26 +56,11 @@ def _records() -> Iterator[Record]:
     up = f"last_over_time(vllm_specdec_up[{s.LOOK_BACK}])"
     yield Record(
         s.READS,
-        (f"{up} * (delta({success}) > bool 0)\nor {up}"),
+        f"delta({success}) == 0\nor {up}",
         why=(
             "Whether an exporter reads its vLLM: 1, or 0, also if its polls hang, so "
             "that the time of the last successful one has not changed for five "
             "minutes."
-        ),
-    )
-    yield Record(
-        _REFUSED,
-        (
-            "group without (reason) (\n"
-            "  increase(\n"
-            "    vllm_specdec_poll_errors_total"
-            '{reason=~"refused|unreachable"}[5m]\n'
-            "  ) > 0\n"
-            ")"
-        ),
-        why=(
-            "Polls within five minutes whose connection was refused, or whose name "
-            "has no address."
         ),
     )
 
@@ -100,6 +86,24 @@ def _serves() -> Record:
     )
 
 
+def _refused() -> Record:
+    return Record(
+        _REFUSED,
+        (
+            "group without (reason) (\n"
+            "  increase(\n"
+            "    vllm_specdec_poll_errors_total"
+            '{reason=~"refused|unreachable"}[5m]\n'
+            "  ) > 0\n"
+            ")"
+        ),
+        why=(
+            "Polls within five minutes whose connection was refused, or whose name "
+            "has no address."
+        ),
+    )
+
+
 #: Of each rule that says that nobody watches: a page, unless it says otherwise.
 _monitoring_lost = partial(
     Alert,
@@ -121,12 +125,12 @@ def _lost() -> tuple[Alert, ...]:
             labels={"reason": "down"},
             expr=(
                 f"(max by ({s.NAMESPACE}) ({s.UP}) == 0\n"
-                f"  or (max by ({s.NAMESPACE}) (min_over_time({s.UP}[5m]) and "
-                f"{s.UP}) == 0\n"
-                f"    and max by ({s.NAMESPACE}) (avg_over_time({s.UP}[30m]) and "
-                f"{s.UP}) < 0.5\n"
-                f"    and max by ({s.NAMESPACE}) (resets({s.UP}[30m]) and {s.UP}) > "
-                "1))\n"
+                f"  or max by ({s.NAMESPACE}) (\n"
+                f"    min_over_time({s.UP}[5m])\n"
+                f"    + (avg_over_time({s.UP}[30m]) >= bool 0.5)\n"
+                f"    and {s.UP}\n"
+                f"  ) == 0\n"
+                f"  and max by ({s.NAMESPACE}) (resets({s.UP}[30m])) > 1)\n"
                 f"and on ({s.NAMESPACE}) {_SERVES}"
             ),
             hold="5m",
@@ -154,9 +158,9 @@ def _lost() -> tuple[Alert, ...]:
         _monitoring_lost(
             labels={"reason": "cluster"},
             expr=(
-                f"count by ({CLUSTER}) (count by ({s.NAMESPACE}) ({s.UP})) > 1\n"
-                f"and on ({CLUSTER}) (sum by ({CLUSTER}) ({s.UP}) == 0)\nand on "
-                f"({CLUSTER}) {s.SPECULATIVE}"
+                f"count by ({CLUSTER}) ({_EXPORTERS}) > 1\n"
+                f"and on ({CLUSTER}) (sum by ({CLUSTER}) ({s.UP}) == 0)\n"
+                f"and on ({CLUSTER}) {_SERVES}"
             ),
             hold="5m",
             summary="No exporter of a whole cluster answers.",

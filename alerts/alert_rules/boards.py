@@ -35,17 +35,12 @@ _BY_REPLICAS = "engine:vllm_specdec_replica_speedup:last3m"
 
 
 def groups() -> Iterator[Group]:
-    """Yield the group of states, and that of what changes slowly."""
+    """Yield the group of what boards read."""
     yield Group(
         "vllm-specdec.boards",
         (
             Record(speedup.VERDICT, speedup.verdicts(), why=speedup.WHY_VERDICT),
             Record(_OF_MODELS, _of_models()),
-        ),
-    )
-    yield Group(
-        "vllm-specdec.boards.long",
-        (
             Record("model:vllm_specdec_speedup_interval:ratio", _interval()),
             Record("model:vllm_specdec_unwatched:ratio_rate5m", _unwatched()),
             Record("model:vllm_specdec_estimated_speedup_at:ratio", _at_each_k()),
@@ -69,8 +64,12 @@ def _of_models() -> str:
         _code(code, f'model:vllm_specdec_verdict:info{{verdict="{code.name.lower()}"}}')
         for code in _VERDICTS
     )
-    undecided = (
-        f'and on ({s.MODEL}) model:vllm_specdec_verdict:info{{verdict="unknown"}}'
+    likely = StateCode.LIKELY_HARMFUL
+    # A loss that is certain on the worst engine is not certain of the model.
+    states = s.labelled(
+        "of",
+        engines=worst,
+        verdict=f'{likely} + 0 * model:vllm_specdec_verdict:info{{verdict="unknown"}}',
     )
     address = f"{s.TARGET}, pod"
     answers = f"max by ({address}) (up)"
@@ -80,15 +79,13 @@ def _of_models() -> str:
         f"sum by ({s.MODEL}) («vllm»spec_decode_num_drafts_total{{}} or "
         "sglang:spec_verify_calls_total)"
     )
-    likely = StateCode.LIKELY_HARMFUL
     return (
         f"{gone}\n"
         f"or ({worst} == {likely}) "
         f"and max by ({s.MODEL}) ({verdicts}) == {StateCode.HARMFUL} "
         f"unless on ({s.MODEL}) {_BY_REPLICAS} < 1\n"
         f"or max by ({s.MODEL}) ({verdicts}) {active}\n"
-        f"or clamp_min({worst}, {likely}) {undecided}\n"
-        f"or {worst}\n"
+        f"or max by ({s.MODEL}) ({states})\n"
         f"or max by ({s.MODEL}) ({_code(StateCode.SERVER_DOWN, server)})\n"
         f"or on (model_name) ({_code(StateCode.NO_EXPORTER, alone)})"
     )

@@ -80,7 +80,14 @@ def groups() -> Iterator[Group]:
         )
     yield Group("vllm-specdec.engines", tuple(_engines()), s.LONG_INTERVAL)
     yield Group("vllm-specdec.advice", tuple(_advice()), s.LONG_INTERVAL)
-    yield Group("vllm-specdec.speedup", tuple(speedup.records()))
+    yield Group(
+        "vllm-specdec.replicas", tuple(speedup.replica_records()), s.LONG_INTERVAL
+    )
+    yield Group("vllm-specdec.speedup.engines", tuple(speedup.engine_records()))
+    yield Group(
+        "vllm-specdec.speedup.drafts", tuple(speedup.drafts_records()), s.LONG_INTERVAL
+    )
+    yield Group("vllm-specdec.speedup.models", tuple(speedup.model_records()))
     yield Group(
         "vllm-specdec.decisive", tuple(speedup.decisive_records()), s.LONG_INTERVAL
     )
@@ -159,7 +166,7 @@ def _restarts() -> Record:
         s.RESTARTS,
         f"count by ({s.MODEL}) (last_over_time(vllm_specdec_info[{s.LOOK_BACK}]) "
         "unless (vllm_specdec_info offset 2h))\n"
-        f"and count by ({s.MODEL}) (vllm_specdec_info offset 2h)\n"
+        f"and on ({s.MODEL}) (model:vllm_specdec_cost_profile:engines offset 2h)\n"
         f"or sum by ({s.MODEL}) (resets(vllm_specdec_generation_tokens_total[2h])) > 0",
         why=(
             "Engines that were started within two hours, of a model that was there "

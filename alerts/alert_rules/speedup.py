@@ -53,8 +53,8 @@ _ANY_MEASURED = (
 )
 
 
-def records() -> Iterator[Record]:
-    """Yield what says whether speculation pays, each after what it is made of."""
+def engine_records() -> Iterator[Record]:
+    """Yield the speedup of engines, and whether there are enough drafts to judge by."""
     yield Record(
         s.ENOUGH_30M,
         f"group by ({s.MODEL}) (\n  {s.enough('30m')}\n"
@@ -66,7 +66,11 @@ def records() -> Iterator[Record]:
             "could act."
         ),
     )
-    yield from _of_each_engine()
+    yield _of_each_engine()
+
+
+def model_records() -> Iterator[Record]:
+    """Yield the speedup of models, and of their methods, by which is paged."""
     yield from _of_models()
     yield from _by_method(_ENGINE)
 
@@ -81,7 +85,8 @@ def decisive_records() -> Iterator[Record]:
     yield from _by_load()
 
 
-def _of_each_engine() -> Iterator[Record]:
+def replica_records() -> Iterator[Record]:
+    """Yield the speedup of engines against replicas of the model that do not draft."""
     look = s.LOOK_BACK
     off = f'last_over_time(vllm_specdec_activity{{state="off"}}[{look}]) == 1'
 
@@ -130,7 +135,10 @@ def _of_each_engine() -> Iterator[Record]:
             "line, leaves out 1, and nothing is measured."
         ),
     )
-    yield Record(
+
+
+def _of_each_engine() -> Record:
+    return Record(
         _ENGINE,
         f"{_REPLICA}\nor\n{_JUDGED}",
         why=(
@@ -142,10 +150,7 @@ def _of_each_engine() -> Iterator[Record]:
 
 
 def _of_models() -> Iterator[Record]:
-    judged = s.JUDGED_DRAFTS
-    losing = "model:vllm_specdec_losing_drafts:rate5m"
     generated = "engine:vllm_specdec_generation_tokens:rate5m"
-    drafts = "engine:vllm_specdec_drafts:rate5m"
     yield Record(
         _TOKENS,
         f"sum by ({s.MODEL}) (({generated} and {_ENGINE}) > 0)",
@@ -155,8 +160,22 @@ def _of_models() -> Iterator[Record]:
         ),
     )
     yield Record(_SPENT, f"sum by ({s.MODEL}) (({generated} > 0) / {_ENGINE})")
+    yield Record(s.SPEEDUP, f"{_TOKENS} / {_SPENT}")
+    judged = f"300 * {s.JUDGED_DRAFTS}"
     yield Record(
-        judged,
+        _WITH_ENOUGH_DRAFTS,
+        f"{s.SPEEDUP}\nand {s.compare(judged, '>=', 'advice_minimum_drafts')}",
+        why=(
+            "The speedup while engines with a known one have enough drafts to judge by."
+        ),
+    )
+
+
+def drafts_records() -> Iterator[Record]:
+    """Yield the drafts by which the objective weighs, and the sample of a speedup."""
+    drafts = "engine:vllm_specdec_drafts:rate5m"
+    yield Record(
+        s.JUDGED_DRAFTS,
         f"sum by ({s.MODEL}) ({drafts} and {_ENGINE})",
         why=(
             "Drafts of engines with a known speedup, and those made while speculation "
@@ -164,19 +183,11 @@ def _of_models() -> Iterator[Record]:
         ),
     )
     yield Record(
-        losing,
+        "model:vllm_specdec_losing_drafts:rate5m",
         f"sum by ({s.MODEL}) (\n"
         f"  {drafts}\n"
         f"  * ({s.compare_each(_ENGINE, '< bool', 'harmful_speedup')})\n"
         ")",
-    )
-    yield Record(s.SPEEDUP, f"{_TOKENS} / {_SPENT}")
-    yield Record(
-        _WITH_ENOUGH_DRAFTS,
-        f"{s.SPEEDUP}\nand 300 * {s.compare(judged, '>=', 'advice_minimum_drafts')}",
-        why=(
-            "The speedup while engines with a known one have enough drafts to judge by."
-        ),
     )
 
 
@@ -412,10 +423,7 @@ def _by_method(speedup: str) -> Iterator[Record]:
         for counter in ("accepted_tokens", "draft_tokens", "drafts")
     )
     generated = "engine:vllm_specdec_generation_tokens:rate5m"
-    enough, enough_judged = (
-        s.compare_each(f"300 * {total(of)}", ">=", "advice_minimum_drafts")
-        for of in (drafts, f"({drafts} and {speedup})")
-    )
+    enough = s.compare_each(f"300 * {total(drafts)}", ">=", "advice_minimum_drafts")
     yield Record(
         s.JUDGED_ACCEPTANCE,
         f"{total(accepted)}\n"
@@ -438,7 +446,7 @@ def _by_method(speedup: str) -> Iterator[Record]:
         f"(\n"
         f"  {total(judged)}\n"
         f"  / {total(spent)}\n"
-        f"  and ({enough_judged})\n"
+        f'  and {s.JUDGED_ACCEPTANCE}{{method!=""}}\n'
         ")\n"
         f"or (\n"
         f"  {_WITH_ENOUGH_DRAFTS}\n"
