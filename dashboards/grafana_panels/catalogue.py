@@ -37,12 +37,12 @@ def _lines(dashboards: Iterable[Dashboard]) -> Iterator[str]:
         "What does each panel show, from which series, and what to do? The text is "
         "also the panel's description in Grafana."
     )
-    for one in dashboards:
+    for dashboard in dashboards:
         yield ""
-        yield f"## {one.title}"
+        yield f"## {dashboard.title}"
         yield ""
-        yield f"{one.description} (`{one.uid}`)"
-        for heading, panels in one.sections:
+        yield f"{dashboard.description} (`{dashboard.uid}`)"
+        for heading, panels in dashboard.sections:
             described = [panel for panel in panels if panel.description]
             if not described:
                 continue

@@ -19,10 +19,12 @@ def why() -> str:
     main cause.
     """
     change = recorded("speedup_change:cause")
-    whole = f"sum by ({MODEL}) ({change})"
-    cause = f"topk by ({MODEL}) (1, {change} * on ({MODEL}) group_left () sgn({whole}))"
+    summed = f"sum by ({MODEL}) ({change})"
+    cause = (
+        f"topk by ({MODEL}) (1, {change} * on ({MODEL}) group_left () sgn({summed}))"
+    )
     # The label must come last in the alphabet: Prometheus 2.42 loses those behind it.
-    size = f'count_values by ({MODEL}) ("why", round({whole}, 0.01))'
+    size = f'count_values by ({MODEL}) ("why", round({summed}, 0.01))'
     both = (
         f'label_join({cause} ^ 0 * on ({MODEL}) group_left (why) {size}, "why", " ", '
         '"why", "cause")'
@@ -41,7 +43,7 @@ def models_table(
     """Return the table of models with these states, the worst first, with further
     columns.
     """
-    words = {
+    queries = {
         "Judged": verdict.judged(),
         "Not judged": verdict.not_judged(states),
         "Another K": verdict.another_k(),
@@ -53,7 +55,7 @@ def models_table(
         description,
         {**LABELS, "verdict": "Verdict", "todo": "Do", "why": "Why"},
         [
-            *(Column(name, query) for name, query in words.items()),
+            *(Column(name, query) for name, query in queries.items()),
             Column("Speedup", FAST, unit="suffix:×", decimals=2, width=68),
             Column(
                 "Since",
@@ -70,7 +72,7 @@ def models_table(
             named("Verdict", custom__width=330, **filled(verdict.verdict_mappings())),
             named("Do", custom__width=164, mappings=verdict.todo_mappings()),
             named("Why", custom__width=116),
-            *(named(name, custom__hidden=True) for name in words),
+            *(named(name, custom__hidden=True) for name in queries),
             *(
                 named(name, links=[links.to_model("Deep dive")])
                 for name in ("Model", "Do", "Why")

@@ -306,5 +306,7 @@ def in_words(by: str, label: str, *numbers: str, and_label: str = "") -> str:
             f' * on ({by}) group_left ({name}) count_values by ({by}) ("{name}", '
             f"{number})"
         )
-    words = ", ".join(f'"{name}"' for name in (*names, and_label) if name)
-    return f'sum by ({by}, {label}) (label_join({joined}, "{label}", " ", {words}))'
+    label_names = ", ".join(f'"{name}"' for name in (*names, and_label) if name)
+    return (
+        f'sum by ({by}, {label}) (label_join({joined}, "{label}", " ", {label_names}))'
+    )

@@ -96,7 +96,7 @@ def query(
 def labels(*names: str) -> list[Json]:
     """Return the variables of labels; each narrows down those after it."""
     queries = []
-    before = list[str]()
+    chosen = list[str]()
     for name in names:
         if name == "model_name":
             metric = "vllm_specdec_info"
@@ -106,10 +106,10 @@ def labels(*names: str) -> list[Json]:
             query(
                 name,
                 LABELS[name],
-                f"label_values({metric}{{{selector(before)}}}, {name})",
+                f"label_values({metric}{{{selector(chosen)}}}, {name})",
             )
         )
-        before.append(name)
+        chosen.append(name)
     return queries
 
 
@@ -158,19 +158,19 @@ def of_one_model(rank: Callable[[str], str]) -> list[Json]:
     rank, by a selector.
     """
     queries = []
-    before = list[str]()
+    chosen = list[str]()
     for name, heading in LABELS.items():
-        select = selector(before)
+        select = selector(chosen)
         ranked = f"min by ({name}) ({rank(select)} > 1)"
-        rest = (
+        unranked = (
             f"max by ({name}) (99 + 0 * "
             f"last_over_time(vllm_specdec_info{{{select}}}[1h]))"
         )
-        expr = f"query_result(sort({ranked} or {rest}))"
+        expr = f"query_result(sort({ranked} or {unranked}))"
         queries.append(
             query(name, heading, expr, regex=f'/{name}="([^"]*)"/', every=False)
         )
-        before.append(name)
+        chosen.append(name)
     engines = f"vllm_specdec_info{{{MODELS}}}"
     queries += [
         query(name, name.capitalize(), f"label_values({engines}, {name})")

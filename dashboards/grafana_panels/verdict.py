@@ -172,8 +172,8 @@ def todo_mappings() -> list[Json]:
         pattern(r"\d+ 0 (\d+)", "switch off (+$1 %)"),
         pattern(r"(\d+) (\d+) (\d+)", "K $1 to $2 (+$3 %)"),
         *(
-            {"type": "value", "options": {str(code): {"text": words}}}
-            for code, words in TODO.items()
+            {"type": "value", "options": {str(code): {"text": text}}}
+            for code, text in TODO.items()
         ),
     ]
 
@@ -203,12 +203,12 @@ def since_mappings() -> list[Json]:
         {
             "type": "range",
             "options": {
-                "from": -3600 * most,
-                "to": -3600 * least,
+                "from": -3600 * longest,
+                "to": -3600 * shortest,
                 "result": {"text": word},
             },
         }
-        for (least, word), most in zip(
+        for (shortest, word), longest in zip(
             AT_LEAST.items(), (*AT_LEAST, 9999)[1:], strict=True
         )
     ]
