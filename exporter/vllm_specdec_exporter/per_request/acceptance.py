@@ -78,7 +78,13 @@ def summarise(
         groups=groups,
         worst=tuple(recent.worst),
     )
-    routing = route(recent.groups, whole, groups, thresholds, partial(_speedup, load))
+    routing = route(
+        recent.groups,
+        whole=whole,
+        groups=groups,
+        thresholds=thresholds,
+        speedup=partial(_speedup, load),
+    )
     return with_findings(requests, routing, thresholds)
 
 

@@ -208,12 +208,17 @@ class RequestAggregator:
     ) -> ModelRequests:
         # A model under another name, such as an adapter, belongs to the engine if there
         # is only one.
-        load = loads.get(model) or (
-            next(iter(loads.values())) if len(loads) == 1 else None
-        )
+        load = loads.get(model)
+        if load is None and len(loads) == 1:
+            (load,) = loads.values()
         window = self._windows[model]
         seconds = self.settings.window_seconds
         name = format_duration(seconds) if math.isfinite(seconds) else ""
         return summarise(
-            model, name, window.whole(time), window.since_start, self.thresholds, load
+            model,
+            window=name,
+            recent=window.whole(time),
+            positions=window.since_start,
+            thresholds=self.thresholds,
+            load=load,
         )

@@ -131,7 +131,13 @@ class VllmRecord(msgspec.Struct):
             if k is None:
                 k = len(histogram) - 1
             steps = whole_drafts(k, drafts, draft_tokens, histogram)
-        return DraftRecord(drafts, draft_tokens, accepted, histogram, steps)
+        return DraftRecord(
+            drafts=drafts,
+            draft_tokens=draft_tokens,
+            accepted_tokens=accepted,
+            histogram=histogram,
+            steps=steps,
+        )
 
     def _steps(self) -> dict[tuple[int, int], int]:
         drafted = self.per_step_drafted or ()
