@@ -147,6 +147,17 @@ class TestFile:
         ):
             assert collect(document={"data": value})["data"] == expected
 
+    def test_a_list_or_a_mapping_contains_single_values(self) -> None:
+        """Null is not the text `None`, and a list not the text that Python shows."""
+        for document, message in (
+            ({"header": {"X-Scope": None}}, 'header in conf.yml: "X-Scope": null: '),
+            ({"header": {"A": "b", "C": ["d"]}}, 'header in conf.yml: "C": a list: '),
+            ({"name": ["x", None]}, "name in conf.yml: null: "),
+            ({"name": [["x", "y"]]}, "name in conf.yml: a list: "),
+        ):
+            said = refusal(ConfigError, collect, {}, {}, document)
+            assert said.startswith(message), document
+
     def test_what_is_wrong(self) -> None:
         """An unknown key is named with the nearest known one; a wrong shape with the
         right one.
