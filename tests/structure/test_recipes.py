@@ -41,8 +41,8 @@ help = "Rejected draft tokens per second, over the real span of the window."
         ),
         "        generation_tokens_per_second=_rate(": (
             "        rejected_tokens_per_second=None\n"
-            "        if draft_tokens is None or accepted is None\n"
-            "        else _rate(draft_tokens - accepted, delta.span),\n"
+            "        if delta.draft_tokens is None or accepted is None\n"
+            "        else _rate(delta.draft_tokens - accepted, delta.span),\n"
         ),
     },
     "tests/core/test_measures.py": {
@@ -262,6 +262,7 @@ def test_an_alert_is_generated_before_it_has_a_case_or_a_text(tmp_path: Path) ->
     assert changed(before, contents(copy)) == {
         f"alerts/{rules}",
         f"helm/vllm-specdec-exporter/files/{rules}",
+        "helm/vllm-specdec-exporter/values.schema.json",
         "docs/reference/alerts.md",
     }
     groups = yaml.safe_load((copy / "alerts" / rules).read_text("utf-8"))["groups"]

@@ -21,7 +21,8 @@ FACTOR = "{:.2f}x"
 DASH = "–"
 #: Columns of a terminal report. Narrower terminals wrap it themselves.
 WIDTH = 100
-_PASTE = re.compile(r"--speculative-config '.*'")
+#: An option with JSON, which is pasted in one piece.
+_PASTE = re.compile(r"--[\w-]+ '\{.*\}'")
 #: Width of a column that is shortened: less would say nothing.
 _MIN_COLUMN = 8
 _GLUE = "\0"  # replaces spaces at which a line must not be broken

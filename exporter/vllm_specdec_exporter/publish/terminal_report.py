@@ -178,14 +178,14 @@ def _advice(engine: EngineResult) -> Iterator[str]:
     if advice.rules:
         yield from terminal.paragraph(_RULES_NOTE, _TEXT_COLUMN)
     if advice.speculative_config:
-        yield f"    to paste  {wording.to_paste(advice.speculative_config)}"
+        yield f"    to paste  {wording.to_paste(engine, advice.speculative_config)}"
     if advice.schedule_config:
         rows = "; ".join(
             f"{row.first} to {row.last} requests K={row.num_speculative_tokens}"
             for row in advice.schedule
         )
         yield from _labelled("schedule", f"best K by batch size: {rows}")
-        yield f"{' ' * _TEXT_COLUMN}{wording.to_paste(advice.schedule_config)}"
+        yield f"{' ' * _TEXT_COLUMN}{wording.to_paste(engine, advice.schedule_config)}"
         yield from terminal.paragraph(wording.seen_words(advice), _TEXT_COLUMN)
     if advice.schedule_note:
         yield from _labelled("schedule", f"none: {advice.schedule_note}")

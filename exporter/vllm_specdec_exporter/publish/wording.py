@@ -5,6 +5,7 @@ import shlex
 
 from ..economics.speculative_config import names_drafter
 from ..economics.statistics import Interval, times
+from ..engines import ENGINE_OF
 from ..judgement.advice import Action, Advice
 from ..judgement.payoff import Payoff, PayoffVerdict
 from ..judgement.published_rules import DISABLE, LOWER_K, MEASURE, NOTHING, RAISE_K
@@ -121,13 +122,14 @@ def reason_words(advice: Advice) -> str:
     return re.sub(r"^no advice( on K)?: ", "", advice.reason)
 
 
-def to_paste(config: str) -> str:
-    """Return vLLM's flag with this JSON, quoted for a shell; without a method, the JSON
-    alone.
+def to_paste(engine: EngineResult, config: str) -> str:
+    """Return the engine's option with this JSON, quoted for a shell; without a method,
+    the JSON alone.
     """
-    if names_drafter(config):
-        return f"--speculative-config {shlex.quote(config)}"
-    return config
+    if not names_drafter(config):
+        return config
+    option = ENGINE_OF[engine.deployment.dialect].speculation_option
+    return f"{option} {shlex.quote(config)}"
 
 
 def seen_words(advice: Advice) -> str:
