@@ -19,7 +19,7 @@ from support.certificates import Authority
 from support.faulty_server import FaultyServer, answer
 from tap import streams
 from vllm_specdec_exporter.config.options import ConfigError
-from vllm_specdec_exporter.config.values import Target
+from vllm_specdec_exporter.config.values import Target, parse_target
 from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.observe.result import TargetResult
@@ -37,7 +37,7 @@ from vllm_specdec_exporter.serve.tap.observer import Observer
 from vllm_specdec_exporter.serve.tap.tap import Tap
 from vllm_specdec_exporter.settings import configuration as config
 from vllm_specdec_exporter.settings.configuration import ServeConfig
-from vllm_specdec_exporter.settings.option_table import OPTIONS
+from vllm_specdec_exporter.settings.option_table import OPTIONS, parse_upstream
 from vllm_specdec_exporter.settings.request_options import MAX_TENANTS
 
 REFUSING = "http://127.0.0.1:1"
@@ -428,6 +428,27 @@ class TestErrors:
         )
         assert loaded.requests.classification.tenants == frozenset(TENANTS)
         assert loaded.requests.temperatures.bounds == tuple(map(float, BOUNDS[:40]))
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://metrics:8000", "http://metrics.llm.svc:8000", "unix:/run/metrics/a.sock"],
+)
+def test_metrics_in_the_name_of_the_server_is_no_path(address: str) -> None:
+    assert parse_upstream(address) == parse_target(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://metrics:8000/metrics",
+        "http://a:1?x=/metrics",
+        "unix:/metrics.sock:/metrics",
+        "unix:/a.sock:?x=/metrics",
+    ],
+)
+def test_the_default_path_is_a_path_if_it_is_given(address: str) -> None:
+    assert "without path" in refusal(ValueError, parse_upstream, address)
 
 
 # --- options that follow others, and empty ones

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from ..config import values
 from ..config.options import Option
@@ -25,12 +26,22 @@ def parse_upstream(text: str) -> values.Target:
     address without a path.
     """
     target = values.parse_target(text)
-    if not target.url.endswith("/metrics") or "/metrics" in text or target.user:
+    # Of the text: the target has the default path, too, which must not be given.
+    path, query = _path_and_query(text.strip(), target.socket)
+    if path.strip("/") or query or target.user:
         raise ValueError(
             "allowed: http://host:port, https://host:port or unix:/path/to.sock, "
             "without path or user"
         )
     return target
+
+
+def _path_and_query(address: str, socket: str) -> tuple[str, str]:
+    if socket:
+        path, _, query = address.partition(f"{socket}:")[2].partition("?")
+        return path, query
+    parts = urlsplit(address)
+    return parts.path, parts.query
 
 
 def _tenant(text: str) -> str:
