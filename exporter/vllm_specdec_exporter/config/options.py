@@ -259,10 +259,24 @@ def _from_yaml(option: Option, value: object, source: str) -> list[str]:
         return [_scalar(value, source)]
     if isinstance(value, Mapping):
         joint = ": " if option.separator == "\n" else "="
-        return [f"{name}{joint}{_scalar(item, source)}" for name, item in value.items()]
+        texts = []
+        for name, item in value.items():
+            quoted = json.dumps(str(name), ensure_ascii=False)
+            texts.append(f"{name}{joint}{_member(item, f'{source}: {quoted}')}")
+        return texts
     if not isinstance(value, list):
         value = [value]
-    return [_scalar(item, source) for item in value]
+    return [_member(item, source) for item in value]
+
+
+def _member(value: object, source: str) -> str:
+    """Return the text of a value within a list or a mapping."""
+    # As text they would be taken for values, and sent, such as a header `X: None`.
+    if value is None:
+        raise ConfigError(f"{source}: null: a value is expected; leave it out for none")
+    if isinstance(value, list):
+        raise ConfigError(f"{source}: a list: one value is expected")
+    return _scalar(value, source)
 
 
 def _scalar(value: object, source: str) -> str:
