@@ -65,7 +65,9 @@ def _unknown(name: str, where: str, allowed: Collection[str]) -> WebConfigError:
 
 def text_of(section: Mapping[str, object], key: str, where: str) -> str:
     """Return the string of a field, empty if it is missing."""
-    value = section.get(key) or ""
+    value = section.get(key)
+    if value is None:
+        return ""
     if not isinstance(value, str):
         raise WebConfigError(f"{where}.{key}: a string is expected")
     return value
