@@ -1,5 +1,6 @@
 """The command: bad usage, exit codes, files and words."""
 
+import argparse
 import asyncio
 import json
 import re
@@ -57,6 +58,18 @@ def test_one_server_is_measured() -> None:
         )
         == []
     )
+
+
+def test_prompts_may_have_spaces_after_their_commas() -> None:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    plan = command.read_plan(parser.parse_args([NOWHERE, "--prompts", "code, chat"]))
+    assert [prompts.name for prompts in plan.prompts] == ["code", "chat"]
+
+
+def test_the_help_has_the_exit_code_of_an_interrupted_sweep() -> None:
+    outcome = run_here("sweep", "--help")
+    assert f"{command.INTERRUPTED} interrupted" in outcome.out
 
 
 async def test_a_server_that_cannot_be_measured_is_one_line(

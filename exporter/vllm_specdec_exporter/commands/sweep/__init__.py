@@ -51,7 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         f"Exit codes: {FINE} finished; {PROBLEM} cells failed or were disturbed, or "
         f"the sweep ended early; {USAGE} bad usage; {UNREACHABLE} the server cannot be "
-        "reached, is no OpenAI endpoint, or has no vLLM metrics."
+        "reached, is no OpenAI endpoint, or has no vLLM metrics; "
+        f"{INTERRUPTED} interrupted."
     )
     cli.add_url(parser, "The server, with or without /v1.")
     group = parser.add_argument_group("what to measure")
@@ -132,7 +133,7 @@ def read_plan(args: argparse.Namespace) -> SweepPlan:
     for field in fields(_PLAN):
         if field.name in args:
             values[field.name] = getattr(args, field.name)
-    values["prompts"] = load_prompts(args.prompts.split(","))
+    values["prompts"] = load_prompts(map(str.strip, args.prompts.split(",")))
     return SweepPlan(**values)
 
 
