@@ -79,7 +79,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=f"{_DEFAULTS.num_speculative_tokens}",
         parse=whole_between(0, MAX_K),
     )
-    add_flag(parser, "--seed SEED", "Makes the simulation repeatable.", type=int)
+    add_flag(
+        parser,
+        "--seed SEED",
+        "Seed of the random numbers. Two runs still differ: steps follow the clock.",
+        type=int,
+    )
     add_flag(
         parser,
         "--speed X",
