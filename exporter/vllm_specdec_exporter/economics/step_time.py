@@ -201,8 +201,10 @@ class StepRegression(Struct, frozen=True):
         return replace(added, line=added._fit(time), line_time=time)
 
     def fit(self, time: float) -> StepFit | str:
-        """Return the line through the bins at `time`, a minute old at most, or why
-        there is none.
+        """Return the line through the bins at `time`, or why there is none.
+
+        It is at most about a minute old while intervals come in, and ten minutes while
+        none does.
         """
         if self.bins and time - self.line_time < _KEEP:
             return self.line
