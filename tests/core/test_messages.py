@@ -3,6 +3,8 @@ that the code cannot name.
 """
 
 import ast
+import copy
+import pickle
 import re
 import string
 from collections.abc import Iterator
@@ -91,6 +93,15 @@ def test_a_message_is_its_text_and_keeps_name_and_values() -> None:
         "activity.scheduled",
         {"reason": reason, "batch": 1500.0},
     )
+
+
+def test_a_message_always_has_a_name_and_values() -> None:
+    """Without them, as with them; and its copies have what it has."""
+    plain = Message("text")
+    assert (plain, plain.name, plain.values) == ("text", "", {})
+    idle = message("activity.idle", window="5m")
+    for copied in (copy.copy(idle), pickle.loads(pickle.dumps(idle))):
+        assert (copied, copied.name, copied.values) == (idle, idle.name, idle.values)
 
 
 @pytest.mark.parametrize("name", ["activity.none", "activity", "activity.idle"])

@@ -8,7 +8,7 @@ module of this room contains a sentence.
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 
 class Message(str):
@@ -21,7 +21,17 @@ class Message(str):
     __slots__ = ("name", "values")
 
     name: str  # its table and key in `messages.toml`, such as ``activity.idle``
-    values: dict[str, object]  # by the names that stand in braces in the text
+    values: Mapping[str, object]  # by the names that stand in braces in the text
+
+    def __new__(
+        cls, text: str, name: str = "", values: Mapping[str, object] | None = None
+    ) -> Self:
+        """Return the sentence `text`; without name and values, one of no entry."""
+        # They have defaults because copies are made from the text alone.
+        sentence = super().__new__(cls, text)
+        sentence.name = name
+        sentence.values = values or {}
+        return sentence
 
 
 def message(name: str, own: str = "", /, **values: object) -> Message:
@@ -30,10 +40,7 @@ def message(name: str, own: str = "", /, **values: object) -> Message:
 
     `own` is the text that an engine has instead of that for all engines, if any.
     """
-    sentence = Message((own or _TEXTS[name]).format_map(values))
-    sentence.name = name
-    sentence.values = values
-    return sentence
+    return Message((own or _TEXTS[name]).format_map(values), name, values)
 
 
 def encode_message(value: object) -> str:
