@@ -41,6 +41,7 @@ from vllm_specdec_exporter.judgement.payoff import (
     Payoff,
     PayoffVerdict,
     correction,
+    estimate_contradicted,
     judge_payoff,
 )
 from vllm_specdec_exporter.measures.measures import Measures
@@ -291,6 +292,20 @@ class TestPayoff:
                 low,
                 high,
             )
+
+    def test_a_missing_end_of_what_is_measured_is_the_speedup(self) -> None:
+        """For the verdict as for the profile; an end at 0 is none that is missing."""
+        for low, high, shown, disagrees in (
+            (None, None, (0.7, 0.7), True),
+            (None, 1.5, (0.7, 1.5), False),
+            (0.6, None, (0.6, 0.7), True),
+            (0.0, 1.5, (0.0, 1.5), False),
+            (0.0, None, (0.0, 0.7), True),
+        ):
+            found = replace(measures(1.4), measured=Measured(0.7, low, high, 100.0))
+            payoff = judge_payoff(found, Thresholds())
+            assert (payoff.speedup_low, payoff.speedup_high) == shown
+            assert estimate_contradicted(found, Thresholds()) is disagrees
 
     @pytest.mark.parametrize(("speedup", "covered"), [(1.6, 0.4), (2.0, 0.9)])
     def test_a_measured_loss_that_shows_no_cost_of_a_draft(

@@ -177,6 +177,22 @@ class TestFile:
     @pytest.mark.parametrize(
         ("document", "message"),
         [
+            ({"header": {"X-Scope": None}}, 'header in conf.yml: "X-Scope": null: '),
+            ({"header": {"A": "b", "C": ["d"]}}, 'header in conf.yml: "C": a list: '),
+            ({"name": ["x", None]}, "name in conf.yml: null: "),
+            ({"name": [["x", "y"]]}, "name in conf.yml: a list: "),
+        ],
+    )
+    def test_a_list_or_a_mapping_contains_single_values(
+        self, document: object, message: str
+    ) -> None:
+        """Null is not the text `None`, and a list not the text that Python shows."""
+        refused = refusal(ConfigError, lambda: collect(document=document))
+        assert refused.startswith(message)
+
+    @pytest.mark.parametrize(
+        ("document", "message"),
+        [
             (
                 {"pool": {"max_sise": 4}},
                 "pool.max_sise in {}: no such setting; did you mean pool.max_size?",

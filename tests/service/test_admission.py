@@ -284,6 +284,59 @@ async def test_the_wildcard_of_ipv6_is_both_families() -> None:
     assert hosts == ["0.0.0.0", "[::]"]
 
 
+class _Protocol(asyncio.Protocol):
+    """Greets its client, and tells when it has ended."""
+
+    has_ended = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.write(b"hello")  # type: ignore[attr-defined]
+        transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.has_ended = True
+
+
+@pytest.mark.parametrize("broken", ["accept", "task"])
+async def test_an_error_ends_one_connection_and_not_the_listener(
+    broken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whether no protocol can be made, or no task: it is logged, and the next client is
+    served.
+    """
+    protocols: list[_Protocol] = []
+
+    def accept(*_: object) -> _Protocol:
+        if broken == "accept" and not caplog.records:
+            raise RuntimeError("no protocol")
+        protocols.append(_Protocol())
+        return protocols[-1]
+
+    def task_factory(loop: Any, coroutine: Any, **options: Any) -> Any:
+        is_handshake = coroutine.__name__ == "_connect"
+        if broken == "task" and is_handshake and not caplog.records:
+            raise RuntimeError("no task")
+        return asyncio.Task(coroutine, loop=loop, **options)
+
+    async def answer() -> bytes:
+        host, _, port = listener.addresses[0].rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        read = await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+        return read
+
+    listener = await Listener.open("127.0.0.1", 0)
+    asyncio.get_running_loop().set_task_factory(task_factory)
+    listener.serve(accept)
+    try:
+        assert [await answer(), await answer()] == [b"", b"hello"]
+    finally:
+        listener.close()
+    assert all(protocol.has_ended for protocol in protocols)
+    (record,) = caplog.records
+    assert record.getMessage() == "cannot serve a connection"
+
+
 class _OutOfDescriptors(socket.socket):
     """A listening socket with one descriptor left."""
 

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from ..config.thresholds import Thresholds
 
 # Imported at run time: annotations are read to decode and document the JSON.
+from ..economics.baseline_match import Measured
 from ..economics.cost import Basis
 from ..economics.speedup import MIN_COVERED
 from ..economics.statistics import Z
@@ -109,8 +110,7 @@ def judge_payoff(measures: Measures, thresholds: Thresholds) -> Payoff:
     estimate = measures.estimate
     if measured.speedup is not None:
         speedup = measured.speedup
-        low = measured.speedup_low or speedup
-        high = measured.speedup_high or speedup
+        low, high = _interval(speedup, measured)
         basis = Basis.MEASURED
     elif estimate.speedup is not None:
         speedup, low, high = estimate.of_all(measures.coverage_ratio)
@@ -140,6 +140,19 @@ def judge_payoff(measures: Measures, thresholds: Thresholds) -> Payoff:
     )
 
 
+def _interval(speedup: float, measured: Measured) -> tuple[float, float]:
+    """Return the interval of the measured `speedup`; a missing end is the speedup
+    itself, as in an estimate.
+    """
+    low = measured.speedup_low
+    if low is None:
+        low = speedup
+    high = measured.speedup_high
+    if high is None:
+        high = speedup
+    return low, high
+
+
 def _verdict(speedup: float, thresholds: Thresholds) -> PayoffVerdict:
     # As it is shown: a loss of less than half a percent is none.
     if round(speedup, 2) < thresholds.harmful_speedup:
@@ -158,18 +171,12 @@ def estimate_contradicted(measures: Measures, thresholds: Thresholds) -> bool:
     speedup = measures.measured.speedup
     if speedup is None or measures.estimate.speedup is None:
         return False
-    low, high, estimated = _beside_estimate(measures)
+    low, high = _interval(speedup, measures.measured)
+    estimated, *_ = measures.estimate.of_all(measures.coverage_ratio)
     if low <= estimated <= high:
         return False
     apart = abs(speedup / estimated - 1) > thresholds.disagreement_ratio
     return apart or high < 1 <= estimated or estimated < 1 < low
-
-
-def _beside_estimate(measures: Measures) -> tuple[float, float, float]:
-    """Return the interval of the measured speedup, and the estimate of all tokens."""
-    low = measures.measured.speedup_low or 0.0
-    high = measures.measured.speedup_high or math.inf
-    return low, high, measures.estimate.of_all(measures.coverage_ratio)[0]
 
 
 def correction(measures: Measures) -> float | None:
@@ -189,7 +196,8 @@ def correction(measures: Measures) -> float | None:
         covered = 1.0
     if not speedup or not length or cost <= 1 or covered < MIN_COVERED:
         return None
-    low, high, estimated = _beside_estimate(measures)
+    low, high = _interval(speedup, measures.measured)
+    estimated, *_ = estimate.of_all(measures.coverage_ratio)
     uncovered = 1 - covered
     # Time of a token, in plain steps, beyond that of steps without extra cost.
     extra = 1 / speedup - covered / length - uncovered

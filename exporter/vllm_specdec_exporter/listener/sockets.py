@@ -139,7 +139,15 @@ class Listener:
                 if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                     connection.close()  # the client has reset it
                     continue
-                self._begin(connection, peer)
+                try:
+                    self._begin(connection, peer)
+                except Exception as error:  # noqa: BLE001 - a bug that one connection meets must not end the listener
+                    connection.close()
+                    logs.log_seldom(
+                        logging.ERROR,
+                        "cannot serve a connection",
+                        error=f"{type(error).__name__}: {error}",
+                    )
                 # Many new connections must not block other tasks.
                 await asyncio.sleep(0)
 
@@ -159,7 +167,13 @@ class Listener:
         if protocol is None:
             connection.close()
             return
-        task = asyncio.create_task(_connect(connection, protocol, self.context))
+        handshake = _connect(connection, protocol, self.context)
+        try:
+            task = asyncio.create_task(handshake)
+        except BaseException:
+            handshake.close()
+            protocol.connection_lost(None)  # it holds a place among the connections
+            raise
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
 
