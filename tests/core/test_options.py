@@ -159,22 +159,6 @@ class TestFile:
             assert collect(document={"data": value})["data"] == expected, value
 
     @pytest.mark.parametrize(
-        ("document", "beginning"),
-        [
-            ({"header": {"X-Scope": None}}, 'header in conf.yml: "X-Scope": null: '),
-            ({"header": {"A": "b", "C": ["d"]}}, 'header in conf.yml: "C": a list: '),
-            ({"name": ["x", None]}, "name in conf.yml: null: "),
-            ({"name": [["x", "y"]]}, "name in conf.yml: a list: "),
-        ],
-    )
-    def test_a_list_or_a_mapping_contains_single_values(
-        self, document: object, beginning: str
-    ) -> None:
-        """Null is not the text `None`, and a list not the text that Python shows."""
-        refused = refusal(ConfigError, lambda: collect(document=document))
-        assert refused.startswith(beginning)
-
-    @pytest.mark.parametrize(
         ("document", "message"),
         [
             ({"header": {"X-Scope": None}}, 'header in conf.yml: "X-Scope": null: '),
