@@ -432,9 +432,11 @@ def _experts(reader: _Reader, layers: int) -> Experts:
 def _layers_with_experts(reader: _Reader, layers: int) -> int:
     step = reader.first("decoder_sparse_step", "moe_layer_freq", default=1) or 1
     first = reader.number("first_k_dense_replace", 0)
-    dense = reader.document.get("mlp_only_layers")
-    if not isinstance(dense, list):
-        dense = []
+    listed = reader.document.get("mlp_only_layers")
+    if not isinstance(listed, list):
+        listed = []
+    # A set: a file may list hundreds of thousands, each looked up once a layer.
+    dense = {layer for layer in listed if isinstance(layer, int)}
     # Qwen's step counts layers from 1, DeepSeek's from 0.
     offset = int(reader.has("decoder_sparse_step"))
     every_step = range(-offset % step, layers, step)
