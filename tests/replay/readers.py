@@ -70,7 +70,7 @@ HISTORIES = (
         demand="ticket",
         outcome="page",
         by="Harmful",
-        minutes=8,
+        minutes=5,
         since=110,
         why="an estimate whose whole interval is below 1 pages, as documented",
     ),
