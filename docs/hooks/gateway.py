@@ -32,15 +32,15 @@ def push(request, response):
 
     If the exporter is not available, the response is not counted.
     """
+    usage = response.get("usage") or {}
+    metrics = response.get("metrics") or {}
     observed = PushedRequest(
         model=response.get("model", ""),
         temperature=request.get("temperature"),
         request_type="chat" if "messages" in request else "completions",
         stream=request.get("stream") is True,
-        completion_tokens=(response.get("usage") or {}).get("completion_tokens"),
-        speculative_decoding=(response.get("metrics") or {}).get(
-            "speculative_decoding"
-        ),
+        completion_tokens=usage.get("completion_tokens"),
+        speculative_decoding=metrics.get("speculative_decoding"),
     )
     try:
         push_request(observed, URL, token_file=TOKEN_FILE)
