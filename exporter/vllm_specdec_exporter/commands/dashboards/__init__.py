@@ -145,7 +145,7 @@ def _write(dashboards: Sequence[files.Dashboard], args: argparse.Namespace) -> N
         seen_at = (args.path or str(out.absolute())).rstrip("/") or "/"
         wanted.append(files.provider_file(args.provisioning, seen_at))
         next_step = "next: restart Grafana, which reads providers only at its start\n"
-    for written, result in files.write(wanted, force=args.force):
-        print(f"{result:<9}  {written.path}")
+    for result, path in files.write(wanted, force=args.force):
+        print(f"{result:<9}  {path}")
     # Not on standard output, which lists files for other programs.
     sys.stderr.write(next_step)
