@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ..client import SnapshotError, get_metrics
 from ..config.options import ConfigError
 from ..config.values import duration
@@ -57,9 +55,12 @@ _MIN_INTERVAL = 0.5
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(?P<number>\d+)(?P<unit>[smhd])\b")
-#: Ranges, subqueries and offsets of an expression, but not the windows in the names of
-#: recorded series.
-_IN_EXPRESSION = re.compile(r"(?<=\[)[\dsmhd:]+(?=\])|(?<=offset )\d+[smhd]")
+#: The durations of a rule file: ranges, subqueries and offsets of its expressions, and
+#: the times of its rules; but not the windows in the names of recorded series.
+_IN_RULES = re.compile(
+    r"(?<=\[)[\dsmhd:]+(?=\])|(?<=offset )\d+[smhd]"
+    r"|(?<= for: )\d+[smhd]|(?<= keep_firing_for: )\d+[smhd]|(?<= interval: )\d+[smhd]"
+)
 
 #: Folders of alert rules: in the installed package, or in the source tree.
 _RULE_FOLDERS = (
@@ -174,22 +175,23 @@ def _programs(folder: Path, scenario: str, speed: str) -> list[Program]:
     return programs
 
 
+_PROMETHEUS = """\
+global: {{scrape_interval: 5s, evaluation_interval: 5s}}
+rule_files: [rules/*.yml]
+scrape_configs:
+- job_name: vllm
+  static_configs: [targets: ["{host}:{ports[0]}"]]
+- job_name: vllm-specdec-exporter
+  static_configs: [targets: ["{host}:{ports[1]}"]]
+alerting:
+  alertmanagers:
+  - static_configs: [targets: ["{host}:{ports[3]}"]]
+"""
+
+
 def _prometheus(executable: str, ports: list[int], folder: Path) -> Program:
-
-    def at(port: int) -> list[dict[str, list[str]]]:
-        return [{"targets": [f"{_HOST}:{port}"]}]
-
-    document = {
-        "global": {"scrape_interval": "5s", "evaluation_interval": "5s"},
-        "rule_files": ["rules/*.yml"],
-        "scrape_configs": [
-            {"job_name": "vllm", "static_configs": at(ports[0])},
-            {"job_name": "vllm-specdec-exporter", "static_configs": at(ports[1])},
-        ],
-        "alerting": {"alertmanagers": [{"static_configs": at(ports[3])}]},
-    }
     config = folder / "prometheus.yml"
-    config.write_text(yaml.safe_dump(document, sort_keys=False), "utf-8")
+    config.write_text(_PROMETHEUS.format(host=_HOST, ports=ports), "utf-8")
     rules = folder / "rules"
     rules.mkdir()
     source = next(filter(Path.is_dir, _RULE_FOLDERS), rules)
@@ -315,30 +317,29 @@ def _print_introduction(programs: list[Program], scenario: str) -> None:
     if scenario == "tour":
         print(_TOUR)
     urls = {program.name: program.url for program in programs}
-    for program in programs:
-        print(f"  {program.name:<16}{program.url}{program.page}")
+    lines = {program.name: f"{program.url}{program.page}" for program in programs}
     for name, package in _PACKAGES.items():
-        if name not in urls:
-            install = f"Debian and Ubuntu: apt-get install {package}"
-            print(f"  {name:<16}not installed ({install})")
+        install = f"Debian and Ubuntu: apt-get install {package}"
+        lines.setdefault(name, f"not installed ({install})")
+    # As this program was called.
+    command = sys.argv[0]
+    if command.endswith(".py"):
+        command = f"{sys.executable} -m {__package__.partition('.')[0]}"
     if "Prometheus" in urls:
-        note = f"durations in the rules are divided by {_SPEEDUP}"
-        print(f"  {'alerts':<16}in Prometheus, under Alerts ({note})")
-        print(f"  {'dashboards':<16}{_command()} dashboards --out DIR")
-        note = f"with {urls['Prometheus']} as its Prometheus data source"
-        print(f"  {'':<16}to import into a Grafana {note}")
+        lines["alerts"] = (
+            "in Prometheus, under Alerts (durations in the rules are divided by "
+            f"{_SPEEDUP})"
+        )
+        lines["dashboards"] = (
+            f"{command} dashboards --out DIR\n{'':<18}to import into a Grafana with "
+            f"{urls['Prometheus']} as its Prometheus data source"
+        )
+    for name, text in lines.items():
+        print(f"  {name:<16}{text}")
     metrics = f"{urls['exporter']}/metrics"
     print(f"\n  try: curl -s {metrics} | grep -E 'payoff|speedup|recommendation'")
     server = urls["simulated vLLM"]
-    print(f"       {_command()} check {server} {shlex.join(_SIMULATED)}\n")
-    sys.stdout.flush()
-
-
-def _command() -> str:
-    """Return the command that started this program."""
-    if sys.argv[0].endswith(".py"):
-        return f"{sys.executable} -m {__package__.partition('.')[0]}"
-    return sys.argv[0]
+    print(f"       {command} check {server} {shlex.join(_SIMULATED)}\n", flush=True)
 
 
 def _watch(
@@ -442,15 +443,4 @@ def faster_rules(text: str, factor: float) -> str:
     """Return a rule file with all durations divided by `factor`, so that alerts fire
     sooner.
     """
-    document: dict[str, Any] = yaml.safe_load(text)
-    for group in document["groups"]:
-        if "interval" in group:
-            group["interval"] = faster(group["interval"], factor)
-        for rule in group["rules"]:
-            rule["expr"] = _IN_EXPRESSION.sub(
-                lambda match: faster(match[0], factor), rule["expr"]
-            )
-            for key in ("for", "keep_firing_for"):
-                if key in rule:
-                    rule[key] = faster(rule[key], factor)
-    return yaml.safe_dump(document)
+    return _IN_RULES.sub(lambda match: faster(match[0], factor), text)
