@@ -1,13 +1,5 @@
 """`sweep`: real requests at several temperatures, loads and prompts, and their
 acceptance.
-
-For programs::
-
-    plan = SweepPlan(prompts=load_prompts(["code", "chat"]), temperatures=(0.0, 0.8))
-    server = endpoint("http://127.0.0.1:8000")
-    outcome = asyncio.run(run_sweep(plan, server, directory=Path("sweep")))
-    for cell in outcome.record.cells:
-        print(cell.temperature, cell.acceptance_ratio, cell.acceptance_interval)
 """
 
 import argparse
@@ -25,13 +17,10 @@ from ...settings import configuration as config
 from .. import arguments as cli
 from . import record as recordfile
 from . import report
-from .client import Endpoint, Unreachable, endpoint, without_api
-from .grid import BUILTIN, SweepPlan
-from .grid import load as load_prompts
+from .client import Endpoint, Unreachable, without_api
+from .grid import BUILTIN, SweepPlan, load_prompts
 from .record import SweepRecord
 from .runner import OtherTraffic, run_sweep
-
-__all__ = ["SweepPlan", "endpoint", "load_prompts", "run_sweep"]
 
 # Exit codes.
 FINE = 0

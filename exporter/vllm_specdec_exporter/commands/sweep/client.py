@@ -8,18 +8,17 @@ of them, and because tokens of another model are other traffic, too.
 import asyncio
 import contextlib
 import json
-import ssl
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
+import msgspec
 
 from ...config.files import TokenError, read_token
 from ...config.options import ConfigError
-from ...config.values import Target, parse_target
+from ...config.values import Target
 from ...engines.reading import Counters, Reading, sum_known
 from ...measures.history import Delta, Sample, counters_reset, delta
 from ...upstream.client import AGENT, PollError, Upstream, new_session, translate
@@ -66,6 +65,11 @@ class CounterSample:
         )
 
     @property
+    def generated(self) -> float:
+        """Generated tokens of all engines; 0 if not known."""
+        return self.total.generation_tokens or 0.0
+
+    @property
     def requests(self) -> float:
         """Running and queued requests of all engines; 0 if not known."""
         requests = 0.0
@@ -75,64 +79,54 @@ class CounterSample:
         return requests
 
 
-@dataclass(frozen=True, slots=True)
-class CounterReader:
-    """Reads the counters of one server; `clock` is monotonic, in seconds."""
-
-    upstream: Upstream
-    clock: Callable[[], float] = time.monotonic
-
-    async def read(self) -> CounterSample:
-        """Read the metrics; PollError if they cannot be read."""
-        reading = await self.upstream.read()
-        return CounterSample(self.clock(), reading)
-
-    async def rest(
-        self,
-        since: CounterSample | None = None,
-        tokens: float = 0.0,
-        *,
-        quiet: float,
-        limit: float,
-    ) -> tuple[CounterSample, str]:
-        """Wait until the counters are at rest; return the last sample, and what kept
-        them busy, if not.
-
-        They are at rest if for `quiet` seconds no request ran or waited and nothing
-        changed, and if since the sample `since` they rose by `tokens`. A restart since
-        then ends the wait, and so do `limit` seconds.
-
-        Raises:
-            PollError: they cannot be read.
-        """
-        first = previous = await self.read()
-        changed = first.time
-        expected = tokens
-        if since is not None:
-            expected += _generated(since)
-        while True:
-            await asyncio.sleep(BEAT)
-            sample = await self.read()
-            # Its counters begin at 0: they would never rise by `tokens`.
-            if since is not None and restarted(since, sample):
-                return sample, ""
-            busy = sample.requests > 0 or _generated(sample) < expected
-            if busy or sample.total != previous.total:
-                changed = sample.time
-            if sample.time - changed >= quiet:
-                return sample, ""
-            waited = sample.time - first.time
-            if waited >= limit:
-                generated = _generated(sample) - _generated(first)
-                return sample, (
-                    f"{sample.requests:g} requests running or waiting, {generated:g} "
-                    f"tokens generated within {waited:.1f} s"
-                )
-            previous = sample
+async def read_counters(server: Upstream) -> CounterSample:
+    """Read the server's metrics; PollError if they cannot be read."""
+    reading = await server.read()
+    return CounterSample(time.monotonic(), reading)
 
 
-def _generated(sample: CounterSample) -> float:
-    return sample.total.generation_tokens or 0.0
+async def rest(
+    server: Upstream,
+    since: CounterSample | None = None,
+    tokens: float = 0.0,
+    *,
+    quiet: float,
+    limit: float,
+) -> tuple[CounterSample, str]:
+    """Wait until the counters are at rest; return the last sample, and what kept
+    them busy, if not.
+
+    They are at rest if for `quiet` seconds no request ran or waited and nothing
+    changed, and if since the sample `since` they rose by `tokens`. A restart since
+    then ends the wait, and so do `limit` seconds.
+
+    Raises:
+        PollError: they cannot be read.
+    """
+    first = previous = await read_counters(server)
+    changed = first.time
+    expected = tokens
+    if since is not None:
+        expected += since.generated
+    while True:
+        await asyncio.sleep(BEAT)
+        sample = await read_counters(server)
+        # Its counters begin at 0: they would never rise by `tokens`.
+        if since is not None and restarted(since, sample):
+            return sample, ""
+        busy = sample.requests > 0 or sample.generated < expected
+        if busy or sample.total != previous.total:
+            changed = sample.time
+        if sample.time - changed >= quiet:
+            return sample, ""
+        waited = sample.time - first.time
+        if waited >= limit:
+            generated = sample.generated - first.generated
+            return sample, (
+                f"{sample.requests:g} requests running or waiting, {generated:g} "
+                f"tokens generated within {waited:.1f} s"
+            )
+        previous = sample
 
 
 def restarted(first: CounterSample, last: CounterSample) -> bool:
@@ -195,7 +189,8 @@ class Client:
                 # A redirect would send the API key to another address.
                 async with self.session.post(
                     self.base + _PATHS[request.api],
-                    json=request.body,
+                    data=msgspec.json.encode(request.body),
+                    headers={"Content-Type": "application/json"},
                     allow_redirects=False,
                     server_hostname=self.server_name or None,
                 ) as response:
@@ -274,18 +269,17 @@ class Endpoint:
             except TokenError as error:
                 shown = json.dumps(path, ensure_ascii=False)
                 raise ConfigError(f"--api-key-file {shown}: {error}") from error
-        # No limit of connections: the number of workers is the load that is measured.
         connector: aiohttp.BaseConnector
+        # No limit of connections: the number of workers is the load that is measured.
         if self.target.socket:
             connector = aiohttp.UnixConnector(
                 self.target.socket, limit=0, keepalive_timeout=_KEPT_SECONDS
             )
         else:
-            tls: ssl.SSLContext | bool = True
-            if self.base.startswith("https:"):
-                tls = tls_context(self.upstream)
             connector = aiohttp.TCPConnector(
-                ssl=tls, limit=0, keepalive_timeout=_KEPT_SECONDS
+                ssl=tls_context(self.upstream),
+                limit=0,
+                keepalive_timeout=_KEPT_SECONDS,
             )
         return new_session(connector, self.upstream.request_headers(headers))
 
@@ -302,24 +296,14 @@ def without_api(target: Target) -> Target:
     return replace(target, url=urlunsplit((scheme, host, path, "", "")))
 
 
-def endpoint(url: str, *, api_key_file: str = "") -> Endpoint:
-    """Return the endpoint at an address, with or without ``/v1``; ValueError if it is
-    none.
-    """
-    target = without_api(parse_target(url))
-    return Endpoint(UpstreamConfig(targets=(target,)), api_key_file)
-
-
-async def identify_server(
-    name: str, counters: CounterReader, model: str
-) -> ServerIdentity:
+async def identify_server(name: str, server: Upstream, model: str) -> ServerIdentity:
     """Return the identity of the server called `name`; an empty `model` means its only
     one.
 
     Unreachable if it cannot be measured, ConfigError if `model` is needed.
     """
     try:
-        reading = (await counters.read()).reading
+        reading = await server.read()
     except PollError as error:
         raise Unreachable(f"{name} cannot be measured: {error}") from error
     if not reading.engines:
@@ -337,7 +321,7 @@ async def identify_server(
     return ServerIdentity(
         target=name,
         model=model or models.pop(),
-        version=await counters.upstream.version(),
+        version=await server.version(),
         dialect=reading.dialect,
         num_speculative_tokens=depth,
     )

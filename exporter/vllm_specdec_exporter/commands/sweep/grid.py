@@ -3,15 +3,16 @@
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, astuple, dataclass, replace
-from importlib.resources import files
+from dataclasses import dataclass, replace
 from itertools import cycle, islice, product, starmap
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec import Struct
 
 from ...config.options import ConfigError
+from ...publish.terminal import printable
 
 #: The built-in sets, from the most to the least predictable.
 BUILTIN = ("code", "extraction", "chat", "creative")
@@ -20,27 +21,22 @@ BUILTIN = ("code", "extraction", "chat", "creative")
 _MAX_PROMPTS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One message of a conversation."""
 
     role: Literal["system", "user", "assistant", "developer", "tool"]
     content: str
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """The prompt of one request: a conversation, usually of a single message."""
-
-    messages: tuple[Message, ...]
+#: The prompt of one request: a conversation, usually of a single message.
+Prompt = tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(Struct):
     """One JSON line of a file: one of the two fields."""
 
     prompt: str = ""
-    messages: tuple[Message, ...] = ()
+    messages: Prompt = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +49,11 @@ class PromptSet:
     @property
     def digest(self) -> str:
         """A fingerprint, which shows whether two sweeps sent the same prompts."""
-        texts = [list(map(astuple, prompt.messages)) for prompt in self.prompts]
         # Sixteen digits tell the sets of some sweeps apart, and fit into a line.
-        return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
+        return hashlib.sha256(msgspec.json.encode(self.prompts)).hexdigest()[:16]
 
 
-def _builtin(name: str) -> PromptSet:
-    file = files(__package__) / "data" / f"{name}.txt"
-    return PromptSet(name, _read(file.read_text("utf-8"), name))
-
-
-def load(names: Iterable[str]) -> tuple[PromptSet, ...]:
+def load_prompts(names: Iterable[str]) -> tuple[PromptSet, ...]:
     """Return the sets with these names: built-in ones, ``all`` of them, or files; or
     raise ConfigError.
 
@@ -73,17 +63,20 @@ def load(names: Iterable[str]) -> tuple[PromptSet, ...]:
     sets: dict[str, PromptSet] = {}
     for name in names:
         for member in BUILTIN if name == "all" else (name,):
-            prompts = _builtin(member) if member in BUILTIN else _file(member)
+            prompts = _set(member)
             if prompts.name in sets:
                 raise ConfigError(f'--prompts: "{prompts.name}" is there twice')
             sets[prompts.name] = prompts
     return tuple(sets.values())
 
 
-def _file(path: str) -> PromptSet:
-    shown = json.dumps(path, ensure_ascii=False)
+def _set(name: str) -> PromptSet:
+    shown = json.dumps(name, ensure_ascii=False)
+    path = Path(name)
+    if name in BUILTIN:
+        path = Path(__file__).parent / "data" / f"{name}.txt"
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigError(
             f"--prompts {shown}: cannot be read: {error.strerror}; built in: "
@@ -91,8 +84,7 @@ def _file(path: str) -> PromptSet:
         ) from error
     except ValueError as error:
         raise ConfigError(f"--prompts {shown}: not UTF-8 text") from error
-    name = "".join(c if c.isprintable() else "?" for c in Path(path).stem)
-    return PromptSet(name, _read(text, f"--prompts {shown}"))
+    return PromptSet(printable(path.stem), _read(text, f"--prompts {shown}"))
 
 
 def _read(text: str, source: str) -> tuple[Prompt, ...]:
@@ -103,7 +95,7 @@ def _read(text: str, source: str) -> tuple[Prompt, ...]:
         if is_json and line:
             prompts.append(_parse(line, f"{source} line {number}"))
         elif line:
-            prompts.append(Prompt((Message("user", line),)))
+            prompts.append((Message("user", line),))
     if not prompts:
         raise ConfigError(f"{source}: no prompt in it")
     if len(prompts) > _MAX_PROMPTS:
@@ -119,9 +111,9 @@ def _parse(line: str, source: str) -> Prompt:
     except (msgspec.DecodeError, RecursionError):
         entry = _Line()
     if entry.prompt:
-        return Prompt((Message("user", entry.prompt),))
+        return (Message("user", entry.prompt),)
     if entry.messages:
-        return Prompt(entry.messages)
+        return entry.messages
     raise ConfigError(
         f'{source}: not a prompt; allowed: {{"prompt": "..."}} or '
         '{"messages": [{"role": "user", "content": "..."}]}'
@@ -222,7 +214,7 @@ class SweepPlan:
         if self.ignore_eos:
             body["ignore_eos"] = True
         if self.api == "chat":
-            body["messages"] = list(map(asdict, prompt.messages))
+            body["messages"] = prompt
         else:
-            body["prompt"] = "\n".join(message.content for message in prompt.messages)
+            body["prompt"] = "\n".join(message.content for message in prompt)
         return Request(self.api, body, index)

@@ -18,7 +18,6 @@ from . import record as recordfile
 from .cell import cell_result, send
 from .client import (
     Client,
-    CounterReader,
     Endpoint,
     Unreachable,
     between,
@@ -83,8 +82,7 @@ async def run_sweep(
         upstream = Upstream(endpoint.target, endpoint.metrics)
         stack.push_async_callback(upstream.close)
         session = await stack.enter_async_context(endpoint.open())
-        counters = CounterReader(upstream)
-        server = await identify_server(endpoint.target.name, counters, plan.model)
+        server = await identify_server(endpoint.target.name, upstream, plan.model)
         sweep = _Sweep(
             # The API needs the name in each request, also of an only model.
             plan=replace(plan, model=server.model),
@@ -95,7 +93,7 @@ async def run_sweep(
                 server_name=endpoint.upstream.server_name,
                 timeout=plan.request_timeout,
             ),
-            counters=counters,
+            metrics=upstream,
             say=say,
         )
         await sweep.check()
@@ -111,7 +109,7 @@ class _Sweep:
     plan: SweepPlan
     server: ServerIdentity
     client: Client
-    counters: CounterReader
+    metrics: Upstream
     say: Callable[[str], None]
 
     async def check(self) -> None:
@@ -120,7 +118,7 @@ class _Sweep:
         watch = self.plan.watch
         allowed = self.plan.allow_other_traffic
         try:
-            sample, traffic = await self.counters.rest(quiet=watch, limit=watch)
+            sample, traffic = await timing.rest(self.metrics, quiet=watch, limit=watch)
         except PollError as error:
             raise Unreachable(f"{name} cannot be measured: {error}") from error
         if traffic and not allowed:
@@ -172,7 +170,9 @@ class _Sweep:
         if plan.allow_other_traffic:
             limit = timing.MAX_BUSY_REST
         try:
-            first, traffic = await self.counters.rest(quiet=timing.QUIET, limit=limit)
+            first, traffic = await timing.rest(
+                self.metrics, quiet=timing.QUIET, limit=limit
+            )
             if traffic and not plan.allow_other_traffic:
                 raise _Stopped(f"others use the server: {traffic} before {cell.name}")
             requests = plan.requests_of(cell)
@@ -180,8 +180,8 @@ class _Sweep:
                 self.client, requests, cell.concurrency, waves=plan.waves
             )
             tokens = sum(answer.completion_tokens for answer in answers)
-            last, traffic = await self.counters.rest(
-                first, tokens, quiet=timing.QUIET, limit=limit
+            last, traffic = await timing.rest(
+                self.metrics, first, tokens, quiet=timing.QUIET, limit=limit
             )
         except PollError as error:
             why = f"the server's counters cannot be read any more: {error}"
