@@ -110,7 +110,7 @@ def test_the_json_has_the_conclusions_beside_the_record() -> None:
     assert [cell["acceptance_ratio"] for cell in document["cells"]] == list(
         PUBLISHED.values()
     )
-    assert document["conclusions"] == list(conclusions(published()))
+    assert document["conclusions"] == conclusions(published())
 
 
 # --- progress

@@ -3,14 +3,14 @@ on acceptance.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
-from ...economics.statistics import ClusterInterval, Interval
+from ...economics.statistics import Interval
 from ...engines import ENGINE_OF
 from ...publish import pages, plots
 from ...publish.plots import Plot
@@ -38,8 +38,8 @@ def render_page(record: SweepRecord) -> str:
         acceptance_plots=acceptance,
         interval_notes=interval_notes(record),
         latency_plots=latency,
-        columns=tuple(COLUMNS),
-        rows=tuple(_rows(record)),
+        columns=COLUMNS,
+        rows=list(map(row, record.cells)),
         facts={**facts(record), "prompts": prompts},
         trouble=trouble(record),
     )
@@ -124,18 +124,15 @@ def lines(
     field of a cell.
     """
     several_loads = axis != "concurrency" and len(record.setup.concurrencies) > 1
-    several_sets = len(record.setup.prompts) > 1
     groups: dict[str, list[CellResult]] = {}
     # Measured in the order of the flags, which need not rise.
     for cell in sorted(record.cells, key=attrgetter(axis)):
         if cell.status is Status.FAILED:
             continue
-        parts = []
-        if several_sets or not several_loads:
-            parts.append(cell.prompts)
+        name = cell.prompts
         if several_loads:
-            parts.append(f"concurrency {cell.concurrency}")
-        groups.setdefault(", ".join(parts), []).append(cell)
+            name += f", concurrency {cell.concurrency}"
+        groups.setdefault(name, []).append(cell)
     return groups
 
 
@@ -187,33 +184,43 @@ def trouble(record: SweepRecord) -> tuple[str, ...]:
     )
 
 
-#: The columns of the table, in a terminal and on the page: the head, and the value of a
-#: cell.
-COLUMNS: Mapping[str, Callable[[CellResult], str]] = {
-    "prompts": lambda result: result.prompts,
-    "conc.": lambda result: str(result.concurrency),
-    "temp.": lambda result: str(float(result.temperature)),
-    "acceptance": lambda result: shown(result.acceptance_ratio, LENGTH),
-    "95 % interval": lambda result: _interval(result.acceptance_interval),
-    "length": lambda result: shown(result.mean_acceptance_length, LENGTH),
-    "TTFT P50": lambda result: milliseconds(result.ttft.p50),
-    "TPOT P50": lambda result: milliseconds(result.tpot.p50),
-    "TPOT P99": lambda result: milliseconds(result.tpot.p99),
-    "tok/s": lambda result: shown(result.tokens_per_second, "{:.1f}"),
-    "errors": lambda result: str(result.errors),
-    "status": lambda result: result.status.value,
-}
+#: The columns of the table, in a terminal and on the page.
+COLUMNS = (
+    "prompts",
+    "conc.",
+    "temp.",
+    "acceptance",
+    "95 % interval",
+    "length",
+    "TTFT P50",
+    "TPOT P50",
+    "TPOT P99",
+    "tok/s",
+    "errors",
+    "status",
+)
 
 
-def _interval(interval: ClusterInterval | None) -> str:
-    if interval is None:
-        return DASH
-    return f"{interval.low:.2f} to {interval.high:.2f}"
-
-
-def _rows(record: SweepRecord) -> Iterator[list[str]]:
-    for result in record.cells:
-        yield [cell(result) for cell in COLUMNS.values()]
+def row(cell: CellResult) -> list[str]:
+    """Return a cell in these columns."""
+    interval = DASH
+    if cell.acceptance_interval is not None:
+        ends = cell.acceptance_interval
+        interval = f"{ends.low:.2f} to {ends.high:.2f}"
+    return [
+        cell.prompts,
+        str(cell.concurrency),
+        str(float(cell.temperature)),
+        shown(cell.acceptance_ratio, LENGTH),
+        interval,
+        shown(cell.mean_acceptance_length, LENGTH),
+        milliseconds(cell.ttft.p50),
+        milliseconds(cell.tpot.p50),
+        milliseconds(cell.tpot.p99),
+        shown(cell.tokens_per_second, "{:.1f}"),
+        str(cell.errors),
+        cell.status,
+    ]
 
 
 def facts(record: SweepRecord) -> dict[str, str]:
@@ -243,7 +250,7 @@ def render(record: SweepRecord) -> str:
     if not record.cells:
         report.append("no cell was measured")
         return "\n".join(map(printable, report))
-    report += table(tuple(COLUMNS), _rows(record), ("prompts", "status"), indent="")
+    report += table(COLUMNS, map(row, record.cells), ("prompts", "status"), indent="")
     notes = (*interval_notes(record), *trouble(record))
     for texts in (notes, conclusions(record)):
         report.append("")
@@ -286,7 +293,4 @@ def milliseconds(seconds: float | None) -> str:
 
 def document(record: SweepRecord) -> dict[str, Any]:
     """Return the record as plain objects, with the conclusions."""
-    return {
-        **msgspec.json.decode(msgspec.json.encode(record)),
-        "conclusions": list(conclusions(record)),
-    }
+    return {**msgspec.to_builtins(record), "conclusions": conclusions(record)}
