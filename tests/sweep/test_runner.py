@@ -431,11 +431,12 @@ async def test_the_record_says_its_format_and_is_whole_after_each_cell(
         PLAN,
         endpoint(server.url),
         directory=tmp_path / "new",
-        recorded=lambda _: counts.append(
+        say=lambda _: counts.append(
             len(json.loads((tmp_path / "new/sweep.json").read_text())["cells"])
         ),
     )
-    assert counts == [0, 1, 2]
+    # Two lines before the first cell, and one behind each.
+    assert counts == [0, 0, 1, 2]
     document = json.loads((tmp_path / "new/sweep.json").read_text())
     assert (document["format"], document["format_version"]) == ("vllm-specdec-sweep", 2)
     assert document["setup"]["temperatures"] == [0.0, 0.8]

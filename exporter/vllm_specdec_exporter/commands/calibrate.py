@@ -36,7 +36,7 @@ from .sweep import METRICS_TIMEOUT
 from .sweep.client import Endpoint, Unreachable, without_api
 from .sweep.grid import Message, PromptSet, SweepPlan, load_prompts
 from .sweep.record import CellResult, ServerIdentity, Status
-from .sweep.runner import OtherTraffic, run_sweep
+from .sweep.runner import INTERRUPTED, OtherTraffic, run_sweep
 
 # Exit codes.
 FINE = 0
@@ -335,6 +335,8 @@ async def _measure(
         for plan in plans:
             for server in order:
                 outcome = await run_sweep(plan, server, say=say)
+                if outcome.stopped == INTERRUPTED:
+                    raise KeyboardInterrupt
                 if outcome.stopped:
                     raise OtherTraffic(outcome.stopped)
                 identity = identity or outcome.record.server

@@ -16,10 +16,9 @@ from ...publish import plots
 from ...settings import configuration as config
 from .. import arguments as cli
 from . import record as recordfile
-from . import report
+from . import report, runner
 from .client import Endpoint, Unreachable, without_api
 from .grid import BUILTIN, SweepPlan, load_prompts
-from .record import SweepRecord
 from .runner import OtherTraffic, run_sweep
 
 # Exit codes.
@@ -146,29 +145,14 @@ def run(args: argparse.Namespace) -> int:
         except ConfigError as error:
             raise ConfigError(f"{error} (or give --no-html)") from error
     directory: Path = args.out or Path(time.strftime("sweep-%Y%m%d-%H%M%S"))
-    records: list[SweepRecord] = []
-    sweep = run_sweep(
-        plan,
-        server,
-        directory=directory,
-        say=cli.reporter(quiet=args.quiet),
-        recorded=records.append,
-    )
+    say = cli.reporter(quiet=args.quiet)
     try:
-        outcome = asyncio.run(sweep)
-        stopped = outcome.stopped
-        code = FINE if outcome.clean else PROBLEM
+        outcome = asyncio.run(run_sweep(plan, server, directory=directory, say=say))
     except Unreachable as error:
         return cli.fail("sweep", error, UNREACHABLE)
     except OtherTraffic as error:
         return cli.fail("sweep", error, PROBLEM)
-    except KeyboardInterrupt:
-        # Interrupted before the first record: there is nothing to report.
-        if not records:
-            return INTERRUPTED
-        stopped = "interrupted"
-        code = INTERRUPTED
-    record = records[-1]
+    record = outcome.record
     files = recordfile.FILE
     if not args.no_html:
         page = report.render_page(record).encode("utf-8", "replace")
@@ -179,9 +163,11 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(report.render(record))
     sys.stdout.flush()
-    if stopped:
+    if outcome.stopped:
         kept = f"{len(record.cells)} of {len(plan.cells())} cells are in {directory}"
-        print(f"stopped: {stopped}; {kept}", file=sys.stderr)
-    elif not args.quiet:
-        print(f"written to {directory}: {files}", file=sys.stderr)
-    return code
+        print(f"stopped: {outcome.stopped}; {kept}", file=sys.stderr)
+    else:
+        say(f"written to {directory}: {files}")
+    if outcome.stopped == runner.INTERRUPTED:
+        return INTERRUPTED
+    return FINE if outcome.clean else PROBLEM

@@ -4,6 +4,7 @@ line for each.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -27,6 +28,9 @@ from .client import (
 )
 from .grid import Cell, SweepPlan
 from .record import CellResult, ServerIdentity, Status, SweepRecord, settings_of
+
+#: Why a sweep stopped that was interrupted.
+INTERRUPTED = "interrupted"
 
 
 class OtherTraffic(Exception):  # noqa: N818 - it names the fault
@@ -58,13 +62,11 @@ async def run_sweep(
     *,
     directory: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
-    recorded: Callable[[SweepRecord], None] = lambda _: None,
 ) -> SweepOutcome:
     """Measure every cell of `plan`; each updates `sweep.json` in `directory`, if that
-    is given.
+    is given. Cancelled while it measures, it returns what is measured.
 
-    `say` gets lines on the progress, `recorded` the record at the start and after each
-    cell.
+    `say` gets lines on the progress.
 
     Raises:
         Unreachable: the server cannot be measured.
@@ -72,12 +74,6 @@ async def run_sweep(
         ConfigError: the plan does not fit the server, or the directory has a sweep
             already.
     """
-
-    def keep(record: SweepRecord) -> None:
-        if directory is not None:
-            write_file("--out", directory / recordfile.FILE, recordfile.encode(record))
-        recorded(record)
-
     async with AsyncExitStack() as stack:
         upstream = Upstream(endpoint.target, endpoint.metrics)
         stack.push_async_callback(upstream.close)
@@ -94,12 +90,13 @@ async def run_sweep(
                 timeout=plan.request_timeout,
             ),
             metrics=upstream,
+            directory=directory,
             say=say,
         )
         await sweep.check()
         if directory is not None:
             recordfile.prepare(directory)
-        return await sweep.run(keep)
+        return await sweep.run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +107,7 @@ class _Sweep:
     server: ServerIdentity
     client: Client
     metrics: Upstream
+    directory: Path | None
     say: Callable[[str], None]
 
     async def check(self) -> None:
@@ -136,32 +134,39 @@ class _Sweep:
             )
         await check_requests(self.client, self.plan)
 
-    async def run(self, keep: Callable[[SweepRecord], None]) -> SweepOutcome:
-        """Measure all cells; `keep` gets each record."""
+    async def run(self) -> SweepOutcome:
+        """Measure all cells."""
         cells = self.plan.cells()
         requests = self.plan.warm_up()
         record = SweepRecord(self.server, settings_of(self.plan))
         # before the first cell, so that a directory without write access ends it early
-        keep(record)
+        self._keep(record)
         self.say(f"{len(cells)} cells")
         self.say(f"warming up with {len(requests)} short requests")
-        await send(self.client, requests, max(self.plan.concurrencies))
-        started = time.monotonic()
         # Each cell is kept at once: an interruption loses no more than one.
-        for cell in cells:
-            try:
+        try:
+            await send(self.client, requests, max(self.plan.concurrencies))
+            started = time.monotonic()
+            for cell in cells:
                 result = await self._measure(cell)
-            except _Stopped as stop:
-                return SweepOutcome(record, str(stop))
-            record = replace(record, cells=(*record.cells, result))
-            keep(record)
-            seconds = time.monotonic() - started
-            self.say(progress_line(record.cells, len(cells), seconds))
-            if result.status is Status.DISTURBED and not self.plan.allow_other_traffic:
-                reasons = "; ".join(result.reasons)
-                why = f"other traffic disturbed {cell.name}: {reasons}"
-                return SweepOutcome(record, why)
+                record = replace(record, cells=(*record.cells, result))
+                self._keep(record)
+                seconds = time.monotonic() - started
+                self.say(progress_line(record.cells, len(cells), seconds))
+                disturbed = result.status is Status.DISTURBED
+                if disturbed and not self.plan.allow_other_traffic:
+                    reasons = "; ".join(result.reasons)
+                    raise _Stopped(f"other traffic disturbed {cell.name}: {reasons}")
+        except _Stopped as stop:
+            return SweepOutcome(record, str(stop))
+        except asyncio.CancelledError:
+            return SweepOutcome(record, INTERRUPTED)
         return SweepOutcome(record)
+
+    def _keep(self, record: SweepRecord) -> None:
+        if self.directory is not None:
+            file = self.directory / recordfile.FILE
+            write_file("--out", file, recordfile.encode(record))
 
     async def _measure(self, cell: Cell) -> CellResult:
         plan = self.plan
