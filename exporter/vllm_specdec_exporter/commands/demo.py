@@ -409,21 +409,17 @@ def _summary(exporter: str) -> str:
 
 
 def _line(engine: EngineResult) -> str:
-    parts = [str(engine.activity.state or "unknown")]
-    if engine.payoff.verdict is not None:
-        parts[0] = headline(engine.payoff)
-        if engine.payoff.speedup is not None:
-            parts[0] += f" {engine.payoff.speedup:.2f}x"
-        parts.append(to_do(engine))
-    if engine.quality.level is not None:
-        parts.append(f"acceptance {engine.quality.level}")
+    payoff = engine.payoff
+    if payoff.verdict is None:
+        return f"{engine.activity.state or 'unknown'}, {engine.activity.reason}"
+    verdict = headline(payoff)
+    if payoff.speedup is not None:
+        verdict += f" {payoff.speedup:.2f}x"
+    parts = [verdict, to_do(engine), f"acceptance {engine.quality.level}"]
     measures = engine.window(engine.judged_window)
-    if measures is not None and measures.mean_acceptance_length is not None:
-        if measures.acceptance_ratio is not None:
-            parts.append(f"{measures.acceptance_ratio:.0%}")
+    if measures is not None and measures.acceptance_ratio is not None:
+        parts.append(f"{measures.acceptance_ratio:.0%}")
         parts.append(f"mean acceptance length {measures.mean_acceptance_length:.2f}")
-    elif engine.activity.state is not None:
-        parts.append(engine.activity.reason)
     return ", ".join(parts)
 
 

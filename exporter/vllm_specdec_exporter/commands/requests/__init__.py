@@ -7,10 +7,8 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ... import __version__
 from ...config.options import ConfigError, add_flags, gather
@@ -170,25 +168,21 @@ def _read(
     configured_k = set()
     for path in paths:
         name = _shown(path) if len(paths) > 1 else ""
-        with _opened(path) as file:
-            for observation in reader.read_file(name, file):
-                aggregator.add(observation, Source.FILE, _NOW)
-                # Whether that K is right shows only when all requests are read.
-                if observation.record is not None and observation.record.configured_k:
-                    configured_k.add(observation.model_name)
+        for observation in reader.read_file(name, _lines(path)):
+            aggregator.add(observation, Source.FILE, _NOW)
+            # Whether that K is right shows only when all requests are read.
+            if observation.record is not None and observation.record.configured_k:
+                configured_k.add(observation.model_name)
     reader.end()
     return configured_k
 
 
-@contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
-    """Open a file; ConfigError if it cannot be opened, or not read to its end."""
+def _lines(path: str) -> Iterator[bytes]:
+    """Yield the lines of a file; ConfigError if it cannot be read to its end."""
     try:
-        if path == STDIN:
-            yield sys.stdin.buffer
-        else:
-            with Path(path).open("rb") as file:
-                yield file
+        # 0 is standard input
+        with open(0 if path == STDIN else path, "rb") as file:  # noqa: PTH123
+            yield from file
     except OSError as error:
         shown = json.dumps(_shown(path), ensure_ascii=False)
         raise ConfigError(
