@@ -17,9 +17,10 @@ import sys
 import tempfile
 import time
 import urllib.request
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from ..client import SnapshotError, get_metrics
 from ..config.options import ConfigError
@@ -69,8 +70,7 @@ _RULE_FOLDERS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """One process of the demo: name, command line, port, and path of its page."""
 
     name: str

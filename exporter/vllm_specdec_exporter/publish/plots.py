@@ -15,8 +15,9 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from ..config.options import ConfigError
 from ..economics.statistics import Interval
@@ -47,8 +48,7 @@ _RC: Any = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Plot:
+class Plot(Struct, frozen=True):
     """A drawing with its caption, and a description for readers without the picture."""
 
     caption: str
@@ -62,8 +62,7 @@ class Plot:
         return f"data:image/svg+xml;base64,{encoded}"
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(Struct, frozen=True):
     """A named line through its points, in their order: places on the horizontal axis,
     and the values there with their intervals, if any.
     """

@@ -12,10 +12,10 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiohttp import web
+from msgspec import Struct, field
 from prometheus_client import CollectorRegistry, Counter, disable_created_metrics
 from prometheus_client.aiohttp import make_aiohttp_handler
 
@@ -45,8 +45,7 @@ MAX_PAYLOAD_BYTES = 1024 * 1024
 _READ_TIMEOUT = 30.0
 
 
-@dataclass(slots=True)
-class WebhookReceiver:
+class WebhookReceiver(Struct):
     """The endpoints. Alerts need the token; health and metrics do not."""
 
     #: Queues the decisions of one payload, all or none, and returns whether it did.

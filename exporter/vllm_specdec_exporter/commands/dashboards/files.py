@@ -3,9 +3,11 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import indent
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...config import files
 from ...config.options import ConfigError
@@ -26,8 +28,7 @@ _FOLDERS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Dashboard:
+class Dashboard(Struct, frozen=True):
     """One dashboard, and the content of its file; `question` is the first sentence of
     the description.
     """
@@ -90,8 +91,7 @@ FOLDER_UID = "vllm-specdec"
 FOLDER = "vLLM speculative decoding"
 
 
-@dataclass(frozen=True, slots=True)
-class OutputFile:
+class OutputFile(Struct, frozen=True):
     """A file to write; `mark` is a text in every version of it, and in no other
     file.
     """

@@ -7,8 +7,9 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from ... import __version__
 from ...config.options import ConfigError, add_flags, gather

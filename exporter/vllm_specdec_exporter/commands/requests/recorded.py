@@ -15,10 +15,10 @@ A request or a response is the JSON itself, or an object with it as `body` (and 
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from ...per_request.exchange import Exchange
 from ...per_request.grouping import Classification

@@ -9,12 +9,13 @@ import asyncio
 import contextlib
 import json
 import time
-from dataclasses import dataclass, replace
 from itertools import zip_longest
 from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...config.files import TokenError, read_token
 from ...config.options import ConfigError
@@ -39,8 +40,7 @@ MAX_REST = 15.0
 MAX_BUSY_REST = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class CounterSample:
+class CounterSample(Struct, frozen=True):
     """The server's parsed metrics at one time, in seconds of a monotonic clock."""
 
     time: float
@@ -152,8 +152,7 @@ _MAX_BODY = 1024 * 1024
 _PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(Struct, frozen=True):
     """Sends requests to the API at `base`, without ``/v1``, each within `timeout`
     seconds.
     """
@@ -230,8 +229,7 @@ class Unreachable(Exception):  # noqa: N818 - it names the fault
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """A server: the only target in `upstream`, and the file with its API key.
 
     The key is sent with requests, and with requests for metrics if `upstream` has no

@@ -3,13 +3,13 @@
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from itertools import cycle, islice, product, starmap
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...config.options import ConfigError
 from ...publish.terminal import printable
@@ -39,8 +39,7 @@ class _Line(Struct):
     messages: Prompt = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PromptSet:
+class PromptSet(Struct, frozen=True):
     """A named set of prompts."""
 
     name: str
@@ -127,8 +126,7 @@ _WARM_UP_TOKENS = 8
 TEMPERATURES = (0.0, 0.4, 0.8, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A request to an API of the server."""
 
     api: str  # ``chat`` or ``completions``
@@ -136,8 +134,7 @@ class Request:
     prompt: int  # the index of its prompt in the set
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """One measurement: a set of prompts, a number of workers, a temperature."""
 
     prompts: str  # name of the set of prompts
@@ -153,8 +150,7 @@ class Cell:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SweepPlan:
+class SweepPlan(Struct, frozen=True):
     """What to measure and how, without the server."""
 
     prompts: tuple[PromptSet, ...]  # sets of prompts, each with cells of its own
