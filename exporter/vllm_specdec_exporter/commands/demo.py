@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,17 +92,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "or exited; 2 bad usage."
     )
     scenario = "Scenario of the simulator."
-    add_flag(parser, "--scenario NAME", scenario, "tour", choices=SCENARIOS)
-    add_flag(parser, "--speed X", "Simulated seconds per second.", "1")
-    add_flag(
-        parser,
+    add = partial(add_flag, parser)
+    add("--scenario NAME", scenario, "tour", choices=SCENARIOS)
+    add("--speed X", "Simulated seconds per second.", "1")
+    add(
         "--for DURATION",
         "Stop after this time. Default: never.",
         parse=duration(0.0),
         dest="duration",
     )
-    add_flag(
-        parser,
+    add(
         "--every DURATION",
         "Interval of the summary lines.",
         default="5s",

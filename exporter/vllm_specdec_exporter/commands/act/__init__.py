@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
@@ -135,67 +136,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"Exit codes: {FINE} stopped by SIGTERM or Ctrl-C; {PROBLEM} it cannot listen; "
         f"{USAGE} bad usage."
     )
-    group = parser.add_argument_group("what to do")
-    add_flag(
-        group,
+    add = partial(add_flag, parser.add_argument_group("what to do"))
+    add(
         "--execute",
         "Run the program of --script. Default: dry-run, which only logs what it would "
         "run.",
     )
-    add_flag(
-        group,
+    add(
         "--script PATH",
         "Program to run, without a shell: PATH ACTION MODEL_NAME RECOMMENDED_K "
         "NAMESPACE CLUSTER, with the alert as JSON on standard input.",
         parse=_executable,
     )
-    add_flag(
-        group,
+    add(
         "--script.timeout DURATION",
         "Time that the program may take before it is killed.",
         default="60s",
         parse=duration(0.1, 3600.0),
     )
 
-    group = parser.add_argument_group("how often, and what is remembered")
-    add_flag(
-        group,
+    add = partial(
+        add_flag, parser.add_argument_group("how often, and what is remembered")
+    )
+    add(
         "--limit.per-model DURATION",
         "Least time between two actions on one model.",
         default=format_duration(RunnerSettings().per_model),
         parse=duration(0.0, FORGET_AFTER),
     )
-    add_flag(
-        group,
+    add(
         "--limit.per-hour N",
         "Most actions in an hour, over all models.",
         default=f"{RunnerSettings().per_hour}",
         parse=whole_between(1, 1000),
     )
-    add_flag(
-        group,
+    add(
         "--state.file FILE",
         "File that remembers across restarts what was done; a dry run only reads it. "
         "Default: none.",
         parse=Path,
     )
 
-    group = parser.add_argument_group("who may send alerts")
-    add_flag(
-        group,
+    add = partial(add_flag, parser.add_argument_group("who may send alerts"))
+    add(
         "--web.listen-address ADDRESS",
         "Address to listen on.",
         default="127.0.0.1:9851",
         parse=parse_listen_address,
     )
-    add_flag(
-        group,
+    add(
         "--web.token-file FILE",
         "File with the bearer token that Alertmanager sends; read for every payload.",
         parse=_token_file,
     )
-    add_flag(
-        group,
+    add(
         "--web.insecure",
         "Take alerts from anybody who can reach an address other than loopback.",
     )
