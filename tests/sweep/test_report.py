@@ -254,8 +254,8 @@ SERIES = (
 BARS = {"with": Interval(1.3, 1.2, 1.4), "without": None, "bare": Interval(0.9)}
 
 
-def draw(**more: Any) -> Plot:
-    return lines("a title", SERIES, x_label="x", y_label="y", **more)
+def draw() -> Plot:
+    return lines("a title", SERIES, x_label="x", y_label="y")
 
 
 def texts(plot: Plot) -> list[str]:
@@ -274,10 +274,13 @@ def test_the_same_data_give_the_same_bytes_whatever_the_settings() -> None:
 
 
 def test_a_plot_is_described() -> None:
-    plot = draw(description="falls <fast>")
+    plot = draw()
     root = ET.fromstring(plot.svg)
     assert [element.text for element in root.iter(f"{SVG}title")] == ["a title"]
-    assert plot.description == "falls <fast>"
+    assert plot.description == (
+        "first: 0.81 at x 0, 0.71 at x 0.4, 0.38 at x 1; _second: 0.61 at x 0, "
+        "0.37 at x 1"
+    )
     assert {"first", " _second", "x", "y"} <= set(texts(plot))
 
 

@@ -89,7 +89,6 @@ def lines(
     *,
     x_label: str,
     y_label: str,
-    description: str = "",
     y_range: tuple[float | None, float | None] = (None, None),
 ) -> Plot:
     """Return lines over a numeric axis, with the intervals of their points.
@@ -124,7 +123,14 @@ def lines(
         axes.grid(visible=True, axis="y", color=INK, alpha=0.15, linewidth=0.6)
         if len(drawn) > 1:
             figure.legend(loc="outside upper left", ncols=2, frameon=False)
+        description = "; ".join(_values(line, x_label) for line in drawn)
         return Plot(title, svg(figure, title, description), description)
+
+
+def _values(line: Series, x_label: str) -> str:
+    """Return a line in words, for readers without the picture."""
+    values = [f"{y.value:.3g} at {x_label} {x:g}" for x, y in line.points.items()]
+    return f"{line.name}: {', '.join(values)}"
 
 
 def _reach(values: Iterable[Interval]) -> list[list[float]]:

@@ -376,21 +376,18 @@ def _plots(comparison: Comparison) -> Iterator[Plot]:
 
 def _positions(sides: tuple[Side, Side]) -> Iterator[Plot]:
     series = []
-    descriptions = []
     for side in sides:
         ratios = side.measures.position_acceptance_ratio
         if ratios:
             points = {float(i): Interval(ratio) for i, ratio in enumerate(ratios)}
             series.append(plots.Series(side.name, points))
-            descriptions.append(f"{side.name}: {', '.join(map(LENGTH.format, ratios))}")
     if not series:
         return
     yield plots.lines(
         "Acceptance by position",
         series,
-        x_label="position in the draft",
+        x_label="position",
         y_label="share of drafts",
-        description="; ".join(descriptions),
         y_range=(0.0, 1.0),
     )
 

@@ -146,87 +146,6 @@ def between(first: CounterSample, last: CounterSample) -> Delta:
 
 #: Seconds to keep an idle connection: less than the five after which vLLM closes it.
 _KEPT_SECONDS = 2.0
-#: Bytes of an error document: a thousand times what vLLM sends.
-_MAX_BODY = 1024 * 1024
-
-_PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
-
-
-class Client(Struct, frozen=True):
-    """Sends requests to the API at `base`, without ``/v1``, each within `timeout`
-    seconds.
-    """
-
-    session: aiohttp.ClientSession
-    base: str
-    #: The name to expect in the server's certificate; empty for the address's host.
-    server_name: str
-    timeout: float
-
-    async def ask(self, request: Request, number: int = 0) -> StreamedAnswer:
-        """Send request `number` of a cell; return its response, with an error in it if
-        it failed.
-        """
-        started = time.monotonic()
-        try:
-            return await self.receive(request, number)
-        except AnswerError as error:
-            return StreamedAnswer(
-                request=number,
-                prompt=request.prompt,
-                error=str(error),
-                seconds=time.monotonic() - started,
-            )
-
-    async def receive(self, request: Request, number: int = 0) -> StreamedAnswer:
-        """Send request `number` of a cell and return its response; AnswerError if it
-        is not complete.
-        """
-        try:
-            async with asyncio.timeout(self.timeout):
-                stream = Stream(time.monotonic())
-                # A redirect would send the API key to another address.
-                async with self.session.post(
-                    self.base + _PATHS[request.api],
-                    data=msgspec.json.encode(request.body),
-                    headers={"Content-Type": "application/json"},
-                    allow_redirects=False,
-                    server_hostname=self.server_name or None,
-                ) as response:
-                    if response.status != 200:
-                        raise await _refusal(response)
-                    async for data in response.content.iter_any():
-                        stream.feed(data, time.monotonic())
-                return stream.answer(number, request.prompt, time.monotonic())
-        except TimeoutError as error:
-            why = f"no complete response within {self.timeout:g} s"
-            raise AnswerError(why, 0) from error
-        except aiohttp.ClientError as error:
-            raise AnswerError(str(translate(error)), 0) from error
-        except (OSError, ValueError) as error:
-            raise AnswerError(f"not an HTTP response: {error}", 0) from error
-
-
-async def _refusal(response: aiohttp.ClientResponse) -> AnswerError:
-    """Return the error of a response that is no stream, with the server's message."""
-    body = bytearray()
-    async for data in response.content.iter_any():
-        body += data
-        if len(body) > _MAX_BODY:
-            break
-    status = f"HTTP {response.status} {response.reason or ''}".rstrip()
-    with contextlib.suppress(ValueError, RecursionError):
-        message = error_message(json.loads(body))
-        if message:
-            status += f": {message}"
-    return AnswerError(status, response.status)
-
-
-class Unreachable(Exception):  # noqa: N818 - it names the fault
-    """The server cannot be reached, is no OpenAI endpoint, or has no metrics.
-
-    The message is one line.
-    """
 
 
 class Endpoint(Struct, frozen=True):
@@ -280,6 +199,85 @@ class Endpoint(Struct, frozen=True):
                 keepalive_timeout=_KEPT_SECONDS,
             )
         return new_session(connector, self.upstream.request_headers(headers))
+
+
+#: Bytes of an error document: a thousand times what vLLM sends.
+_MAX_BODY = 1024 * 1024
+
+_PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
+
+
+class Client(Struct, frozen=True):
+    """Sends requests to an API, each within `timeout` seconds."""
+
+    endpoint: Endpoint
+    session: aiohttp.ClientSession
+    timeout: float
+
+    async def ask(self, request: Request, number: int = 0) -> StreamedAnswer:
+        """Send request `number` of a cell; return its response, with an error in it if
+        it failed.
+        """
+        started = time.monotonic()
+        try:
+            return await self.receive(request, number)
+        except AnswerError as error:
+            return StreamedAnswer(
+                request=number,
+                prompt=request.prompt,
+                error=str(error),
+                seconds=time.monotonic() - started,
+            )
+
+    async def receive(self, request: Request, number: int = 0) -> StreamedAnswer:
+        """Send request `number` of a cell and return its response; AnswerError if it
+        is not complete.
+        """
+        try:
+            async with asyncio.timeout(self.timeout):
+                stream = Stream(time.monotonic())
+                # A redirect would send the API key to another address.
+                async with self.session.post(
+                    self.endpoint.base + _PATHS[request.api],
+                    data=msgspec.json.encode(request.body),
+                    headers={"Content-Type": "application/json"},
+                    allow_redirects=False,
+                    server_hostname=self.endpoint.upstream.server_name or None,
+                ) as response:
+                    if response.status != 200:
+                        raise await _refusal(response)
+                    async for data in response.content.iter_any():
+                        stream.feed(data, time.monotonic())
+                return stream.answer(number, request.prompt, time.monotonic())
+        except TimeoutError as error:
+            why = f"no complete response within {self.timeout:g} s"
+            raise AnswerError(why, 0) from error
+        except aiohttp.ClientError as error:
+            raise AnswerError(str(translate(error)), 0) from error
+        except (OSError, ValueError) as error:
+            raise AnswerError(f"not an HTTP response: {error}", 0) from error
+
+
+async def _refusal(response: aiohttp.ClientResponse) -> AnswerError:
+    """Return the error of a response that is no stream, with the server's message."""
+    body = bytearray()
+    async for data in response.content.iter_any():
+        body += data
+        if len(body) > _MAX_BODY:
+            break
+    status = f"HTTP {response.status} {response.reason or ''}".rstrip()
+    with contextlib.suppress(ValueError, RecursionError):
+        message = error_message(json.loads(body))
+        if message:
+            status += f": {message}"
+    return AnswerError(status, response.status)
+
+
+class Unreachable(Exception):  # noqa: N818 - it names the fault
+    """The server cannot be reached, is no OpenAI endpoint, or has no metrics.
+
+    The message is one line.
+    """
 
 
 def without_api(target: Target) -> Target:

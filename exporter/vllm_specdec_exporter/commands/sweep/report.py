@@ -97,7 +97,6 @@ def _plot(
     )
     axis = "concurrency" if by_load else "temperature"
     series = []
-    descriptions = []  # for readers without the picture
     for name, cells in lines(record, axis).items():
         points = {}
         for cell in cells:
@@ -105,14 +104,11 @@ def _plot(
             if y is not None:
                 points[float(getattr(cell, axis))] = y
         series.append(plots.Series(name, points))
-        values = [f"{y.value:.3g} at {axis} {x:g}" for x, y in points.items()]
-        descriptions.append(f"{name}: {', '.join(values)}")
     return plots.lines(
         f"{title} against {axis}",
         series,
         x_label=axis,
         y_label=unit,
-        description="; ".join(descriptions),
         y_range=y_range,
     )
 

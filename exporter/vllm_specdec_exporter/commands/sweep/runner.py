@@ -84,12 +84,7 @@ async def run_sweep(
             # The API needs the name in each request, also of an only model.
             plan=replace(plan, model=server.model),
             server=server,
-            client=Client(
-                session,
-                endpoint.base,
-                server_name=endpoint.upstream.server_name,
-                timeout=plan.request_timeout,
-            ),
+            client=Client(endpoint, session, plan.request_timeout),
             metrics=upstream,
             directory=directory,
             say=say,
