@@ -28,6 +28,8 @@ T = TypeVar("T")
 _BY_NAME = {option.name: option for option in OPTIONS}
 #: The option that the one argument of these commands stands for.
 URL = _BY_NAME["vllm.url"]
+#: Parsers of addresses, which may have a password.
+_OF_ADDRESSES = (URL.parse, parse_target)
 DEFAULT_URL = "".join(URL.default or "")
 #: The options of `serve` that say how to reach a server.
 SERVER_OPTIONS = (
@@ -92,7 +94,7 @@ def values_of_one_server(
     """
     flags = dict(vars(args))
     if args.url is not None:
-        parsed("URL", args.url, parse_target)
+        parsed("URL", args.url, URL.parse)
         flags["vllm.url"] = [args.url]
     values, _ = gather(options, flags, os.environ, None)
     if len(values["vllm.url"]) > 1:
@@ -123,7 +125,7 @@ def parsed(flag: str, text: str, parse: Callable[[str], T]) -> T:
     try:
         return parse(text)
     except ValueError as error:
-        shown = mask_url(text) if parse is parse_target else text
+        shown = mask_url(text) if parse in _OF_ADDRESSES else text
         shown = json.dumps(shown, ensure_ascii=False)
         raise ConfigError(f"{flag} {shown}: {error}") from error
 
