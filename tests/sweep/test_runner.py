@@ -100,9 +100,10 @@ async def test_without_records_the_counters_alone_tell_and_the_interval_says_so(
     server.records = False
     outcome = await sweep(server)
     assert outcome.clean
-    for cell, ratio in zip(outcome.record.cells, (0.75, 0.5), strict=True):
-        assert (cell.records, cell.acceptance_ratio) == (None, ratio), cell
-        assert cell.acceptance_interval.unit == "draft", cell
+    cells = outcome.record.cells
+    assert [cell.acceptance_ratio for cell in cells] == [0.75, 0.5]
+    assert [cell.records for cell in cells] == [None, None]
+    assert [cell.acceptance_interval.unit for cell in cells] == ["draft", "draft"]
 
 
 async def test_requests_say_what_the_plan_says(server: FakeServer) -> None:
@@ -318,13 +319,12 @@ async def test_two_percent_of_other_tokens_are_let_pass(server: FakeServer) -> N
     assert outcome.record.cells[0].generated_tokens == 81
 
 
-async def test_other_traffic_may_be_allowed(server: FakeServer, tmp_path: Path) -> None:
+async def test_other_traffic_may_be_allowed(server: FakeServer) -> None:
     server.engine.running = 1
     server.other_tokens_per_request = 10
-    plan = replace(PLAN, allow_other_traffic=True, temperatures=(0.0,))
     messages: list[str] = []
-    outcome = await run_sweep(
-        plan, endpoint(server.url), directory=tmp_path, say=messages.append
+    outcome = await sweep(
+        server, say=messages.append, allow_other_traffic=True, temperatures=(0.0,)
     )
     assert "others use the server: 1 requests running or waiting" in messages[0]
     (cell,) = outcome.record.cells
@@ -487,23 +487,24 @@ def test_an_edited_file_has_another_fingerprint(tmp_path: Path) -> None:
     assert original.digest != edited.digest
 
 
-UNUSABLE = [
-    (b"\n \n", "no prompt in it"),
-    (b"\xff\xfe\x00", "not UTF-8 text"),
-    (b'{"prompt": "a"}\nplain\n', "line 2: not a prompt; allowed: "),
-    (b'{"prompt": 3}\n', "line 1: not a prompt"),
-    (b'{"messages": []}\n', "line 1: not a prompt"),
-    (b'{"messages": [{"role": "boss", "content": "x"}]}\n', "line 1: not a prompt"),
-    (b'{"prompt": "a"\n', "line 1: not a prompt"),
-    (b"x\n" * 10_001, "10001 prompts; allowed: at most 10000"),
-]
-
-
-def test_files_without_usable_prompts_are_refused(tmp_path: Path) -> None:
-    file = tmp_path / "p"
-    for content, why in UNUSABLE:
-        file.write_bytes(content)
-        message = refused(ConfigError, load_prompts, [str(file)])
-        assert f'--prompts "{file}"' in message, why
-        assert why in message
-        assert "\n" not in message, why
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"\n \n", "no prompt in it"),
+        (b"\xff\xfe\x00", "not UTF-8 text"),
+        (b'{"prompt": "a"}\nplain\n', "line 2: not a prompt; allowed: "),
+        (b'{"prompt": 3}\n', "line 1: not a prompt"),
+        (b'{"messages": []}\n', "line 1: not a prompt"),
+        (b'{"messages": [{"role": "boss", "content": "x"}]}\n', "line 1: not a prompt"),
+        (b'{"prompt": "a"\n', "line 1: not a prompt"),
+        (b"x\n" * 10_001, "10001 prompts; allowed: at most 10000"),
+    ],
+)
+def test_files_without_usable_prompts_are_refused(
+    tmp_path: Path, content: bytes, why: str
+) -> None:
+    (tmp_path / "p").write_bytes(content)
+    message = refused(ConfigError, load_prompts, [str(tmp_path / "p")])
+    assert f'--prompts "{tmp_path / "p"}"' in message
+    assert why in message
+    assert "\n" not in message

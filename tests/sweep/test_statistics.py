@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.builders import counters
+from support.builders import counters, increase
 from vllm_specdec_exporter.commands.sweep.cell import (
     acceptance,
     acceptance_interval,
@@ -22,7 +22,6 @@ from vllm_specdec_exporter.economics.statistics import (
     t_quantile,
 )
 from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Reading
-from vllm_specdec_exporter.measures.history import Delta
 from vllm_specdec_exporter.per_request.observation import DraftRecord
 
 CLUSTERS = st.lists(
@@ -34,7 +33,9 @@ CLUSTERS = st.lists(
 
 def test_percentiles_are_interpolated() -> None:
     summary = distribution([4.0, None, 1.0, 3.0, 2.0])
-    assert summary == TimeSummary(4, 2.5, 2.5, pytest.approx(3.85), pytest.approx(3.97))
+    assert summary == TimeSummary(
+        4, mean=2.5, p50=2.5, p95=pytest.approx(3.85), p99=pytest.approx(3.97)
+    )
     assert distribution([None]) == TimeSummary()
 
 
@@ -111,9 +112,9 @@ def test_the_interval_by_request_covers_and_the_one_by_draft_covers_less() -> No
         request = acceptance_interval(answers)
         records = [answer.drafts for answer in answers if answer.drafts is not None]
         draft = draft_interval(acceptance(pooled(records, 1.0, 1.0)))
-        assert (request.unit, draft.unit, draft.units) == ("request", "draft", 800)
         by_request += request.low <= 0.6 <= request.high
         by_draft += draft.low <= 0.6 <= draft.high
+    assert (request.unit, draft.unit, draft.units) == ("request", "draft", 800)
     assert 0.92 <= by_request / 400 <= 0.98
     # It is widened as usual traffic needs; taken for independent, drafts would cover
     # less than 0.75.
@@ -155,9 +156,7 @@ def test_nothing_or_everything_accepted_is_no_certainty(
         for i in range(4)
     ]
     by_request = acceptance_interval(answers)
-    by_draft = draft_interval(
-        acceptance(Delta(1.0, 100, 100, accepted * 2.5, (accepted * 2.5,), 200))
-    )
+    by_draft = draft_interval(acceptance(increase(100, [accepted * 2.5])))
     # Wilson (1927): z^2 / (n + z^2) for 0 of n.
     assert (by_request.low, by_request.high) == pytest.approx(ends, abs=2e-4)
     # Drafts of a request resemble each other: 100 of them count as 100 / 4.3.
