@@ -114,7 +114,8 @@ def test_a_configuration_that_hangs_at_the_start(
         eventually(lambda: surroundings.hangs)
         process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate(timeout=20)
-    assert (process.returncode, stderr) == (0, "")
+    assert process.returncode == 0
+    assert stderr == ""
 
 
 def test_clients_that_have_gone_do_not_delay_the_end() -> None:

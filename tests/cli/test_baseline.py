@@ -69,11 +69,9 @@ def test_a_server_without_speculation_is_recorded_and_the_exporter_takes_the_fil
         second = run_here("baseline", calm_one, "--append", *flags)
     twice = load_baseline(str(path))
     assert [(outcome.code, outcome.err) for outcome in (first, second)] == [(0, "")] * 2
-    assert (once.model_name, once.dialect, once.upstream_version[:2]) == (
-        MODEL,
-        "vllm-v1",
-        "0.",
-    )
+    assert once.model_name == MODEL
+    assert once.dialect == "vllm-v1"
+    assert once.upstream_version[:2] == "0."
     for bucket in once.buckets:
         assert bucket.requests > 0, bucket
         assert 8 < bucket.requests_running < 40, bucket
@@ -121,7 +119,8 @@ def test_an_interrupted_recording_keeps_what_there_is(
         eventually(lambda: server.replies_given >= 12)
         process.send_signal(number)
         said, err = process.communicate(timeout=120)
-    assert (process.returncode, err) == (0, "")
+    assert process.returncode == 0
+    assert err == ""
     assert "tiny-llama without speculation" in said
     assert sum(bucket.requests for bucket in load_baseline(str(out)).buckets) > 0
 
@@ -250,7 +249,8 @@ def test_what_cannot_be_recorded_is_told_in_one_line_and_leaves_the_file_as_it_w
             url = f"http://127.0.0.1:{free_port()}"
         outcome = run_here("baseline", url, *out, *case.flags)
     notice = DRAFTS if name == "speculates all the time" else ""
-    assert (outcome.code, outcome.out) == (case.code, "")
+    assert outcome.code == case.code
+    assert outcome.out == ""
     assert outcome.err.startswith(f"{notice}vllm-specdec-exporter baseline: error: ")
     assert outcome.err.removeprefix(notice).count("\n") == 1
     assert case.says in outcome.err
@@ -265,7 +265,8 @@ def test_one_of_several_models_can_be_chosen(tmp_path: Path) -> None:
         outcome = run_here(
             "baseline", server.url, "--model", "other", "--out", str(out), *SHORT
         )
-    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.code == 0
+    assert outcome.err == ""
     assert load_baseline(str(out)).model_name == "other"
 
 
@@ -290,7 +291,8 @@ def test_phases_without_drafts_are_enough(tmp_path: Path) -> None:
         without_waiting(command),
     ):
         outcome = run_here("baseline", server.url, *arguments)
-    assert (outcome.code, outcome.err) == (0, DRAFTS)
+    assert outcome.code == 0
+    assert outcome.err == DRAFTS
     assert sum(bucket.requests for bucket in load_baseline(str(out)).buckets) > 0
 
 
@@ -315,7 +317,9 @@ def test_a_model_name_cannot_steer_the_terminal(tmp_path: Path) -> None:
         refused = run_here(
             "baseline", server.url, "--model", "x", "--out", out + "2", *SHORT
         )
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0
+    assert done.err == ""
     assert f"{shown} without speculation" in done.out
-    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert refused.code == 1
+    assert refused.err.count("\n") == 1
     assert "\x1b" not in done.out + refused.out + refused.err

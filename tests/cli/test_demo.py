@@ -286,5 +286,6 @@ def test_an_interruption_waits_for_the_start_of_a_program_and_for_nothing_else()
     behind.
     """
     outcome = run("-c", _INTERRUPTED, command=(sys.executable,))
-    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.code == 0
+    assert outcome.err == ""
     assert outcome.out == ", ".join(["started, interrupted, at once"] * 3) + "\n"

@@ -112,10 +112,13 @@ def test_the_gateway(collector: Collector, caplog: pytest.LogCaptureFixture) -> 
     )
 
     chat, stream = pushed(collector, 2)
-    assert (chat.model_name, chat.request_type) == (MODEL, "chat")
-    assert (chat.temperature, chat.completion_tokens) == (0.3, COMPLETION_TOKENS)
+    assert chat.model_name == MODEL
+    assert chat.request_type == "chat"
+    assert chat.temperature == 0.3
+    assert chat.completion_tokens == COMPLETION_TOKENS
     assert chat.record == parse_record(RECORD)
-    assert (stream.request_type, stream.stream) == ("completions", True)
+    assert stream.request_type == "completions"
+    assert stream.stream is True
     assert stream.record is None
     collector.reply = lambda _: (503, {"error": "CANARY-REASON"})
     hook["report"](request, whole())

@@ -49,7 +49,8 @@ def assert_alive(exporter: RunningExporter) -> None:
     """The process runs, and its probes and scrapes are answered at once."""
     assert exporter.process.poll() is None, exporter.log()
     healthy = exporter.get("/-/healthy")
-    assert (healthy.status, healthy.text) == (200, "healthy\n")
+    assert healthy.status == 200
+    assert healthy.text == "healthy\n"
     assert exporter.get("/-/ready").status == 200
     scrape = exporter.get("/metrics")
     assert scrape.status == 200

@@ -56,7 +56,9 @@ def test_refusals_are_one_line(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.yml").write_text("log: {level: loud}\n")
     outcome = run_here(*arguments, "--config.check", **environment)
-    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert outcome.err.count("\n") == 1
     assert outcome.err.startswith("vllm-specdec-exporter: error: ")
     assert message in outcome.err
 
@@ -137,7 +139,8 @@ def test_help() -> None:
     """
     outcome = run_here("serve", "--help")
     flags = {row.flag for row in OPTIONS} | {"--config.file", "--config.check"}
-    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.code == 0
+    assert outcome.err == ""
     assert flags - set(outcome.out.split()) == set()
 
 

@@ -50,7 +50,8 @@ class Zone:
         await self.discovery.resolve()
         (result,) = self.discovery.results()
         servers = [server.name for server in self.discovery.servers([self.target])]
-        assert (result.targets, result.up) == (len(servers), not result.failure)
+        assert result.targets == len(servers)
+        assert result.up == (not result.failure)
         return servers, result.up
 
 
@@ -70,7 +71,8 @@ def zone(monkeypatch: pytest.MonkeyPatch) -> Zone:
 def test_names_differ_from_addresses(text: str, discovery: bool, url: str) -> None:
     """Prometheus' and Thanos' spelling; the rest is as without."""
     target = parse_servers(text)
-    assert (target.discovery, target.url) == (discovery, url)
+    assert target.discovery == discovery
+    assert target.url == url
     assert target.name.startswith("dns+") is discovery
 
 

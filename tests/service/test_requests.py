@@ -128,7 +128,9 @@ class TestSources:
         assert counts == [
             (source, state, 0) for source in sources for state in sorted(RecordState)
         ]
-        assert (requests.groups, requests.models, requests.tap) == ((), (), None)
+        assert requests.groups == ()
+        assert requests.models == ()
+        assert requests.tap is None
 
     def test_the_tap(self) -> None:
         """Its own numbers are published once it is there, and what passes it is counted
@@ -140,7 +142,8 @@ class TestSources:
 
         assert running.known.tap == tap.result()
         [counted] = [o for o in running.known.observations if o.requests]
-        assert (counted.source, counted.record) == ("tap", "detailed")
+        assert counted.source == "tap"
+        assert counted.record == "detailed"
 
 
 class TestReload:
@@ -288,10 +291,8 @@ async def test_advice_comes_from_records(observed: int, token: str) -> None:
         await poller.close()
     (engine,) = running.exporter.latest().targets[0].engines
     if observed:
-        assert (engine.advice.action, engine.advice.num_speculative_tokens) == (
-            Action.DECREASE_K,
-            2,
-        )
+        assert engine.advice.action == Action.DECREASE_K
+        assert engine.advice.num_speculative_tokens == 2
     else:
         assert engine.advice.action is Action.INSUFFICIENT_DATA
         assert (
@@ -354,7 +355,8 @@ def test_options_reach_the_configuration(token: str, tmp_path: Path) -> None:
     are the package's.
     """
     nothing = load({})
-    assert (nothing.tap, nothing.push_token_file) == (None, "")
+    assert nothing.tap is None
+    assert nothing.push_token_file == ""
     assert nothing.requests == RequestSettings()
     for name, value, attribute, expected in FORMS:
         assert attrgetter(attribute)(load({**WITH, name: value})) == expected, name
@@ -501,7 +503,8 @@ def test_no_type_header(tmp_path: Path) -> None:
     loaded = load(
         {"requests.type-header": "", "requests.type": ["mine=header.x-request-type:a*"]}
     )
-    assert (kind(loaded), loaded.shown["requests.type_header"]) == ("mine", "")
+    assert kind(loaded) == "mine"
+    assert loaded.shown["requests.type_header"] == ""
 
 
 class TestWithoutEffect:

@@ -134,8 +134,10 @@ async def test_a_changed_start_header_is_a_restart_though_no_counter_fell(
     _, result, last_result = await polled(server, behaviours)
     (earlier,) = result.engines
     (restarted,) = last_result.engines
-    assert (earlier.engine_resets_total, len(earlier.windows)) == (0, 2)
-    assert (restarted.engine_resets_total, restarted.windows) == (1, ())
+    assert earlier.engine_resets_total == 0
+    assert len(earlier.windows) == 2
+    assert restarted.engine_resets_total == 1
+    assert restarted.windows == ()
 
 
 class TestRequest:
@@ -151,7 +153,8 @@ class TestRequest:
         monkeypatch.setenv("NETRC", str(netrc))
         assert await fetch(server.url) == BODY
         request = server.requests[0]
-        assert (request.method, request.path) == ("GET", "/metrics")
+        assert request.method == "GET"
+        assert request.path == "/metrics"
         assert {
             "host": f"127.0.0.1:{server.port}",
             "user-agent": f"vllm-specdec-exporter/{__version__}",
@@ -237,11 +240,9 @@ class TestRequest:
         )
 
         sent = server.requests[0].headers
-        assert (sent["x-tenant"], sent["user-agent"], sent["host"]) == (
-            "blue, green",
-            "curl",
-            "vllm",
-        )
+        assert sent["x-tenant"] == "blue, green"
+        assert sent["user-agent"] == "curl"
+        assert sent["host"] == "vllm"
         assert sent["accept"] == "a, b"
 
     async def test_credentials_and_cookies(self, server: FaultyServer) -> None:
@@ -351,7 +352,8 @@ class TestVersion:
         """The version is used if it is a short text; no poll fails without it."""
         server.version = behaviour
         result = await poll_once(server.url)
-        assert (result.up, result.failure) == (True, None)
+        assert result.up is True
+        assert result.failure is None
         (engine,) = result.engines
         assert engine.deployment.upstream_version == version
 

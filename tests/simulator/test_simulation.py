@@ -247,7 +247,8 @@ def test_k_change(simulation: Simulation) -> None:
     }
     # The next phase keeps K, without another restart.
     simulation.set_phase("healthy")
-    assert (simulation.num_speculative_tokens, simulation.restarts) == (7, 1)
+    assert simulation.num_speculative_tokens == 7
+    assert simulation.restarts == 1
     simulation.set_phase("k_change", num_speculative_tokens=0)
     assert simulation.num_speculative_tokens == 4
 

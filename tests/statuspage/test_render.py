@@ -515,7 +515,8 @@ def test_the_last_hour_is_drawn_with_its_range_and_its_gaps() -> None:
     assert payoff.text == "last hour: 0.79× to 1.88×"
     assert length.text == "last hour: 3.58 to 3.58"
     before_gap, after_gap = map(str.split, payoff.values("points", class_="line"))
-    assert (len(before_gap), len(after_gap)) == (41, 15)
+    assert len(before_gap) == 41
+    assert len(after_gap) == 15
     assert before_gap[0].split(",")[0] == "0.0"
     # It ends at the value beside it, which may be newer than the last point.
     assert "1.88×" in page.one("dl", class_="answer").text

@@ -155,7 +155,8 @@ def test_profile_of_a_k_schedule_says_what_is_extrapolated(
     note = "without speculation at batch sizes of 8 to 16, with speculation at 1 to 2"
     assert note in profile.provenance
     assert note in outcome.err
-    assert (profile.basis, profile.batches) == (Basis.CALIBRATED, (1, 2))
+    assert profile.basis == Basis.CALIBRATED
+    assert profile.batches == (1, 2)
     assert profile.step_cost(3, 1) == pytest.approx(0.013 / 0.0085, rel=0.01)
     assert profile.uncertainty == pytest.approx(0.012 / 0.0085 - 1, rel=0.01)
 

@@ -234,7 +234,8 @@ async def test_a_browser_shows_the_plots_in_both_schemes_without_complaint(
                     f"[document.querySelectorAll('svg.plot').length, {PAGE_WIDTH}, "
                     f"{PLOT_WIDTH}, {INK}, getComputedStyle(document.body).color]"
                 )
-                assert (plots, colour) == (6, text_colour), dark
+                assert plots == 6, dark
+                assert colour == text_colour, dark
                 assert 300 < plot_width < page_width <= 900, dark
                 colours.append(colour)
     assert colours[0] != colours[1]
@@ -276,7 +277,8 @@ def test_a_plot_is_described_and_its_text_takes_the_colour_of_the_page() -> None
     desc = root[1]
     assert root.get("role") == "img"
     assert root.get("aria-labelledby") == f"{title.get('id')} {desc.get('id')}"
-    assert (title.text, desc.text) == ("a title", "falls <fast>")
+    assert title.text == "a title"
+    assert desc.text == "falls <fast>"
     assert {"first", " _second", "x", "y"} <= set(texts(svg))
     assert "currentColor" in svg
     assert not re.search("#010203|#000000", svg)

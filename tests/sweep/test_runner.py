@@ -81,16 +81,17 @@ async def test_acceptance_comes_from_counters_and_records_alike(
     outcome = await sweep(server)
     assert outcome.clean
     cold, hot = outcome.record.cells
-    assert (cold.acceptance_ratio, hot.acceptance_ratio) == (3 / 4, 2 / 4)
-    assert (cold.mean_acceptance_length, hot.mean_acceptance_length) == (4.0, 3.0)
+    assert cold.acceptance_ratio == 3 / 4
+    assert hot.acceptance_ratio == 2 / 4
+    assert cold.mean_acceptance_length == 4.0
+    assert hot.mean_acceptance_length == 3.0
     assert cold.counters == cold.records
     assert cold.counters.position_acceptance_ratio == (1.0, 1.0, 1.0, 0.0)
     assert cold.counters.drafts == 4 * 10
-    assert (cold.completion_tokens, cold.generated_tokens) == (80, 80.0)
-    assert (cold.acceptance_interval.unit, cold.acceptance_interval.units) == (
-        "request",
-        4,
-    )
+    assert cold.completion_tokens == 80
+    assert cold.generated_tokens == 80.0
+    assert cold.acceptance_interval.unit == "request"
+    assert cold.acceptance_interval.units == 4
     assert cold.tokens_per_second == pytest.approx(80 / cold.seconds)
 
 
@@ -217,7 +218,8 @@ async def test_a_server_that_drafts_nothing_is_measured_without_acceptance(
     assert any("no speculation" in message for message in messages)
     assert outcome.clean
     cell = outcome.record.cells[0]
-    assert (cell.acceptance_ratio, cell.acceptance_interval) == (None, None)
+    assert cell.acceptance_ratio is None
+    assert cell.acceptance_interval is None
     assert cell.tpot.p50 is not None
 
 
@@ -330,7 +332,8 @@ async def test_other_traffic_may_be_allowed(server: FakeServer) -> None:
     (cell,) = outcome.record.cells
     assert cell.status is Status.DISTURBED
     assert cell.acceptance_ratio == 0.75
-    assert (outcome.stopped, outcome.clean) == ("", False)
+    assert outcome.stopped == ""
+    assert outcome.clean is False
 
 
 # --- failing requests ---
@@ -363,10 +366,13 @@ async def test_failed_requests_are_counted_and_named(
 ) -> None:
     server.on_request = nth(2, answer)
     cell = (await sweep(server, request_timeout=4)).record.cells[0]
-    assert (cell.status, cell.requests, cell.errors) == (Status.OK, 4, 1)
+    assert cell.status == Status.OK
+    assert cell.requests == 4
+    assert cell.errors == 1
     assert cell.reasons == (f"1 of 4 requests: {reason}",)
     assert cell.acceptance_ratio == 0.75
-    assert (cell.ttft.count, cell.completion_tokens) == (3, 60)
+    assert cell.ttft.count == 3
+    assert cell.completion_tokens == 60
 
 
 async def test_a_cell_without_any_answer_has_failed_and_the_next_goes_on(
@@ -381,7 +387,8 @@ async def test_a_cell_without_any_answer_has_failed_and_the_next_goes_on(
     outcome = await sweep(server)
     assert [cell.status for cell in outcome.record.cells] == [Status.FAILED, Status.OK]
     assert outcome.record.cells[0].acceptance_ratio is None
-    assert (outcome.clean, outcome.stopped) == (False, "")
+    assert outcome.clean is False
+    assert outcome.stopped == ""
 
 
 # --- the end ---
@@ -431,7 +438,8 @@ async def test_the_record_says_its_format_and_is_whole_after_each_cell(
     )
     assert counts == [0, 1, 2]
     document = json.loads((tmp_path / "new/sweep.json").read_text())
-    assert (document["format"], document["format_version"]) == ("vllm-specdec-sweep", 2)
+    assert document["format"] == "vllm-specdec-sweep"
+    assert document["format_version"] == 2
     assert document["setup"]["temperatures"] == [0.0, 0.8]
     assert document["cells"][0]["answers"][3]["drafts"]["accepted_tokens"] == 30
     assert names_in(tmp_path / "new") == {"sweep.json"}
@@ -459,7 +467,8 @@ def test_a_text_file_has_one_prompt_a_line(tmp_path: Path) -> None:
     file = tmp_path / "mine.txt"
     file.write_text("\ufefffirst\n\n  second  \n", encoding="utf-8")
     (prompts,) = load_prompts([str(file)])
-    assert (prompts.name, prompts.prompts) == ("mine", (user("first"), user("second")))
+    assert prompts.name == "mine"
+    assert prompts.prompts == (user("first"), user("second"))
 
 
 def test_json_lines_have_prompts_or_conversations(tmp_path: Path) -> None:

@@ -37,12 +37,15 @@ ROLE = (100.1, token(role="assistant"))
 def test_times_are_of_tokens_not_of_the_role_that_comes_first() -> None:
     events = [(100.5, token("a")), (101.0, token("b")), (102.5, token("", "length"))]
     answer = read(ROLE, *events, (109.0, usage_chunk(5)))
-    assert (answer.request, answer.prompt) == (3, 1)
+    assert answer.request == 3
+    assert answer.prompt == 1
     assert answer.ttft_seconds == pytest.approx(0.5)
     assert answer.tpot_seconds == pytest.approx(2.0 / 4)
     assert answer.seconds == pytest.approx(9.0)
-    assert (answer.prompt_tokens, answer.completion_tokens) == (4, 5)
-    assert (answer.events, answer.event_seconds) == (3, pytest.approx(1.0))
+    assert answer.prompt_tokens == 4
+    assert answer.completion_tokens == 5
+    assert answer.events == 3
+    assert answer.event_seconds == pytest.approx(1.0)
 
 
 #: Events, and the seconds to the first token and from one token to the next.

@@ -105,7 +105,8 @@ def test_a_defect_is_logged_once(
         watched.watch.logged = logged
         watched.client(ASKED)
         watched.server(STREAMED)
-        assert (watched.told, watched.unobserved) == ([], {"internal": 1})
+        assert watched.told == []
+        assert watched.unobserved == {"internal": 1}
         assert watched.observer.blind
         watched.close()
     (record,) = caplog.records

@@ -118,7 +118,9 @@ def test_what_is_observed_of_a_stream() -> None:
     assert observation.completion_tokens == 9
     assert observation.state is RecordState.DETAILED
     record = observation.record
-    assert (record.drafts, record.draft_tokens, record.accepted_tokens) == (4, 11, 5)
+    assert record.drafts == 4
+    assert record.draft_tokens == 11
+    assert record.accepted_tokens == 5
     assert record.steps == {(3, 2): 2, (3, 0): 1, (2, 1): 1}
     assert observation.time == 1e9 + 100
 
@@ -155,7 +157,8 @@ def test_times_of_a_stream() -> None:
     watched.now = 110.0
     watched.server(chunks(events([usage_chunk(tokens=6), DONE])))
     (observation,) = watched.told
-    assert (observation.ttft_seconds, observation.tpot_seconds) == (0.5, 0.2)
+    assert observation.ttft_seconds == 0.5
+    assert observation.tpot_seconds == 0.2
 
 
 def test_types_and_tenants() -> None:
@@ -211,14 +214,16 @@ def test_others_are_counted_only_and_hide_nothing(name: str) -> None:
     asked, answered = _PASSING[name]
     watched = observe(([asked], [answered]), ([ASKED_PLAIN], [ANSWERED_PLAIN]))
     assert len(watched.told) == 1
-    assert (watched.watch.requests, watched.unobserved) == (2, {})
+    assert watched.watch.requests == 2
+    assert watched.unobserved == {}
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages?beta=true"])
 def test_text_of_an_api_without_records_is_unobserved(path: str) -> None:
     """Clients of these APIs do not look like no traffic."""
     watched = observe(([request({"input": "x"}, path)], [answer({"output": []})]))
-    assert (watched.watch.requests, watched.told) == (1, [])
+    assert watched.watch.requests == 1
+    assert watched.told == []
     assert watched.unobserved == {"route": 1}
 
 
@@ -376,9 +381,8 @@ def test_pipelined_requests_are_not_observed_and_the_text_ones_are_counted() -> 
         watched.server(ANSWERED_PLAIN * 2)
         watched.close()
         assert watched.told == [], parts
-        assert (watched.watch.requests, watched.unobserved) == (2, {"connection": 2}), (
-            parts
-        )
+        assert watched.watch.requests == 2, parts
+        assert watched.unobserved == {"connection": 2}, parts
 
 
 def test_too_large_requests_and_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -423,7 +427,8 @@ def test_what_is_held_is_counted_and_bounded(monkeypatch: pytest.MonkeyPatch) ->
     for watched in (first, *others):
         watched.client(asked[-1:])
         watched.server(ANSWERED_PLAIN)
-    assert (len(first.told), first.watch.unobserved["busy"]) == (2, 2)
+    assert len(first.told) == 2
+    assert first.watch.unobserved["busy"] == 2
     assert first.watch.held == 0
 
 
@@ -502,16 +507,17 @@ def test_an_answer_that_ends_with_its_connection(name: str) -> None:
         watched = Watched()
         watched.client(asked)
         watched.server(*parts)
-        assert (len(watched.told), watched.observer.busy) == (0, True), parts
+        assert len(watched.told) == 0, parts
+        assert watched.observer.busy is True, parts
         watched.server_ends()
         (observation,) = watched.told
-        assert (watched.observer.busy, watched.watch.held) == (False, 0), parts
-        assert (observation.state, observation.completion_tokens) == (
-            RecordState.DETAILED,
-            9,
-        ), parts
+        assert watched.observer.busy is False, parts
+        assert watched.watch.held == 0, parts
+        assert observation.state == RecordState.DETAILED, parts
+        assert observation.completion_tokens == 9, parts
         watched.close()
-        assert (len(watched.told), watched.unobserved) == (1, {}), parts
+        assert len(watched.told) == 1, parts
+        assert watched.unobserved == {}, parts
 
 
 @pytest.mark.parametrize("name", _UNTIL_THE_END)

@@ -190,7 +190,8 @@ def test_payoff_goes_by_the_speedup_that_the_clients_saw(
         verdict = "marginal"
     else:
         verdict = "beneficial"
-    assert (payoff["speedup"], payoff["verdict"]) == (speedup, verdict)
+    assert payoff["speedup"] == speedup
+    assert payoff["verdict"] == verdict
 
 
 def test_a_good_drafter_gains_far_more_than_a_poor_one(story: Story) -> None:

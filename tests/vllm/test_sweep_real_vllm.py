@@ -60,7 +60,8 @@ def story(server: VllmServer, tmp_path_factory: pytest.TempPathFactory) -> Sweep
 def test_acceptance_falls_with_temperature_beyond_chance(story: SweepStory) -> None:
     for concurrency in (1, 4):
         cold, hot = (cell for cell in story.cells if cell["concurrency"] == concurrency)
-        assert (cold["temperature"], hot["temperature"]) == (0.0, 1.0), concurrency
+        assert cold["temperature"] == 0.0, concurrency
+        assert hot["temperature"] == 1.0, concurrency
         lowest = cold["acceptance_interval"]
         highest = hot["acceptance_interval"]
         assert lowest["unit"] == "request", concurrency

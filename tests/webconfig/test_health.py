@@ -55,7 +55,8 @@ class TestAlive:
         with running_exporter(*NO_SERVER, env=env, config="", fast=False):
             code, out, err = _alive(WEB_LISTEN_ADDRESS=address)
 
-        assert (code, err) == (0, "")
+        assert code == 0
+        assert err == ""
         assert out.startswith("http://")
         assert out.endswith("/-/healthy: healthy\n")
 
@@ -85,7 +86,8 @@ class TestAlive:
         wants = "alive; it requires a client certificate"
         expected = "healthy" if kind in ("TLS", "users") else wants
         for code, out, err in outcomes:
-            assert (code, err) == (0, ""), code
+            assert code == 0, code
+            assert err == "", code
             assert out.endswith(f"/-/healthy: {expected}\n"), code
 
 
@@ -158,7 +160,8 @@ class TestNotAlive:
         port = free_port()
         code, out, err = _health(WEB_LISTEN_ADDRESS=f":{port}")
 
-        assert (code, out) == (1, "")
+        assert code == 1
+        assert out == ""
         assert err == f"http://127.0.0.1:{port}/-/healthy: Connection refused\n"
 
     @pytest.mark.parametrize(
@@ -172,7 +175,9 @@ class TestNotAlive:
     def test_settings_that_cannot_be(self, flag: str, value: str, why: str) -> None:
         """Docker knows 0 and 1 only; so this is 1 too, with one line."""
         code, out, err = _health(flag, value)
-        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert code == 1
+        assert out == ""
+        assert err.count("\n") == 1
         assert value in err
         assert why in err
 
