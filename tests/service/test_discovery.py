@@ -101,7 +101,8 @@ async def test_servers_come_and_go(
         zone.answers[V4] = addresses
         urls = [f"http://{address}:8000" for address in sorted(set(addresses))]
         # twice: what stays the same is not logged again
-        assert [await zone.found(), await zone.found()] == [(urls, True)] * 2
+        results = [await zone.found(), await zone.found()]
+        assert results == [(urls, True)] * 2, addresses
     assert [record.getMessage() for record in caplog.records] == ["discovered"] * 3
     zone.answers.clear()
     for seconds, kept in (

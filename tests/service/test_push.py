@@ -198,16 +198,6 @@ class TestRefused:
         assert grown(exporter, earlier, "request_observations_total") == 0
         assert "traceback" not in exporter.log()
 
-    def test_without_the_option(self) -> None:
-        """Without a token file nothing accepts pushes, and no metric is of requests."""
-        with running_exporter(*NO_SERVER) as exporter:
-            assert post(exporter, of(ONE)).status == 404
-            assert not [
-                name
-                for name in exporter.metrics().samples
-                if name.startswith(("request_", "push_"))
-            ]
-
 
 def test_users_and_the_token(tmp_path: Path, token_file: Path) -> None:
     """Users of the web configuration read; who pushes has the token, and it opens

@@ -188,6 +188,11 @@ def split(answer: bytes) -> tuple[bytes, bytes]:
     return head + end, body
 
 
+def header_of(head: bytes, name: bytes) -> bytes:
+    """The value of a header in a head, empty without it; the name is in lower case."""
+    return head.lower().partition(name + b": ")[2].partition(b"\r\n")[0]
+
+
 def byte_by_byte(data: bytes) -> list[bytes]:
     """Bytes, each by itself."""
     return [bytes((byte,)) for byte in data]

@@ -99,15 +99,14 @@ def test_a_defect_is_logged_once(
     """Once for each place, which is in the log; the text of the exception is not."""
     for target, name, value in _PLACES[component]:
         monkeypatch.setattr(target, name, value)
-    logged: set[str] = set()
-    for _ in range(2):
-        watched = Watched()
-        watched.watch.logged = logged
+    pair = Watched(), Watched()
+    pair[1].watch.logged = pair[0].watch.logged
+    for watched in pair:
         watched.client(ASKED)
         watched.server(STREAMED)
-        assert watched.told == []
-        assert watched.unobserved == {"internal": 1}
-        assert watched.observer.blind
+        assert watched.told == [], watched
+        assert watched.unobserved == {"internal": 1}, watched
+        assert watched.observer.blind, watched
         watched.close()
     (record,) = caplog.records
     where = record.fields["error"]  # type: ignore[attr-defined]

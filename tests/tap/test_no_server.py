@@ -60,16 +60,17 @@ async def test_no_server_is_a_502_in_the_format_of_the_api() -> None:
     The answer to a HEAD has the same head, and no body.
     """
     async with tapping(f"http://{HOST}:{_unused()}") as relay:
+        error = {
+            "message": f"the server cannot be reached: {ERRORS['refused']}",
+            "type": "bad_gateway",
+            "code": 502,
+        }
         for sent in (ASKED, _GET, ASKED[:30]):
             status, headers, document = await _refused(relay.port, sent)
             assert status == 502, sent
             assert headers["Content-Type"] == "application/json", sent
             assert headers["Connection"] == "close", sent
-            assert document["error"] == {
-                "message": f"the server cannot be reached: {ERRORS['refused']}",
-                "type": "bad_gateway",
-                "code": 502,
-            }, sent
+            assert document == {"error": error}, sent
         head, _ = split(await _answered(relay.port, _GET))
         asked = b"HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n"
         for begun in (asked, b"HEAD /", b"H", b"\r\nHEAD /"):
@@ -113,8 +114,8 @@ async def test_a_server_that_comes_later(caplog: pytest.LogCaptureFixture) -> No
     async with tapping(f"http://{HOST}:{port}") as relay:
         assert relay.result.upstream_errors_total == dict.fromkeys(ERRORS, 0)
         assert relay.result.unobserved_total == dict.fromkeys(UNOBSERVED, 0)
-        for _ in range(3):
-            assert (await _refused(relay.port, _GET))[0] == 502
+        statuses = [(await _refused(relay.port, _GET))[0] for _ in range(3)]
+        assert statuses == [502, 502, 502]
         async with serving(port=port) as upstream:
             client = await connect(relay.port)
             server = await reaches(client, upstream, _GET)
