@@ -99,33 +99,24 @@ def test_every_command_that_reads_a_server_takes_a_deadline_and_its_access() -> 
     certificates.
     """
     slow = raw(0.5, head(Content_Type=CLASSIC) + capture())
+    access = ("--poll.timeout=100ms", "--vllm.header=X-Tenant: blue")
+    nowhere = ("--out=/dev/null",)
     with FaultyServer(slow) as server:
         for arguments in (
-            ("check", server.url, "--for", "1s"),
-            ("compare", server.url, f"{server.url}/metrics/", "--for", "1s"),
-            ("baseline", server.url, "--for", "2s", "--out", "/dev/null"),
-            (
-                "calibrate",
-                server.url,
-                "--plain-url",
-                server.url,
-                "--quiet",
-                "--out",
-                "/dev/null",
-            ),
+            ("check", server.url, "--for=1s"),
+            ("compare", server.url, f"{server.url}/metrics/", "--for=1s"),
+            ("baseline", server.url, "--for=2s", *nowhere),
+            ("calibrate", server.url, f"--plain-url={server.url}", "--quiet", *nowhere),
         ):
-            outcome = run_here(
-                *arguments, "--poll.timeout", "100ms", "--vllm.header", "X-Tenant: blue"
-            )
-            assert outcome.code == 4, outcome
-            assert "within 0.1 s" in outcome.out + outcome.err, outcome
+            outcome = run_here(*arguments, *access)
+            assert outcome.code == 4, arguments
+            assert "within 0.1 s" in outcome.out + outcome.err, arguments
             assert server.requests[-1].headers["x-tenant"] == "blue", arguments
 
 
 @pytest.mark.full
 def test_two_answers_that_take_twice_the_time_are_enough() -> None:
     with FaultyServer(raw(2.2, head(Content_Type=CLASSIC) + capture())) as server:
-        outcome = run_here(
-            "check", server.url, "--for", "1s", "--json", "--poll.timeout", "9s"
-        )
+        flags = ("--for=1s", "--json", "--poll.timeout=9s")
+        outcome = run_here("check", server.url, *flags)
     assert json.loads(outcome.out)["targets"][0]["engines"][0]["windows"]

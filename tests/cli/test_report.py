@@ -66,15 +66,15 @@ def test_the_report_is_the_golden_file(name: str) -> None:
 
     None is longer than 100 columns but those to paste, and none ends in blanks.
     """
-    now = report.render(SHOWN[name]) + "\n"
-    assert golden_text(HERE / f"{name}.txt", now) == now
+    text = report.render(SHOWN[name]) + "\n"
+    assert golden_text(HERE / f"{name}.txt", text) == text
     painted = report.render(SHOWN[name], colour=True) + "\n"
-    assert painted != now
-    assert ESCAPES.sub("", painted) == now
+    assert painted != text
+    assert ESCAPES.sub("", painted) == text
     assert [
-        line for line in now.splitlines() if len(line) > 100 and not PASTED.match(line)
+        line for line in text.splitlines() if len(line) > 100 and not PASTED.match(line)
     ] == []
-    assert [line for line in now.splitlines() if line != line.rstrip()] == []
+    assert [line for line in text.splitlines() if line != line.rstrip()] == []
 
 
 def test_every_golden_report_belongs_to_a_case() -> None:

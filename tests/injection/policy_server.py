@@ -22,10 +22,8 @@ class JSONPatch(celtypes.MessageType):
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         assert set(map(str, fields)) <= {"op", "path", "from", "value"}, fields
-        for name in ("op", "path"):
-            assert isinstance(
-                fields.get(celtypes.StringType(name)), celtypes.StringType
-            ), fields
+        required = [fields.get(celtypes.StringType(name)) for name in ("op", "path")]
+        assert all(isinstance(text, celtypes.StringType) for text in required), fields
         super().__init__(fields)
 
 

@@ -24,37 +24,33 @@ def test_counters_only_grow_except_across_restarts() -> None:
     simulation = Simulation(SimulationConfig(scenario=SCENARIOS["tour"]), seed=2)
     previous: dict[tuple[str, object], float] = {}
     restarts = 0
-    for _ in range(50):
+    for step in range(50):
         simulation.advance(24)
         if not simulation.serving:
             continue
         metrics = published(simulation)
-        counters = {
-            (name, labels): value
-            for name, samples in metrics.samples.items()
-            if name.endswith(("_total", "_bucket", "_count", "_sum"))
-            for labels, value in samples.items()
-        }
+        counters = {}
+        for name, samples in metrics.samples.items():
+            if name.endswith(("_total", "_bucket", "_count", "_sum")):
+                counters |= {(name, labels): value for labels, value in samples.items()}
         if simulation.restarts == restarts:
-            assert [
-                key for key, value in previous.items() if counters[key] < value
-            ] == []
+            fallen = [key for key, value in previous.items() if counters[key] < value]
+            assert fallen == [], step
         restarts = simulation.restarts
         previous = counters
         spec = "vllm:spec_decode_num_"
         for owner, drafts in metrics.samples.get(f"{spec}drafts_total", {}).items():
-            accepted = metrics.value(f"{spec}accepted_tokens_total", **dict(owner))
-            draft_tokens = metrics.value(f"{spec}draft_tokens_total", **dict(owner))
-            positions = list(
-                metrics.values(
-                    f"{spec}accepted_tokens_per_pos_total", **dict(owner)
-                ).values()
+            labels = dict(owner)
+            accepted = metrics.total(f"{spec}accepted_tokens_total", **labels)
+            draft_tokens = metrics.total(f"{spec}draft_tokens_total", **labels)
+            by_position = metrics.values(
+                f"{spec}accepted_tokens_per_pos_total", **labels
             )
-            assert accepted is not None, owner
-            assert draft_tokens is not None, owner
-            assert sum(positions) == accepted <= draft_tokens, owner
-            assert draft_tokens <= drafts * len(positions), owner
-            assert positions == sorted(positions, reverse=True), owner
+            positions = list(by_position.values())
+            row = (step, owner)
+            assert sum(positions) == accepted <= draft_tokens, row
+            assert draft_tokens <= drafts * len(positions), row
+            assert positions == sorted(positions, reverse=True), row
     assert restarts == 4
 
 

@@ -238,8 +238,8 @@ def test_the_answer_leads_with_payoff_and_what_to_do(
         f"{payoff} times as fast as without speculation, {basis}, last 5m by the "
         "cost profile it breaks even at "
     )
-    for reason in only(name).payoff.reasons:
-        assert reason in tiles["Payoff"]
+    reasons = only(name).payoff.reasons
+    assert [reason for reason in reasons if reason not in tiles["Payoff"]] == []
     reason = only(name).advice.reason.removeprefix("no advice on K: ")
     assert tiles["What to do"].endswith(reason)
     border = page.one("article").attributes["class"].split()
@@ -379,13 +379,7 @@ NOT_RELOADED = Reload(successful=False, success_timestamp_seconds=NOW - 60)
         (PAGES["not_polled"], "The first poll is under way."),
         (PAGES["no_engines"], "The server answers, but shows no engine"),
         (PAGES["no_targets"], "No server is known to poll."),
-        (
-            replace(
-                PAGES["healthy"],
-                reload=Reload(successful=False, success_timestamp_seconds=NOW - 60),
-            ),
-            "Configuration not reloaded",
-        ),
+        (replace(PAGES["healthy"], reload=NOT_RELOADED), "Configuration not reloaded"),
     ],
     ids=["never-up", "down", "not-polled", "no-engines", "no-targets", "not-reloaded"],
 )
@@ -605,8 +599,8 @@ def spoilt(value: Any, text: str) -> Any:
 
 def everywhere(text: str) -> ExporterResult:
     """Return a result that holds `text` wherever it may hold one."""
-    found = (Finding(Severity.HINT, "", ""),)
-    healthy = replace(only("healthy"), findings=found, defects=("",))
+    hint = Finding(Severity.HINT, "", "")
+    healthy = replace(only("healthy"), findings=(hint,), defects=("",))
     dead = replace(down(), poll_errors_total={text: 40})
     requests = known((few(CODE, 60), few(CHAT, 60)))
     requests = replace(requests, tap=replace(TAP, unobserved_total={text: 1}))

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -139,21 +138,11 @@ def server(servers: Servers) -> VllmServer:
 @contextlib.contextmanager
 def exporter(server: VllmServer, *flags: str) -> Iterator[RunningExporter]:
     """Run an exporter beside a server, which it is told the speculation of."""
-    speculation = ()
+    known = [f"--vllm.url={server.url}", *(f"--window={window}" for window in WINDOWS)]
+    known += [f"--poll.interval={POLL_INTERVAL}s", "--poll.timeout=900ms"]
     if server.speculation:
-        speculation = ("--spec.config", json.dumps(server.speculation))
-    with running_exporter(
-        "--vllm.url",
-        server.url,
-        "--poll.interval",
-        f"{POLL_INTERVAL}s",
-        "--poll.timeout",
-        "900ms",
-        *chain.from_iterable(("--window", window) for window in WINDOWS),
-        *speculation,
-        *flags,
-        fast=False,
-    ) as running:
+        known.append(f"--spec.config={json.dumps(server.speculation)}")
+    with running_exporter(*known, *flags, fast=False) as running:
         yield running
 
 
@@ -163,13 +152,9 @@ def tap(server: VllmServer, *flags: str) -> Iterator[tuple[int, RunningExporter]
     exporter.
     """
     port = free_port()
-    asked = (
-        "--tap.listen-address",
-        f"{HOST}:{port}",
-        "--requests.type-header",
-        "X-Request-Type",
-    )
-    with exporter(server, *asked, *flags) as running:
+    listens = f"--tap.listen-address={HOST}:{port}"
+    types = "--requests.type-header=X-Request-Type"
+    with exporter(server, listens, types, *flags) as running:
         yield port, running
 
 

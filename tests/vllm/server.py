@@ -476,14 +476,11 @@ def truth(answers: Iterable[Told]) -> Truth:
         # Missing when the request had no draft at all.
         steps = record.get("per_step_accepted") or ()
         drafted = sum(record.get("per_step_drafted") or ())
-        for accepted, drafts in enumerate(record["acceptance_histogram"]):
-            assert steps.count(accepted) == drafts, (
-                f"a record contradicts itself: {record}"
-            )
+        histogram = record["acceptance_histogram"]
+        counts = [steps.count(accepted) for accepted in range(len(histogram))]
+        assert (counts, drafted) == (histogram, record["num_draft_tokens"]), record
+        for accepted, drafts in enumerate(histogram):
             per_draft[accepted] += drafts
-        assert drafted == record["num_draft_tokens"], (
-            f"a record contradicts itself: {record}"
-        )
     return Truth(
         sum(answer.tokens or 0 for answer in answers),
         sum(record["num_spec_steps"] for record in records),

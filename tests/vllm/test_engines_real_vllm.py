@@ -60,9 +60,7 @@ def test_engines_are_apart_and_add_up_to_the_records(servers: Servers) -> None:
         )
         assert min(drafts, drafted, accepted, generated) > 0, engine
         labels = {"engine": engine, "window": WHOLE}
-        assert scrape.value("acceptance_ratio", **labels) == pytest.approx(
-            accepted / drafted, rel=1e-9
-        )
-        assert scrape.value("mean_acceptance_length", **labels) == pytest.approx(
-            1 + accepted / drafts, rel=1e-9
-        )
+        names = ("acceptance_ratio", "mean_acceptance_length")
+        measures = [scrape.value(name, **labels) for name in names]
+        expected = [accepted / drafted, 1 + accepted / drafts]
+        assert measures == pytest.approx(expected, rel=1e-9), engine

@@ -92,12 +92,9 @@ class NgramStory:
 #: The published levels, for n-gram's own are so low that a mean over both temperatures
 #: stays above them.
 RUBRIC = (
-    "--threshold",
-    "poor_acceptance_ratio=0.4",
-    "--threshold",
-    "healthy_acceptance_ratio=0.6",
-    "--threshold",
-    "optimal_acceptance_ratio=0.7",
+    "--threshold=poor_acceptance_ratio=0.4",
+    "--threshold=healthy_acceptance_ratio=0.6",
+    "--threshold=optimal_acceptance_ratio=0.7",
 )
 
 
@@ -301,19 +298,20 @@ def test_nothing_is_negative_or_absurd_over_a_restart(ngram_story: NgramStory) -
     # polls.
     highest = ngram_story.both.truth.completion_tokens / POLL_INTERVAL
     of_successor = 0
-    for scrape in ngram_story.restarting:
+    for number, scrape in enumerate(ngram_story.restarting):
         for name, labels, value in all_series(scrape):
-            assert 0 <= value < math.inf, (name, labels)
+            row = (number, name, labels)
+            assert 0 <= value < math.inf, row
             if name.endswith("_per_second"):
-                assert value <= highest, (name, labels)
+                assert value <= highest, row
             if name.endswith("_ratio") and not name.startswith("break_even"):
-                assert value <= 1, (name, labels)
+                assert value <= 1, row
         if not is_up(scrape) or scrape.value("num_speculative_tokens") != 2:
             continue
         of_successor += 1
         for window in WINDOWS:
             drafts = scrape.value("window_drafts", window=window) or 0
-            assert drafts <= (scrape.value("drafts_total") or 0), window
+            assert drafts <= (scrape.value("drafts_total") or 0), (number, window)
     assert of_successor
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.rig import Surroundings
+from faults.rig import Surroundings, get
 from support.exporter import RunningExporter
 from support.programs import eventually
 from webconfig.https import MUTUAL, TLS, address_of, ask, client_context, guarded, write
@@ -41,20 +41,17 @@ def test_a_session_resumed(shared: Pki) -> None:
         # In TLS 1.3, the ticket to resume a session comes after the handshake.
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         session = None
-        reused = []
+        connected = []
         for _ in range(2):
             raw = socket.create_connection(address_of(exporter), timeout=30)
             with context.wrap_socket(
                 raw, server_hostname="127.0.0.1", session=session
             ) as connection:
-                connection.sendall(
-                    b"GET /-/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-                )
-                assert connection.recv(100).startswith(b"HTTP/1.1 200")
+                connection.sendall(get("/-/ready", "Connection: close"))
+                connected.append((connection.recv(12), connection.session_reused))
                 session = connection.session
-                reused.append(connection.session_reused)
 
-    assert reused == [False, True]
+    assert connected == [(b"HTTP/1.1 200", False), (b"HTTP/1.1 200", True)]
 
 
 def test_sigterm_with_open_connections(pki: Pki) -> None:
@@ -76,7 +73,7 @@ def test_sigterm_with_open_connections(pki: Pki) -> None:
             )
             for connection in raw[2:]
         ]
-        idle.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n")
+        idle.sendall(ASKED)
         assert idle.recv(1000).startswith(b"HTTP/1.1 200")
         asking.sendall(b"GET /metrics HTTP/1.1\r\nHo")
         # until the server has read what came
@@ -88,7 +85,7 @@ def test_sigterm_with_open_connections(pki: Pki) -> None:
 
 
 RELOADED = "web configuration reloaded"
-ASKED = b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n"
+ASKED = get("/-/ready")
 STAGES = ("connected", "has the server's hello", "finished its handshake")
 
 

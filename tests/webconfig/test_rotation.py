@@ -87,11 +87,11 @@ class TestCertificates:
         exporter, pki = serving
         reloads = len(exporter.log_lines("web configuration reloaded"))
         with _hammered(exporter, pki) as wrong:
-            for _ in range(2):
+            for number in range(2):
                 pki.renew()
                 new = pki.serial()
                 eventually(lambda new=new: _shown(exporter, pki) == new, SOON)
-                assert {_shown(exporter, pki) for _ in range(10)} == {new}
+                assert {_shown(exporter, pki) for _ in range(10)} == {new}, number
             assert len(exporter.log_lines("web configuration reloaded")) == reloads + 2
         assert wrong == []
 
@@ -159,7 +159,7 @@ def test_half_a_file(pki: Pki) -> None:
             path.write_text(f"# {number}\ntls_server_config: {{}}\n")
             time.sleep(0.4)
             path.write_text(f"# {number}\n{yaml.safe_dump(users)}")
-            assert _status(exporter) == 401
+            assert _status(exporter) == 401, number
             time.sleep(0.4)
         eventually(lambda: exporter.log_lines("web configuration reloaded"), SOON)
         lines = exporter.log_lines("web configuration reloaded")
