@@ -24,7 +24,7 @@ def test_every_shipped_action_is_understood() -> None:
         assert json.loads(decision.model) == ["eu", "prod", "llama"], action
 
 
-REFUSED: list[tuple[str, dict[str, str], str, str]] = [
+REFUSED = [
     *yaml.safe_load(Path(__file__).with_name("refused.yml").read_text("utf-8")),
     ("disable", {"model_name": "m" * 1025}, "rejected", "label model_name"),
 ]

@@ -54,10 +54,14 @@ OTHER_K = decision(request="increase_k", k="5")
 
 
 def done(
-    history: ActionHistory, requested: Decision, now: float, *, succeeded: bool = True
+    history: ActionHistory,
+    requested: Decision,
+    moment: float,
+    *,
+    succeeded: bool = True,
 ) -> ActionHistory:
     """The history after a command that took no time."""
-    begun = history.begin(requested, now)
+    begun = history.begin(requested, moment)
     return begun.succeed(requested) if succeeded else begun
 
 
@@ -172,19 +176,19 @@ def test_what_a_limit_holds_back_is_allowed_when_it_says(
     """The moment in the reason is the first whole second at which it may be done."""
     limits = (600.0, 3)
     history = ActionHistory()
-    now = START
+    moment = START
     for earlier, pause in past:
-        now += pause
-        history = history.prune(now)
-        if not history.reason_against(earlier, now, *limits):
-            history = done(history, earlier, now)
-    why = history.reason_against(requested, now, *limits)
+        moment += pause
+        history = history.prune(moment)
+        if not history.reason_against(earlier, moment, *limits):
+            history = done(history, earlier, moment)
+    why = history.reason_against(requested, moment, *limits)
     if "allowed again at" in why:
         allowed = datetime.fromisoformat(why.rpartition(" ")[2]).timestamp()
         assert history.prune(allowed).reason_against(requested, allowed, *limits) == ""
         just_before = allowed - 1.001
         assert (
-            just_before < now
+            just_before < moment
             or history.prune(just_before).reason_against(
                 requested, just_before, *limits
             )

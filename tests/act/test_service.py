@@ -7,7 +7,7 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -334,7 +334,7 @@ async def test_a_program_that_still_runs_at_the_end_is_killed(
     written = tmp_path / "pid"
     program.write_text(f"#!/bin/sh\necho $$ > {written}\nsleep 600\n")
     program.chmod(0o755)
-    events: list[Mapping[str, object]] = []
+    events = []
     settings = runner.RunnerSettings(execute=True, script=str(program))
     tested = runner.Runner(settings, ActionHistory(), events.append, print)
     assert tested.offer((decision_of("disable"),))

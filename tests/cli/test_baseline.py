@@ -290,7 +290,7 @@ def _without_drafts() -> Iterator[bytes]:
     still = counters.findall(PHASES[5])
     for body in PHASES[6:30]:
         lines = iter(still)
-        yield counters.sub(lambda _, lines=lines: next(lines), body)  # type: ignore[misc]
+        yield counters.sub(lambda _, lines=lines: next(lines), body)
 
 
 def test_a_model_name_cannot_steer_the_terminal(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_an_exporter_with_tls_is_trusted_by_its_file_and_may_ask_for_a_certifica
         said.append(outcomes[-1].err)
         return [outcome.code for outcome in outcomes]
 
-    said: list[str] = []
+    said = []
     assert codes(None, ours, ("--vllm.insecure-skip-verify", "true"), ()) == [0, 0, 4]
     assert "CERTIFICATE_VERIFY_FAILED" in said[0]
     assert codes(authority, (*ours, *certified), ours, (*ours, *certified[:2])) == [

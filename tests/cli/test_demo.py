@@ -183,7 +183,7 @@ def test_every_program_has_a_free_port_and_prometheus_has_the_series(
                     for target in api("targets")
                 }
             )
-        )  # type: ignore[index]
+        )
         assert len(api("alertmanagers")) == 1
         running.wait(lambda: running.summaries)
         # The shell's code for an interrupted program is right where the second one
@@ -223,7 +223,6 @@ def test_a_demo_that_ends_by_itself_tells_how_it_stands_and_what_to_try(
     hint = re.search(
         rf"^ +(\S.*) check http://127\.0\.0\.1:\d+{SPECULATION}$", said, re.MULTILINE
     )
-    assert hint is not None
     assert run("-c", f"{hint[1]} check --version", command=("bash",)).code == 0
 
 

@@ -51,9 +51,9 @@ ADVISED = (
     "measured_harmful",
     "unsaid",
 )
-SHOWN: dict[str, ExporterResult] = {
-    case.name: run(case) for case in CASES if case.name in NAMES
-} | {f"advice-{name.replace('_', '-')}": PAGES[name] for name in ADVISED}
+SHOWN = {case.name: run(case) for case in CASES if case.name in NAMES} | {
+    f"advice-{name.replace('_', '-')}": PAGES[name] for name in ADVISED
+}
 
 #: What is to be pasted: vLLM's flag, or the JSON alone where its method is not known.
 PASTED = re.compile(r".*--speculative-config '|(?:    to paste  | {14})\{\"")
@@ -117,7 +117,6 @@ def test_long_names_and_messages_fit_too() -> None:
     (case,) = (case for case in CASES if case.name == "two-targets-one-down")
     result = run(case)
     up, down = result.targets
-    assert down.failure is not None
     message = f"no trusted TLS connection: {'certificate ' * 20}"
     engines = tuple(
         replace(engine, model_name="org/a-model-" + "x" * 40) for engine in up.engines

@@ -99,7 +99,7 @@ def test_the_gateway(collector: Collector, caplog: pytest.LogCaptureFixture) -> 
     # Executed as it is read by users, but for the address of the exporter.
     code = GATEWAY.read_text("utf-8")
     assert code.count(EXPORTER) == 1
-    hook: dict[str, Any] = {}
+    hook = {}
     exec(compile(code.replace(EXPORTER, collector.url), "gateway.py", "exec"), hook)
     request = {
         "model": MODEL,
@@ -142,10 +142,10 @@ class TestLiteLLM:
             "litellm.integrations.custom_logger",
         ):
             monkeypatch.setitem(sys.modules, stub, ModuleType(stub))
-        sys.modules["litellm.integrations.custom_logger"].CustomLogger = object  # type: ignore[attr-defined]
+        sys.modules["litellm.integrations.custom_logger"].CustomLogger = object
         monkeypatch.setenv("SPECDEC_PUSH_URL", collector.url)
         monkeypatch.setenv("SPECDEC_PUSH_TOKEN_FILE", "specdec-token")
-        names: dict[str, Any] = {}
+        names = {}
         code = (DOCS / "hooks" / "litellm_callback.py").read_text("utf-8")
         exec(compile(code, "litellm_callback.py", "exec"), names)
         return names["specdec"]

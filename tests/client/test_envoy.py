@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
@@ -29,7 +28,7 @@ pytestmark = pytest.mark.full
 
 FILE = Path(__file__).parents[2] / "docs" / "hooks" / "envoy.yaml"
 ENVOY = str(Path(sys.executable).with_name("envoy"))
-BODY: dict[str, Any] = {
+BODY = {
     "model": MODEL,
     "temperature": 0.3,
     "messages": [

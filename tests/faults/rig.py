@@ -246,8 +246,6 @@ def limited(pid: int, limit: int, value: int) -> Iterator[None]:
 def connect(url: str, receive_buffer: int = 0, source: str = "") -> socket.socket:
     """Open a connection to where a URL points, from `source` if given."""
     parts = urlsplit(url)
-    assert parts.hostname is not None
-    assert parts.port is not None
     connection = socket.socket()
     connection.settimeout(10)
     if receive_buffer:

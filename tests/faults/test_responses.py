@@ -53,7 +53,7 @@ REFUSED = Behaviour(WELL.run)  # the journey below closes the port for it
 
 #: By the reason that must count it, every fault and what the server does. Names with _
 #: are in the catalogue.
-FAULTS: dict[str, dict[str, Behaviour]] = {
+FAULTS = {
     "refused": {
         "refused": REFUSED,
     },
@@ -180,9 +180,7 @@ def watching(
             name: stack.enter_context(FaultyServer(each))
             for name, each in behaviours.items()
         }
-        urls = [
-            word for server in servers.values() for word in ("--vllm.url", server.url)
-        ]
+        urls = [f"--vllm.url={server.url}" for server in servers.values()]
         yield stack.enter_context(running_exporter(*urls, *flags)), servers
 
 
@@ -299,7 +297,7 @@ class Odd(NamedTuple):
     drafts: float = 1000
 
 
-ODD: dict[str, Odd] = {
+ODD = {
     "holes": Odd(answer(without(b'position="1"')), POSITIONS),
     "no positions": Odd(answer(without(b"per_pos")), POSITIONS),
     "no first position": Odd(answer(without(b'position="0"')), POSITIONS),

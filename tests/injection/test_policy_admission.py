@@ -164,7 +164,7 @@ WAIT = "--startup.on-error=wait"
 DEFAULT = "--vllm.url=http://127.0.0.1:8000"
 NGRAM = '--spec.config={"method": "ngram"}'
 JSON = "--log.format=json"
-ANNOTATED: dict[str, tuple[dict[str, str], list[str]]] = {
+ANNOTATED = {
     "none": ({}, [WAIT, DEFAULT, NGRAM, JSON]),
     "url": (
         {URL: "http://127.0.0.1:8200"},

@@ -48,7 +48,7 @@ def test_one_client_leaves_room_for_others(tmp_path: Path) -> None:
             # on all addresses, so that 127.0.0.2 is another client
             running_exporter(*NO_SERVER, *flags, "--web.listen-address", ":0")
         )
-        port = int(re.search(r"0\.0\.0\.0:(\d+)", exporter.log())[1])  # type: ignore[index]
+        port = int(re.search(r"0\.0\.0\.0:(\d+)", exporter.log())[1])
         exporter.url = f"http://127.0.0.1:{port}"
 
         def is_refused() -> bool:
@@ -289,7 +289,7 @@ class _Protocol(asyncio.Protocol):
     has_ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.write(b"hello")  # type: ignore[attr-defined]
+        transport.write(b"hello")
         transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -303,7 +303,7 @@ async def test_an_error_ends_one_connection_and_not_the_listener(
     """Whether no protocol can be made, or no task: it is logged, and the next client is
     served.
     """
-    protocols: list[_Protocol] = []
+    protocols = []
 
     def accept(*_: object) -> _Protocol:
         if broken == "accept" and not caplog.records:

@@ -15,9 +15,7 @@ from vllm_specdec_exporter.settings.option_table import OPTIONS
 PREFIX = "VLLM_SPECDEC_EXPORTER_"
 CLOSED = "http://127.0.0.1:1"
 #: Words behind each command, and what refuses them.
-USAGE: dict[str, list[list[str]]] = yaml.safe_load(
-    Path(__file__).with_name("usage.yml").read_text("utf-8")
-)
+USAGE = yaml.safe_load(Path(__file__).with_name("usage.yml").read_text("utf-8"))
 #: Files of `act` that cannot be used.
 UNUSABLE = {
     "empty": "",

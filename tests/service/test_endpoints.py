@@ -309,7 +309,7 @@ class TestGetMetrics:
             get_metrics(server.url, timeout=0.5)
 
 
-SETTINGS: dict[str, Any] = {
+SETTINGS = {
     "vllm": {
         "url": ["http://user:hunter2@127.0.0.1:1", "http://127.0.0.1:2"],
         "header": {"Authorization": "Bearer hunter3", "X-Tenant": "hunter4"},
@@ -398,13 +398,13 @@ async def scraped(
     """The headers and the body of a scrape."""
     headers = {"Accept": accept, "Accept-Encoding": encoding}
     request = make_mocked_request("GET", f"/metrics{query}", headers)
-    written: list[bytes] = []
+    written = []
 
     async def write(piece: bytes) -> None:
         written.append(piece)
 
     response = await make_handler(lambda: result, process_metrics=True)(request)
-    response.write = write  # type: ignore[method-assign,assignment]
+    response.write = write
     await response.prepare(request)
     await response.write_eof()
     assert response.content_length == sum(map(len, written))

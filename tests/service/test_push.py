@@ -19,23 +19,14 @@ from support.exporter import (
     running_exporter,
 )
 from support.programs import eventually
+from tap.streams import RECORD
 from webconfig.https import basic, guarded
 from webconfig.pki import Pki, hashed
 
 PATH = "/api/v1/requests"
 TOKEN = "a-token-for-tests"
 
-#: Half of twelve drafted tokens accepted: poor, and below what pays off.
-RECORD: dict[str, Any] = {
-    "num_spec_steps": 4,
-    "num_draft_tokens": 12,
-    "num_accepted_draft_tokens": 3,
-    "acceptance_histogram": [1, 3, 0, 0],
-    "per_step_drafted": [3, 3, 3, 3],
-    "per_step_accepted": [0, 1, 1, 1],
-    "mean_acceptance_length": 1.75,
-}
-ONE: dict[str, Any] = {
+ONE = {
     "model": "llama",
     "temperature": 0.7,
     "request_type": "code",
@@ -140,7 +131,7 @@ class TestRefused:
     ) -> None:
         """What can be used of a push is; of the rest, place and reason are told."""
         earlier = exporter.metrics()
-        bad: list[object] = [
+        bad = [
             {**ONE, "temperature": -1},
             {**ONE, "completion_tokens": -1},
             {**ONE, "completion_tokens": 1.5},

@@ -58,21 +58,19 @@ class Running:
     """An exporter whose clock and configuration the test sets; it polls on demand."""
 
     flags: dict[str, Any]
-    now: float = 1_000.0
+    clock: float = 1_000.0
 
     def __post_init__(self) -> None:
         self.flags = {"vllm.url": [REFUSING], **self.flags}
         self.exporter = Exporter(
             lambda: config.load(self.flags, {}),
-            clock=lambda: self.now,
+            clock=lambda: self.clock,
             wall=lambda: 0.0,
         )
 
     @property
     def known(self) -> RequestsResult:
-        requests = self.exporter.latest().requests
-        assert requests is not None
-        return requests
+        return self.exporter.latest().requests
 
     @property
     def model(self) -> ModelRequests:
@@ -81,7 +79,6 @@ class Running:
 
     def begin_tap(self) -> Tap:
         """Let the tap, which listens nowhere yet, tell of what passes it."""
-        assert self.exporter.config.tap is not None
         tap = Tap(self.exporter.config.tap)
         self.exporter.requests.attach_tap(tap)
         return tap
@@ -114,7 +111,7 @@ class TestSources:
         self, token: str, sources: list[str]
     ) -> None:
         """Every configured source is published from the beginning, with zeros."""
-        flags: dict[str, str] = {}
+        flags = {}
         if "tap" in sources:
             flags |= TAP
         if "push" in sources:
@@ -171,7 +168,7 @@ def test_load_of_each_model() -> None:
     """
     settings = settings_for(for_method("eagle3"), "eagle3", 3)
     quiet, busy, busier = (
-        judged(settings, (3_000.0, 2_000.0, 1_000.0), 4_000.0, batch=batch)  # type: ignore[arg-type]
+        judged(settings, (3_000.0, 2_000.0, 1_000.0), 4_000.0, batch=batch)
         for batch in (None, 8.0, 64.0)
     )
     targets = [
@@ -191,7 +188,7 @@ def test_load_of_each_model() -> None:
 
 #: SGLang's records have the configured number of drafted tokens, whatever was drafted;
 #: the poll knows it.
-COUNTS: dict[str, object] = {
+COUNTS = {
     "spec_verify_ct": 10,
     "spec_num_correct_drafts": 20,
     "spec_num_proposed_drafts": 30,
@@ -231,7 +228,7 @@ async def test_drafted_tokens_of_sglang_are_believed_if_the_poll_agrees(
         await running.reload(vllm__url=[server.url])
         (poller,) = running.exporter._pollers
         for poll in polls:
-            running.now += 5
+            running.clock += 5
             server.behaviour = answer(sglang(*poll))
             await poller.poll()
         record = read_record(COUNTS)
@@ -243,7 +240,7 @@ async def test_drafted_tokens_of_sglang_are_believed_if_the_poll_agrees(
             model_name="of vLLM beside it",
         )
         server.behaviour = answer(b"nothing")
-        running.now += 5
+        running.clock += 5
         # What was known while the server answered still holds.
         await poller.poll()
         running.observe(0, record=read_record(COUNTS))
@@ -279,7 +276,7 @@ async def test_advice_comes_from_records(observed: int, token: str) -> None:
         await poller.poll()
         for step in range(observed):
             running.observe(0, record=record(DRAFTS[step::observed]))
-        running.now += 300
+        running.clock += 300
         server.behaviour = answer(text(DRAFTS))
         await poller.poll()
         await poller.close()
@@ -304,7 +301,7 @@ OURS = [
     if option.name.startswith(("tap.", "push.", "requests."))
 ]
 #: Every option with a value, where the configuration has it, and as what.
-FORMS: list[tuple[str, Any, str, Any]] = [
+FORMS = [
     ("tap.listen-address", "127.0.0.1:0", "tap.listen", ("127.0.0.1", 0)),
     ("tap.upstream", "https://b:2", "tap.upstream", Target("https://b:2/metrics")),
     ("tap.drain-timeout", "1m", "tap.drain_seconds", 60.0),
@@ -369,11 +366,11 @@ def test_options_reach_the_configuration(token: str, tmp_path: Path) -> None:
 
 
 #: What is refused, and what may stand beside each other.
-TABLES: Any = yaml.safe_load(Path(__file__).with_name("options.yml").read_text("utf-8"))
+TABLES = yaml.safe_load(Path(__file__).with_name("options.yml").read_text("utf-8"))
 TENANTS = [f"t{number}" for number in range(MAX_TENANTS)]
 BOUNDS = [str(number) for number in range(41)]
 #: One more than there may be of a list.
-TOO_MANY: list[tuple[dict[str, Any], str]] = [
+TOO_MANY = [
     (
         {"requests.temperature-bound": BOUNDS},
         "--requests.temperature-bound: 41 bounds; allowed: up to 40",

@@ -39,7 +39,7 @@ from vllm_specdec_exporter.upstream.client import MAX_BODY, PollError, Upstream
 from vllm_specdec_exporter.upstream.connection import UpstreamConfig, UpstreamTLS
 
 BODY = capture()
-CLOCKS: Any = {"patience": 60.0, "clock": time.monotonic, "wall": time.time}
+CLOCKS = {"patience": 60.0, "clock": time.monotonic, "wall": time.time}
 HEALTHY = answer(BODY)
 #: The same, with the connection left open.
 HEALTHY_KEPT = Behaviour(
@@ -267,7 +267,7 @@ class TestRequest:
         """Closed before an answer, it is replaced once; a second time that is a
         failure.
         """
-        closes: list[bool] = []
+        closes = []
 
         async def run(peer: Peer) -> None:
             while not (closes and closes.pop(0)):
@@ -406,7 +406,6 @@ class TestBearerToken:
             file.write_bytes(content)
         result = await poll_once(server.url, bearer_token_file=str(file))
 
-        assert result.failure is not None
         assert result.failure.reason == "credentials"
         assert str(file) in result.failure.message
         assert "ret" not in result.failure.message.replace(str(file), "")

@@ -31,7 +31,7 @@ def run(
     **load: float,
 ) -> Engine:
     engine = Engine(EngineConfig(), k, Random(6))
-    conditions = Conditions(DraftDistribution(acceptance), Traffic(**load))  # type: ignore[arg-type]
+    conditions = Conditions(DraftDistribution(acceptance), Traffic(**load))
     for _ in range(round(seconds)):
         engine.advance(1.0, conditions)
     return engine

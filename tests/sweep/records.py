@@ -85,8 +85,8 @@ def record(*cells: CellResult, server: ServerIdentity = SERVER) -> SweepRecord:
 
     setup = SweepSettings(
         prompts={str(name): "0123456789abcdef" for name in all_of("prompts")},
-        temperatures=all_of("temperature"),  # type: ignore[arg-type]
-        concurrencies=all_of("concurrency"),  # type: ignore[arg-type]
+        temperatures=all_of("temperature"),
+        concurrencies=all_of("concurrency"),
         requests=16,
         max_tokens=128,
         api="chat",

@@ -123,7 +123,7 @@ def test_a_cell_of_which_few_steps_draft_is_a_plain_one() -> None:
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[CellResult]:
     """What the command measures, for a test to fill."""
-    cells: list[CellResult] = []
+    cells = []
 
     async def measure(*_: object) -> tuple[ServerIdentity, list[CellResult]]:
         return SERVER, cells
@@ -184,7 +184,7 @@ def test_a_profile_that_says_nothing_is_not_written(
 async def test_each_cell_is_repeated_and_each_server_goes_first_in_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    order: list[tuple[str, int]] = []
+    order = []
 
     async def sweep(plan: SweepPlan, server: Endpoint, **_: object) -> SweepOutcome:
         order.append((server.base[-1], *plan.concurrencies))

@@ -62,7 +62,7 @@ def test_an_empty_record_says_so() -> None:
 
 
 #: Acceptance at the published temperatures, and what is concluded from it.
-CONCLUSIONS: dict[tuple[float | None, ...], str] = {
+CONCLUSIONS = {
     tuple(PUBLISHED.values()): "acceptance falls from 0.81 at 0.0 to 0.38 at 1.0",
     (0.3, 0.35, 0.5, 0.7): "acceptance rises from 0.30 at 0.0 to 0.70 at 1.0",
     (0.6, 0.62, 0.58, 0.61): (

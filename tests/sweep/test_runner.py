@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -213,7 +214,7 @@ async def test_a_server_that_drafts_nothing_is_measured_without_acceptance(
     server: FakeServer,
 ) -> None:
     server.speculating = server.records = False
-    messages: list[str] = []
+    messages = []
     outcome = await sweep(server, say=messages.append)
     assert any("no speculation" in message for message in messages)
     assert outcome.clean
@@ -252,7 +253,7 @@ async def test_others_before_the_sweep_refuse_it(
 
 #: The measured request at which something happens, what happens, and why the sweep
 #: stops in which cell.
-STOPS: dict[str, tuple[int, Callable[[FakeServer], object], str, list[Status]]] = {
+STOPS = {
     "requests of others that stay": (
         4,
         lambda server: setattr(server.engine, "running", server.engine.running + 2),
@@ -324,7 +325,7 @@ async def test_two_percent_of_other_tokens_are_let_pass(server: FakeServer) -> N
 async def test_other_traffic_may_be_allowed(server: FakeServer) -> None:
     server.engine.running = 1
     server.other_tokens_per_request = 10
-    messages: list[str] = []
+    messages = []
     outcome = await sweep(
         server, say=messages.append, allow_other_traffic=True, temperatures=(0.0,)
     )
@@ -401,7 +402,7 @@ async def test_a_server_that_goes_away_ends_the_sweep_with_what_is_measured(
         tasks.append(asyncio.create_task(server.close()))
         return refusal("going down", 503)
 
-    tasks: list[asyncio.Task[None]] = []
+    tasks = []
     server.on_request = nth(6, away)
     outcome = await sweep(server, tmp_path)
     assert (
@@ -427,7 +428,7 @@ async def test_a_directory_that_cannot_be_created_ends_the_sweep_before_it_measu
 async def test_the_record_says_its_format_and_is_whole_after_each_cell(
     server: FakeServer, tmp_path: Path
 ) -> None:
-    counts: list[int] = []
+    counts = []
     await run_sweep(
         PLAN,
         endpoint(server.url),
@@ -457,7 +458,7 @@ def test_the_built_in_sets_have_as_many_different_prompts_as_a_cell_has_requests
 ):
     sets = load_prompts(["all"])
     assert [each.name for each in sets] == list(BUILTIN)
-    every = [prompt for each in sets for prompt in each.prompts]
+    every = [*chain.from_iterable(each.prompts for each in sets)]
     assert all(len(each.prompts) == SweepPlan(sets).requests for each in sets)
     assert len(set(every)) == len(every)
     assert all(len(prompt.messages[0].content) < 250 for prompt in every)

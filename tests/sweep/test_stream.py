@@ -49,7 +49,7 @@ def test_times_are_of_tokens_not_of_the_role_that_comes_first() -> None:
 
 
 #: Events, and the seconds to the first token and from one token to the next.
-TIMES: dict[str, tuple[list[Any], tuple[float, float | None]]] = {
+TIMES = {
     # A letter of several bytes may be several tokens: the server sends its text with
     # the last of them.
     "text is held back": (

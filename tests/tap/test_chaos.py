@@ -96,7 +96,7 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 async def _run(port: int, random: Random, count: int, outcomes: Counter[str]) -> None:
     """Make requests on one connection, and on a new one after each that broke."""
-    client: End | None = None
+    client = None
     for _ in range(count):
         client = client or await connect(port)
         kind = random.randrange(len(_KINDS))
@@ -150,7 +150,7 @@ async def test_chaos() -> None:
     observed = Counter[str]()
     outcomes = Counter[str]()
     listening = await asyncio.start_server(_serve, HOST, 0, backlog=1024)
-    left: list[tuple[int, int]] = []
+    left = []
     async with tapping(
         f"http://{HOST}:{listening.sockets[0].getsockname()[1]}"
     ) as relay:

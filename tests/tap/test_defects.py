@@ -1,7 +1,7 @@
 """Defects of the observer: traffic passes byte for byte, and the defect is counted."""
 
 import traceback
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import httptools
 import pytest
@@ -25,7 +25,7 @@ class _NoParser:
 
 
 #: What fails, by what it is there for.
-_PLACES: dict[str, list[tuple[Any, str, Any]]] = {
+_PLACES = {
     "the request": [(exchange, "read_request", _fails)],
     "the answer": [(exchange, "read_response", _fails)],
     "an event": [(exchange, "data_of", _fails)],
@@ -72,7 +72,7 @@ async def test_traffic_passes_whatever_fails(
         await built.relay.becomes_quiet()
         unobserved = built.relay.unobserved
         if component in _UNCOUNTED:
-            assert len(built.relay.told) + sum(unobserved.values()) <= 4
+            assert len(built.relay.observed) + sum(unobserved.values()) <= 4
         else:
             assert unobserved.get("internal", 0) >= 1
             assert set(unobserved) <= {"internal"}
@@ -104,12 +104,12 @@ def test_a_defect_is_logged_once(
     for watched in pair:
         watched.client(ASKED)
         watched.server(STREAMED)
-        assert watched.told == [], watched
+        assert watched.observed == [], watched
         assert watched.unobserved == {"internal": 1}, watched
         assert watched.observer.blind, watched
         watched.close()
     (record,) = caplog.records
-    where = record.fields["error"]  # type: ignore[attr-defined]
+    where = record.fields["error"]
     assert "RuntimeError at " in where
     assert "observer.py:" in where
     assert "SECRET" not in caplog.text + repr(vars(record))

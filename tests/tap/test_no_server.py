@@ -129,7 +129,7 @@ async def test_a_server_that_comes_later(caplog: pytest.LogCaptureFixture) -> No
         ] * 2
 
 
-_RAISED: list[tuple[Exception, str]] = [
+_RAISED = [
     (ConnectionRefusedError(), "refused"),
     (
         OSError(
@@ -215,7 +215,7 @@ async def test_a_unix_socket(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
             await client.close()
         assert (await _refused(relay.port, _GET))[0] == 502
         assert relay.errors == {"refused": 2}
-        assert len(relay.told) == 1
+        assert len(relay.observed) == 1
         assert relay.result.upstream == f"unix:{path}"
         assert [record.getMessage() for record in caplog.records] == [
             "tap cannot reach the server"

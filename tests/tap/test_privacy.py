@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from support.ports import free_port
-from tap.ends import HOST, End, Server, connect, serving
+from tap.ends import HOST, Server, connect, serving
 from tap.process import Process, numbers, process
 from tap.streams import (
     CHAT,
@@ -144,7 +144,7 @@ _BROKEN = [
 async def _hold(running: Process, upstream: Server, sent: bytes, back: bytes) -> None:
     client = await connect(running.port)
     await client.send(sent)
-    server: End = await upstream.connection()
+    server = await upstream.connection()
     head = await server.read_head()
     await server.read(int(header_of(head, b"content-length") or 0))
     await server.send(back)

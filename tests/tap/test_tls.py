@@ -55,7 +55,7 @@ async def _service(
     port = free_port()
     config = TapConfig((HOST, port), parse_target(url), drain_seconds=0.0, **more)
     service = Tap(config, upstream or UpstreamConfig())
-    observed: list[Observation] = []
+    observed = []
     service.use(Classification(), observed.append)
     await service.open()
     try:

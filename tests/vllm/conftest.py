@@ -166,7 +166,7 @@ def scrape_when(
     """
     return running.wait_for(
         lambda metrics: metrics if condition(metrics) else None, within=240
-    )  # type: ignore[return-value]
+    )
 
 
 def total(metrics: Metrics, name: str, /, **labels: str) -> float | None:
@@ -181,7 +181,7 @@ def total(metrics: Metrics, name: str, /, **labels: str) -> float | None:
 
 def by(metrics: Metrics, label: str, name: str, /, **labels: str) -> dict[str, float]:
     """Return the values of a name by a label that tells its series apart."""
-    sums: dict[str, float] = {}
+    sums = {}
     for series, value in metrics.values(name, **labels).items():
         key = dict(series).get(label, "")
         sums[key] = sums.get(key, 0.0) + value
@@ -193,7 +193,7 @@ def watched(running: RunningExporter) -> Iterator[list[Metrics]]:
     """Scrape an exporter four times a second for as long as the block runs: it has to
     answer each time.
     """
-    scrapes: list[Metrics] = []
+    scrapes = []
     end = threading.Event()
 
     def watch() -> None:

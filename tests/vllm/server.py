@@ -117,8 +117,6 @@ class Launcher:
 
     def start(self, arguments: Sequence[str], log: Path) -> int:
         """Start a server and return the ID of its process, which leads a group."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([arguments, str(log)]) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
@@ -309,7 +307,7 @@ class Ask:
 
     def body(self) -> bytes:
         """Return it as JSON."""
-        body: dict[str, object] = {
+        body = {
             "model": MODEL_NAME,
             "max_tokens": self.max_tokens,
             "ignore_eos": True,
@@ -459,6 +457,16 @@ class Truth:
     @property
     def acceptance(self) -> float:
         return self.accepted_tokens / self.draft_tokens
+
+    @property
+    def counters(self) -> list[int]:
+        """What the exporter's counters must say, in the order of `COUNTERS`."""
+        return [
+            self.drafts,
+            self.draft_tokens,
+            self.accepted_tokens,
+            self.completion_tokens,
+        ]
 
 
 def truth(answers: Iterable[Told]) -> Truth:

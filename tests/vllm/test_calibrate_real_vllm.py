@@ -163,7 +163,7 @@ def tried(
         (profile,) = parse_profiles(yaml.safe_load(file.read_text("utf-8"))).values()
     else:
         assert re.search(REFUSALS, done.err), done.err
-    rounds: dict[int, list[Round]] = {batch: [] for batch in BATCHES}
+    rounds = {batch: [] for batch in BATCHES}
     for number, batch in product(range(ROUNDS), BATCHES):
         rounds[batch].append(
             clock(plain, drafting, batch=batch, case=case, number=number)
@@ -275,5 +275,4 @@ def check(server: VllmServer, *flags: str) -> dict[str, Any]:
     brief = ("--for=8s", "--json", "--threshold=minimum_drafts=20")
     outcome = run("check", server.url, *brief, *flags)
     (engine,) = json.loads(outcome.out)["targets"][0]["engines"]
-    payoff: dict[str, Any] = engine["payoff"]
-    return payoff
+    return engine["payoff"]

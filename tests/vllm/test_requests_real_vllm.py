@@ -173,7 +173,6 @@ def test_streams_have_times_and_the_others_none(story: Story) -> None:
     )
     measured = sum(answer.ttft for answer in streamed if answer.ttft is not None)
     counted_seconds = total(story.scrape, "request_time_to_first_token_seconds_sum")
-    assert counted_seconds is not None
     # The clients' threads wait for the processor too, and on a busy machine longer than
     # for the server.
     assert 0.05 * measured < counted_seconds <= measured

@@ -58,7 +58,7 @@ def test_acceptance_falls_with_temperature_beyond_chance(story: SweepStory) -> N
         assert lowest["unit"] == "request", concurrency
         assert lowest["low"] > highest["high"] + 0.2, concurrency
     assert story.outcome.code == 0
-    document: Any = json.loads(story.outcome.out)
+    document = json.loads(story.outcome.out)
     assert len(document["conclusions"]) == 2
     assert all("acceptance falls from " in text for text in document["conclusions"])
 

@@ -5,7 +5,6 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import kubernetes_validate
 import pytest
@@ -82,7 +81,7 @@ def test_checks(folder: Pki, name: str) -> None:
 
 def test_prometheus(folder: Pki) -> None:
     """The jobs that are shown scrape exporters with the configurations shown."""
-    jobs: dict[str, Any] = yaml.safe_load(BLOCKS["prometheus.yml"])
+    jobs = yaml.safe_load(BLOCKS["prometheus.yml"])
     for job in jobs["scrape_configs"]:
         for settings in (job.get("basic_auth", {}), job["tls_config"]):
             settings |= {

@@ -32,8 +32,7 @@ from vllm_specdec_exporter.listener.web_config.document import (
 from vllm_specdec_exporter.listener.web_config.fields import WebConfigError
 from vllm_specdec_exporter.listener.web_config.middleware import WebConfigMiddleware
 from vllm_specdec_exporter.listener.web_config.server_tls import TLSSettings
-from vllm_specdec_exporter.observe.result import Reload
-from webconfig.https import MUTUAL, TLS, write
+from webconfig.https import HTTPS, MUTUAL, TLS, write
 from webconfig.pki import Pki, hashed
 
 CORPUS = Path(__file__).with_name("corpus")
@@ -129,7 +128,7 @@ def test_paths_start_at_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 FULL_TLS = {"tls_server_config": {**MUTUAL, "min_version": "TLS13"}}
-NO_USERS: dict[str, Any] = {"basic_auth_users": {}}
+NO_USERS = {"basic_auth_users": {}}
 
 
 @pytest.mark.parametrize("is_tls_first", [True, False])
@@ -204,9 +203,7 @@ def test_files_that_change_while_they_are_read_are_read_again(
     """Files that are exchanged while they are read are read again, until they are those
     of one moment.
     """
-    source = WebConfigFile(
-        str(write(pki.folder / "web.yml", {"tls_server_config": TLS}))
-    )
+    source = WebConfigFile(str(write(pki.folder / "web.yml", HTTPS)))
     made = document.make_context
     exchanges = [pki.renew, pki.renew]
 
@@ -261,7 +258,7 @@ async def test_a_failed_reload_changes_nothing_and_is_tried_again(
     monkeypatch.setattr(guard_module, "LOOK_SECONDS", 0.02)
     caplog.set_level("INFO", "vllm_specdec_exporter")
     path = write(pki.folder / "web.yml", {"basic_auth_users": {"alice": hashed("one")}})
-    reloads: list[Reload] = []
+    reloads = []
     source = WebConfigFile(str(path))
     guard = WebConfigMiddleware(source, source.load(), reloads.append)
     app = web.Application()

@@ -4,7 +4,6 @@ exporters at all.
 
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from support.ports import free_port
 from support.programs import eventually
 from vllm_specdec_exporter.commands import health
 from vllm_specdec_exporter.config.values import loopback_hosts
-from webconfig.https import MUTUAL, TLS, guarded, write
+from webconfig.https import MUTUAL_HTTPS, TLS, guarded, write
 from webconfig.pki import Pki, hashed
 
 pytestmark = pytest.mark.full
@@ -64,10 +63,10 @@ class TestAlive:
     def test_web_configuration(self, pki: Pki, tmp_path: Path, kind: str) -> None:
         """With each web configuration, named by flags or by the configuration file."""
         users = {"basic_auth_users": {"alice": hashed("x")}}
-        document: Mapping[str, object] = {
+        document = {
             "TLS": {"tls_server_config": TLS, **users},
             "users": users,
-            "client certificates": {"tls_server_config": MUTUAL},
+            "client certificates": MUTUAL_HTTPS,
         }[kind]
         with guarded(pki, document) as exporter:
             address = exporter.address

@@ -17,7 +17,7 @@ import yaml
 
 from support.exporter import RunningExporter
 from support.programs import eventually
-from webconfig.https import MUTUAL, TLS, ask, client_context, guarded, shown, write
+from webconfig.https import HTTPS, MUTUAL, ask, client_context, guarded, shown, write
 from webconfig.pki import Pki, hashed
 from webconfig.test_connections import REFUSED
 
@@ -25,7 +25,6 @@ pytestmark = pytest.mark.full
 
 #: Seconds within which a change is in force, however busy the machine is.
 SOON = 90.0
-HTTPS = {"tls_server_config": TLS}
 
 
 def _shown(exporter: RunningExporter, pki: Pki) -> int:
@@ -123,7 +122,7 @@ class TestCertificates:
             "basic_auth_users": {"alice": hashed("one", 4).replace("$04", "$15")},
         }
         with guarded(pki, document) as exporter:
-            statuses: list[int] = []
+            statuses = []
             threads = [
                 threading.Thread(
                     target=lambda n=n: statuses.append(
