@@ -195,6 +195,20 @@ async def test_a_server_may_refuse_an_upload_and_still_read() -> None:
         await leaves(client, server)
 
 
+async def test_a_server_that_closes_an_idle_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client's connection is closed too, at once, and nothing is kept."""
+    monkeypatch.setattr(module, "LINGER_SECONDS", 2 * PATIENCE)
+    async with road() as built:
+        client, server = await built.both(request(method="GET"))
+        await passes(server, client, answer({}))
+        await server.close()
+        await built.relay.becomes_quiet()  # also where the client does not look
+        assert await client.rest() == (b"", "end")
+        await client.close()
+
+
 async def test_a_client_that_does_not_see_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
