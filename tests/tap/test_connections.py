@@ -84,24 +84,23 @@ async def _observed(built: Road) -> None:
     ids=["before its answer", "within a stream", "after the last word"],
 )
 async def test_a_client_that_leaves_is_a_server_connection_that_ends(
-    begun: bytes, unobserved: dict[str, int], how: str
+    built: Road, begun: bytes, unobserved: dict[str, int], how: str
 ) -> None:
     """The server's connection is closed at once.
 
     A stream is observed if its [DONE] was read.
     """
-    async with road() as built:
-        client, server = await built.both(ASKED)
-        await passes(server, client, begun)
-        if how == "end":
-            await client.close()
-        else:
-            client.reset()
-        assert await server.rest() == (b"", how)
-        await server.close()
-        await built.relay.becomes_quiet()
-        assert built.relay.unobserved == unobserved
-        assert len(built.relay.observed) == 1 - len(unobserved)
+    client, server = await built.both(ASKED)
+    await passes(server, client, begun)
+    if how == "end":
+        await client.close()
+    else:
+        client.reset()
+    assert await server.rest() == (b"", how)
+    await server.close()
+    await built.relay.becomes_quiet()
+    assert built.relay.unobserved == unobserved
+    assert len(built.relay.observed) == 1 - len(unobserved)
 
 
 @pytest.mark.parametrize(
@@ -116,16 +115,15 @@ async def test_a_client_that_leaves_is_a_server_connection_that_ends(
     ids=["stream", "plain"],
 )
 async def test_an_answer_until_the_end_of_the_connection(
-    asked: bytes, sent: bytes
+    built: Road, asked: bytes, sent: bytes
 ) -> None:
     """It arrives as it is, and is observed."""
-    async with road() as built:
-        client, server = await built.both(asked)
-        await _send_in_pieces(server, sent)
-        await server.close()
-        assert await client.rest() == (sent, "end")
-        await client.close()
-        await _observed(built)
+    client, server = await built.both(asked)
+    await _send_in_pieces(server, sent)
+    await server.close()
+    assert await client.rest() == (sent, "end")
+    await client.close()
+    await _observed(built)
 
 
 @pytest.mark.parametrize("how", ["end", "reset"])
@@ -140,120 +138,118 @@ async def test_an_answer_until_the_end_of_the_connection(
     ],
     ids=["stream", "stream until the end", "known length", "head", "nothing"],
 )
-async def test_a_server_that_breaks_off_is_seen_as_such(begun: bytes, how: str) -> None:
+async def test_a_server_that_breaks_off_is_seen_as_such(
+    built: Road, begun: bytes, how: str
+) -> None:
     """A reset stays a reset: an incomplete response must not look complete."""
-    async with road() as built:
-        client, server = await built.both(ASKED)
-        await passes(server, client, begun)
-        await _break_off(server, client, how)
-        await built.relay.becomes_quiet()
-        assert sum(built.relay.unobserved.values()) == 1
+    client, server = await built.both(ASKED)
+    await passes(server, client, begun)
+    await _break_off(server, client, how)
+    await built.relay.becomes_quiet()
+    assert sum(built.relay.unobserved.values()) == 1
 
 
-async def test_a_client_may_end_its_requests_and_still_read() -> None:
+async def test_a_client_may_end_its_requests_and_still_read(built: Road) -> None:
     """As with nc, or a shutdown of the sending side."""
-    async with road() as built:
-        client, server = await built.both(ASKED)
-        client.end()
-        assert await server.read(1) == b""
-        await _send_in_pieces(server, STREAMED)
-        await server.close()
-        assert await client.rest() == (STREAMED, "end")
-        await client.close()
-        await _observed(built)
+    client, server = await built.both(ASKED)
+    client.end()
+    assert await server.read(1) == b""
+    await _send_in_pieces(server, STREAMED)
+    await server.close()
+    assert await client.rest() == (STREAMED, "end")
+    await client.close()
+    await _observed(built)
 
 
 @pytest.mark.parametrize("sent", [ASKED[:20], ASKED[:-3]], ids=["head", "body"])
-async def test_half_a_request_and_its_end(sent: bytes) -> None:
+async def test_half_a_request_and_its_end(built: Road, sent: bytes) -> None:
     """The server gets both."""
-    async with road() as built:
-        client = await connect(built.port)
-        await client.send(sent)
-        client.end()
-        server = await built.server.connection()
-        assert await server.rest() == (sent, "end")
-        await server.send(answer(b"", "400 Bad Request"))
-        await server.close()
-        assert await client.rest() == (answer(b"", "400 Bad Request"), "end")
-        await client.close()
+    client = await connect(built.port)
+    await client.send(sent)
+    client.end()
+    server = await built.server.connection()
+    assert await server.rest() == (sent, "end")
+    await server.send(answer(b"", "400 Bad Request"))
+    await server.close()
+    assert await client.rest() == (answer(b"", "400 Bad Request"), "end")
+    await client.close()
 
 
-async def test_a_server_may_refuse_an_upload_and_still_read() -> None:
+async def test_a_server_may_refuse_an_upload_and_still_read(built: Road) -> None:
     """A client that sends all before it reads gets the answer, and no reset."""
-    async with road() as built:
-        head, body = split(
-            request(b"x" * 3_000_000, _UPLOADS, Content_Type="audio/wav")
-        )
-        refusal = answer({"error": {}}, "413 Payload Too Large", Connection="close")
-        client, server = await built.both(head)
-        await server.send(refusal)
-        server.end()
-        reading = asyncio.create_task(server.read(len(body)))
-        await client.send(body)
-        assert await client.rest() == (refusal, "end")
-        assert await reading == body
-        await leaves(client, server)
+    head, body = split(request(b"x" * 3_000_000, _UPLOADS, Content_Type="audio/wav"))
+    refusal = answer({"error": {}}, "413 Payload Too Large", Connection="close")
+    client, server = await built.both(head)
+    await server.send(refusal)
+    server.end()
+    reading = asyncio.create_task(server.read(len(body)))
+    await client.send(body)
+    assert await client.rest() == (refusal, "end")
+    assert await reading == body
+    await leaves(client, server)
 
 
 async def test_a_server_that_closes_an_idle_connection(
+    built: Road,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The client's connection is closed too, at once, and nothing is kept."""
     monkeypatch.setattr(module, "LINGER_SECONDS", 2 * PATIENCE)
-    async with road() as built:
-        client, server = await built.both(request(method="GET"))
-        await passes(server, client, answer({}))
-        await server.close()
-        await built.relay.becomes_quiet()  # also where the client does not look
-        assert await client.rest() == (b"", "end")
-        await client.close()
+    client, server = await built.both(request(method="GET"))
+    await passes(server, client, answer({}))
+    await server.close()
+    await built.relay.becomes_quiet()  # also where the client does not look
+    assert await client.rest() == (b"", "end")
+    await client.close()
 
 
 async def test_a_client_that_does_not_see_the_end(
+    built: Road,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its connection is closed after a time."""
     # The client below never closes: without a limit, the tap would wait for it.
     monkeypatch.setattr(module, "LINGER_SECONDS", 0.05)
-    async with road() as built:
-        client, server = await built.both(ASKED)
-        await server.send(BEGUN)
-        await server.close()
-        await built.relay.becomes_quiet()
-        assert await client.rest() == (BEGUN, "end")
-        await client.close()
+    client, server = await built.both(ASKED)
+    await server.send(BEGUN)
+    await server.close()
+    await built.relay.becomes_quiet()
+    assert await client.rest() == (BEGUN, "end")
+    await client.close()
 
 
-async def test_a_slow_reader_gets_all_of_an_answer_after_its_server_left() -> None:
+async def test_a_slow_reader_gets_all_of_an_answer_after_its_server_left(
+    built: Road,
+) -> None:
     """What the tap has is sent, however long that takes."""
-    async with road() as built:
-        sent = answer(bytes(range(256)) * 4000, Content_Type="a/b", Connection="close")
-        client, server = await built.both(request(method="GET"))
-        sending = asyncio.create_task(server.send(sent))
-        received = b""
-        while len(received) < len(sent):
-            received += await client.read(min(50_000, len(sent) - len(received)))
-            await asyncio.sleep(0)
-        assert received == sent
-        await sending
-        await _break_off(server, client, "end")
+    sent = answer(bytes(range(256)) * 4000, Content_Type="a/b", Connection="close")
+    client, server = await built.both(request(method="GET"))
+    sending = asyncio.create_task(server.send(sent))
+    received = b""
+    while len(received) < len(sent):
+        received += await client.read(min(50_000, len(sent) - len(received)))
+        await asyncio.sleep(0)
+    assert received == sent
+    await sending
+    await _break_off(server, client, "end")
 
 
-async def test_a_probe_that_only_connects_does_not_reach_the_server() -> None:
+async def test_a_probe_that_only_connects_does_not_reach_the_server(
+    built: Road,
+) -> None:
     """The server is not connected to."""
-    async with road() as built:
-        for how in ("close", "reset", "end") * 5:
-            client = await connect(built.port)
-            if how == "reset":
-                client.reset()
-            elif how == "end":
-                client.end()
-                assert await client.rest() == (b"", "end"), how
-            await client.close()
-        await eventually(lambda: built.relay.result.connections_total == 15)
-        await built.relay.becomes_quiet()
-        assert built.server.ends == []
-        assert built.relay.errors == {}
+    for how in ("close", "reset", "end") * 5:
+        client = await connect(built.port)
+        if how == "reset":
+            client.reset()
+        elif how == "end":
+            client.end()
+            assert await client.rest() == (b"", "end"), how
+        await client.close()
+    await eventually(lambda: built.relay.result.connections_total == 15)
+    await built.relay.becomes_quiet()
+    assert built.server.ends == []
+    assert built.relay.errors == {}
 
 
 # --- the shutdown of the tap
@@ -284,17 +280,17 @@ async def test_the_end_of_the_tap_waits_for_who_is_being_connected(
 
 
 async def test_the_end_of_the_tap_leaves_no_attempt_to_connect(
+    built: Road,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with road() as built:
-        relay = built.relay
-        client = await connect(relay.port)
-        connecting = late(monkeypatch)
-        await client.send(request(method="GET"))
-        await connecting.begun.wait()
-        await relay.tap.drain()
-        assert (await client.rest())[0] == b""
-        await client.close()  # that no task is left is asserted where the tap ends
+    relay = built.relay
+    client = await connect(relay.port)
+    connecting = late(monkeypatch)
+    await client.send(request(method="GET"))
+    await connecting.begun.wait()
+    await relay.tap.drain()
+    assert (await client.rest())[0] == b""
+    await client.close()  # that no task is left is asserted where the tap ends
 
 
 # --- conversations: every byte arrives, in both directions, before the next is sent
@@ -387,25 +383,24 @@ _CONVERSATIONS = {
 }
 
 
-async def test_each_part_arrives_before_the_next() -> None:
+async def test_each_part_arrives_before_the_next(built: Road) -> None:
     """Whatever the protocol."""
     wrong = []
-    async with road() as built:
-        for name, conversation in _CONVERSATIONS.items():
-            try:
-                client = await connect(built.port)
-                server = await reaches(client, built.server, conversation[0][1])
-                for who, data in conversation[1:]:
-                    if who == ">":
-                        await passes(client, server, data)
-                    else:
-                        await passes(server, client, data)
-                await leaves(client, server)
-            except (AssertionError, TimeoutError, OSError) as error:
-                wrong.append(f"{name}: {error!r}")
-        assert wrong == []
-        await built.relay.becomes_quiet()
-        assert "internal" not in built.relay.unobserved
+    for name, conversation in _CONVERSATIONS.items():
+        try:
+            client = await connect(built.port)
+            server = await reaches(client, built.server, conversation[0][1])
+            for who, data in conversation[1:]:
+                if who == ">":
+                    await passes(client, server, data)
+                else:
+                    await passes(server, client, data)
+            await leaves(client, server)
+        except (AssertionError, TimeoutError, OSError) as error:
+            wrong.append(f"{name}: {error!r}")
+    assert wrong == []
+    await built.relay.becomes_quiet()
+    assert "internal" not in built.relay.unobserved
 
 
 # --- back-pressure: an end that does not read stops the other one; nothing is lost
@@ -489,38 +484,39 @@ async def test_an_end_that_does_not_read_makes_the_other_wait(
 
 
 async def test_a_server_that_is_being_connected_to_makes_its_client_wait(
+    built: Road,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As long as that takes; then all arrives."""
-    async with road() as built:
-        client = await connect(built.port)
-        connecting = late(monkeypatch)
-        data = request(bytes(UPLOAD), Content_Type="audio/wav")
-        sent = [0]
-        sending = asyncio.create_task(_send(client, data, sent))
-        assert await _stalls(sent) < _BETWEEN
-        connecting.go.set()
-        server = await built.server.connection()
-        assert await server.read(len(data)) == data
-        await sending
-        await client.close()
-        await server.close()
+    client = await connect(built.port)
+    connecting = late(monkeypatch)
+    data = request(bytes(UPLOAD), Content_Type="audio/wav")
+    sent = [0]
+    sending = asyncio.create_task(_send(client, data, sent))
+    assert await _stalls(sent) < _BETWEEN
+    connecting.go.set()
+    server = await built.server.connection()
+    assert await server.read(len(data)) == data
+    await sending
+    await client.close()
+    await server.close()
 
 
-async def test_a_client_that_breaks_off_while_its_server_does_not_read() -> None:
+async def test_a_client_that_breaks_off_while_its_server_does_not_read(
+    built: Road,
+) -> None:
     """The server's connection breaks too."""
-    async with road() as built:
-        client, server = await built.both(_UPLOAD_HEAD)
-        transport = server.writer.transport
-        transport.pause_reading()
-        sent = [0]
-        sending = asyncio.create_task(_send(client, bytes(UPLOAD), sent))
-        await _stalls(sent)
-        client.reset()
-        # The reset may break the write itself.
-        await asyncio.gather(sending, return_exceptions=True)
-        transport.resume_reading()
-        assert (await server.rest())[1] == "reset"
+    client, server = await built.both(_UPLOAD_HEAD)
+    transport = server.writer.transport
+    transport.pause_reading()
+    sent = [0]
+    sending = asyncio.create_task(_send(client, bytes(UPLOAD), sent))
+    await _stalls(sent)
+    client.reset()
+    # The reset may break the write itself.
+    await asyncio.gather(sending, return_exceptions=True)
+    transport.resume_reading()
+    assert (await server.rest())[1] == "reset"
 
 
 class _Lost(asyncio.Transport):

@@ -12,11 +12,11 @@ import pytest
 from tap.ends import (
     HOST,
     PATIENCE,
+    Road,
     connect,
     late,
     passes,
     reaches,
-    road,
     serving,
     tapping,
 )
@@ -179,22 +179,21 @@ async def test_a_server_that_does_not_accept(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("how", ["close", "reset"])
 async def test_a_client_that_leaves_while_the_server_is_connected_to(
-    how: str, monkeypatch: pytest.MonkeyPatch
+    built: Road, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection is ended as soon as it is made."""
-    async with road() as built:
-        client = await connect(built.port)
-        connecting = late(monkeypatch)
-        await client.send(_GET)
-        await connecting.begun.wait()
-        if how == "close":
-            await client.close()
-        else:
-            client.reset()
-        connecting.go.set()
-        server = await built.server.connection()
-        assert (await server.rest())[0] in (_GET, b"")
-        await server.close()
+    client = await connect(built.port)
+    connecting = late(monkeypatch)
+    await client.send(_GET)
+    await connecting.begun.wait()
+    if how == "close":
+        await client.close()
+    else:
+        client.reset()
+    connecting.go.set()
+    server = await built.server.connection()
+    assert (await server.rest())[0] in (_GET, b"")
+    await server.close()
 
 
 async def test_a_unix_socket(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
