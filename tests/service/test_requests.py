@@ -4,7 +4,7 @@ and their options.
 
 import json
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from operator import attrgetter
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from economics.servers import judged, settings_for
 from per_request.exact import record, request

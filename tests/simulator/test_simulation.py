@@ -3,6 +3,7 @@ phases.
 """
 
 import pytest
+from msgspec.structs import asdict
 
 from support.exporter import Metrics
 from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
@@ -113,7 +114,7 @@ def test_the_same_seed_gives_the_same_answer() -> None:
 
 def change(simulation: Simulation, seconds: float) -> Totals:
     """Let time pass; return what was drafted and generated in it."""
-    start = vars(simulation.truth)
+    start = asdict(simulation.truth)
     positions = [-accepted for accepted in start.pop("accepted_per_position")]
     counts = {name: -count for name, count in start.items()}
     simulation.advance(seconds)

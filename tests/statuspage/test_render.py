@@ -389,8 +389,6 @@ def test_a_notice_says_why_nothing_or_old_is_shown(
     assert text in show(result).one("div", class_="notice").text
 
 
-
-
 def test_the_overview_has_every_engine_and_every_silent_server_worst_first() -> None:
     """Only where there are several engines, before them."""
     table = rows(show(FLEET).one("table", class_="overview"))

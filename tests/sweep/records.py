@@ -1,8 +1,9 @@
 """Records of sweeps that never were, for what is made of them."""
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from vllm_specdec_exporter.commands.sweep.record import (
     CellAcceptance,

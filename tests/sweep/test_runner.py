@@ -6,13 +6,13 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from support.builders import refusal as refused
 from sweep.fake import FakeServer, refusal
