@@ -468,13 +468,13 @@ def test_only_the_bearer_of_the_token_is_served_and_the_file_is_read_anew(
         "--web.token-file", str(file), "--web.listen-address", "0.0.0.0:{port}"
     ) as running:
         refused = {
-            words: running.post(DISABLE, Authorization=words)
-            for words in (*WRONG, "Basic s3cret", "Basic YTpzM2NyZXQ=")
+            value: running.post(DISABLE, Authorization=value)
+            for value in (*WRONG, "Basic s3cret", "Basic YTpzM2NyZXQ=")
         }
         refused["none"] = running.post(DISABLE)
         assert {
-            words: answer.status
-            for words, answer in refused.items()
+            value: answer.status
+            for value, answer in refused.items()
             if answer.status != 401
             or not answer.headers["www-authenticate"].startswith("Bearer ")
         } == {}

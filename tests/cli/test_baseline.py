@@ -111,9 +111,10 @@ def test_an_interrupted_recording_keeps_what_there_is(
     the code is 0.
     """
     out = tmp_path / "baseline.json"
+    endless = (f"--out={out}", "--for=1h", BEAT)
     with (
         ReplayServer(BUSY) as server,
-        started("baseline", server.url, f"--out={out}", "--for=1h", BEAT) as process,
+        started("baseline", server.url, *endless) as process,
     ):
         eventually(lambda: server.replies_given >= 12)
         process.send_signal(number)

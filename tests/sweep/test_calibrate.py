@@ -203,8 +203,8 @@ async def calibrate(url: str, flags: str = "") -> Outcome:
     """Run the command beside the loop that the fake server lives in; without another
     server it is plain too.
     """
-    words = f"--plain-url {url} {flags} --quiet"
-    return await asyncio.to_thread(run_calibrate, words, url)
+    with_plain = f"--plain-url {url} {flags} --quiet"
+    return await asyncio.to_thread(run_calibrate, with_plain, url)
 
 
 async def test_a_dry_run_says_how_much_would_be_sent_and_sends_nothing(
@@ -222,11 +222,11 @@ async def test_a_dry_run_says_how_much_would_be_sent_and_sends_nothing(
 async def test_a_method_that_no_server_has_is_refused_before_anything_is_sent(
     server: FakeServer,
 ) -> None:
-    known = await calibrate(server.url, "--method deepseek_mtp --dry-run")
-    assert known.code == 0
-    unknown = await calibrate(server.url, "--method foo")
-    assert unknown.code == 2
-    assert '--method "foo": allowed: dflash, draft_model, ' in unknown.err
+    accepted = await calibrate(server.url, "--method deepseek_mtp --dry-run")
+    assert accepted.code == 0
+    refused = await calibrate(server.url, "--method foo")
+    assert refused.code == 2
+    assert '--method "foo": allowed: dflash, draft_model, ' in refused.err
     assert server.paths == []
 
 

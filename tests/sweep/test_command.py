@@ -36,8 +36,10 @@ def _brief_watch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def sweep(url: str, flags: str = QUICK, *, out: Path | None = None) -> Outcome:
     """Run the command beside the loop that the fake server lives in."""
-    words = [*shlex.split(flags), *(("--out", str(out)) if out else ())]
-    return await asyncio.to_thread(run_here, "sweep", url, *words)
+    arguments = shlex.split(flags)
+    if out:
+        arguments.append(f"--out={out}")
+    return await asyncio.to_thread(run_here, "sweep", url, *arguments)
 
 
 async def refusal(
@@ -235,10 +237,10 @@ async def test_ctrl_c_reports_what_is_measured(
             await asyncio.sleep(240)
 
     server.on_request = hang
-    words = f"sweep {server.url} --out {out} {QUICK}".split()
+    command_line = f"sweep {server.url} --out {out} {QUICK}".split()
     process = await asyncio.create_subprocess_exec(
         COMMAND,
-        *words,
+        *command_line,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=clean_environment(),

@@ -47,12 +47,12 @@ def test_the_published_sweep_as_a_table() -> None:
 
 def test_trouble_of_every_kind_as_a_table() -> None:
     disturbed = "the counters say 9 drafts, the records 8"
-    own = partial(result, ratio=None, prompts="own", concurrency=8)
+    undrafted = partial(result, ratio=None, prompts="own", concurrency=8)
     troubled = record(
         result(0.0, 0.66, unit="draft", reach=0.02),
         result(0.8, 0.4, status=Status.DISTURBED, reasons=(disturbed,)),
-        own(0.0),
-        own(0.8, status=Status.FAILED, reasons=("16 of 16: no",)),
+        undrafted(0.0),
+        undrafted(0.8, status=Status.FAILED, reasons=("16 of 16: no",)),
     )
     check_golden("trouble.txt", report.render(troubled) + "\n")
 

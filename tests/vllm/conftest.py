@@ -138,11 +138,14 @@ def server(servers: Servers) -> VllmServer:
 @contextlib.contextmanager
 def exporter(server: VllmServer, *flags: str) -> Iterator[RunningExporter]:
     """Run an exporter beside a server, which it is told the speculation of."""
-    known = [f"--vllm.url={server.url}", *(f"--window={window}" for window in WINDOWS)]
-    known += [f"--poll.interval={POLL_INTERVAL}s", "--poll.timeout=900ms"]
+    upstream = [
+        f"--vllm.url={server.url}",
+        *(f"--window={window}" for window in WINDOWS),
+    ]
+    upstream += [f"--poll.interval={POLL_INTERVAL}s", "--poll.timeout=900ms"]
     if server.speculation:
-        known.append(f"--spec.config={json.dumps(server.speculation)}")
-    with running_exporter(*known, *flags, fast=False) as running:
+        upstream.append(f"--spec.config={json.dumps(server.speculation)}")
+    with running_exporter(*upstream, *flags, fast=False) as running:
         yield running
 
 

@@ -117,8 +117,8 @@ def record(server: VllmServer, file: Path) -> tuple[list[Told], str]:
 
 def watch(server: VllmServer, baseline: Path, requests: int, tokens: int) -> Trial:
     """Send requests past an exporter that knows the baseline."""
-    known = (f"--baseline.file={baseline}", "--log.interval=0s", *THRESHOLDS)
-    with exporter(server, *known) as running:
+    flags = (f"--baseline.file={baseline}", "--log.interval=0s", *THRESHOLDS)
+    with exporter(server, *flags) as running:
         scrape_when(running, lambda scrape: scrape.value("up") == 1)
         answers = traffic(server, requests, tokens)
         drafts = truth(answers).drafts

@@ -1,6 +1,5 @@
 """What a web configuration file may contain, and the errors of one that is invalid."""
 
-import asyncio
 import contextlib
 import errno
 import os
@@ -15,10 +14,11 @@ import pytest
 import yaml
 from aiohttp import web
 
+from service.test_admission import port_of
 from support.builders import refusal
 from support.commands import Outcome, run_here
 from support.programs import find_program
-from tap.ends import eventually
+from tap.ends import connect, eventually
 from vllm_specdec_exporter.listener.connection_limits import ConnectionLimiter
 from vllm_specdec_exporter.listener.sockets import Listener
 from vllm_specdec_exporter.listener.web_config import document, fields
@@ -274,16 +274,13 @@ async def test_a_failed_reload_changes_nothing_and_is_tried_again(
         failures[0] += 1
         raise error
 
-    async def status() -> int:
-        reader, writer = await asyncio.open_connection(
-            *listener.addresses[0].split(":")
-        )
-        writer.write(b"GET /nothing HTTP/1.0\r\n\r\n")
-        answer = await reader.read()
-        writer.close()
-        if answer.startswith(b"HTTP"):
-            return int(answer.split()[1])
-        return 0
+    async def status() -> bytes:
+        """The status of an answer, empty where plain HTTP gets none."""
+        client = await connect(port_of(listener))
+        await client.send(b"GET /nothing HTTP/1.0\r\n\r\n")
+        answer, _ = await client.rest()
+        await client.close()
+        return answer.removeprefix(b"HTTP/1.0 ")[:3]
 
     def lines() -> list[str]:
         return [record.getMessage() for record in caplog.records]
@@ -295,11 +292,11 @@ async def test_a_failed_reload_changes_nothing_and_is_tried_again(
         await eventually(lambda: failures[0] >= 3)
         assert reloads[-1].successful is False
         assert lines().count("web configuration not reloaded") == 1
-        assert await status() == 401
+        assert await status() == b"401"
         monkeypatch.setattr(source, "load", load)
         await eventually(lambda: reloads[-1].successful)
         assert lines()[-1] == "web configuration reloaded"
-        assert await status() == 0
+        assert not (await status()).isdigit()
     finally:
         await guard.stop()
         listener.close()

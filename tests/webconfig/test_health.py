@@ -16,12 +16,13 @@ from support.ports import free_port
 from support.programs import eventually
 from vllm_specdec_exporter.commands import health
 from vllm_specdec_exporter.config.values import loopback_hosts
-from webconfig.https import MUTUAL_HTTPS, TLS, guarded, write
+from webconfig.https import HTTPS, MUTUAL_HTTPS, guarded, write
 from webconfig.pki import Pki, hashed
 
 pytestmark = pytest.mark.full
 
 PREFIX = "VLLM_SPECDEC_EXPORTER_"
+USERS = {"basic_auth_users": {"alice": hashed("x")}}
 
 
 def _health(*arguments: str, **variables: str) -> tuple[int, str, str]:
@@ -59,15 +60,19 @@ class TestAlive:
         assert out.startswith("http://")
         assert out.endswith("/-/healthy: healthy\n")
 
-    @pytest.mark.parametrize("kind", ["TLS", "users", "client certificates"])
-    def test_web_configuration(self, pki: Pki, tmp_path: Path, kind: str) -> None:
+    @pytest.mark.parametrize(
+        ("document", "said"),
+        [
+            (HTTPS | USERS, "healthy"),
+            (USERS, "healthy"),
+            (MUTUAL_HTTPS, "alive; it requires a client certificate"),
+        ],
+        ids=["TLS", "users", "client certificates"],
+    )
+    def test_web_configuration(
+        self, pki: Pki, tmp_path: Path, document: dict[str, object], said: str
+    ) -> None:
         """With each web configuration, named by flags or by the configuration file."""
-        users = {"basic_auth_users": {"alice": hashed("x")}}
-        document = {
-            "TLS": {"tls_server_config": TLS, **users},
-            "users": users,
-            "client certificates": MUTUAL_HTTPS,
-        }[kind]
         with guarded(pki, document) as exporter:
             address = exporter.address
             path = str(pki.folder / "web.yml")
@@ -82,12 +87,10 @@ class TestAlive:
             write(pki.folder / "web.yml", "junk")  # what was in force before still is
             outcomes.append(_alive(CONFIG_FILE=str(file)))
 
-        wants = "alive; it requires a client certificate"
-        expected = "healthy" if kind in ("TLS", "users") else wants
-        for code, out, err in outcomes:
-            assert code == 0, code
-            assert err == "", code
-            assert out.endswith(f"/-/healthy: {expected}\n"), code
+        alive = (0, f"https://{address}/-/healthy: {said}\n", "")
+        if document is USERS:
+            alive = (0, f"http://{address}/-/healthy: {said}\n", "")
+        assert outcomes == [alive] * 3
 
 
 #: Seconds until the deadline: one that answers meet on a busy machine, and one that a
