@@ -59,7 +59,12 @@ def _asked(**more: Any) -> dict[str, Any]:
             {"role": "system", "content": _secret(), "name": _secret()},
             {"role": "user", "content": [{"type": "text", "text": _secret()}]},
         ],
-        tools=[{"function": {"name": _secret(), "description": _secret()}}],
+        tools=[
+            {
+                "type": "function",
+                "function": {"name": _secret(), "description": _secret()},
+            }
+        ],
         user=_secret(),
         metadata={_secret(): _secret()},
         stop=[_secret()],
@@ -83,7 +88,9 @@ def _answered(**more: Any) -> dict[str, Any]:
 def _streamed() -> bytes:
     documents = [
         *chat_documents((_secret(), _secret())),
-        chunk({"tool_calls": [{"name": _secret(), "arguments": _secret()}]}),
+        chunk(
+            {"tool_calls": [{"function": {"name": _secret(), "arguments": _secret()}}]}
+        ),
         usage_chunk(record=RECORD),
     ]
     for document in documents:
@@ -116,7 +123,10 @@ def _exchanges() -> list[tuple[bytes, bytes]]:
         (_request(), answer(_answered(metrics={_secret(): _secret()}))),
         (_request(model=_secret()), answer(refused, "404 Not Found")),
         (_request(**streaming), stream_head() + chunks(failed)),
-        (request(f'{{"model": "{_secret()}'.encode()), answer(refused, "400 No")),
+        (
+            request(f'{{"model": "{_secret()}'.encode()),
+            answer({"error": _secret()}, "400 No"),
+        ),
         (_request(temperature=_secret()), answer(refused, f"400 {_secret()}")),
         (_request(n=_secret()), answer(_answered())),
         (_request(), answer(f'{{"id": "{_secret()}'.encode())),
