@@ -124,7 +124,6 @@ FAULTS = {
         "huge_counter": answer(drafts(b"1e300")),
         "half_written": answer(BODY[: BODY.rindex(b"accepted") + 4]),
         "many_engines": answer(vllm(engines=1000)),
-        "no number": answer(drafts(b"many")),
         "duplicate_samples": answer(vllm() + vllm()),
         "a position that is no number": answer(
             vllm().replace(b'position="2"', b'position="b"')
@@ -132,8 +131,6 @@ FAULTS = {
         "a position out of all proportion": answer(
             vllm().replace(b'"2"', b'"99999999999"')
         ),
-        "labels that are not UTF-8": answer(vllm().replace(b'"m"', b'"\xff\xfe"')),
-        "labels that do not end": answer(vllm().replace(b'"m"', b'"m')),
     },
     "http_status": {
         "unauthorized": status(
