@@ -58,14 +58,16 @@ def llama_server(models: Path, rates: tuple[float, ...] = ()) -> Iterator[str]:
     yields its address.
     """
     # `{port}` is filled in by `Program`.
-    command = (
-        f"{BUILT}/llama-server -m {models}/target.gguf -md {models}/draft.gguf "
+    flags = (
         f"--spec-type draft-simple --spec-draft-n-max {K} --metrics --no-warmup "
         f"--host 127.0.0.1 --port {{port}} -c 4096 -np {SLOTS} -t 1"
     )
     if rates:
-        command += f" --spec-synth-rates {','.join(f'{rate:g}' for rate in rates)}"
-    with Program(command.split(), ready="/health") as program:
+        flags += f" --spec-synth-rates {','.join(f'{rate:g}' for rate in rates)}"
+    # Paths may hold spaces, so they are not split.
+    command = [f"{BUILT}/llama-server", "-m", f"{models}/target.gguf"]
+    command += ["-md", f"{models}/draft.gguf", *flags.split()]
+    with Program(command, ready="/health") as program:
         yield program.url
 
 
