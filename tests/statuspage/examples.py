@@ -249,7 +249,7 @@ FLEET = page_of(
 
 #: Every state by name.
 _PAYING = target(engine())
-PAGES: dict[str, ExporterResult] = {
+PAGES = {
     "healthy": page_of(_PAYING),
     "optimal": page_of(target(engine(OPTIMAL))),
     "fair": page_of(target(engine(FAIR))),

@@ -12,11 +12,11 @@ import pytest
 from tap.ends import (
     HOST,
     PATIENCE,
+    Road,
     connect,
     late,
     passes,
     reaches,
-    road,
     serving,
     tapping,
 )
@@ -60,15 +60,17 @@ async def test_no_server_is_a_502_in_the_format_of_the_api() -> None:
     The answer to a HEAD has the same head, and no body.
     """
     async with tapping(f"http://{HOST}:{_unused()}") as relay:
+        error = {
+            "message": f"the server cannot be reached: {ERRORS['refused']}",
+            "type": "bad_gateway",
+            "code": 502,
+        }
         for sent in (ASKED, _GET, ASKED[:30]):
             status, headers, document = await _refused(relay.port, sent)
-            assert (status, headers["Content-Type"]) == (502, "application/json"), sent
+            assert status == 502, sent
+            assert headers["Content-Type"] == "application/json", sent
             assert headers["Connection"] == "close", sent
-            assert document["error"] == {
-                "message": f"the server cannot be reached: {ERRORS['refused']}",
-                "type": "bad_gateway",
-                "code": 502,
-            }, sent
+            assert document == {"error": error}, sent
         head, _ = split(await _answered(relay.port, _GET))
         asked = b"HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n"
         for begun in (asked, b"HEAD /", b"H", b"\r\nHEAD /"):
@@ -112,8 +114,8 @@ async def test_a_server_that_comes_later(caplog: pytest.LogCaptureFixture) -> No
     async with tapping(f"http://{HOST}:{port}") as relay:
         assert relay.result.upstream_errors_total == dict.fromkeys(ERRORS, 0)
         assert relay.result.unobserved_total == dict.fromkeys(UNOBSERVED, 0)
-        for _ in range(3):
-            assert (await _refused(relay.port, _GET))[0] == 502
+        statuses = [(await _refused(relay.port, _GET))[0] for _ in range(3)]
+        assert statuses == [502, 502, 502]
         async with serving(port=port) as upstream:
             client = await connect(relay.port)
             server = await reaches(client, upstream, _GET)
@@ -127,7 +129,7 @@ async def test_a_server_that_comes_later(caplog: pytest.LogCaptureFixture) -> No
         ] * 2
 
 
-_RAISED: list[tuple[Exception, str]] = [
+_RAISED = [
     (ConnectionRefusedError(), "refused"),
     (
         OSError(
@@ -177,22 +179,21 @@ async def test_a_server_that_does_not_accept(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("how", ["close", "reset"])
 async def test_a_client_that_leaves_while_the_server_is_connected_to(
-    how: str, monkeypatch: pytest.MonkeyPatch
+    built: Road, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection is ended as soon as it is made."""
-    async with road() as built:
-        client = await connect(built.port)
-        connecting = late(monkeypatch)
-        await client.send(_GET)
-        await connecting.begun.wait()
-        if how == "close":
-            await client.close()
-        else:
-            client.reset()
-        connecting.go.set()
-        server = await built.server.connection()
-        assert (await server.rest())[0] in (_GET, b"")
-        await server.close()
+    client = await connect(built.port)
+    connecting = late(monkeypatch)
+    await client.send(_GET)
+    await connecting.begun.wait()
+    if how == "close":
+        await client.close()
+    else:
+        client.reset()
+    connecting.go.set()
+    server = await built.server.connection()
+    assert (await server.rest())[0] in (_GET, b"")
+    await server.close()
 
 
 async def test_a_unix_socket(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -213,7 +214,7 @@ async def test_a_unix_socket(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
             await client.close()
         assert (await _refused(relay.port, _GET))[0] == 502
         assert relay.errors == {"refused": 2}
-        assert len(relay.told) == 1
+        assert len(relay.observed) == 1
         assert relay.result.upstream == f"unix:{path}"
         assert [record.getMessage() for record in caplog.records] == [
             "tap cannot reach the server"

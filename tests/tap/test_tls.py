@@ -55,7 +55,7 @@ async def _service(
     port = free_port()
     config = TapConfig((HOST, port), parse_target(url), drain_seconds=0.0, **more)
     service = Tap(config, upstream or UpstreamConfig())
-    observed: list[Observation] = []
+    observed = []
     service.use(Classification(), observed.append)
     await service.open()
     try:
@@ -149,27 +149,28 @@ async def test_which_servers_are_trusted(
     get the reason.
     """
     trusting = UpstreamConfig(ca_file=str(authority.file))
-    cases = [
-        (server_side(authority.issue("vllm.test")), trusting, "vllm.test", True),
-        (
-            server_side(stranger.issue("x.test")),
-            UpstreamConfig(insecure_skip_verify=True),
-            "",
-            True,
-        ),
-        (server_side(stranger.issue(HOST)), trusting, "", False),
-        (server_side(authority.issue("elsewhere.test")), trusting, "", False),
-        (server_side(authority.issue(HOST)), trusting, "vllm.test", False),
-        (server_side(authority.issue(HOST, expired=True)), trusting, "", False),
-        (None, trusting, "", False),
-    ]
-    for tls, config, name, trusted in cases:
+    stranger_tls = server_side(stranger.issue(HOST))
+    for tls, config, name in (
+        (server_side(authority.issue("vllm.test")), trusting, "vllm.test"),
+        (stranger_tls, UpstreamConfig(insecure_skip_verify=True), ""),
+    ):
+        async with (
+            serving(tls=tls) as upstream,
+            _service(upstream.url, config, server_name=name) as (_, port, _),
+        ):
+            await _is_answered(port, upstream)
+    expired = server_side(authority.issue(HOST, expired=True))
+    refused = {
+        "a stranger": (stranger_tls, ""),
+        "another name": (server_side(authority.issue("elsewhere.test")), ""),
+        "not the name given": (server_side(authority.issue(HOST)), "vllm.test"),
+        "expired": (expired, ""),
+        "no TLS": (None, ""),
+    }
+    for kind, (tls, name) in refused.items():
         async with serving(tls=tls) as upstream:
             url = upstream.url.replace("http://", "https://")
-            async with _service(url, config, server_name=name) as (service, port, _):
-                if trusted:
-                    await _is_answered(port, upstream)
-                    continue
+            async with _service(url, trusting, server_name=name) as (service, port, _):
                 client = await connect(port)
                 await client.send(ASKED)
                 if tls is None:
@@ -177,10 +178,10 @@ async def test_which_servers_are_trusted(
                     await server.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
                     await server.close()
                 answer, _ = await client.rest()
-                assert answer.startswith(b"HTTP/1.1 502 "), (tls, name)
-                assert b"the TLS handshake failed" in answer, (tls, name)
+                assert answer.startswith(b"HTTP/1.1 502 "), kind
+                assert b"the TLS handshake failed" in answer, kind
                 await client.close()
-                assert service.result().upstream_errors_total["tls"] == 1, (tls, name)
+                assert service.result().upstream_errors_total["tls"] == 1, kind
 
 
 async def test_trust_that_is_replaced(
