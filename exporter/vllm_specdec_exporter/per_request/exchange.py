@@ -84,6 +84,7 @@ class EventSplitter:
             and 1 < len(data) <= self._limit
             and data.find(b"\n\n") == len(data) - 2
         ):
+            self._count(events=1, size=len(data))
             return [data]  # one event, as nearly always
         events: list[bytes] = []
         # Joined in place, and only what is new is searched: an event may come in many
@@ -97,10 +98,18 @@ class EventSplitter:
             events.append(bytes(self._rest[start:end]))
             start = position = end
         del self._rest[:start]
-        self._lacking = max(0, self._lacking + len(events) * SMALL - start)
-        if len(self._rest) > self._limit or self._lacking > MAX_LACKING:
-            raise EventSizeError("an event is too large, or too many are tiny")
+        if len(self._rest) > self._limit:
+            raise EventSizeError("an event is too large")
+        self._count(events=len(events), size=start)
         return events
+
+    def _count(self, events: int, size: int) -> None:
+        """Count complete events, of `size` bytes together; EventSizeError if too many
+        are tiny.
+        """
+        self._lacking = max(0, self._lacking + events * SMALL - size)
+        if self._lacking > MAX_LACKING:
+            raise EventSizeError("too many events are tiny")
 
 
 def _end_of_event(data: bytearray, position: int, *, plain: bool) -> int:
