@@ -175,6 +175,18 @@ class TestResult:
         assert difference in [finding.text for finding in contradicted.findings]
 
     @pytest.mark.parametrize(
+        ("draft_model", "method"),
+        [("yuhuili/EAGLE3-LLaMA3.1-8B", "eagle3"), ("ngram", "ngram"), ("some", "")],
+    )
+    def test_the_published_method_is_the_judged_one(
+        self, draft_model: str, method: str
+    ) -> None:
+        """Without a method, vLLM derives it from the drafter's name."""
+        settings = replace(EASY, speculation=Speculation(True, "", draft_model, 2))
+        result = run(steady(1, 1), settings)[-1]
+        assert result.deployment.method == method
+
+    @pytest.mark.parametrize(
         ("tokens", "state"), [(1, ActivityState.IDLE), (30, ActivityState.BYPASSED)]
     )
     def test_a_prefill_node_has_nothing_to_draft(

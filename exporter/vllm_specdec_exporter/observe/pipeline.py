@@ -118,7 +118,7 @@ def _result(polled: PolledEngine, judgement: Judgement) -> EngineResult:
         model_name=engine.key.model_name,
         engine=engine.key.engine,
         deployment=Deployment(
-            method=speculation.method or polled.drafting.method,
+            method=polled.method,
             draft_model=speculation.draft_model,
             dialect=reading.dialect,
             upstream_version=polled.server.version,
