@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import aiohttp
 import pytest
 import yaml
 
+from support.ports import free_port
+from vllm_specdec_exporter.commands import simulate
 from vllm_specdec_exporter.commands.simulate import (
     Simulation,
     SimulationConfig,
@@ -82,6 +85,52 @@ async def test_a_restart_closes_the_port_and_opens_it_again() -> None:
 FAULTY = yaml.safe_load(Path(__file__).with_name("refused.yml").read_text("utf-8"))[
     "bodies"
 ]
+
+
+def _listens(port: int) -> bool:
+    # Bound, not connected to: a connection would have an end in the server.
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_nothing_listens_after_a_cancelled_start(turns: int) -> None:
+    """Wherever it is cancelled: after any number of turns of the event loop."""
+    port = free_port()
+
+    async def serve() -> None:
+        async with SimulatorServer(Simulation(seed=1), port=port, speed=0):
+            await asyncio.Event().wait()
+
+    serving = asyncio.create_task(serve())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+    assert not _listens(port)
+
+
+@pytest.mark.parametrize("turns", range(8))
+@pytest.mark.parametrize("opens", [False, True])
+async def test_nothing_listens_after_an_end_within_a_restart(
+    turns: int, *, opens: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the ticker is while it closes the port, or opens it again."""
+    monkeypatch.setattr(simulate, "_TICK_SECONDS", 0)
+    port = free_port()
+    simulation = Simulation(seed=1)
+    async with SimulatorServer(simulation, port=port, speed=0):
+        simulation.set_phase("restart", downtime_seconds=5)
+        if opens:
+            while _listens(port):  # noqa: ASYNC110 - no event tells of it
+                await asyncio.sleep(0)
+            simulation.advance(6)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    assert not _listens(port)
 
 
 async def test_a_phase_is_set_over_http_and_a_faulty_one_refused() -> None:

@@ -191,10 +191,12 @@ class SimulatorServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._ticker is not None:
-            self._ticker.cancel()
-            await asyncio.gather(self._ticker, return_exceptions=True)
-        await self._close()
+        try:
+            if self._ticker is not None:
+                self._ticker.cancel()
+                await asyncio.gather(self._ticker, return_exceptions=True)
+        finally:
+            await self._close()
 
     async def advance(self, seconds: float) -> None:
         """Simulate seconds at once, and open or close the socket as the simulation
@@ -231,24 +233,30 @@ class SimulatorServer:
         app.router.add_get("/version", self._get_version)
         app.router.add_get("/simulator", self._get_simulator)
         app.router.add_post("/simulator/phase", self._post_phase)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
-        await runner.setup()
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS
+        )
         try:
-            site = web.TCPSite(runner, self.host or None, self.port)
-            await site.start()
-        except OSError:
-            await runner.cleanup()
+            await self._runner.setup()
+            site = web.TCPSite(self._runner, self.host or None, self.port)
+            starting = asyncio.create_task(site.start())
+            try:
+                # asyncio forgets, but does not close, sockets of a cancelled start.
+                await asyncio.shield(starting)
+            finally:
+                await starting
+        except BaseException:  # also a cancellation
+            await self._close()
             raise
         if self.port == 0:
             # A restarted server listens on the same port.
-            self.port = runner.addresses[0][1]
-        self._runner = runner
+            self.port = self._runner.addresses[0][1]
 
     async def _close(self) -> None:
-        runner = self._runner
-        self._runner = None
-        if runner is not None:
-            await runner.cleanup()
+        if self._runner is not None:
+            # Forgotten only once it is closed: this may be cancelled, and called again.
+            await self._runner.cleanup()
+            self._runner = None
 
     async def _get_metrics(self, _request: web.Request) -> web.Response:
         self._catch_up()
