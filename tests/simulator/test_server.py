@@ -5,6 +5,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -18,6 +19,7 @@ from vllm_specdec_exporter.commands.simulate import (
     SimulationConfig,
     SimulatorServer,
 )
+from vllm_specdec_exporter.commands.simulate.simulation import parse_scenario
 
 
 @contextlib.asynccontextmanager
@@ -80,6 +82,39 @@ async def test_a_restart_closes_the_port_and_opens_it_again() -> None:
         await server.advance(5)
         assert server.port == port
         assert await status_of(client, "/metrics") == 200
+
+
+async def test_counters_depend_on_seed_and_time_but_not_on_the_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However often the server is scraped meanwhile, also across restarts."""
+    scenario = parse_scenario(
+        {
+            "phases": [
+                {"phase": "healthy", "seconds": 7.77},
+                {"phase": "restart", "seconds": 5, "downtime_seconds": 1.25},
+            ]
+        },
+        "restarting",
+    )
+
+    async def served(seed: int, pauses: list[float]) -> tuple[Any, bytes]:
+        clock = SimpleNamespace(monotonic=lambda: sum(passed))
+        passed = [0.0]
+        monkeypatch.setattr(simulate, "time", clock)
+        config = SimulationConfig(engines=2, scenario=scenario)
+        server = SimulatorServer(Simulation(config, seed), speed=3)
+        async with server, aiohttp.ClientSession(server.url) as client:
+            for pause in pauses:
+                passed.append(pause)
+                with contextlib.suppress(aiohttp.ClientError):
+                    await status_of(client, "/metrics")
+            return server.status(), server.simulation.render()
+
+    seldom = await served(1, [5.01, 5.01])
+    often = await served(1, [0.07, 0.33, 0.6] * 10 + [0.02])
+    assert often == seldom
+    assert await served(2, [5.01, 5.01]) != seldom
 
 
 FAULTY = yaml.safe_load(Path(__file__).with_name("refused.yml").read_text("utf-8"))[

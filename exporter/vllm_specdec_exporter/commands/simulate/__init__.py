@@ -82,7 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(
         parser,
         "--seed SEED",
-        "Seed of the random numbers. Two runs still differ: steps follow the clock.",
+        "Seed of the random numbers: with the same flags, two runs have the same "
+        "counters at the same simulated time, however fast the machine is.",
         type=int,
     )
     add_flag(
@@ -141,6 +142,9 @@ def _log(text: str) -> None:
 _VERSION = "0.32.0"
 # Shorter than any scrape interval, so that a restart is seen when it happens.
 _TICK_SECONDS = 0.1
+# Simulated time passes in whole steps: with a seed, counters must not depend on when
+# the server is scraped. Finer than any scrape interval.
+_STEP_SECONDS = 0.1
 # Open connections of scrapers must not delay a restart.
 _SHUTDOWN_SECONDS = 0.3
 
@@ -177,7 +181,8 @@ class SimulatorServer:
         self._runner: web.AppRunner | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._synchronizing = asyncio.Lock()
-        self._last = 0.0
+        self._last = 0.0  # when the simulation caught up, on the monotonic clock
+        self._pending = 0.0  # simulated seconds since then that make no step yet
 
     @property
     def url(self) -> str:
@@ -224,7 +229,10 @@ class SimulatorServer:
     def _catch_up(self) -> None:
         last = self._last
         self._last = time.monotonic()
-        self.simulation.advance((self._last - last) * self.speed)
+        self._pending += (self._last - last) * self.speed
+        while self._pending >= _STEP_SECONDS:
+            self._pending -= _STEP_SECONDS
+            self.simulation.advance(_STEP_SECONDS)
 
     async def _open(self) -> None:
         app = web.Application()
