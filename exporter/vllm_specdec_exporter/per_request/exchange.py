@@ -25,8 +25,7 @@ MAX_BODY = 8 * 1024 * 1024
 #: of the response.
 MAX_EVENT = 4 * 1024 * 1024
 SMALL = 128  # bytes of an event, or of a chunk; a smaller one lacks the rest of them
-#: Bytes that small ones may lack, less what larger ones have beyond: 10,000 tiny ones
-#: in a row take 0.1 s.
+#: Bytes that small ones may lack: 10,000 tiny ones in a row take 0.1 s.
 MAX_LACKING = 10_000 * SMALL
 
 #: Two line ends in a row. Atomic groups, so that one CR LF is never matched as two line
@@ -41,6 +40,24 @@ _OVERLAP = 3
 #: reading there.
 _DONE = re.compile(rb"[\r\n]data: ?\[DONE\]\s*\Z")
 _TAIL = 64
+
+
+class TinyPieces:
+    """Counts the small events of a stream, or chunks of a body.
+
+    Each costs some microseconds, however small it is. What larger ones have beyond
+    `SMALL` makes up for what the small ones lack.
+    """
+
+    def __init__(self) -> None:
+        self._lacking = 0
+
+    def are_few(self, pieces: int, size: int) -> bool:
+        """Count more pieces, of `size` bytes together; return whether the limit
+        holds.
+        """
+        self._lacking = max(0, self._lacking + pieces * SMALL - size)
+        return self._lacking <= MAX_LACKING
 
 
 class EventSizeError(ValueError):
@@ -58,7 +75,7 @@ class EventSplitter:
         self._limit = limit
         self._rest = bytearray()
         self._plain = True
-        self._lacking = 0
+        self._tiny = TinyPieces()
 
     @property
     def held(self) -> int:
@@ -107,8 +124,7 @@ class EventSplitter:
         """Count complete events, of `size` bytes together; EventSizeError if too many
         are tiny.
         """
-        self._lacking = max(0, self._lacking + events * SMALL - size)
-        if self._lacking > MAX_LACKING:
+        if not self._tiny.are_few(events, size):
             raise EventSizeError("too many events are tiny")
 
 
