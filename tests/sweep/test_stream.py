@@ -13,7 +13,7 @@ from vllm_specdec_exporter.commands.sweep.stream import (
     Stream,
     error_message,
 )
-from vllm_specdec_exporter.per_request.observation import DraftRecord
+from vllm_specdec_exporter.per_request.records import DraftRecord
 
 RECORD = {
     "num_spec_steps": 4,

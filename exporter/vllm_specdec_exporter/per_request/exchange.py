@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 from .grouping import Classification
-from .observation import Observation, route_of
+from .observation import Observation
 from .openai_api import (
     RequestFields,
     ResponseFields,
@@ -17,6 +17,7 @@ from .openai_api import (
     read_request,
     read_response,
 )
+from .routes import route_of
 
 #: Limit of the buffered bytes of a request or a response: a context of a million tokens
 #: has about 4 MB of text. Larger ones are not observed.

@@ -22,7 +22,8 @@ from ..measures.measures import DraftShape
 from ..observe.result import TargetResult
 from ..observe.settings import Settings
 from ..per_request.grouping import GroupOverflow
-from ..per_request.observation import PUSH_PATH, Observation, Source
+from ..per_request.observation import Observation, Source
+from ..per_request.routes import PUSH_PATH
 from ..per_request.summary import RequestsResult
 from ..runtime import logs
 from ..runtime.daemon_threads import SharedThreads

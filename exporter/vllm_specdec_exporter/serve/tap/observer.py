@@ -24,7 +24,8 @@ from msgspec import Struct, field
 
 from ...per_request.exchange import Exchange, TinyPieces
 from ...per_request.grouping import Classification
-from ...per_request.observation import Observation, lacks_record
+from ...per_request.observation import Observation
+from ...per_request.routes import lacks_record
 from ...runtime import logs
 
 MAX_HELD = 32 * 1024 * 1024  # bytes of bodies that all connections together may buffer
