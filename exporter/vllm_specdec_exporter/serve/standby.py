@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from aiohttp import web
 
 from .. import __version__
-from ..config.options import ConfigError, Option, Parser, add_flags, gather
+from ..config.options import ConfigError, Parser, add_flags, gather
 from ..config.values import format_address, parse_listen_address
 from ..listener.connection_limits import ConnectionLimiter
 from ..listener.sockets import Listener, error_text
@@ -249,7 +249,7 @@ class _StandbyServer:
         reason = ""
         for flags, environment in self._sources():
             try:
-                values = values_of(_TAP_OPTIONS, flags, environment, _option_table)
+                values = values_of(_TAP_OPTIONS, flags, environment, lambda: OPTIONS)
                 upstream = build_upstream(values, timeout=1.0, discovery=True)
                 tap = make_tap(build_tap(values, upstream.targets), upstream)
                 if tap is not None:
@@ -270,7 +270,7 @@ class _StandbyServer:
         """
         for flags, environment in self._sources():
             with contextlib.suppress(ConfigError):
-                address, file = web_values(flags, environment, _option_table)
+                address, file = web_values(flags, environment, lambda: OPTIONS)
                 return address, _tls_of(file)
         return parse_listen_address(str(LISTEN_ADDRESS.default)), None
 
@@ -281,10 +281,6 @@ class _StandbyServer:
         without_file.pop(CONFIG_FILE_VARIABLE, None)
         # The file may be the invalid part.
         yield {**self._flags, "config_file": None}, without_file
-
-
-def _option_table() -> Sequence[Option]:
-    return OPTIONS
 
 
 def _tls_of(web_config_file: str) -> ssl.SSLContext | None:
