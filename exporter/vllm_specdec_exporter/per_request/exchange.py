@@ -7,6 +7,8 @@ An event ends with an empty line; lines end with LF, CR LF or CR (WHATWG HTML, 9
 import re
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from .grouping import Classification
 from .observation import Observation
 from .openai_api import (
@@ -159,6 +161,41 @@ def data_of(event: bytes) -> bytes:
     )
 
 
+class _Times(Struct):
+    """When the request was sent and its tokens came, in seconds of a monotonic
+    clock.
+    """
+
+    sent: float | None = None
+    first_token: float | None = None
+    last_token: float | None = None
+
+    def add_tokens(self, time: float, *, only_role: bool) -> None:
+        """Count an event with tokens; one that only names the role comes before any."""
+        if self.first_token is None:
+            if only_role:
+                return
+            self.first_token = time
+        self.last_token = time
+
+    @property
+    def ttft_seconds(self) -> float | None:
+        """The time to first token, ``None`` without one."""
+        if self.first_token is None or self.sent is None:
+            return None
+        return max(0.0, self.first_token - self.sent)
+
+    def tpot_seconds(self, tokens: int | None) -> float | None:
+        """Return the time per output token, without the first; ``None`` with fewer than
+        two.
+        """
+        if self.first_token is None or self.last_token is None:
+            return None
+        if tokens is None or tokens < 2:
+            return None
+        return (self.last_token - self.first_token) / (tokens - 1)
+
+
 class Exchange:
     """One request that may be observed, and its response; names of headers are in lower
     case.
@@ -178,9 +215,7 @@ class Exchange:
         self._type = ""
         self._tenant = ""
         self._has_client_id = False
-        self._sent: float | None = None
-        self._first: float | None = None
-        self._last: float | None = None
+        self._times = _Times()
         self._last_event = b""
         #: Whether the response is a stream of events.
         self.streams = False
@@ -221,7 +256,7 @@ class Exchange:
 
     def request_end(self, time: float) -> None:
         """Process the end of the request at `time`, in seconds of a monotonic clock."""
-        self._sent = time
+        self._times.sent = time
         if self.unobserved:
             return
         try:
@@ -274,11 +309,11 @@ class Exchange:
         if not data:
             return
         if (
-            self._first is not None
+            self._times.first_token is not None
             and self._response.model_name
             and brings_only_tokens(data)
         ):
-            self._last = time
+            self._times.last_token = time
             return
         try:
             response = read_response(data)
@@ -287,10 +322,8 @@ class Exchange:
         if response.failed:
             self.give_up("refused")
             return
-        if response.tokens and not (self._first is None and response.only_role):
-            if self._first is None:
-                self._first = time
-            self._last = time
+        if response.tokens:
+            self._times.add_tokens(time, only_role=response.only_role)
         self._response = _merged(self._response, response)
 
     def finish(self, wall: float) -> Observation | None:
@@ -310,6 +343,10 @@ class Exchange:
             return None
         response = self._response
         request = self._request
+        tpot_seconds = None
+        # Tokens of several choices come interleaved, and are counted together.
+        if request.choices == 1:
+            tpot_seconds = self._times.tpot_seconds(response.completion_tokens)
         observation = Observation(
             time=wall,
             model_name=response.model_name or request.model_name,
@@ -321,8 +358,8 @@ class Exchange:
             completion_tokens=response.completion_tokens,
             record=response.record,
             malformed=response.malformed,
-            ttft_seconds=self._ttft(),
-            tpot_seconds=self._tpot(request),
+            ttft_seconds=self._times.ttft_seconds,
+            tpot_seconds=tpot_seconds,
         )
         self._drop()
         return observation
@@ -337,27 +374,6 @@ class Exchange:
         self._response_body = bytearray()
         self._events = None
         self._headers = {}
-
-    def _ttft(self) -> float | None:
-        """Return the time to first token, ``None`` without one."""
-        if self._first is None or self._sent is None:
-            return None
-        return max(0.0, self._first - self._sent)
-
-    def _tpot(self, request: RequestFields) -> float | None:
-        """Return the time per output token; ``None`` with several choices or without a
-        token count.
-        """
-        tokens = self._response.completion_tokens
-        if (
-            self._first is None
-            or self._last is None
-            or not tokens
-            or tokens < 2
-            or request.choices != 1
-        ):
-            return None
-        return (self._last - self._first) / (tokens - 1)
 
 
 def _media_type(headers: Mapping[str, str], default: str) -> str:
