@@ -15,7 +15,7 @@ from ...economics.statistics import ClusterInterval
 from ...engines import ENGINE_OF
 from ...publish import pages, plots
 from ...publish.plots import Plot
-from ...publish.terminal import DASH, LENGTH, digits, printable, shown, table, wrap
+from ...publish.terminal import DASH, digits, length, printable, shown, table, wrap
 from .record import CellResult, Status, SweepRecord
 
 
@@ -220,9 +220,9 @@ COLUMNS: Mapping[str, Callable[[CellResult], str]] = {
     "prompts": lambda result: result.prompts,
     "conc.": lambda result: str(result.concurrency),
     "temp.": lambda result: str(float(result.temperature)),
-    "acceptance": lambda result: shown(result.acceptance_ratio, LENGTH),
+    "acceptance": lambda result: length(result.acceptance_ratio),
     "95 % interval": lambda result: _interval(result.acceptance_interval),
-    "length": lambda result: shown(result.mean_acceptance_length, LENGTH),
+    "length": lambda result: length(result.mean_acceptance_length),
     "TTFT P50": lambda result: milliseconds(result.ttft.p50),
     "TPOT P50": lambda result: milliseconds(result.tpot.p50),
     "TPOT P99": lambda result: milliseconds(result.tpot.p99),
