@@ -9,6 +9,7 @@ from support.copies import replace
 from support.messages import name_of, values_of
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
+from vllm_specdec_exporter.economics.speculative_config import Speculation
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.engines.reading import (
     Counters,
@@ -22,13 +23,9 @@ from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import Distribution
-from vllm_specdec_exporter.observe.pipeline import (
-    Settings,
-    Speculation,
-    interrupt,
-    process_reading,
-)
+from vllm_specdec_exporter.observe.pipeline import interrupt, process_reading
 from vllm_specdec_exporter.observe.result import Deployment, EngineResult
+from vllm_specdec_exporter.observe.settings import Settings
 
 KEY = EngineKey("m", "0")
 

@@ -124,19 +124,19 @@ class RequestAggregator:
         self._models: tuple[ModelRequests, ...] = ()
         self._summarised_at: float | None = None
 
-    def adopt(self, other: RequestAggregator) -> None:
-        """Continue the counts of `other`, the aggregator before a reload.
+    def adopt(self, predecessor: RequestAggregator) -> None:
+        """Continue the counts of `predecessor`, the aggregator before a reload.
 
         If requests are grouped differently or their outcomes are, the counts of groups,
         tenants and models start anew, as they do at a restart of the exporter.
         """
-        self.push_rejected_total = other.push_rejected_total
-        self._observations.update(other._observations)
-        if (self.settings, self._zones) == (other.settings, other._zones):
-            self._limiter = other._limiter
-            self._totals = other._totals
-            self._tenants = other._tenants
-            self._windows = other._windows
+        self.push_rejected_total = predecessor.push_rejected_total
+        self._observations.update(predecessor._observations)
+        if (self.settings, self._zones) == (predecessor.settings, predecessor._zones):
+            self._limiter = predecessor._limiter
+            self._totals = predecessor._totals
+            self._tenants = predecessor._tenants
+            self._windows = predecessor._windows
 
     @property
     def _zones(self) -> tuple[float, float]:

@@ -156,7 +156,9 @@ def _routing(routing: Routing | None) -> list[Finding]:
         or routing.acceptance_after is None
     ):
         return []
-    before, after = _distinct(routing.acceptance_before, routing.acceptance_after)
+    now_shown, routed_shown = _distinct(
+        routing.acceptance_before, routing.acceptance_after
+    )
     if routing.request_types:
         routed = f"requests of type {' and '.join(routing.request_types)}"
     else:
@@ -171,8 +173,8 @@ def _routing(routing: Routing | None) -> list[Finding]:
         "route",
         which=routed,
         routing=routing,
-        before=before,
-        after=after,
+        before=now_shown,
+        after=routed_shown,
         speedup=speedup,
     )
 

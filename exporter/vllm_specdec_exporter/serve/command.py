@@ -94,11 +94,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, OPTIONS, _SUBJECTS, _FIRST)
 
 
-def stand_by(words: Sequence[str]) -> int | None:
+def stand_by(arguments: Sequence[str]) -> int | None:
     """Stand by after invalid flags if --startup.on-error=wait is set; ``None`` to exit
     at once.
     """
-    return standby.stand_by_without_flags(words, os.environ)
+    return standby.stand_by_without_flags(arguments, os.environ)
 
 
 def run(args: argparse.Namespace) -> int:

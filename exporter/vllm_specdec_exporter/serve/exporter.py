@@ -73,8 +73,8 @@ class Exporter:
 
     def latest(self) -> ExporterResult:
         """Return the current result without waiting for a poll."""
-        now = self._clock()
-        targets = tuple(poller.result(now) for poller in self._pollers)
+        time_now = self._clock()
+        targets = tuple(poller.result(time_now) for poller in self._pollers)
         thresholds = dict(self.config.settings.thresholds.items())
         return ExporterResult(
             version=__version__,
@@ -120,16 +120,16 @@ class Exporter:
         """Start polling, with the targets spread over the interval, and logging
         aggregates.
         """
-        now = self._clock()
+        time_now = self._clock()
         if self._epoch is None:
-            self._epoch = now
+            self._epoch = time_now
         interval = self.config.poll_interval
         for index, poller in enumerate(self._pollers):
             if poller in self._polling:
                 continue  # kept by a reload
             # Relative to a fixed time: otherwise reloads would move the polls together.
             phase = self._epoch + index * interval / len(self._pollers)
-            passed = max(0, math.ceil((now - phase) / interval))
+            passed = max(0, math.ceil((time_now - phase) / interval))
             self._polling[poller] = asyncio.create_task(
                 poller.run(phase + passed * interval), name=f"poll {poller.name}"
             )

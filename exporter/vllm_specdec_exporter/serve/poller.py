@@ -17,8 +17,9 @@ from ..engines.reading import EngineKey
 from ..exposition.text import MalformedExposition
 from ..measures.measures import DraftShape
 from ..observe import pipeline
-from ..observe.pipeline import EngineState, Settings
 from ..observe.result import REASONS, EngineResult, PollFailure, TargetResult
+from ..observe.settings import Settings
+from ..observe.state import EngineState
 from ..publish.events import Event, changes
 from ..publish.last_hour import LastHour, add_minute
 from ..runtime import logs
@@ -90,26 +91,26 @@ class Poller:
         """Equal for two pollers that send the same requests at the same times."""
         return self._upstream.identity, self._interval, self._patience
 
-    def adopt(self, other: Poller) -> None:
-        """Take over the state of `other`, the poller of the same target before a
+    def adopt(self, predecessor: Poller) -> None:
+        """Take over the state of `predecessor`, the poller of the same target before a
         reload.
 
         A result that is not stale now stays until the first poll of this poller is
         overdue.
         """
         # Windows and counts continue where the server is the same one.
-        self._states = other._states
-        self._resets = other._resets
-        self._facts.adopt(other._facts, with_info=self.settings.server_info)
-        self._expires = other._expires
+        self._states = predecessor._states
+        self._resets = predecessor._resets
+        self._facts.adopt(predecessor._facts, with_info=self.settings.server_info)
+        self._expires = predecessor._expires
         self._final = None
-        if other.identity == self.identity:
-            self._final = other._final
-        now = self._clock()
-        if self._expires is not None and not self._overdue(now):
-            self._expires = max(self._expires, now + self._patience)
-        self.latest = other.latest
-        self.last_hour = other.last_hour
+        if predecessor.identity == self.identity:
+            self._final = predecessor._final
+        time_now = self._clock()
+        if self._expires is not None and not self._overdue(time_now):
+            self._expires = max(self._expires, time_now + self._patience)
+        self.latest = predecessor.latest
+        self.last_hour = predecessor.last_hour
 
     async def run(self, start: float) -> None:
         """Poll until cancelled, the first time at `start` on the clock."""
@@ -159,11 +160,11 @@ class Poller:
             return PollFailure("internal", f"{type(error).__name__}: {error}")
 
     def _succeed(self, polled: TargetResult, engines: tuple[EngineResult, ...]) -> None:
-        now = self._wall()
+        wall_time = self._wall()
         self.latest = replace(
-            polled, up=True, last_success_timestamp_seconds=now, engines=engines
+            polled, up=True, last_success_timestamp_seconds=wall_time, engines=engines
         )
-        self.last_hour = add_minute(self.last_hour, engines, now)
+        self.last_hour = add_minute(self.last_hour, engines, wall_time)
         resets = {
             (each.model_name, each.engine): each.engine_resets_total for each in engines
         }
@@ -213,20 +214,20 @@ class Poller:
             self._facts.forget()
             self._states = pipeline.interrupt(self._states)
 
-    def result(self, now: float) -> TargetResult:
+    def result(self, time: float) -> TargetResult:
         """Return the latest result, or a failure if it is stale because this process
         was blocked.
         """
         # A process that was stopped, or starved of CPU, must not serve old values.
-        if not self.latest.up or not self._overdue(now):
+        if not self.latest.up or not self._overdue(time):
             return self.latest
         failure = PollFailure(
             "stale", "the exporter was blocked, and its last poll is too old to serve"
         )
         return replace(self.latest, up=False, failure=failure, engines=())
 
-    def _overdue(self, now: float) -> bool:
-        return self._expires is not None and now > self._expires
+    def _overdue(self, time: float) -> bool:
+        return self._expires is not None and time > self._expires
 
     async def close(self) -> None:
         """Close the client."""

@@ -135,11 +135,8 @@ async def wait_for(
     Meanwhile a tap relays if its own settings, from flags and environment, can be used;
     it is returned too.
     """
-    try:
-        prepared = await shutdown.unless_stopped(in_daemon_thread(prepare))
-    except ConfigError as raised:
-        error = str(raised)
-    else:
+    prepared, error = await _attempt(prepare, shutdown)
+    if error is None:
         return None if prepared is None else (prepared, None)
     # The settings of the log may be among the invalid ones.
     logs.set_up("logfmt", "info")
@@ -147,7 +144,7 @@ async def wait_for(
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
     logged = ""
     async with _StandbyServer(flags, environment, shutdown) as server:
-        while True:
+        while error is not None:
             await shutdown.unless_stopped(server.update())
             if error != logged:
                 logged = error
@@ -157,12 +154,18 @@ async def wait_for(
             if shutdown.stop.is_set():
                 logs.log(logging.INFO, "stopping")
                 return None
-            try:
-                prepared = await shutdown.unless_stopped(in_daemon_thread(prepare))
-            except ConfigError as raised:
-                error = str(raised)
-            else:
-                return None if prepared is None else (prepared, server.take_tap())
+            prepared, error = await _attempt(prepare, shutdown)
+        return None if prepared is None else (prepared, server.take_tap())
+
+
+async def _attempt(
+    prepare: Callable[[], Prepared], shutdown: Shutdown
+) -> tuple[Prepared | None, str | None]:
+    """Return the result of `prepare`, ``None`` after a signal, or else its error."""
+    try:
+        return await shutdown.unless_stopped(in_daemon_thread(prepare)), None
+    except ConfigError as error:
+        return None, str(error)
 
 
 async def _wait_for_any(*events: asyncio.Event) -> None:
