@@ -37,12 +37,10 @@ from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 from vllm_specdec_exporter.measures.history import Sample
-from vllm_specdec_exporter.observe.pipeline import (
-    EngineState,
-    Settings,
-    process_reading,
-)
+from vllm_specdec_exporter.observe.pipeline import process_reading
 from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.settings import Settings
+from vllm_specdec_exporter.observe.state import EngineState
 
 
 def finished(*seconds_per_token: float) -> Latencies:

@@ -15,7 +15,8 @@ from client.collector import Collector
 from support.exporter import NO_SERVER, running_exporter
 from support.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, whole
 from support.programs import clean_environment, eventually
-from vllm_specdec_exporter.per_request.observation import Observation, parse_record
+from vllm_specdec_exporter.per_request.observation import Observation
+from vllm_specdec_exporter.per_request.records import parse_record
 
 pytestmark = pytest.mark.full
 

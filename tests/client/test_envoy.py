@@ -22,7 +22,8 @@ from support.fake_vllm import (
 )
 from support.ports import free_port
 from support.programs import clean_environment, eventually
-from vllm_specdec_exporter.per_request.observation import Observation, parse_record
+from vllm_specdec_exporter.per_request.observation import Observation
+from vllm_specdec_exporter.per_request.records import parse_record
 
 pytestmark = pytest.mark.full
 

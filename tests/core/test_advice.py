@@ -20,7 +20,7 @@ from vllm_specdec_exporter.economics.cost import (
     TargetCost,
 )
 from vllm_specdec_exporter.economics.profiles import for_method
-from vllm_specdec_exporter.economics.speculative_config import ScheduleRow
+from vllm_specdec_exporter.economics.speculative_config import ScheduleRow, Speculation
 from vllm_specdec_exporter.economics.speedup import Estimate, of_all
 from vllm_specdec_exporter.engines import ENGINE_OF
 from vllm_specdec_exporter.engines.reading import Counters
@@ -45,7 +45,6 @@ from vllm_specdec_exporter.judgement.payoff import (
     judge_payoff,
 )
 from vllm_specdec_exporter.measures.measures import Measures
-from vllm_specdec_exporter.observe.pipeline import Speculation
 from vllm_specdec_exporter.observe.result import EngineResult
 from vllm_specdec_exporter.publish.wording import to_do
 

@@ -27,8 +27,9 @@ from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import DraftShape
 from vllm_specdec_exporter.observe.derived_totals import Derivation, why_unadvisable
-from vllm_specdec_exporter.observe.pipeline import Settings, interrupt, process_reading
+from vllm_specdec_exporter.observe.pipeline import interrupt, process_reading
 from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.settings import Settings
 
 SETTINGS = Settings(
     windows=(Window(30), Window(300)),

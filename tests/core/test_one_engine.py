@@ -29,7 +29,7 @@ from vllm_specdec_exporter.engines.reading import (
     Load,
 )
 from vllm_specdec_exporter.judgement.activity import ActivityState
-from vllm_specdec_exporter.observe.pipeline import Settings
+from vllm_specdec_exporter.observe.settings import Settings
 
 #: Whole answers, by name.
 RECORDED = {

@@ -9,6 +9,7 @@ from support.copies import replace
 from support.messages import name_of, values_of
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
+from vllm_specdec_exporter.economics.speculative_config import Speculation
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.engines.reading import (
     Counters,
@@ -22,13 +23,9 @@ from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import Distribution
-from vllm_specdec_exporter.observe.pipeline import (
-    Settings,
-    Speculation,
-    interrupt,
-    process_reading,
-)
+from vllm_specdec_exporter.observe.pipeline import interrupt, process_reading
 from vllm_specdec_exporter.observe.result import Deployment, EngineResult
+from vllm_specdec_exporter.observe.settings import Settings
 
 KEY = EngineKey("m", "0")
 
@@ -173,6 +170,18 @@ class TestResult:
         )  # what the server counts beats it
         difference = "the server counts 2 positions, but --spec.config says K=7"
         assert difference in [finding.text for finding in contradicted.findings]
+
+    @pytest.mark.parametrize(
+        ("draft_model", "method"),
+        [("yuhuili/EAGLE3-LLaMA3.1-8B", "eagle3"), ("ngram", "ngram"), ("some", "")],
+    )
+    def test_the_published_method_is_the_judged_one(
+        self, draft_model: str, method: str
+    ) -> None:
+        """Without a method, vLLM derives it from the drafter's name."""
+        settings = replace(EASY, speculation=Speculation(True, "", draft_model, 2))
+        result = run(steady(1, 1), settings)[-1]
+        assert result.deployment.method == method
 
     @pytest.mark.parametrize(
         ("tokens", "state"), [(1, ActivityState.IDLE), (30, ActivityState.BYPASSED)]

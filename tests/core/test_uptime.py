@@ -7,7 +7,8 @@ import pytest
 from economics.servers import KEY, Server
 from support.copies import replace
 from vllm_specdec_exporter.measures.uptime import Uptime
-from vllm_specdec_exporter.observe.pipeline import Settings, interrupt
+from vllm_specdec_exporter.observe.pipeline import interrupt
+from vllm_specdec_exporter.observe.settings import Settings
 
 #: As reported in vLLM's issue 41838: 3.07 to 2.8 within hours.
 DRIFT = (3.07, 3.07, 3.02, 2.97, 2.93, 2.89, 2.86, 2.83, 2.80, 2.80)

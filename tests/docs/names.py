@@ -16,7 +16,7 @@ from docs.inventory import ROOT
 from vllm_specdec_exporter.cli import COMMANDS
 from vllm_specdec_exporter.commands.act import EVENTS
 from vllm_specdec_exporter.engines import ENGINES
-from vllm_specdec_exporter.per_request.observation import PUSH_PATH
+from vllm_specdec_exporter.per_request.routes import PUSH_PATH
 from vllm_specdec_exporter.publish.metrics import METRICS
 from vllm_specdec_exporter.settings.option_table import OPTIONS
 from vllm_specdec_exporter.settings.web_options import CONFIG_FILE_VARIABLE

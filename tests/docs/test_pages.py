@@ -119,6 +119,7 @@ def test_operations_explain_every_warning_and_error() -> None:
         "discovery failed unexpectedly",
         "poll failed unexpectedly",
         "server is down",
+        "tap failed unexpectedly",
     }
     assert named == computed | messages("logging.WARNING", "logging.ERROR")
 

@@ -9,11 +9,8 @@ from hypothesis import strategies as st
 from msgspec.structs import fields
 
 from support.builders import requests as recorded
-from vllm_specdec_exporter.per_request.observation import (
-    DraftRecord,
-    Observation,
-    parse_record,
-)
+from vllm_specdec_exporter.per_request.observation import Observation
+from vllm_specdec_exporter.per_request.records import DraftRecord, parse_record
 from vllm_specdec_exporter.per_request.summary import RequestsResult
 
 #: What one step drafted, and how much of it was accepted.

@@ -28,13 +28,13 @@ from vllm_specdec_exporter.per_request.grouping import (
     parse_rule,
 )
 from vllm_specdec_exporter.per_request.observation import (
-    ROUTES,
-    DraftRecord,
     Observation,
     RecordState,
     Source,
 )
 from vllm_specdec_exporter.per_request.recent_window import MAX_WORST, SLICES
+from vllm_specdec_exporter.per_request.records import DraftRecord
+from vllm_specdec_exporter.per_request.routes import ROUTES
 from vllm_specdec_exporter.per_request.summary import RequestsResult
 
 TENANTS = RequestSettings(

@@ -20,8 +20,8 @@ from vllm_specdec_exporter.per_request.grouping import (
     clean_type,
     parse_rule,
 )
-from vllm_specdec_exporter.per_request.observation import ROUTES
 from vllm_specdec_exporter.per_request.openai_api import RequestFields
+from vllm_specdec_exporter.per_request.routes import ROUTES
 
 CHAT = "/v1/chat/completions"
 #: Any bounds that the options allow, including neighbours that differ only in their

@@ -16,7 +16,7 @@ from per_request.exact import Step, record, request, steps, totals
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.exposition.histogram import HistogramAccumulator
 from vllm_specdec_exporter.per_request.grouping import BOUNDS, GroupKey
-from vllm_specdec_exporter.per_request.observation import DraftRecord, Observation
+from vllm_specdec_exporter.per_request.observation import Observation
 from vllm_specdec_exporter.per_request.recent_window import (
     MAX_WORST,
     MIN_DRAFTS,
@@ -27,6 +27,7 @@ from vllm_specdec_exporter.per_request.recent_window import (
     Slice,
     StepCounts,
 )
+from vllm_specdec_exporter.per_request.records import DraftRecord
 from vllm_specdec_exporter.per_request.summary import Outcome, outcome_of
 
 KEY = GroupKey("m", "0", "chat")

@@ -19,17 +19,16 @@ from support.builders import refusal, upstream
 from vllm_specdec_exporter.commands.requests.recorded import EntryReader
 from vllm_specdec_exporter.per_request.exchange import Exchange
 from vllm_specdec_exporter.per_request.grouping import Classification
-from vllm_specdec_exporter.per_request.observation import (
-    DraftRecord,
-    Observation,
-    RecordError,
-    RecordState,
-    parse_record,
-    read_record,
-)
+from vllm_specdec_exporter.per_request.observation import Observation, RecordState
 from vllm_specdec_exporter.per_request.openai_api import read_response
 from vllm_specdec_exporter.per_request.push_schema import read_push
 from vllm_specdec_exporter.per_request.recent_window import GroupStats
+from vllm_specdec_exporter.per_request.records import (
+    DraftRecord,
+    RecordError,
+    parse_record,
+    read_record,
+)
 from vllm_specdec_exporter.per_request.summary import Outcome
 
 STEPS: list[Step] = [(4, 4), (4, 1), (2, 0), (0, 0)]

@@ -15,11 +15,8 @@ from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.per_request.acceptance import BatchCost
 from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
 from vllm_specdec_exporter.per_request.grouping import RequestSettings
-from vllm_specdec_exporter.per_request.observation import (
-    DraftRecord,
-    Observation,
-    Source,
-)
+from vllm_specdec_exporter.per_request.observation import Observation, Source
+from vllm_specdec_exporter.per_request.records import DraftRecord
 from vllm_specdec_exporter.per_request.summary import RequestsResult, TapResult
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"

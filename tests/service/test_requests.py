@@ -26,12 +26,9 @@ from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.observe.result import TargetResult
 from vllm_specdec_exporter.per_request.grouping import RequestSettings, TypeRule
-from vllm_specdec_exporter.per_request.observation import (
-    RecordState,
-    Source,
-    read_record,
-)
+from vllm_specdec_exporter.per_request.observation import RecordState, Source
 from vllm_specdec_exporter.per_request.openai_api import RequestFields
+from vllm_specdec_exporter.per_request.records import read_record
 from vllm_specdec_exporter.per_request.summary import ModelRequests, RequestsResult
 from vllm_specdec_exporter.serve.exporter import Exporter
 from vllm_specdec_exporter.serve.request_intake import RequestIntake, batch_costs

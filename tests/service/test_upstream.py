@@ -32,8 +32,8 @@ from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.engines import MAX_SERVER_INFO
-from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.observe.result import TargetResult
+from vllm_specdec_exporter.observe.settings import Settings
 from vllm_specdec_exporter.serve.poller import Poller
 from vllm_specdec_exporter.upstream.client import MAX_BODY, PollError, Upstream
 from vllm_specdec_exporter.upstream.connection import UpstreamConfig, UpstreamTLS

@@ -15,12 +15,10 @@ from hypothesis import strategies as st
 
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey, Reading
 from vllm_specdec_exporter.measures.history import Delta, Sample
-from vllm_specdec_exporter.observe.pipeline import (
-    EngineState,
-    Settings,
-    process_reading,
-)
+from vllm_specdec_exporter.observe.pipeline import process_reading
 from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.settings import Settings
+from vllm_specdec_exporter.observe.state import EngineState
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -22,7 +22,7 @@ from vllm_specdec_exporter.economics.statistics import (
     t_quantile,
 )
 from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Reading
-from vllm_specdec_exporter.per_request.observation import DraftRecord
+from vllm_specdec_exporter.per_request.records import DraftRecord
 
 CLUSTERS = st.lists(
     st.integers(1, 500).flatmap(lambda d: st.tuples(st.integers(0, d), st.just(d))),

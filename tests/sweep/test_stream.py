@@ -14,7 +14,7 @@ from vllm_specdec_exporter.commands.sweep.stream import (
     Stream,
     error_message,
 )
-from vllm_specdec_exporter.per_request.observation import DraftRecord
+from vllm_specdec_exporter.per_request.records import DraftRecord
 
 
 def token(text: str = "", finish: str | None = None, **delta: str) -> dict[str, Any]:

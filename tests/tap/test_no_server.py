@@ -142,7 +142,6 @@ _RAISED = [
     (OSError(errno.EMFILE, "too many open files"), "unreachable"),
     (socket.gaierror(-2, "name"), "unreachable"),
     (UnicodeError("label too long"), "unreachable"),
-    (RuntimeError("can't start new thread"), "unreachable"),
     (ConnectionResetError(), "reset"),
     (TimeoutError(), "timeout"),
 ]
@@ -161,6 +160,55 @@ async def test_why_there_is_no_server(
         monkeypatch.setattr(tap_module, "start_connection", fail)
         assert (await _refused(relay.port, _GET))[0] == 502
         assert relay.errors == {reason: 1}
+
+
+@pytest.mark.parametrize(
+    "raised", [AttributeError("no such field"), RuntimeError("no thread")], ids=repr
+)
+async def test_a_defect_is_not_an_unreachable_server(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    raised: Exception,
+) -> None:
+    """The client gets status 500, and the log has the traceback, once."""
+
+    async def fail(*_: object, **__: object) -> None:
+        raise raised
+
+    async with tapping(f"http://{HOST}:8000") as relay:
+        monkeypatch.setattr(tap_module, "start_connection", fail)
+        for _ in range(2):
+            status, _, document = await _refused(relay.port, _GET)
+            assert status == 500
+            assert document["error"] == {
+                "message": f"the request was not relayed: {ERRORS['internal']}",
+                "type": "internal_server_error",
+                "code": 500,
+            }
+        assert relay.errors == {"internal": 2}
+    [record] = caplog.records
+    assert record.getMessage() == "tap failed unexpectedly"
+    assert record.exc_info is not None
+    assert record.exc_info[1] is raised
+
+
+async def test_the_log_has_the_cause(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the words of the library; the client, who is not the operator, has only the
+    reason.
+    """
+
+    async def fail(*_: object, **__: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    async with tapping(f"http://{HOST}:8000") as relay:
+        monkeypatch.setattr(tap_module, "start_connection", fail)
+        answer = await _answered(relay.port, _GET)
+    [record] = caplog.records
+    logged = record.fields["error"]  # type: ignore[attr-defined]
+    assert logged == f"{ERRORS['unreachable']}: [Errno -2] Name or service not known"
+    assert b"not known" not in answer
 
 
 async def test_a_server_that_does_not_accept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,12 @@ from ...publish.plots import Plot
 from ...publish.terminal import (
     DASH,
     GREEN,
-    LENGTH,
-    PERCENT,
     RED,
     YELLOW,
     digits,
+    length,
     painter,
+    percent,
     table,
     wrap,
 )
@@ -240,9 +240,9 @@ _DRAFTS: tuple[_Quantity, ...] = (
     (
         "mean draft length",
         lambda side: side.measures.mean_draft_length,
-        LENGTH.format,
+        length,
     ),
-    ("tokens out of drafts", lambda side: side.measures.coverage_ratio, PERCENT.format),
+    ("tokens out of drafts", lambda side: side.measures.coverage_ratio, percent),
     ("rejected draft tokens/s", _rejected, digits),
     ("estimated speedup", lambda side: side.estimated_speedup, _speedup),
     ("quality", lambda side: side.quality, str),

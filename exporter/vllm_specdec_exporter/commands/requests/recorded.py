@@ -22,8 +22,9 @@ from msgspec.structs import replace
 
 from ...per_request.exchange import Exchange
 from ...per_request.grouping import Classification
-from ...per_request.observation import Observation, route_of
+from ...per_request.observation import Observation
 from ...per_request.push_schema import PushedRequest, read_pushed
+from ...per_request.routes import route_of
 
 _Fields = dict[str, msgspec.Raw]
 _FIELDS = msgspec.json.Decoder(_Fields)

@@ -14,7 +14,7 @@ from ...economics.statistics import Interval
 from ...engines import ENGINE_OF
 from ...publish import pages, plots
 from ...publish.plots import Plot
-from ...publish.terminal import DASH, LENGTH, digits, printable, shown, table, wrap
+from ...publish.terminal import DASH, digits, length, printable, shown, table, wrap
 from .record import CellResult, Status, SweepRecord
 
 
@@ -207,9 +207,9 @@ def row(cell: CellResult) -> list[str]:
         cell.prompts,
         str(cell.concurrency),
         str(float(cell.temperature)),
-        shown(cell.acceptance_ratio, LENGTH),
+        length(cell.acceptance_ratio),
         interval,
-        shown(cell.mean_acceptance_length, LENGTH),
+        length(cell.mean_acceptance_length),
         milliseconds(cell.ttft.p50),
         milliseconds(cell.tpot.p50),
         milliseconds(cell.tpot.p99),
