@@ -107,7 +107,7 @@ REFUSED: list[tuple[str, bytes]] = [
 ]
 for key in ("model_name", "upstream_version", "dialect", "recorded_at", "buckets"):
     missing = f"not a baseline: Object missing required field `{key}`"
-    without = changed(lambda d, key=key: d.pop(key))  # type: ignore[misc]
+    without = changed(lambda d, key=key: d.pop(key))
     REFUSED.append((missing, without))
 #: Values of the second bucket that are less than they can be.
 for field, low in (

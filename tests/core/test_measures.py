@@ -312,12 +312,10 @@ def test_whatever_the_counters_say_a_measure_stays_in_its_range(
     k = len(happened.accepted_tokens_per_position)
     ratios = [m.acceptance_ratio, m.coverage_ratio, m.position_decay_ratio]
     ratios += [*m.position_acceptance_ratio, *m.position_conditional_acceptance_ratio]
-    for ratio in ratios:
-        assert ratio is None or 0 <= ratio <= 1, m
+    assert all(0 <= ratio <= 1 for ratio in ratios if ratio is not None), m
     rates = [m.drafts_per_second, m.draft_tokens_per_second]
     rates += [m.accepted_tokens_per_second, m.generation_tokens_per_second]
-    for rate in rates:
-        assert rate is None or 0 <= rate < math.inf, m
+    assert all(0 <= rate < math.inf for rate in rates if rate is not None), m
     gains = [
         longer - shorter
         for shorter, longer in pairwise((1.0, *m.mean_acceptance_length_at))
@@ -325,6 +323,6 @@ def test_whatever_the_counters_say_a_measure_stays_in_its_range(
     assert all(gain >= 0 for gain in gains)
     assert all(b <= a + 1e-9 for a, b in pairwise(gains))
     if k:
-        for length in (m.mean_acceptance_length, m.expected_tokens_per_step):
-            assert length is None or 1 <= length <= k + 1 + 1e-9, m
+        lengths = [m.mean_acceptance_length, m.expected_tokens_per_step]
+        assert all(1 <= n <= k + 1 + 1e-9 for n in lengths if n is not None), m
         assert m.mean_draft_length is None or 0 <= m.mean_draft_length <= k

@@ -196,6 +196,11 @@ GOOD: dict[str, Any] = {"target": {"fixed": 1.0}}
 MISTAKES: list[tuple[object, str]] = yaml.safe_load(
     Path(__file__).with_name("mistakes.yml").read_text("utf-8")
 )
+#: Fields of a profile that only the exporter sets.
+MISTAKES += [
+    ({**GOOD, name: 1}, f": no such key '{name}'")
+    for name in ("errors", "contradiction", "measured_draft", "physical", "name")
+]
 
 
 class TestFile:
@@ -237,16 +242,12 @@ class TestFile:
             provenance="measured on the 3rd of May",
         )
         plain = 10 + 0.1 + 1e-6 * 2000
-        for sized, per_position, per_token in (
-            (fit(mine, None), 4.0, 0.25),
-            (fit(mine, 0.25), 3.0, 0.125),
-        ):
-            extra = 0.1 + 1 + per_position + per_token
-            assert sized.step_cost(1, 1) == pytest.approx(1 + extra / plain), (
-                sized,
-                per_position,
-                per_token,
-            )
+        assert fit(mine, None).step_cost(1, 1) == pytest.approx(
+            1 + (0.1 + 1 + 4.0 + 0.25) / plain
+        )
+        assert fit(mine, 0.25).step_cost(1, 1) == pytest.approx(
+            1 + (0.1 + 1 + 3.0 + 0.125) / plain
+        )
 
     def test_a_file_without_profiles_is_refused_with_what_is_expected(self) -> None:
         """A misplaced key is no profile."""
@@ -266,19 +267,14 @@ class TestFile:
                 "profiles"
             ), document
 
-    def test_a_mistake_is_one_line_that_names_profile_key_and_value(self) -> None:
+    @pytest.mark.parametrize(("entry", "message"), MISTAKES)
+    def test_a_mistake_is_one_line_that_names_profile_key_and_value(
+        self, entry: object, message: str
+    ) -> None:
         """And says what is allowed."""
-        for entry, message in MISTAKES:
-            said = refusal(ProfileError, parse_profiles, {"profiles": {"x": entry}})
-            assert said.startswith(f"profile x{message}"), entry
-            assert "\n" not in said, (entry, message)
-        for name in ("errors", "contradiction", "measured_draft", "physical", "name"):
-            said = refusal(
-                ProfileError, parse_profiles, {"profiles": {"x": {**GOOD, name: 1}}}
-            )
-            assert said.startswith(f"profile x: no such key '{name}'"), (
-                "of the engine that it is used for"
-            )
+        said = refusal(ProfileError, parse_profiles, {"profiles": {"x": entry}})
+        assert said.startswith(f"profile x{message}")
+        assert "\n" not in said
 
 
 def test_a_longer_context_costs_what_reading_it_takes() -> None:

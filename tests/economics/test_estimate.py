@@ -80,8 +80,8 @@ class TestEstimate:
         found = estimate(length, k, batch, profile)
 
         bounds = (0.0, found.speedup_low, found.speedup, found.speedup_high, length)
-        assert all(a <= b * (1 + 1e-9) for a, b in pairwise(bounds))  # type: ignore[operator]
-        assert 0 < found.speedup_low <= found.speedup_high < math.inf  # type: ignore[operator]
+        assert all(a <= b * (1 + 1e-9) for a, b in pairwise(bounds))
+        assert 0 < found.speedup_low <= found.speedup_high < math.inf
 
     @given(st.integers(1, 16), st.floats(1, 1024), profiles)
     def test_break_even_is_where_nothing_is_gained(

@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -67,9 +68,8 @@ def qwen3_30b_a3b() -> Model:
 def cost(gpus: str, model: str, batch: float = 1) -> float:
     """The cost of a step with three drafted tokens on these GPUs."""
     hardware = Hardware(*parse_machine(gpus), parse_model(model))
-    found = hardware_profile(for_method("eagle3"), hardware, method="eagle3")
-    assert found is not None
-    return found.step_cost(3, batch)
+    profile = hardware_profile(for_method("eagle3"), hardware, method="eagle3")
+    return profile.step_cost(3, batch)
 
 
 @pytest.mark.parametrize(("name", "found"), accelerators().items())
@@ -165,39 +165,42 @@ def test_a_long_context_is_not_free_of_the_verified_tokens() -> None:
     assert measured == pytest.approx(2.94e-3, rel=0.02)
 
 
-def test_layers_with_a_window_or_a_state_read_no_long_context() -> None:
+@pytest.mark.parametrize(
+    ("config", "share"),
+    [
+        (QWEN35_27B, 1.0),
+        (GEMMA4_31B, 10 * 4 * 512 / (10 * 4 * 512 + 50 * 16 * 256)),
+    ],
+    ids=["Qwen3.5-27B", "Gemma 4 31B"],
+)
+def test_layers_with_a_window_read_no_long_context(
+    config: dict[str, Any], share: float
+) -> None:
     """Qwen3.5-27B attends in 16 of 64 layers, Gemma 4 31B in 10 of 60; the rest does
     not grow.
     """
-    for config, share in (
-        (QWEN35_27B, 1.0),
-        (GEMMA4_31B, 10 * 4 * 512 / (10 * 4 * 512 + 50 * 16 * 256)),
-    ):
-        architecture = read_architecture(config)
-        model = from_architecture(architecture, PRECISIONS["bf16"])
-        grown = step("h100", model, k=0, context=100_000) - step(
-            "h100", model, k=0, context=50_000
-        )
-        every = 50_000 * architecture.kv_values_per_token() * 2 / (3350e9 * 0.81)
-        assert grown == pytest.approx(share * every, rel=0.01), architecture.model_type
+    architecture = read_architecture(config)
+    model = from_architecture(architecture, PRECISIONS["bf16"])
+    short, long = (step("h100", model, k=0, context=n) for n in (50_000, 100_000))
+    every = 50_000 * architecture.kv_values_per_token() * 2 / (3350e9 * 0.81)
+    assert long - short == pytest.approx(share * every, rel=0.01)
+
+
+def test_a_state_is_read_whatever_the_context() -> None:
     qwen = from_architecture(read_architecture(QWEN35_27B), PRECISIONS["bf16"])
     states = step("h100", qwen, k=3) - step("h100", replace(qwen, state_bytes=0), k=3)
     assert states == pytest.approx(5 * qwen.state_bytes / (3350e9 * 0.81))
 
 
-def test_an_mtp_head_has_16_bits_and_the_true_vocabulary() -> None:
+@pytest.mark.parametrize("precision", ["fp4", "fp8", "bf16"])
+def test_an_mtp_head_has_16_bits_and_the_true_vocabulary(precision: str) -> None:
     """Of a target of any precision: a layer and the output layer (Qwen3.5-27B: 0.37B
     and 1.27B).
     """
     target = from_architecture(read_architecture(QWEN35_27B), PRECISIONS["fp4"])
-    for precision in ("fp4", "fp8", "bf16"):
-        drafter = usual_drafter("mtp", replace(target, precision=PRECISIONS[precision]))
-        assert drafter is not None, precision
-        assert drafter.model is not None, precision
-        assert drafter.model.bytes_read(1) == pytest.approx(
-            2 * (0.37e9 + 248_320 * 5120), rel=0.02
-        ), precision
-        assert drafter.model.kv_values == 2 * 4 * 256, precision
+    head = usual_drafter("mtp", replace(target, precision=PRECISIONS[precision])).model
+    assert head.bytes_read(1) == pytest.approx(2 * (0.37e9 + 248_320 * 5120), rel=0.02)
+    assert head.kv_values == 2 * 4 * 256
 
 
 @pytest.mark.parametrize(
@@ -318,6 +321,12 @@ def test_what_is_no_hardware_or_size_is_refused_with_what_is_allowed() -> None:
     )
 
 
+def observed_step(seconds: float, batch: float = 4, **more: float) -> ObservedStep:
+    """A step of `seconds`; by default each has a draft of K=3, and none a prompt."""
+    usual = {"share": 1.0, "emitted": 2.5, "prompts_per_token": 0.0}
+    return ObservedStep(seconds, batch, 3, **(usual | more))
+
+
 class TestDeployed:
     """Which profile is used once the server is seen."""
 
@@ -330,7 +339,7 @@ class TestDeployed:
         **more: object,
     ) -> object:
         shape = parse_model(given) if given else None
-        speculation = Speculation(True, **{"method": "eagle3", **more})  # type: ignore[arg-type]
+        speculation = Speculation(True, **{"method": "eagle3", **more})
         costs = CostSettings(
             BUILTIN["eagle3"], None, Hardware(*parse_machine("h100"), shape)
         )
@@ -346,14 +355,14 @@ class TestDeployed:
         assert (found.name, found.uncertainty) == (
             "h100, eagle3",
             SPEEDUP["eagle", "dense"] - 1,
-        )  # type: ignore[attr-defined]
+        )
 
     def test_an_unknown_model_or_drafter_leaves_the_generic_profile(self) -> None:
         assert self.profile("m") == replace(BUILTIN["eagle3"], lacking="--cost.model")
         assert (
             self.profile("m", "8B", method="draft_model", draft_model="some/draft").name
             == "eagle3"
-        )  # type: ignore[attr-defined]
+        )
 
     def test_parallel_drafting_is_read(self) -> None:
         """One pass for all positions (P-EAGLE) instead of one each; the interval is
@@ -363,8 +372,8 @@ class TestDeployed:
             self.profile("m", "8B", document=json.dumps({"parallel_drafting": flag}))
             for flag in (False, True)
         )
-        assert parallel.step_times(7, 1)[1] < 0.9 * one_by_one.step_times(7, 1)[1]  # type: ignore[attr-defined]
-        assert parallel.uncertainty > one_by_one.uncertainty  # type: ignore[attr-defined]
+        assert parallel.step_times(7, 1)[1] < 0.9 * one_by_one.step_times(7, 1)[1]
+        assert parallel.uncertainty > one_by_one.uncertainty
 
     @pytest.mark.parametrize("hardware", [None, "h100"])
     def test_llama_cpp_above_one_request_is_unknown(self, hardware: str | None) -> None:
@@ -379,11 +388,11 @@ class TestDeployed:
         speculation = Speculation(True, method="eagle3")
         found = deployed(costs, speculation, "m", "llamacpp")
         alone, several = (estimate(3.4, 3, batch, found) for batch in (1, 4))
-        assert alone.speedup_low > 1 > several.speedup_low == 0  # type: ignore[operator]
+        assert alone.speedup_low > 1 > several.speedup_low == 0
         assert several.speedup_high == 3.4
         vllm = estimate(3.4, 3, 4, deployed(costs, speculation, "m", "vllm-v1"))
         assert vllm.speedup == several.speedup
-        assert vllm.speedup_low > 0  # type: ignore[operator]
+        assert vllm.speedup_low > 0
         calibrated = replace(found, basis=Basis.CALIBRATED)
         assert calibrated.cost_range(3, 4)[1] < math.inf
 
@@ -392,59 +401,48 @@ class TestDeployed:
         for all batches.
         """
         found = self.profile("m", "8B")
-        error = 1 + found.uncertainty  # type: ignore[attr-defined]
+        error = 1 + found.uncertainty
         for batch, factor in ((1, error), (2, error**1.15), (16, error**1.6)):
-            most = found.step_cost(3, batch) * factor  # type: ignore[attr-defined]
-            assert found.cost_range(3, batch)[1] == pytest.approx(most), (batch, factor)  # type: ignore[attr-defined]
+            most = found.step_cost(3, batch) * factor
+            assert found.cost_range(3, batch)[1] == pytest.approx(most), (batch, factor)
         generic = BUILTIN["eagle3"]
         assert generic.cost_range(3, 16)[1] == generic.step_cost(3, 16) * (
             1 + generic.uncertainty
         )
 
-    def test_an_observed_step_is_used_as_it_is(self) -> None:
+    @pytest.mark.parametrize("factor", [0.9, 1.0, 2.0])
+    @pytest.mark.parametrize(
+        ("size", "where", "power"), [("8B", "dense", 0.0), ("30B-A3B", "experts", 0.4)]
+    )
+    def test_an_observed_step_is_used_as_it_is(
+        self, size: str, where: str, power: float, factor: float
+    ) -> None:
         """With the error of the plain step around it; a plain step takes no longer than
         one with drafts.
 
         For a mixture of experts, a power of what it exceeds its model by is the plain
         one's.
         """
-        for size, where, power in (("8B", "dense", 0.0), ("30B-A3B", "experts", 0.4)):
-            found = self.profile("m", size)
-            plain, drafting = found.step_times(3, 4)  # type: ignore[attr-defined]
-            for factor in (0.9, 1.0, 2.0):
-                step = ObservedStep(
-                    factor * drafting,
-                    4,
-                    3,
-                    share=1.0,
-                    emitted=2.5,
-                    prompts_per_token=0.0,
-                )
-                observed = with_observed_step(found, step)  # type: ignore[attr-defined]
-                cost = max(1.0, factor * drafting / (plain * factor**power))
-                assert observed.basis is Basis.OBSERVED, (size, where, power)
-                assert observed.step_cost(3, 4) == pytest.approx(cost), (
-                    size,
-                    where,
-                    power,
-                )
-                low, high = PLAIN[where]
-                assert observed.cost_range(3, 4) == pytest.approx(
-                    (max(1.0, cost / high), cost / low)
-                ), (size, where, power)
+        found = self.profile("m", size)
+        plain, drafting = found.step_times(3, 4)
+        observed = with_observed_step(found, observed_step(factor * drafting))
+        cost = max(1.0, factor * drafting / (plain * factor**power))
+        low, high = PLAIN[where]
+        assert observed.basis is Basis.OBSERVED
+        assert observed.step_cost(3, 4) == pytest.approx(cost)
+        assert observed.cost_range(3, 4) == pytest.approx(
+            (max(1.0, cost / high), cost / low)
+        )
+
+    def test_drafts_that_seem_free_have_no_known_cost(self) -> None:
+        """Or the largest K would be advised."""
         dense = self.profile("m", "8B")
-        plain, _ = dense.step_times(3, 4)  # type: ignore[attr-defined]
-        short = ObservedStep(
-            0.85 * plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0
-        )
-        free = with_observed_step(dense, short)  # type: ignore[attr-defined]
+        plain, _ = dense.step_times(3, 4)
+        free = with_observed_step(dense, observed_step(0.85 * plain))
+        costly = with_observed_step(dense, observed_step(1.05 * plain))
         assert free.step_cost(3, 4) == free.step_cost(6, 4) == 1.0
-        assert "what drafts cost is not known" in free.contradiction, (
-            "or the largest K would be advised"
-        )
-        assert not with_observed_step(
-            dense, replace(short, seconds=1.05 * plain)
-        ).contradiction  # type: ignore[attr-defined]
+        assert "what drafts cost is not known" in free.contradiction
+        assert not costly.contradiction
 
     def test_an_observed_step_has_the_first_passes_of_steps_without_drafts(
         self,
@@ -452,11 +450,12 @@ class TestDeployed:
         """Half of the steps have K=0 beside a drafter, and all extra cost is twice that
         of the model.
         """
-        found = replace(self.profile("m", "8B"), idles=True)  # type: ignore[type-var]
-        plain, _ = found.step_times(3, 8)  # type: ignore[attr-defined]
-        drafted, undrafted = found.step_cost(3, 8) - 1, found.idle_cost(8) - 1  # type: ignore[attr-defined]
+        found = replace(self.profile("m", "8B"), idles=True)
+        plain, _ = found.step_times(3, 8)
+        drafted, undrafted = found.step_cost(3, 8) - 1, found.idle_cost(8) - 1
         seconds = plain * (1 + 2 * (drafted + undrafted) / 2)
-        observed = with_observed_step(found, ObservedStep(seconds, 8, 3, 0.5, 2.5, 0.0))  # type: ignore[attr-defined]
+        step = observed_step(seconds, batch=8, share=0.5)
+        observed = with_observed_step(found, step)
         assert observed.step_cost(3, 8) == pytest.approx(1 + 2 * drafted)
         assert observed.idle_cost(8) == pytest.approx(1 + 2 * undrafted)
 
@@ -467,25 +466,15 @@ class TestDeployed:
         drafts are not free.
         """
         found = self.profile("m", "8B")
-        plain, _ = found.step_times(3, 4)  # type: ignore[attr-defined]
-        short = ObservedStep(
-            0.4 * plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0
-        )
-        other = with_observed_step(found, short)  # type: ignore[attr-defined]
+        plain, _ = found.step_times(3, 4)
+        other = with_observed_step(found, observed_step(0.4 * plain))
         experts = self.profile("m", "30B-A3B")
-        plain_experts, _ = experts.step_times(3, 4)  # type: ignore[attr-defined]
+        plain_experts, _ = experts.step_times(3, 4)
         # Of experts, the plain step follows the observed one: at 0.65 of the model, it
         # is shorter as well.
         for share, basis in ((0.65, Basis.OBSERVED), (0.3, Basis.MODELLED)):
-            step = ObservedStep(
-                share * plain_experts,
-                4,
-                3,
-                share=1.0,
-                emitted=2.5,
-                prompts_per_token=0.0,
-            )
-            assert with_observed_step(experts, step).basis is basis, (share, basis)  # type: ignore[attr-defined]
+            step = observed_step(share * plain_experts)
+            assert with_observed_step(experts, step).basis is basis, share
         speedup = estimate(2.5, 3, 4, other)
         assert (speedup.speedup_low, speedup.speedup_high) == (0.0, 2.5)
         assert speedup.basis is Basis.MODELLED
@@ -504,49 +493,33 @@ class TestDeployed:
         would make of it.
         """
         found = self.profile("m", "8B")
-        plain, drafting = found.step_times(3, 4)  # type: ignore[attr-defined]
-        of_plain = 4 * 100 * found.physical.prompt_token_seconds()  # type: ignore[attr-defined]
+        plain, drafting = found.step_times(3, 4)
+        of_plain = 4 * 100 * found.physical.prompt_token_seconds()
+        prompts = drafting + 2.5 * of_plain
         assert 2.5 * of_plain > drafting
-        for seconds, contradicts in (
-            (drafting, False),
-            (drafting + 2.5 * of_plain, False),
-            (0.5 * drafting, True),
-            (2 * (drafting + 2.5 * of_plain), True),
-        ):
-            step = ObservedStep(
-                seconds, 4, 3, share=1.0, emitted=2.5, prompts_per_token=100.0
-            )
-            said = with_observed_step(found, step).contradiction  # type: ignore[attr-defined]
-            assert (
-                said != "" and "what drafts cost is not known" not in said
-            ) is contradicts, (seconds, contradicts)
-        whole = ObservedStep(
-            drafting + 2.5 * of_plain,
-            4,
-            3,
-            share=1.0,
-            emitted=2.5,
-            prompts_per_token=100.0,
-        )
-        least = (drafting + 2.5 * of_plain) / (plain * PLAIN["dense"][1] + of_plain)
-        assert with_observed_step(found, whole).cost_range(3, 4)[0] == pytest.approx(
-            least
-        )  # type: ignore[attr-defined]
+
+        def contradicts(step: ObservedStep) -> bool:
+            said = with_observed_step(found, step).contradiction
+            return said != "" and "what drafts cost is not known" not in said
+
+        contradicted = [
+            contradicts(observed_step(seconds, prompts_per_token=100.0))
+            for seconds in (drafting, prompts, 0.5 * drafting, 2 * prompts)
+        ]
+        assert contradicted == [False, False, True, True]
+        step = observed_step(prompts, prompts_per_token=100.0)
+        least = prompts / (plain * PLAIN["dense"][1] + of_plain)
+        lowest, _ = with_observed_step(found, step).cost_range(3, 4)
+        assert lowest == pytest.approx(least)
+        half = observed_step(STEP * (plain + drafting) / 2, share=0.5, emitted=1.75)
         # half of the steps are plain
-        for factor, contradicts in ((0.99, False), (1.01, True)):
-            half = factor * STEP * (plain + drafting) / 2
-            step = ObservedStep(
-                half, 4, 3, share=0.5, emitted=1.75, prompts_per_token=0.0
-            )
-            said = with_observed_step(found, step).contradiction  # type: ignore[attr-defined]
-            assert (
-                said != "" and "what drafts cost is not known" not in said
-            ) is contradicts, (factor, contradicts)
+        assert not contradicts(replace(half, seconds=0.99 * half.seconds))
+        assert contradicts(replace(half, seconds=1.01 * half.seconds))
 
     def test_an_old_engine_drafts_slower(self) -> None:
         old = self.profile("m", "8B", version="0.9.2")
         new = self.profile("m", "8B")
-        assert old.step_cost(3, 1) > 1.1 * new.step_cost(3, 1)  # type: ignore[attr-defined]
+        assert old.step_cost(3, 1) > 1.1 * new.step_cost(3, 1)
         assert [
             is_dated(ENGINE_OF["vllm-v1"], text)
             for text in ("0.10.2", "v0.11.0", "", "1.0")
@@ -625,7 +598,6 @@ class TestDetails:
         for details in ("kv=bf16", "kv=fp8"):
             hardware = Hardware(*parse_machine("h100"), with_details(shape, details))
             profile = hardware_profile(for_method("eagle3"), hardware, method="eagle3")
-            assert profile is not None, details
             short, long = (
                 profile.at_context(tokens).step_times(3, 32)[0]
                 for tokens in (1000, 50_000)

@@ -142,7 +142,7 @@ class TestExtremes:
         advice = judged(
             settings_for(PROFILES["ngram"], "ngram", k), (2_000.0,) * k, 2_000
         ).advice
-        assert advice.num_speculative_tokens >= k  # type: ignore[operator]
+        assert advice.num_speculative_tokens >= k
 
     @given(
         st.lists(st.just(0.0) | st.floats(1e-9, 1), min_size=1, max_size=16),

@@ -32,7 +32,7 @@ def words_of(past: ModelHistory) -> str:
 
 
 def history(world: World, **more: object) -> ModelHistory:
-    (judged,) = world.past(**more).histories()  # type: ignore[arg-type]
+    (judged,) = world.past(**more).histories()
     return judged
 
 

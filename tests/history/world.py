@@ -193,7 +193,7 @@ def four(seed: int, replicas: int = 3, days: float = 14, **more: object) -> Worl
         for i, k in ks
         for n in range(replicas)
     ]
-    return World(lives, seed, **more)  # type: ignore[arg-type]
+    return World(lives, seed, **more)
 
 
 _VLLM = {
