@@ -593,11 +593,13 @@ class Reloading(RuleBasedStateMachine):
         assert {tenant.tenant for tenant in found.tenants} <= self.tenants
         assert {tenant.model_name for tenant in found.tenants} <= models
 
-        for window in self.book._windows.values():
+        for name, window in self.book._windows.items():
             parts = window._until(self.time)
-            assert len(parts) <= SLICES
-            assert len(window.since_start.steps) <= 15
-            assert all(len(part.worst) <= MAX_WORST for part in parts)
+            assert len(parts) <= SLICES, name
+            assert len(window.since_start.steps) <= 15, name
+            assert max((len(part.worst) for part in parts), default=0) <= MAX_WORST, (
+                name
+            )
         assert all(len(model.worst) <= MAX_WORST for model in found.models)
 
 

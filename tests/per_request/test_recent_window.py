@@ -41,7 +41,6 @@ def add(
     key: GroupKey = KEY,
 ) -> None:
     outcome = outcome_of(observation.record.acceptance_ratio, Thresholds())
-    assert outcome is not None
     window.add(key, observation, outcome, time)
 
 
@@ -191,7 +190,6 @@ def recent(requests: Iterable[tuple[int, int]]) -> GroupStats:
     for accepted, drafted in requests:
         record = DraftRecord(drafted, drafted, accepted)
         outcome = outcome_of(record.acceptance_ratio, THRESHOLDS)
-        assert outcome is not None
         found.add(record, outcome, accepted + drafted)
     return found
 
