@@ -70,9 +70,8 @@ def test_every_batch_has_the_best_k(
                     for k, length in enumerate(values, 1)
                 ),
             ]
-            assert speedups[row.num_speculative_tokens] >= max(speedups) * (1 - 1e-9), (
-                batch
-            )
+            scheduled = speedups[row.num_speculative_tokens]
+            assert scheduled >= max(speedups) * (1 - 1e-9), (row, batch)
 
 
 def test_the_preferred_k_stays_unless_another_gains_enough() -> None:
