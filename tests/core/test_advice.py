@@ -311,10 +311,10 @@ class TestPayoff:
         disagrees: bool,
     ) -> None:
         """For the verdict as for the profile; an end at 0 is none that is missing."""
-        found = replace(measures(1.4), measured=Measured(0.7, low, high, 100.0))
-        payoff = judge_payoff(found, Thresholds())
+        window = replace(measures(1.4), measured=Measured(0.7, low, high, 100.0))
+        payoff = judge_payoff(window, Thresholds())
         assert (payoff.speedup_low, payoff.speedup_high) == shown
-        assert estimate_contradicted(found, Thresholds()) is disagrees
+        assert estimate_contradicted(window, Thresholds()) is disagrees
 
     @pytest.mark.parametrize(("speedup", "covered"), [(1.6, 0.4), (2.0, 0.9)])
     def test_a_measured_loss_that_shows_no_cost_of_a_draft(

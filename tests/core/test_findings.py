@@ -85,11 +85,11 @@ def test_every_state_but_active_says_why_nothing_more_is_known() -> None:
         ActivityState.WARMING_UP: [(HINT, "warming_up", ".")],
         ActivityState.ACTIVE: [],
     }
-    found = {
+    findings = {
         state: [(f.severity, short_name(f), f.action[-1:]) for f in activity(state)]
         for state in states
     }
-    assert found == states
+    assert findings == states
     assert activity(ActivityState.WARMING_UP, measured(10, 1)) == activity(
         ActivityState.WARMING_UP
     )

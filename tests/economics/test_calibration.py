@@ -190,10 +190,10 @@ def test_the_interval_misses_the_truth_as_seldom_as_it_claims(
             profile = calibrate(rows, method)
         except CalibrationError:
             continue
-        found = estimate(0.85 * cost, k, 4, profile.at_context(80))
+        estimated = estimate(0.85 * cost, k, 4, profile.at_context(80))
         runs += 1
-        missed += not found.speedup_low <= 0.85 <= found.speedup_high
-        gains += found.speedup_low > 1
+        missed += not estimated.speedup_low <= 0.85 <= estimated.speedup_high
+        gains += estimated.speedup_low > 1
     assert runs > 90
     assert missed <= 0.05 * runs
     assert gains == 0
@@ -266,5 +266,5 @@ def test_costs_below_zero_are_not_taken_for_free_drafts() -> None:
     assert profile.uncertainty > UNCERTAINTY
     for batch in (2, 8):
         measured = times[batch, 4] / times[batch, 0]
-        least, most = profile.cost_range(4, batch)
-        assert least <= max(1.0, measured) <= most, batch
+        low, high = profile.cost_range(4, batch)
+        assert low <= max(1.0, measured) <= high, batch

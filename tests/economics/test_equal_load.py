@@ -132,10 +132,10 @@ def test_a_load_apart_moves_the_end_that_it_explains(
         old = math.exp(rng.gauss(0, 0.05))
         old_at_load_of_new = 1 + share_of_batch * (factor - 1)
         new = old_at_load_of_new / truth * math.exp(rng.gauss(0, 0.05))
-        found = speedup_interval(
+        interval = speedup_interval(
             old / new, [Uncertainty(0.05**2, math.inf)] * 2, [math.log(factor)]
         )
-        count += (found.low or 0) <= truth <= (found.high or 0)
+        count += (interval.low or 0) <= truth <= (interval.high or 0)
     assert count >= 0.94 * tries
 
 
@@ -178,12 +178,12 @@ def test_the_same_data_have_the_same_interval_everywhere() -> None:
         latencies=Latencies(None, histogram(sides["old"])),
         blocks=tuple((count, seconds) for seconds, count in sides["old"]),
     )
-    known = baseline(recorded)
-    sums = [BaselineComparison(baseline=known)]
+    recording = baseline(recorded)
+    sums = [BaselineComparison(baseline=recording)]
     before = Latencies(None, histogram(()).plus(histogram(sides["new"]), 0.0))
     for end in range(5, 41, 5):
         after = Latencies(None, histogram(sides["new"][:end]))
-        sums.append(sums[-1].add(before, after, 4.0, 10.0, known))
+        sums.append(sums[-1].add(before, after, 4.0, 10.0, recording))
         before = after
     of_baseline = measured_speedup(sums[0], sums[-1], 20, sums)
 

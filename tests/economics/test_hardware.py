@@ -91,11 +91,13 @@ def test_own_hardware_is_given_by_its_data_sheet() -> None:
     """The same numbers give the same cost as the known GPU whose kernels split the
     context.
     """
-    own = "bandwidth=3350GB/s, fp16=989TFLOPS,fp8=1979TFLOPS,link=450GB/s,memory=80GB"
-    assert cost(own, "8B:fp8", batch=16) == pytest.approx(
+    data_sheet = (
+        "bandwidth=3350GB/s, fp16=989TFLOPS,fp8=1979TFLOPS,link=450GB/s,memory=80GB"
+    )
+    assert cost(data_sheet, "8B:fp8", batch=16) == pytest.approx(
         cost("h100", "8B:fp8", batch=16)
     )
-    name, machine = parse_machine(f"2x{own}")
+    name, machine = parse_machine(f"2x{data_sheet}")
     assert (name, machine.count, machine.accelerator.memory) == (
         "2xown-3350GB/s",
         2,
@@ -144,11 +146,11 @@ def test_a_long_context_is_not_free_of_the_verified_tokens() -> None:
     """
     target = parse_model("8B")
     contexts = (0.0, 32_768.0)
-    one, several = (step("rtx-3090", target, k=k, context=32_768) for k in (0, 7))
+    single, several = (step("rtx-3090", target, k=k, context=32_768) for k in (0, 7))
     short, verifying = (
         step("rtx-3090", target, k=7, context=context) for context in contexts
     )
-    reading = one - step("rtx-3090", target, k=0, context=0)
+    reading = single - step("rtx-3090", target, k=0, context=0)
     assert 4 < (verifying - short) / reading < 27
     assert several == verifying
     for gpus, unsplit in (("h100", True), ("rtx-3090", False)):
@@ -297,9 +299,9 @@ def test_names_that_say_all_and_names_that_do_not() -> None:
         **dict.fromkeys(["Mixtral-8x7B", "tiny-llama", "70B/llama", ""]),
     }
     for name, expected in said.items():
-        found = model_in_name(name)
+        model = model_in_name(name)
         assert (
-            None if found is None else (found.parameters, found.precision.bytes_read)
+            None if model is None else (model.parameters, model.precision.bytes_read)
         ) == (
             None if expected is None else (pytest.approx(expected[0]), expected[1])
         ), name
@@ -351,8 +353,8 @@ class TestDeployed:
     def test_by_the_served_name_or_the_given_size(
         self, model: str, given: str | None
     ) -> None:
-        found = self.profile(model, given)
-        assert (found.name, found.uncertainty) == (
+        profile = self.profile(model, given)
+        assert (profile.name, profile.uncertainty) == (
             "h100, eagle3",
             SPEEDUP["eagle", "dense"] - 1,
         )
@@ -386,25 +388,28 @@ class TestDeployed:
             machine = None
         costs = CostSettings(BUILTIN["eagle3"], None, machine)
         speculation = Speculation(True, method="eagle3")
-        found = deployed(costs, speculation, "m", "llamacpp")
-        alone, several = (estimate(3.4, 3, batch, found) for batch in (1, 4))
+        profile = deployed(costs, speculation, "m", "llamacpp")
+        alone, several = (estimate(3.4, 3, batch, profile) for batch in (1, 4))
         assert alone.speedup_low > 1 > several.speedup_low == 0
         assert several.speedup_high == 3.4
         vllm = estimate(3.4, 3, 4, deployed(costs, speculation, "m", "vllm-v1"))
         assert vllm.speedup == several.speedup
         assert vllm.speedup_low > 0
-        calibrated = replace(found, basis=Basis.CALIBRATED)
+        calibrated = replace(profile, basis=Basis.CALIBRATED)
         assert calibrated.cost_range(3, 4)[1] < math.inf
 
     def test_the_interval_is_wider_in_a_larger_batch(self) -> None:
         """As a logarithm by 15 % for each doubling; that of other profiles is the same
         for all batches.
         """
-        found = self.profile("m", "8B")
-        error = 1 + found.uncertainty
+        profile = self.profile("m", "8B")
+        error = 1 + profile.uncertainty
         for batch, factor in ((1, error), (2, error**1.15), (16, error**1.6)):
-            most = found.step_cost(3, batch) * factor
-            assert found.cost_range(3, batch)[1] == pytest.approx(most), (batch, factor)
+            dearest = profile.step_cost(3, batch) * factor
+            assert profile.cost_range(3, batch)[1] == pytest.approx(dearest), (
+                batch,
+                factor,
+            )
         generic = BUILTIN["eagle3"]
         assert generic.cost_range(3, 16)[1] == generic.step_cost(3, 16) * (
             1 + generic.uncertainty
@@ -423,9 +428,9 @@ class TestDeployed:
         For a mixture of experts, a power of what it exceeds its model by is the plain
         one's.
         """
-        found = self.profile("m", size)
-        plain, drafting = found.step_times(3, 4)
-        observed = with_observed_step(found, observed_step(factor * drafting))
+        profile = self.profile("m", size)
+        plain, drafting = profile.step_times(3, 4)
+        observed = with_observed_step(profile, observed_step(factor * drafting))
         cost = max(1.0, factor * drafting / (plain * factor**power))
         low, high = PLAIN[where]
         assert observed.basis is Basis.OBSERVED
@@ -450,12 +455,12 @@ class TestDeployed:
         """Half of the steps have K=0 beside a drafter, and all extra cost is twice that
         of the model.
         """
-        found = replace(self.profile("m", "8B"), idles=True)
-        plain, _ = found.step_times(3, 8)
-        drafted, undrafted = found.step_cost(3, 8) - 1, found.idle_cost(8) - 1
+        profile = replace(self.profile("m", "8B"), idles=True)
+        plain, _ = profile.step_times(3, 8)
+        drafted, undrafted = profile.step_cost(3, 8) - 1, profile.idle_cost(8) - 1
         seconds = plain * (1 + 2 * (drafted + undrafted) / 2)
         step = observed_step(seconds, batch=8, share=0.5)
-        observed = with_observed_step(found, step)
+        observed = with_observed_step(profile, step)
         assert observed.step_cost(3, 8) == pytest.approx(1 + 2 * drafted)
         assert observed.idle_cost(8) == pytest.approx(1 + 2 * undrafted)
 
@@ -465,9 +470,9 @@ class TestDeployed:
         """The hardware is another than given, so nothing is known of a plain step:
         drafts are not free.
         """
-        found = self.profile("m", "8B")
-        plain, _ = found.step_times(3, 4)
-        other = with_observed_step(found, observed_step(0.4 * plain))
+        profile = self.profile("m", "8B")
+        plain, _ = profile.step_times(3, 4)
+        contradicted = with_observed_step(profile, observed_step(0.4 * plain))
         experts = self.profile("m", "30B-A3B")
         plain_experts, _ = experts.step_times(3, 4)
         # Of experts, the plain step follows the observed one: at 0.65 of the model, it
@@ -475,13 +480,14 @@ class TestDeployed:
         for share, basis in ((0.65, Basis.OBSERVED), (0.3, Basis.MODELLED)):
             step = observed_step(share * plain_experts)
             assert with_observed_step(experts, step).basis is basis, share
-        speedup = estimate(2.5, 3, 4, other)
+        speedup = estimate(2.5, 3, 4, contradicted)
         assert (speedup.speedup_low, speedup.speedup_high) == (0.0, 2.5)
         assert speedup.basis is Basis.MODELLED
         assert (
-            "by the model of the hardware a plain one at least" in other.contradiction
+            "by the model of the hardware a plain one at least"
+            in contradicted.contradiction
         )
-        assert how_to_know(Basis.MODELLED, other).startswith(
+        assert how_to_know(Basis.MODELLED, contradicted).startswith(
             "check --cost.hardware and --cost.model, run"
         )
 
@@ -492,14 +498,14 @@ class TestDeployed:
         A step contradicts its model only outside of what no prompt and all prompts
         would make of it.
         """
-        found = self.profile("m", "8B")
-        plain, drafting = found.step_times(3, 4)
-        of_plain = 4 * 100 * found.physical.prompt_token_seconds()
+        profile = self.profile("m", "8B")
+        plain, drafting = profile.step_times(3, 4)
+        of_plain = 4 * 100 * profile.physical.prompt_token_seconds()
         prompts = drafting + 2.5 * of_plain
         assert 2.5 * of_plain > drafting
 
         def contradicts(step: ObservedStep) -> bool:
-            said = with_observed_step(found, step).contradiction
+            said = with_observed_step(profile, step).contradiction
             return said != "" and "what drafts cost is not known" not in said
 
         contradicted = [
@@ -508,9 +514,9 @@ class TestDeployed:
         ]
         assert contradicted == [False, False, True, True]
         step = observed_step(prompts, prompts_per_token=100.0)
-        least = prompts / (plain * PLAIN["dense"][1] + of_plain)
-        lowest, _ = with_observed_step(found, step).cost_range(3, 4)
-        assert lowest == pytest.approx(least)
+        floor = prompts / (plain * PLAIN["dense"][1] + of_plain)
+        lowest, _ = with_observed_step(profile, step).cost_range(3, 4)
+        assert lowest == pytest.approx(floor)
         half = observed_step(STEP * (plain + drafting) / 2, share=0.5, emitted=1.75)
         # half of the steps are plain
         assert not contradicts(replace(half, seconds=0.99 * half.seconds))
@@ -568,9 +574,9 @@ def test_the_usual_shape_is_near_published_ones(
     size: float, layers: int, hidden: int
 ) -> None:
     """Layers and hidden size of Llama 3 at 1B, 8B and 70B, within a quarter."""
-    found = from_parameters(size)
-    assert found.layers == pytest.approx(layers, rel=0.25)
-    assert found.hidden == pytest.approx(hidden, rel=0.25)
+    shape = from_parameters(size)
+    assert shape.layers == pytest.approx(layers, rel=0.25)
+    assert shape.hidden == pytest.approx(hidden, rel=0.25)
 
 
 class TestDetails:
@@ -578,17 +584,17 @@ class TestDetails:
 
     def test_they_replace_what_is_usual(self) -> None:
         """Qwen3-30B-A3B by its dimensions is its config.json within a tenth."""
-        known = qwen3_30b_a3b()
+        of_config = qwen3_30b_a3b()
         usual = parse_model("30B-A3B")
-        found = with_details(usual, "layers=48, kv-heads=4,experts=8/128,kv=fp8")
-        assert (found.layers, found.kv_values, found.kv_bytes) == (
+        detailed = with_details(usual, "layers=48, kv-heads=4,experts=8/128,kv=fp8")
+        assert (detailed.layers, detailed.kv_values, detailed.kv_bytes) == (
             48,
-            known.kv_values,
+            of_config.kv_values,
             1,
         )
-        assert (found.experts, found.used) == (128, 8)
-        assert (found.routed_parameters, found.multiplied_parameters) == (
-            pytest.approx(known.routed_parameters, rel=0.1),
+        assert (detailed.experts, detailed.used) == (128, 8)
+        assert (detailed.routed_parameters, detailed.multiplied_parameters) == (
+            pytest.approx(of_config.routed_parameters, rel=0.1),
             pytest.approx(3e9, rel=0.05),
         )
 
@@ -661,10 +667,10 @@ def test_intervals_weigh_deployments_and_leave_the_judged_one_out() -> None:
     random = Random(1)
     held = 0
     for _ in range(4000):
-        *known, new = (random.gauss(0.1, 0.2) for _ in range(8))
-        centre = sum(known) / len(known)
+        *errors, new = (random.gauss(0.1, 0.2) for _ in range(8))
+        centre = sum(errors) / len(errors)
         held += abs(new - centre) < score.reach(
-            [[error] for error in known], centre, len(known) - 1
+            [[error] for error in errors], centre, len(errors) - 1
         )
     assert held / 4000 == pytest.approx(0.9, abs=0.02)
     assert score.reach([[0.5] * 100, [0.1]], 0.0, 5) == pytest.approx(

@@ -76,11 +76,11 @@ def test_a_row_that_is_fixed_is_not_said_of_releases_with_the_fix(
 ) -> None:
     fixed = replace(ON_GPU, until=(0, 40))
     monkeypatch.setattr(module, "PROBLEMS", (fixed,))
-    found = {
+    problems = {
         text: known_problems(DeploymentFacts("ngram_gpu", version=text))
         for text in ("0.39.1", "0.40.0", "")
     }
-    assert found == {"0.39.1": (fixed,), "0.40.0": (), "": (fixed,)}
+    assert problems == {"0.39.1": (fixed,), "0.40.0": (), "": (fixed,)}
     assert ", since 0.17, fixed in 0.40; " in fixed.reference
 
 
@@ -141,5 +141,5 @@ def test_a_tree_has_branches_and_a_chain_has_none(
         Thresholds(),
         ENGINE_OF["vllm-v1"],
     )
-    found = {finding.text for finding in find(replace(case, speculation=speculation))}
-    assert (TREE.text in found) is branches
+    texts = {finding.text for finding in find(replace(case, speculation=speculation))}
+    assert (TREE.text in texts) is branches

@@ -58,19 +58,19 @@ def noisy(chance: random.Random, share: float) -> Callable[[float], float]:
 
 
 def learned(intervals: list[StepInterval]) -> tuple[StepRegression, float]:
-    times = StepRegression()
-    now = 0.0
+    regression = StepRegression()
+    time = 0.0
     for interval in intervals:
-        now += 5.0
-        times = times.add(interval, 3.0, now)
-    return times, now
+        time += 5.0
+        regression = regression.add(interval, 3.0, time)
+    return regression, time
 
 
 def fitted(intervals: list[StepInterval]) -> StepFit:
-    times, now = learned(intervals)
-    found = times.fit(now)
-    assert isinstance(found, StepFit), found
-    return found
+    regression, time = learned(intervals)
+    line = regression.fit(time)
+    assert isinstance(line, StepFit), line
+    return line
 
 
 def test_the_line_of_the_engine_is_found_in_noise_and_outliers() -> None:
@@ -86,18 +86,18 @@ def test_the_line_of_the_engine_is_found_in_noise_and_outliers() -> None:
             StepInterval(true * (10 if chance.random() < 0.02 else 1), batch)
         )
 
-    found = fitted(intervals)
+    line = fitted(intervals)
 
     for batch in (2, 8, 32, 60):
-        assert found.seconds(batch) == pytest.approx(seconds(batch), rel=0.03), batch
-    assert found.batches[0] < 2 < 50 < found.batches[1]
+        assert line.seconds(batch) == pytest.approx(seconds(batch), rel=0.03), batch
+    assert line.batches[0] < 2 < 50 < line.batches[1]
 
 
 def test_the_published_error_covers_the_truth() -> None:
     """Few noisy intervals: 95 lines of 100 are within their error of the truth at every
     batch size.
     """
-    (metric,) = [one for one in METRICS if one.name == "step_fit_error_ratio"]
+    (metric,) = [row for row in METRICS if row.name == "step_fit_error_ratio"]
     covered = 0
     for seed in range(200):
         chance = random.Random(seed)
@@ -117,10 +117,10 @@ def test_the_kv_cache_is_told_apart_where_its_use_varies() -> None:
         kv_cache = 0.05 + 0.8 * (round(batch) % 7) / 7
         intervals.append(StepInterval(seconds(batch, kv_cache), batch, kv_cache))
 
-    found = fitted(intervals)
+    line = fitted(intervals)
 
-    assert found.per_kv_cache == pytest.approx(PER_KV_CACHE, rel=0.1)
-    assert found.seconds(16, 0.9) == pytest.approx(seconds(16, 0.9), rel=0.05)
+    assert line.per_kv_cache == pytest.approx(PER_KV_CACHE, rel=0.1)
+    assert line.seconds(16, 0.9) == pytest.approx(seconds(16, 0.9), rel=0.05)
 
 
 def test_an_engine_that_changed_is_learned_anew() -> None:
@@ -133,9 +133,9 @@ def test_an_engine_that_changed_is_learned_anew() -> None:
         batches = [chance.uniform(1, 32) for _ in range(count)]
         return taken(batches, lambda batch: factor * seconds(batch))
 
-    found = fitted(at(1.0, 500) + at(2.0, round(6 * HALF_LIFE / 5)))
+    line = fitted(at(1.0, 500) + at(2.0, round(6 * HALF_LIFE / 5)))
 
-    assert found.seconds(10) == pytest.approx(2 * seconds(10), rel=0.03)
+    assert line.seconds(10) == pytest.approx(2 * seconds(10), rel=0.03)
 
 
 DOUBLING = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0) * 9
@@ -189,11 +189,11 @@ def test_a_line_through_two_bins_claims_no_more_than_they_can_tell(
     for seed in range(100):
         chance = random.Random(seed)
         batches = [chance.choice((2.0, 4.0)) for _ in range(count)]
-        times, now = learned(taken(batches, noisy(chance, noise)))
-        found = times.fit(now)
-        if isinstance(found, StepFit):
+        regression, time = learned(taken(batches, noisy(chance, noise)))
+        line = regression.fit(time)
+        if isinstance(line, StepFit):
             runs += 1
-            missed += abs(found.seconds(2) / seconds(2) - 1) > found.error
+            missed += abs(line.seconds(2) / seconds(2) - 1) > line.error
     assert runs > 50
     assert missed <= 0.07 * runs
 
@@ -202,17 +202,17 @@ def test_a_line_through_two_bins_claims_no_more_than_they_can_tell(
 def test_what_shows_no_line_is_refused_with_the_reason(
     intervals: list[StepInterval], reason: str
 ) -> None:
-    times, now = learned(intervals)
-    assert reason in str(times.fit(now))
+    regression, time = learned(intervals)
+    assert reason in str(regression.fit(time))
 
 
 def test_another_k_starts_anew() -> None:
-    times, now = learned(taken((1.0, 2.0, 4.0, 8.0)))
-    assert isinstance(times.fit(now), StepFit)
+    regression, time = learned(taken((1.0, 2.0, 4.0, 8.0)))
+    assert isinstance(regression.fit(time), StepFit)
 
-    times = times.add(StepInterval(0.02, 4.0), 5.0, now + 5)
+    regression = regression.add(StepInterval(0.02, 4.0), 5.0, time + 5)
 
-    assert (times.k, len(times.bins)) == (5, 1)
+    assert (regression.k, len(regression.bins)) == (5, 1)
 
 
 def test_memory_is_bounded_and_old_intervals_end() -> None:
@@ -221,10 +221,10 @@ def test_memory_is_bounded_and_old_intervals_end() -> None:
     """
     chance = random.Random(1)
     batches = [chance.uniform(1, 1024) for _ in range(5000)]
-    times, now = learned(taken(batches))
+    regression, time = learned(taken(batches))
 
-    assert len(times.bins) <= 21
-    assert times.fit(now + 86400) == "no steps observed"
+    assert len(regression.bins) <= 21
+    assert regression.fit(time + 86400) == "no steps observed"
 
 
 K = 3
@@ -238,13 +238,13 @@ def steps(
     """Steps of 10 ms and `slope` for each request without drafts; half as long again
     with them.
     """
-    found = EngineSteps()
+    learned_steps = EngineSteps()
     for time in range(20):
         for batches, k, factor in ((plain, 0, 1.0), (drafting, K, 1.5)):
             for batch in batches:
                 step = StepInterval(factor * (0.010 + slope * batch), batch)
-                found = found.add(step, k, 5.0 * time)
-    return found
+                learned_steps = learned_steps.add(step, k, 5.0 * time)
+    return learned_steps
 
 
 #: With and without drafts at the same batch sizes.
@@ -268,10 +268,10 @@ def corrected(
 
 
 def test_steps_with_and_without_drafts_are_a_measurement() -> None:
-    found = corrected(for_method("eagle3"), EVEN)
-    assert found.basis is Basis.MEASURED
-    assert found.step_cost(K, 4) == pytest.approx(1.5, rel=0.02)
-    assert found.uncertainty < 0.1
+    profile = corrected(for_method("eagle3"), EVEN)
+    assert profile.basis is Basis.MEASURED
+    assert profile.step_cost(K, 4) == pytest.approx(1.5, rel=0.02)
+    assert profile.uncertainty < 0.1
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["generic", "known hardware"])
@@ -284,10 +284,12 @@ def test_the_error_of_a_measurement_is_its_own_in_every_batch_that_was_measured(
     profile = for_method("ngram")
     if known:
         profile = known_hardware("h100", "8B", "ngram")
-    found = corrected(profile, EVEN, 8.0)
-    ends = [found.cost_range(K, batch)[1] for batch in (8, 100)]
-    measured, beyond = (found.step_cost(K, batch) for batch in (8, 100))
-    assert ends == pytest.approx([measured * (1 + found.uncertainty), beyond * 1.6])
+    measured_profile = corrected(profile, EVEN, 8.0)
+    ends = [measured_profile.cost_range(K, batch)[1] for batch in (8, 100)]
+    measured, beyond = (measured_profile.step_cost(K, batch) for batch in (8, 100))
+    assert ends == pytest.approx(
+        [measured * (1 + measured_profile.uncertainty), beyond * 1.6]
+    )
 
 
 def test_drafts_that_seem_to_save_time_within_the_error_are_free() -> None:
@@ -299,8 +301,8 @@ def test_drafts_that_seem_to_save_time_within_the_error_are_free() -> None:
     def of_plain(share: float) -> CostProfile:
         """Steps with drafts that take this share of a plain one."""
         bins = tuple(
-            (at, replace(found, seconds=share / 1.5 * found.seconds))
-            for at, found in EVEN.drafting.bins
+            (at, replace(bin_, seconds=share / 1.5 * bin_.seconds))
+            for at, bin_ in EVEN.drafting.bins
         )
         return corrected(profile, EngineSteps(EVEN.plain, StepRegression(K, bins)))
 
@@ -314,8 +316,8 @@ def test_drafts_that_seem_to_save_time_within_the_error_are_free() -> None:
 @pytest.mark.parametrize("method", ["eagle3", "draft_model", "mtp", ""])
 def test_a_draft_model_has_no_plain_steps(method: str) -> None:
     """With K=0 in a schedule, vLLM still runs its first pass."""
-    found = corrected(for_method("eagle3"), EVEN, method=method)
-    assert found.basis is Basis.MODELLED
+    profile = corrected(for_method("eagle3"), EVEN, method=method)
+    assert profile.basis is Basis.MODELLED
 
 
 def test_it_is_not_extrapolated() -> None:
@@ -323,9 +325,9 @@ def test_it_is_not_extrapolated() -> None:
     profile holds.
     """
     profile = for_method("eagle3")
-    found = steps((1, 2, 4), (4, 8, 16))
-    assert corrected(profile, found).basis is Basis.MEASURED
-    assert corrected(profile, found, 12.0) is profile
+    learned_steps = steps((1, 2, 4), (4, 8, 16))
+    assert corrected(profile, learned_steps).basis is Basis.MEASURED
+    assert corrected(profile, learned_steps, 12.0) is profile
 
 
 def test_steps_with_drafts_alone_give_the_slope() -> None:
@@ -333,17 +335,18 @@ def test_steps_with_drafts_alone_give_the_slope() -> None:
     profile = for_method("eagle3")
     rise = {}
     for slope in (0.0001, 0.001):
-        found = corrected(profile, steps((), (1, 8, 64), slope), 8.0)
-        assert found.basis is Basis.MODELLED, slope
+        sloped = corrected(profile, steps((), (1, 8, 64), slope), 8.0)
+        assert sloped.basis is Basis.MODELLED, slope
         times = [
-            found.step_times(K, 1)[1]
-            + found.load * (found.step_times(K, batch)[1] - found.step_times(K, 1)[1])
+            sloped.step_times(K, 1)[1]
+            + sloped.load
+            * (sloped.step_times(K, batch)[1] - sloped.step_times(K, 1)[1])
             for batch in (1, 64)
         ]
         assert times[1] / times[0] == pytest.approx(
             (0.010 + slope * 64) / (0.010 + slope), rel=0.05
         ), slope
-        rise[slope] = found.step_cost(K, 64) / found.step_cost(K, 1)
+        rise[slope] = sloped.step_cost(K, 64) / sloped.step_cost(K, 1)
     assert rise[0.001] > rise[0.0001]
 
 
@@ -400,8 +403,12 @@ def test_few_drafts_are_neither() -> None:
     """Steps of which few have drafts, as with n-gram lookup, are learned as neither
     kind.
     """
-    found = EngineSteps().add(StepInterval(0.01, 2.0), 0.3, 5.0)
-    assert (found.plain.bins, found.drafting.bins, found.drafting.refused) == (
+    learned_steps = EngineSteps().add(StepInterval(0.01, 2.0), 0.3, 5.0)
+    assert (
+        learned_steps.plain.bins,
+        learned_steps.drafting.bins,
+        learned_steps.drafting.refused,
+    ) == (
         (),
         (),
         "few steps have drafts",

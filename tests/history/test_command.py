@@ -272,8 +272,8 @@ def test_the_report_in_a_terminal_with_baseline_and_plot(
         assert time.mean == pytest.approx(0.0105 * (1 + load / 15), rel=0.15), load
         assert time.counts[1] == pytest.approx(0.5 * time.count), load
     svg = picture.read_text("utf-8")
-    words = ("K=5, eagle3, 0.32.0", "running", "<desc")
-    assert [text for text in words if text not in svg] == []
+    labels = ("K=5, eagle3, 0.32.0", "running", "<desc")
+    assert [text for text in labels if text not in svg] == []
 
 
 def test_instances_and_matchers(prometheus: str) -> None:

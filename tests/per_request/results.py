@@ -33,8 +33,8 @@ def few(kind: Kind, requests: int) -> Kind:
 
 
 def _hostile() -> RequestsResult:
-    found = known((few(CODE, 60), few(CHAT, 60)))
-    (model,) = found.models
+    published = known((few(CODE, 60), few(CHAT, 60)))
+    (model,) = published.models
     model = replace(
         model,
         model_name=HOSTILE,
@@ -50,13 +50,13 @@ def _hostile() -> RequestsResult:
         else None,
     )
     return replace(
-        found,
+        published,
         models=(model,),
         tenants=tuple(
-            replace(t, tenant=HOSTILE, model_name=HOSTILE) for t in found.tenants
+            replace(t, tenant=HOSTILE, model_name=HOSTILE) for t in published.tenants
         ),
         observations=tuple(
-            replace(o, source=HOSTILE, record=HOSTILE) for o in found.observations
+            replace(o, source=HOSTILE, record=HOSTILE) for o in published.observations
         ),
         tap=replace(
             TAP, address=HOSTILE, upstream=HOSTILE, upstream_errors_total={HOSTILE: 1}

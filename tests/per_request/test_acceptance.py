@@ -56,33 +56,36 @@ def sixty_forty() -> list[Observation]:
     """60 % of the requests with 82 % of their tokens accepted, 40 % with 38 %, as they
     may come in.
     """
-    found = [
+    requests = [
         request(0, record=WELL, request_type="code", completion_tokens=107)
         for _ in range(60)
     ]
-    found += [
+    requests += [
         request(
             0, record=BADLY, request_type="chat", temperature=1.2, completion_tokens=63
         )
         for _ in range(40)
     ]
-    Random(1).shuffle(found)
-    return found
+    Random(1).shuffle(requests)
+    return requests
 
 
 class TestTheLosingMinority:
     def test_four_of_ten_lose(self) -> None:
         """By request the two kinds are plain: P10 loses, and most others gain."""
-        found = judged(sixty_forty(), batch=8.0)
-        code, chat = found.groups
+        judgement = judged(sixty_forty(), batch=8.0)
+        code, chat = judgement.groups
         rejected = 40 * 62 + 60 * 18
         tokens = 40 * 63 + 60 * 107
 
-        assert (found.window, found.window_requests) == ("30m", 100)
-        assert found.acceptance_quantiles == {"0.1": 0.38, "0.5": 0.82, "0.9": 0.82}
-        assert (found.losing_requests_ratio, found.gaining_requests_ratio) == (0.4, 0.6)
-        assert found.losing_tokens_ratio == pytest.approx(40 * 63 / tokens)
-        assert found.mixed is True
+        assert (judgement.window, judgement.window_requests) == ("30m", 100)
+        assert judgement.acceptance_quantiles == {"0.1": 0.38, "0.5": 0.82, "0.9": 0.82}
+        assert (judgement.losing_requests_ratio, judgement.gaining_requests_ratio) == (
+            0.4,
+            0.6,
+        )
+        assert judgement.losing_tokens_ratio == pytest.approx(40 * 63 / tokens)
+        assert judgement.mixed is True
         # Each group with its share of the requests and of the rejected tokens, the
         # largest first.
         assert code == GroupWindow(
@@ -134,10 +137,10 @@ class TestEnough:
         """One request short of `minimum_requests` nothing is judged, and it is said how
         many it takes.
         """
-        found = judged(sixty_forty()[:49])
+        judgement = judged(sixty_forty()[:49])
 
-        assert (found.mixed, found.routing) == (None, None)
-        assert found.findings == (
+        assert (judgement.mixed, judgement.routing) == (None, None)
+        assert judgement.findings == (
             Finding(
                 Severity.HINT,
                 (
@@ -147,7 +150,7 @@ class TestEnough:
                 "Wait for more traffic, or judge over a longer requests.window.",
             ),
         )
-        assert found.acceptance_quantiles["0.1"] == 0.38
+        assert judgement.acceptance_quantiles["0.1"] == 0.38
         assert judged(sixty_forty()[:50]).mixed is True
 
     def test_requests_without_a_record(self) -> None:
@@ -209,11 +212,12 @@ class TestEnough:
         record is never said.
         """
         thresholds = Thresholds().with_values({"unrecorded_requests_ratio": limit})
-        found = judged(
+        judgement = judged(
             [*alike(80, 82), *[request(0, record=None)] * unseen], thresholds
         )
         assert (
-            any("had no record" in finding.text for finding in found.findings) is told
+            any("had no record" in finding.text for finding in judgement.findings)
+            is told
         )
 
 
@@ -235,9 +239,11 @@ def test_requests_without_a_type() -> None:
     )
 
     def hints(*groups: list[Observation]) -> list[tuple[str, str]]:
-        found = judged(one for group in groups for one in group)
+        judgement = judged(one for group in groups for one in group)
         return [
-            (f.text, f.action) for f in found.findings if f.severity is Severity.HINT
+            (f.text, f.action)
+            for f in judgement.findings
+            if f.severity is Severity.HINT
         ]
 
     assert hints(alike(150, 82), alike(50, 38, OTHER)) == [(untyped, action)]
@@ -283,10 +289,10 @@ class TestTail:
         """A share that would be rounded to the limit is written with the digits that it
         takes.
         """
-        found = judged([request(1249, 2500) for _ in range(100)])
+        judgement = judged([request(1249, 2500) for _ in range(100)])
 
-        assert found.losing_requests_ratio == 1
-        (tail,) = found.findings
+        assert judgement.losing_requests_ratio == 1
+        (tail,) = judgement.findings
         assert tail.text == (
             "a tenth of the requests has an acceptance of 49.9% or less (P10, limit "
             "50.0%): 100% of the "
@@ -302,7 +308,7 @@ class TestTail:
         cheap = {"disable_acceptance_ratio": 0.3, "break_even_acceptance_ratio": 0.4}
         lower = {"poor_request_acceptance_ratio": 0.3}
         higher = {"poor_request_acceptance_ratio": 0.7}
-        for limits, ratios, told in (
+        for limits, ratios, expected in (
             ({}, {82: 91, 38: 9}, False),
             ({}, {82: 90, 38: 10}, True),
             (cheap, {45: 91, 20: 9}, False),
@@ -318,14 +324,14 @@ class TestTail:
                 for one in alike(count, accepted)
             ]
             findings = judged(requests, Thresholds().with_values(limits)).findings
-            assert any("P10" in finding.text for finding in findings) is told, (
+            assert any("P10" in finding.text for finding in findings) is expected, (
                 limits,
                 ratios,
             )
             assert (
                 any(finding.severity is Severity.PROBLEM for finding in findings)
-                is told
-            ), (limits, ratios, told)
+                is expected
+            ), (limits, ratios, expected)
 
 
 @given(
@@ -343,21 +349,21 @@ def test_shares_add_up(requests: list[tuple[int, str, float]]) -> None:
     """Whatever comes in: groups are parts of the whole, and findings are said only of
     enough requests.
     """
-    found = judged(
+    judgement = judged(
         request(a, request_type=kind, temperature=t) for a, kind, t in requests
     )
     rejected = sum(100 - accepted for accepted, *_ in requests)
-    sizes = [group.requests for group in found.groups]
-    quantiles = list(found.acceptance_quantiles.values())
+    sizes = [group.requests for group in judgement.groups]
+    quantiles = list(judgement.acceptance_quantiles.values())
 
-    assert sum(sizes) == found.window_requests == len(requests)
+    assert sum(sizes) == judgement.window_requests == len(requests)
     assert sizes == sorted(sizes, reverse=True)
-    assert sum(group.requests_ratio for group in found.groups) == pytest.approx(1)
-    assert sum(group.rejected_ratio or 0 for group in found.groups) == pytest.approx(
-        1 if rejected else 0
-    )
-    assert (found.mixed is None) is (len(requests) < 50)
-    assert found.acceptance_ratio == pytest.approx(
+    assert sum(group.requests_ratio for group in judgement.groups) == pytest.approx(1)
+    assert sum(
+        group.rejected_ratio or 0 for group in judgement.groups
+    ) == pytest.approx(1 if rejected else 0)
+    assert (judgement.mixed is None) is (len(requests) < 50)
+    assert judgement.acceptance_ratio == pytest.approx(
         sum(a for a, *_ in requests) / len(requests) / 100
     )
     assert quantiles == sorted(quantiles)
@@ -446,16 +452,18 @@ def test_routed_groups() -> None:
     help.
     """
     for name, (groups, expected) in GROUPS.items():
-        found = routing(*groups)
-        assert (found and (found.request_types, found.temperatures)) == expected, name
+        routed = routing(*groups)
+        assert (routed and (routed.request_types, routed.temperatures)) == expected, (
+            name
+        )
 
 
 def test_a_small_group_is_routed_with_its_type() -> None:
     """A group too small to be judged goes where the judged ones of its type go."""
-    found = routing(CODE, many(40, 38, "chat"), many(LEAST - 1, 82, "chat", HOT))
+    routed = routing(CODE, many(40, 38, "chat"), many(LEAST - 1, 82, "chat", HOT))
 
-    assert found.request_types == ("chat",)
-    assert found.requests_ratio == (40 + LEAST - 1) / (100 + LEAST - 1)
+    assert routed.request_types == ("chat",)
+    assert routed.requests_ratio == (40 + LEAST - 1) / (100 + LEAST - 1)
 
 
 @pytest.mark.parametrize(
@@ -467,10 +475,10 @@ def test_a_small_group_is_routed_with_its_type() -> None:
 )
 def test_the_numbers_of_a_routing(batch: float | None, speedup: float | None) -> None:
     """60 requests accept 82 of 100 tokens, 40 accept 38; a speedup needs the load."""
-    found = routing(CODE, many(40, 38, "chat"), batch=batch)
-    assert found.requests_ratio == 0.4
-    assert found.rejected_ratio == pytest.approx(40 * 62 / (40 * 62 + 60 * 18))
-    assert (found.acceptance_before, found.acceptance_after) == pytest.approx(
+    routed = routing(CODE, many(40, 38, "chat"), batch=batch)
+    assert routed.requests_ratio == 0.4
+    assert routed.rejected_ratio == pytest.approx(40 * 62 / (40 * 62 + 60 * 18))
+    assert (routed.acceptance_before, routed.acceptance_after) == pytest.approx(
         (0.644, 0.82)
     )
-    assert found.speedup == pytest.approx(speedup)
+    assert routed.speedup == pytest.approx(speedup)

@@ -49,8 +49,8 @@ def words_of(outcome: Outcome) -> str:
 
 
 def models(outcome: Outcome) -> tuple[ModelRequests, ...]:
-    found = snapshot.decode(outcome.out.encode()).requests
-    return found.models
+    published = snapshot.decode(outcome.out.encode()).requests
+    return published.models
 
 
 # --- exit codes
@@ -172,7 +172,7 @@ def test_sglang_writes_the_configured_number_of_drafted_tokens(
     outcome = called(str(path))
     assert (outcome.code, outcome.err) == (code, "")
     assert f"\n  {word}  " in outcome.out
-    known = snapshot.decode(called(str(path), "--json").out.encode()).requests
+    published = snapshot.decode(called(str(path), "--json").out.encode()).requests
     if word == "UNKNOWN":
         reason = (
             f"SGLang wrote {proposed} drafted tokens for each draft, and none had more "
@@ -182,9 +182,9 @@ def test_sglang_writes_the_configured_number_of_drafted_tokens(
             f"{reason} {len(histogram) - 1} accepted: they are trees, or the server"
             in words_of(outcome)
         )
-        assert (known.models[0].acceptance_ratio, known.groups) == (None, ())
+        assert (published.models[0].acceptance_ratio, published.groups) == (None, ())
     else:
-        assert known.models[0].acceptance_ratio is not None
+        assert published.models[0].acceptance_ratio is not None
 
 
 # --- what is read

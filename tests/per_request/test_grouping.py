@@ -103,10 +103,10 @@ class TestRules:
             "field:t*": True,
             "field:response_format": False,
         }.items():
-            found = parse_rule(f"x={rule}").matches(
+            matched = parse_rule(f"x={rule}").matches(
                 "/rag/v1/chat/completions?a=b", headers, request
             )
-            assert found is matches, rule
+            assert matched is matches, rule
 
 
 class TestType:
@@ -165,7 +165,7 @@ class TestType:
 
 def test_only_configured_tenants_are_named() -> None:
     """Every other is `other`; without a configured header there is no tenant."""
-    known = Classification(
+    classification = Classification(
         tenant_header="x-tenant", tenants=frozenset({"acme", "globex"})
     )
     named = {
@@ -177,8 +177,12 @@ def test_only_configured_tenants_are_named() -> None:
         "  ": "",
     }
 
-    assert {name: known.tenant_of({"x-tenant": name}) for name in named} == named
-    assert [known.tenant_of(headers) for headers in ({}, {"x-user": "acme"})] == [
+    assert {
+        name: classification.tenant_of({"x-tenant": name}) for name in named
+    } == named
+    assert [
+        classification.tenant_of(headers) for headers in ({}, {"x-user": "acme"})
+    ] == [
         "",
         "",
     ]

@@ -62,7 +62,7 @@ def steps_of(kind: Kind, random: Random) -> list[tuple[int, int]]:
 def observations(kinds: Iterable[Kind], seed: int = 1) -> Iterator[Observation]:
     """Yield the requests, one kind after the other."""
     random = Random(seed)
-    for number, kind in enumerate(one for one in kinds for _ in range(one.requests)):
+    for number, kind in enumerate(each for each in kinds for _ in range(each.requests)):
         steps = steps_of(kind, random)
         accepted = sum(step[1] for step in steps)
         yield Observation(
@@ -105,7 +105,7 @@ def pairs(kinds: Iterable[Kind] = MIXED) -> Iterator[dict[str, Any]]:
     might log them.
     """
     random = Random(1)
-    for number, kind in enumerate(one for one in kinds for _ in range(one.requests)):
+    for number, kind in enumerate(each for each in kinds for _ in range(each.requests)):
         steps = steps_of(kind, random)
         body: dict[str, Any] = {"model": kind.model, "messages": []}
         if kind.temperature is not None:
