@@ -2,7 +2,10 @@
 keeps.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import product
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -35,7 +38,7 @@ from vllm_specdec_exporter.per_request.observation import (
     Source,
 )
 from vllm_specdec_exporter.per_request.recent_window import MAX_WORST, SLICES
-from vllm_specdec_exporter.per_request.summary import RequestsResult
+from vllm_specdec_exporter.per_request.summary import GroupResult, RequestsResult
 
 TENANTS = RequestSettings(
     classification=Classification(tenants=frozenset({"acme", "globex"}))
@@ -61,6 +64,10 @@ def reloaded(
     return aggregator
 
 
+def judged_requests(groups: Iterable[GroupResult]) -> int:
+    return sum(map(sum, (group.outcomes.values() for group in groups)))
+
+
 def result(
     *observations: Observation, settings: RequestSettings = TENANTS
 ) -> RequestsResult:
@@ -84,11 +91,7 @@ class TestCounting:
         }
 
         assert counted == {
-            **{
-                (source, state): 0
-                for source in ("tap", "push")
-                for state in RecordState
-            },
+            **dict.fromkeys(product(("tap", "push"), RecordState), 0),
             ("tap", "detailed"): 2,
             ("tap", "summary"): 1,
             ("tap", "none"): 1,
@@ -158,11 +161,7 @@ class TestCounting:
         same = aggregator.result(10.9, {})
         later = aggregator.result(11.0, {})
 
-        assert [sum(r.groups[0].outcomes.values()) for r in (first, same, later)] == [
-            1,
-            2,
-            2,
-        ]
+        assert [judged_requests(r.groups) for r in (first, same, later)] == [1, 2, 2]
         assert [r.models[0].window_requests for r in (first, same, later)] == [1, 1, 2]
         aggregator.add(request(38), Source.TAP, 11.0)
         assert aggregator.result(5.0, {}).models[0].window_requests == 3
@@ -221,25 +220,22 @@ def test_sums_equal_those_of_a_real_server(scenario: str) -> None:
         for each, row in answered
         if not each.draft_tokens
     ]
-    generated = sum(engine.generation_tokens or 0 for engine in engines)
+    generated = sum(map(attrgetter("generation_tokens"), engines))
     times = [g.time_to_first_token_seconds for g in published.groups]
 
     for counter in ("drafts", "draft_tokens", "accepted_tokens"):
-        assert sum(getattr(group, counter) for group in published.groups) == sum(
-            getattr(e, counter) for e in engines
-        ), counter
-    assert sum(
-        sum(g.generation_tokens.values()) for g in published.groups
-    ) == generated - sum(undrafted)
-    assert sum(sum(g.outcomes.values()) for g in published.groups) == len(
-        answered
-    ) - len(undrafted)
+        counted = attrgetter(counter)
+        assert sum(map(counted, published.groups)) == sum(map(counted, engines)), (
+            counter
+        )
+    tokens = (sum(group.generation_tokens.values()) for group in published.groups)
+    assert sum(tokens) == generated - sum(undrafted)
+    assert judged_requests(published.groups) == len(answered) - len(undrafted)
     assert sum(model.drafted_per_position) == sum(
-        engine.draft_tokens or 0 for engine in engines
+        map(attrgetter("draft_tokens"), engines)
     )
-    assert model.accepted_per_position == tuple(
-        map(sum, zip(*(e.accepted_tokens_per_position for e in engines), strict=True))
-    )
+    positions = map(attrgetter("accepted_tokens_per_position"), engines)
+    assert model.accepted_per_position == tuple(map(sum, zip(*positions, strict=True)))
     assert sum(time.count for time in times if time) == len(answered)
 
 
@@ -248,18 +244,13 @@ class TestNames:
         """The first keep their names, later ones are `other`, for groups, models and
         tenants.
         """
+        detailed = request(82, tenant="acme", record=record([(4, 3)] * 5))
         many = [
-            request(
-                82,
-                model_name=f"m{n}",
-                request_type=f"t{n}",
-                tenant="acme",
-                record=record([(4, 3)] * 5),
-            )
+            replace(detailed, model_name=f"m{n}", request_type=f"t{n}")
             for n in range(30)
         ]
         aggregator = book(*many, *many)
-        names = {OTHER, *(f"m{n}" for n in range(MAX_MODELS))}
+        names = {OTHER, *map("m{}".format, range(MAX_MODELS))}
         published = aggregator.result(0.0, {})
 
         assert {group.model_name for group in published.groups} == names
@@ -268,20 +259,12 @@ class TestNames:
         assert set(aggregator.shapes(0.0)) == names
         assert {g.request_type for g in published.groups} == {
             OTHER,
-            *(f"t{n}" for n in range(MAX_TYPES)),
+            *map("t{}".format, range(MAX_TYPES)),
         }
-        assert (
-            sum(
-                sum(g.outcomes.values())
-                for g in published.groups
-                if g.model_name == OTHER
-            )
-            == 20
-        )
-        assert (
-            next(m for m in published.models if m.model_name == OTHER).window_requests
-            == 20
-        )
+        others = [group for group in published.groups if group.model_name == OTHER]
+        assert judged_requests(others) == 20
+        (model,) = (each for each in published.models if each.model_name == OTHER)
+        assert model.window_requests == 20
 
     def test_types_of_rules_and_routes_are_always_admitted(self) -> None:
         """Many types named by clients do not displace those of rules and routes."""
@@ -291,28 +274,19 @@ class TestNames:
         )
         heats = (0.0, 0.3, 0.6, 0.9, 1.5, None)
         admitted = ("code", *ROUTES.values())
-        junk = [
-            request(82, request_type=f"junk{n}", temperature=t)
-            for n in range(40)
-            for t in heats
-        ]
-        named = [
-            request(82, request_type=kind, temperature=t)
-            for kind in admitted
-            for t in heats
+        junk = list(map("junk{}".format, range(40)))
+        sent = [
+            request(82, request_type=kind, temperature=temperature)
+            for kind, temperature in product((*junk, *admitted), heats)
         ]
         groups = {
             (g.temperature, g.request_type)
-            for g in result(*junk, *named, settings=ruled).groups
+            for g in result(*sent, settings=ruled).groups
         }
 
-        buckets = {Temperatures().bucket(temperature) for temperature in heats}
-        assert {(bucket, kind) for bucket in buckets for kind in admitted} <= groups
-        assert {kind for _, kind in groups} <= {
-            OTHER,
-            *admitted,
-            *(f"junk{n}" for n in range(MAX_TYPES)),
-        }
+        buckets = map(Temperatures().bucket, heats)
+        assert set(product(buckets, admitted)) <= groups
+        assert {kind for _, kind in groups} <= {OTHER, *admitted, *junk[:MAX_TYPES]}
 
     def test_groups_that_overflow(self) -> None:
         """Above the limit of groups with types that only clients name, the type is
@@ -323,9 +297,7 @@ class TestNames:
         )
         many = [
             request(82, model_name=model, request_type=kind, temperature=n / 10)
-            for n in range(17)
-            for model in ("a", "b")
-            for kind in ("x", "y", "z")
+            for n, model, kind in product(range(17), "ab", "xyz")
         ]
         published = book(*many, *many, settings=buckets).result(0.0, {})
         others = {
@@ -340,9 +312,7 @@ class TestNames:
             < len(many)
         )
         assert others == {("b", "1.5+")}
-        assert sum(
-            sum(group.outcomes.values()) for group in published.groups
-        ) == 2 * len(many)
+        assert judged_requests(published.groups) == 2 * len(many)
 
     def test_tenants(self) -> None:
         """Configured ones by name, others as `other`; requests without a tenant are not
@@ -454,31 +424,24 @@ class TestReload:
         assert model.window == ("10m" if change == "window" else "30m")
 
     @pytest.mark.parametrize(
-        ("kept", "thresholds"),
+        ("threshold", "value", "kept"),
         [
-            ([], {"disable_acceptance_ratio": 0.3, "break_even_acceptance_ratio": 0.9}),
-            (
-                [2],
-                {
-                    "minimum_requests": 2,
-                    "poor_request_acceptance_ratio": 0.2,
-                    "mixed_requests_ratio": 0.4,
-                },
-            ),
+            ("disable_acceptance_ratio", 0.3, []),
+            ("break_even_acceptance_ratio", 0.9, []),
+            ("minimum_requests", 2, [2]),
+            ("poor_request_acceptance_ratio", 0.2, [2]),
+            ("mixed_requests_ratio", 0.4, [2]),
         ],
     )
     def test_other_thresholds(
-        self, kept: list[int], thresholds: dict[str, float]
+        self, threshold: str, value: float, kept: list[int]
     ) -> None:
         """Other zones start anew; other limits judge the same requests."""
-        for threshold, value in thresholds.items():
-            aggregator = reloaded(
-                book(*self.SEEN),
-                thresholds=Thresholds().with_values({threshold: value}),
-            )
-            assert [
-                model.window_requests for model in aggregator.result(0.0, {}).models
-            ] == kept, threshold
+        thresholds = Thresholds().with_values({threshold: value})
+        models = (
+            reloaded(book(*self.SEEN), thresholds=thresholds).result(0.0, {}).models
+        )
+        assert [model.window_requests for model in models] == kept
 
 
 # --- any requests and any reloads
