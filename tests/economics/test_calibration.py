@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 
 from support.builders import refusal
+from support.copies import replace
 from vllm_specdec_exporter.economics.calibration import (
     UNCERTAINTY,
     CalibrationError,
@@ -32,8 +33,7 @@ def measured(
     chance = random.Random(seed)
     return [
         StepTime(batch, k, step(k, batch) * chance.gauss(1, noise))
-        for batch in BATCHES
-        for k in (0.0, *ks)
+        for batch, k in product(BATCHES, (0.0, *ks))
     ]
 
 
@@ -93,8 +93,7 @@ def test_drafting_in_one_pass_does_not_grow_with_k() -> None:
     """With a single K measured, the method decides how its drafting time is divided."""
     rows = [
         StepTime(batch, k, plain(batch) + (3e-3 + 1e-4 * k * batch if k else 0.0))
-        for batch in BATCHES
-        for k in (0.0, 5.0)
+        for batch, k in product(BATCHES, (0.0, 5.0))
     ]
 
     one_pass = calibrate(rows, "dflash")
@@ -124,9 +123,7 @@ def test_contexts_are_told_apart() -> None:
     """Reading the context costs the same with drafts and without."""
     rows = [
         StepTime(batch, k, step(k, batch) + 1e-7 * context * batch, context)
-        for batch in BATCHES
-        for k in (0.0, 4.0)
-        for context in (100.0, 4000.0)
+        for batch, k, context in product(BATCHES, (0.0, 4.0), (100.0, 4000.0))
     ]
     profile = calibrate(rows, "draft_model")
 
@@ -136,7 +133,7 @@ def test_contexts_are_told_apart() -> None:
     errors = [
         largest_error(
             profile,
-            [*rows, StepTime(1, 4, factor * rows[2].seconds, 100.0, "another")],
+            [*rows, replace(rows[2], seconds=factor * rows[2].seconds, cell="other")],
         )
         for factor in (1.25, 1 / 1.25)
     ]
@@ -205,7 +202,7 @@ def test_few_step_times_are_refused_with_what_to_add() -> None:
     In the second grid drafts cost 3 plain steps at a batch of 2, and half of one at 8:
     no profile holds both, however often that is measured.
     """
-    rows = [StepTime(batch, k, step(k, batch)) for batch in (1, 4) for k in (0, 4)]
+    rows = [StepTime(b, k, step(k, b)) for b, k in product((1, 4), (0, 4))]
     falling = [
         StepTime(2, 0, 0.1),
         StepTime(8, 0, 0.2),
@@ -248,9 +245,8 @@ def test_costs_below_zero_are_not_taken_for_free_drafts() -> None:
     Where noise alone takes a cost below 0, the interval includes what was measured.
     """
     faster = [
-        StepTime(batch, k, plain(batch) * (0.7 if k else 1))
-        for batch in BATCHES
-        for k in (0, 4)
+        StepTime(batch, k, plain(batch) * factor)
+        for batch, (k, factor) in product(BATCHES, ((0, 1.0), (4, 0.7)))
     ]
     assert "took 0.70 times as long as steps without" in refusal(
         CalibrationError, calibrate, faster, "ngram"
@@ -258,9 +254,8 @@ def test_costs_below_zero_are_not_taken_for_free_drafts() -> None:
 
     times = {(2, 0): 0.1, (8, 0): 0.11, (2, 4): 0.12, (8, 4): 0.10}
     rows = [
-        StepTime(batch, k, time * (1 + 0.04 * i))
-        for (batch, k), time in times.items()
-        for i in range(3)
+        StepTime(batch, k, time * factor)
+        for ((batch, k), time), factor in product(times.items(), (1, 1.04, 1.08))
     ]
     profile = calibrate(rows, "ngram")
     assert profile.uncertainty > UNCERTAINTY

@@ -5,7 +5,7 @@ what it is sure of.
 import math
 import random
 import statistics
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 
 import pytest
 from hypothesis import given
@@ -300,7 +300,7 @@ def test_the_clustering_is_what_the_records_of_a_real_server_show() -> None:
             if request["temperature"] == 0
             and (steps := (request["spec"] or {}).get("per_step_accepted"))
         ]
-        drafts = [n for steps in accepted for n in steps]
+        drafts = list(chain(*accepted))
         mean = statistics.fmean(drafts)
         by_request = (
             sum((sum(steps) - mean * len(steps)) ** 2 for steps in accepted)

@@ -144,12 +144,13 @@ def test_the_same_data_have_the_same_interval_everywhere() -> None:
     as a baseline and the server now, and as two means.
     """
     rng = random.Random(3)
-    paces = {
-        side: [pace * math.exp(rng.gauss(0, 0.1)) for _ in range(40)]
-        for side, pace in (("old", 0.03), ("new", 0.02))
-    }
     requests = 100.0
-    sides = {side: [(requests * p, requests) for p in paces[side]] for side in paces}
+
+    def blocks_of(pace: float) -> list[Block]:
+        paces = (pace * math.exp(rng.gauss(0, 0.1)) for _ in range(40))
+        return [(requests * each, requests) for each in paces]
+
+    sides = {"old": blocks_of(0.03), "new": blocks_of(0.02)}
 
     cells = []
     for number, blocks in enumerate(sides.values()):
@@ -183,7 +184,9 @@ def test_the_same_data_have_the_same_interval_everywhere() -> None:
     before = Latencies(None, histogram(()).plus(histogram(sides["new"]), 0.0))
     for end in range(5, 41, 5):
         after = Latencies(None, histogram(sides["new"][:end]))
-        sums.append(sums[-1].add(before, after, 4.0, 10.0, recording))
+        sums.append(
+            sums[-1].add(before, after, load=4.0, seconds=10.0, baseline=recording)
+        )
         before = after
     of_baseline = measured_speedup(sums[0], sums[-1], 20, sums)
 

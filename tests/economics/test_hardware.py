@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -245,10 +246,10 @@ def test_the_interval_is_by_method_and_regime() -> None:
     """EAGLE on dense targets is tried most; drafters that no measurement is of are not
     taken for it.
     """
+    methods = ("eagle3", "deepseek_mtp", "dflash", "ngram", "draft_model")
     errors = {
         (method, size): SPEEDUP[method_family(method), regime(parse_model(size))]
-        for method in ("eagle3", "deepseek_mtp", "dflash", "ngram", "draft_model")
-        for size in ("8B", "8B:int4", "30B-A3B")
+        for method, size in product(methods, ("8B", "8B:int4", "30B-A3B"))
     }
     eagle = errors["eagle3", "8B"]
     assert eagle == errors["eagle3", "8B:int4"] == min(errors.values()) > 1
@@ -345,7 +346,7 @@ class TestDeployed:
         costs = CostSettings(
             BUILTIN["eagle3"], None, Hardware(*parse_machine("h100"), shape)
         )
-        return deployed(costs, speculation, model, "vllm-v1", version)
+        return deployed(costs, speculation, model, "vllm-v1", version=version)
 
     @pytest.mark.parametrize(
         ("model", "given"), [("meta-llama/Llama-3.1-8B", None), ("m", "8B")]
@@ -692,9 +693,7 @@ def test_intervals_weigh_deployments_and_leave_the_judged_one_out() -> None:
 
 def test_the_table_is_of_every_kind_of_deployment() -> None:
     """No method of vLLM and no deployment is without an interval."""
-    assert set(SPEEDUP) == {
-        (method, where) for method in METHOD_FAMILIES for where in REGIMES
-    }
+    assert set(SPEEDUP) == set(product(METHOD_FAMILIES, REGIMES))
     assert {
         method_family(method)
         for method in ("draft_model", "ngram", "suffix", "mlp_speculator")

@@ -58,15 +58,7 @@ from vllm_specdec_exporter.upstream.connection import UpstreamConfig
 
 SCRAPE = 60.0
 #: Two replicas, scraped each minute: four configurations over 14 days.
-WORLD = World(
-    [
-        Life(f"r{n}:8000", 3.5 * i, 3.5 * (i + 1), k)
-        for i, k in enumerate((0, 1, 3, 5))
-        for n in range(2)
-    ],
-    seed=1,
-    step=SCRAPE,
-)
+WORLD = World(four(1, replicas=2).lives, seed=1, step=SCRAPE)
 #: And an SGLang with two ranks, which has no K before it drafts.
 SGLANG = World(
     [Life("s0:30000", 0, 3, 0), Life("s0:30000", 3, 6, 3)],
@@ -77,7 +69,8 @@ SGLANG = World(
 )
 #: And two replicas on one node of Ray, of which only the positions of drafts would show
 #: K.
-ON_RAY = [Life(f"u{n}", i, i + 1, 3 * i) for i in range(2) for n in range(2)]
+ON_RAY = [Life("u0", 0, 1, 0), Life("u1", 0, 1, 0)]
+ON_RAY += [Life("u0", 1, 2, 3), Life("u1", 1, 2, 3)]
 RAY = World(ON_RAY, seed=5, step=SCRAPE, model="ray", ray=True)
 #: And half a day of two replicas by federation, scraped each five minutes, more than
 #: blocks would take.

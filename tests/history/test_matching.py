@@ -28,7 +28,15 @@ PROMISED = 0.95
 
 
 def words_of(past: ModelHistory) -> str:
-    return " ".join(render(HistoryDocument("", "", 0, 0, 3600, (past,))).split())
+    document = HistoryDocument(
+        "",
+        version="",
+        since_seconds=0,
+        until_seconds=0,
+        block_seconds=3600,
+        models=(past,),
+    )
+    return " ".join(render(document).split())
 
 
 def history(world: World, **more: object) -> ModelHistory:

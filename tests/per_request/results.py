@@ -1,6 +1,7 @@
 """What may be known of single requests, in every state that a publisher has to show."""
 
 from dataclasses import replace
+from itertools import product
 
 from per_request.traffic import CHAT, CODE, NOW, Kind, known
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
@@ -89,14 +90,8 @@ RESULTS: dict[str, RequestsResult] = {
     ),
     "many-groups": known(
         tuple(
-            Kind(
-                8 + 2 * place,
-                0.9 - 0.02 * place,
-                temperature,
-                f"type-of-request-{place}",
-            )
-            for place in range(12)
-            for temperature in (0.0, 0.6)
+            Kind(8 + 2 * n, 0.9 - 0.02 * n, temperature, f"type-of-request-{n}")
+            for n, temperature in product(range(12), (0.0, 0.6))
         )
     ),
     "unset": known((replace(CODE, requests=60, temperature=None),)),

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
+from itertools import chain
 
 import pytest
 from hypothesis import example, given
@@ -323,7 +324,7 @@ class TestCounting:
     def test_against_every_step(self, requests: list[list[Step]]) -> None:
         """Counted over requests: the same as looking at each step by itself."""
         counts = positions(*map(record, requests))
-        every = [step for request in requests for step in request]
+        every = list(chain(*requests))
         deepest = max((drafted for drafted, _ in every), default=0)
 
         assert counts.drafts == len(every)

@@ -56,8 +56,9 @@ class TestReading:
         """Totals, the distribution and every step; steps that are alike are counted."""
         draft_record = parse_record({**DETAILED})
 
+        steps = dict(Counter(STEPS))
         assert draft_record == DraftRecord(
-            4, 10, 5, (2, 1, 0, 0, 1), dict(Counter(STEPS))
+            4, 10, 5, histogram=(2, 1, 0, 0, 1), steps=steps
         )
         assert (draft_record.acceptance_ratio, draft_record.accepted_per_draft) == (
             0.5,
@@ -140,12 +141,9 @@ OF_VLLM = {
 def of_row(
     drafts: int, drafted: int, accepted: int, histogram: Any = (), steps: Any = ()
 ) -> DraftRecord:
+    counts = {(d, a): count for d, a, count in steps}
     return DraftRecord(
-        drafts,
-        drafted,
-        accepted,
-        tuple(histogram),
-        {(d, a): count for d, a, count in steps},
+        drafts, drafted, accepted, histogram=tuple(histogram), steps=counts
     )
 
 
