@@ -92,12 +92,22 @@ def case_of(window: Measures, profile: CostProfile = EAGLE) -> Case:
     )
 
 
+def payoff_of(window: Measures) -> Payoff:
+    return judge_payoff(window, Thresholds())
+
+
+def with_measured(
+    window: Measures, speedup: float, low: float | None, high: float | None
+) -> Measures:
+    """The same window, with a speedup that was measured against a baseline too."""
+    return replace(window, measured=Measured(speedup, low, high, 100.0))
+
+
 def explained(
     window: Measures, profile: CostProfile = EAGLE
 ) -> dict[str, dict[str, object]]:
     """The values of each message that explains the verdict of this window, by name."""
-    payoff = judge_payoff(window, Thresholds())
-    reasons = explain_payoff(payoff, case_of(window, profile), window)
+    reasons = explain_payoff(payoff_of(window), case_of(window, profile), window)
     return {name_of(reason): values_of(reason) for reason in reasons}
 
 
@@ -118,9 +128,7 @@ class TestPayoff:
         }
         for speedup, verdict in edges.items():
             measured = Measured(speedup, speedup * 0.999, speedup * 1.001, 100.0)
-            payoff = judge_payoff(
-                replace(measures(3.0), measured=measured), Thresholds()
-            )
+            payoff = payoff_of(replace(measures(3.0), measured=measured))
             assert (payoff.verdict, payoff.speedup, payoff.basis) == (
                 verdict,
                 speedup,
@@ -142,11 +150,8 @@ class TestPayoff:
         for speedup, verdict in verdicts.items():
             window = measures(speedup, basis)
             if basis is Basis.MEASURED:
-                window = replace(
-                    window,
-                    measured=Measured(speedup, speedup * 0.8, speedup * 1.25, 100.0),
-                )
-            payoff = judge_payoff(window, Thresholds())
+                window = with_measured(window, speedup, speedup * 0.8, speedup * 1.25)
+            payoff = payoff_of(window)
             shown = None
             if verdict is not PayoffVerdict.UNKNOWN:
                 shown = speedup
@@ -167,12 +172,12 @@ class TestPayoff:
             (1.0, 0.5, None),
             (1.1, 0.201, PayoffVerdict.BENEFICIAL),
         ):
-            payoff = judge_payoff(measures(speedup), Thresholds())
+            payoff = payoff_of(measures(speedup))
             assert payoff.loss_probability == pytest.approx(loss, abs=0.001), speedup
             assert (payoff.verdict, payoff.likely) == (PayoffVerdict.UNKNOWN, likely), (
                 speedup
             )
-        decided = judge_payoff(measures(1.5), Thresholds())
+        decided = payoff_of(measures(1.5))
         assert decided.loss_probability == pytest.approx(0.0002, abs=0.0001)
         assert decided.likely is None
 
@@ -186,7 +191,7 @@ class TestPayoff:
         """
         window = measures(speedup, Basis.MODELLED, coverage_ratio=covered)
         window = replace(window, estimate=replace(window.estimate, speedup_low=0.0))
-        payoff = judge_payoff(window, Thresholds())
+        payoff = payoff_of(window)
         assert (payoff.verdict, payoff.likely, payoff.speedup_low) == (
             PayoffVerdict.UNKNOWN,
             None,
@@ -222,9 +227,8 @@ class TestPayoff:
     def test_an_end_at_exactly_1_decides_nothing(self) -> None:
         """A drafter that accepts nothing is never faster, and perhaps no slower."""
         window = measures(0.9)
-        payoff = judge_payoff(
-            replace(window, estimate=replace(window.estimate, speedup_high=1.0)),
-            Thresholds(),
+        payoff = payoff_of(
+            replace(window, estimate=replace(window.estimate, speedup_high=1.0))
         )
         assert (payoff.verdict, payoff.likely) == (
             PayoffVerdict.UNKNOWN,
@@ -255,7 +259,7 @@ class TestPayoff:
             ("running_unknown", {**length, "mean_draft_length": 3.0}),
         ):
             window = Measures(window="5m", **fields)
-            assert judge_payoff(window, Thresholds()) == Payoff(), reason
+            assert payoff_of(window) == Payoff(), reason
             assert explained(window) == {f"payoff.{reason}": {}}, reason
 
     @pytest.mark.parametrize(
@@ -266,9 +270,7 @@ class TestPayoff:
         self, measured: float, disagrees: bool
     ) -> None:
         """From a fifth of difference on the profile is said not to fit, either way."""
-        window = replace(
-            measures(2.0), measured=Measured(measured, measured, measured, 100.0)
-        )
+        window = with_measured(measures(2.0), measured, measured, measured)
         assert ("payoff.misfit" in explained(window)) is disagrees
 
     def test_a_profile_fits_unless_what_is_measured_is_surely_on_the_other_side_of_1(
@@ -283,9 +285,7 @@ class TestPayoff:
             # Far apart, by a measurement that says hardly anything.
             (1.2, 0.8, 0.01, 80.0, False),
         ):
-            window = replace(
-                measures(estimated), measured=Measured(measured, low, high, 100.0)
-            )
+            window = with_measured(measures(estimated), measured, low, high)
             assert ("payoff.misfit" in explained(window)) is disagrees, (
                 estimated,
                 measured,
@@ -311,8 +311,8 @@ class TestPayoff:
         disagrees: bool,
     ) -> None:
         """For the verdict as for the profile; an end at 0 is none that is missing."""
-        window = replace(measures(1.4), measured=Measured(0.7, low, high, 100.0))
-        payoff = judge_payoff(window, Thresholds())
+        window = with_measured(measures(1.4), 0.7, low, high)
+        payoff = payoff_of(window)
         assert (payoff.speedup_low, payoff.speedup_high) == shown
         assert estimate_contradicted(window, Thresholds()) is disagrees
 
@@ -325,7 +325,7 @@ class TestPayoff:
         """
         counted = {"position_acceptance_ratio": (0.9, 0.7, 0.5), "drafts": 5_000.0}
         estimated = measures(speedup, coverage_ratio=covered, **counted)
-        few = replace(estimated, measured=Measured(0.8, 0.79, 0.81, 100.0))
+        few = with_measured(estimated, 0.8, 0.79, 0.81)
         case = replace(case_of(few), k=3)
         judgement, current = judge_engine(case, CurrentAdvice(), 0.0, 300.0)
         assert judgement.payoff.verdict is PayoffVerdict.HARMFUL
@@ -430,8 +430,8 @@ class TestPayoff:
 
     def test_the_interval_of_a_verdict_is_not_shown_as_including_1(self) -> None:
         """An end near 1 has three decimals."""
-        window = replace(measures(0.8), measured=Measured(0.94, 0.88, 0.996, 100.0))
-        payoff = judge_payoff(window, Thresholds())
+        window = with_measured(measures(0.8), 0.94, 0.88, 0.996)
+        payoff = payoff_of(window)
         assert payoff.verdict is PayoffVerdict.HARMFUL
         measured = explained(window)["payoff.measured"]
         assert (measured["low"], measured["high"]) == ("0.88", "0.996")
@@ -448,7 +448,7 @@ class TestPayoff:
             estimated,
             estimate=replace(estimated.estimate, speedup_low=0.39, speedup_high=1.0),
         )
-        payoff = judge_payoff(free, Thresholds())
+        payoff = payoff_of(free)
         assert (payoff.verdict, payoff.likely) == (
             PayoffVerdict.UNKNOWN,
             PayoffVerdict.HARMFUL,
@@ -465,11 +465,10 @@ class TestPayoff:
             (0.3, "marginal"),
         ):
             estimated = measures(2.0, length=3.0, coverage_ratio=covered)
-            payoff = judge_payoff(estimated, Thresholds())
+            payoff = payoff_of(estimated)
             of_all_tokens = 1 / (covered / 2 + 1 - covered)
-            measured = replace(
-                estimated,
-                measured=Measured(of_all_tokens, of_all_tokens, of_all_tokens, 100.0),
+            measured = with_measured(
+                estimated, of_all_tokens, of_all_tokens, of_all_tokens
             )
             assert payoff.verdict == verdict, covered
             assert payoff.speedup == pytest.approx(of_all_tokens), covered

@@ -62,8 +62,12 @@ from vllm_specdec_exporter.judgement.explanation import how_to_know
 ROOT = Path(__file__).parents[2]
 
 
-def qwen3_30b_a3b() -> Model:
-    return from_architecture(read_architecture(QWEN3_30B_MOE), PRECISIONS["bf16"])
+H100 = parse_machine("h100")[1]
+
+
+def published(config: dict[str, Any], precision: str = "bf16") -> Model:
+    """The model of a published config.json."""
+    return from_architecture(read_architecture(config), PRECISIONS[precision])
 
 
 def cost(gpus: str, model: str, batch: float = 1) -> float:
@@ -190,7 +194,7 @@ def test_layers_with_a_window_read_no_long_context(
 
 
 def test_a_state_is_read_whatever_the_context() -> None:
-    qwen = from_architecture(read_architecture(QWEN35_27B), PRECISIONS["bf16"])
+    qwen = published(QWEN35_27B)
     states = step("h100", qwen, k=3) - step("h100", replace(qwen, state_bytes=0), k=3)
     assert states == pytest.approx(5 * qwen.state_bytes / (3350e9 * 0.81))
 
@@ -200,7 +204,7 @@ def test_an_mtp_head_has_16_bits_and_the_true_vocabulary(precision: str) -> None
     """Of a target of any precision: a layer and the output layer (Qwen3.5-27B: 0.37B
     and 1.27B).
     """
-    target = from_architecture(read_architecture(QWEN35_27B), PRECISIONS["fp4"])
+    target = published(QWEN35_27B, "fp4")
     head = usual_drafter("mtp", replace(target, precision=PRECISIONS[precision])).model
     assert head.bytes_read(1) == pytest.approx(2 * (0.37e9 + 248_320 * 5120), rel=0.02)
     assert head.kv_values == 2 * 4 * 256
@@ -234,7 +238,7 @@ def test_messages_take_longer_over_pcie() -> None:
     """
     link = "bandwidth=3350GB/s,fp16=989TFLOPS,link="
     model = parse_model("8B")
-    over = parse_machine("h100")[1].overheads
+    over = H100.overheads
     later = step(f"2x{link}64GB/s", model, k=0) - step(f"2x{link}450GB/s", model, k=0)
     assert later == pytest.approx(
         2 * model.layers * (over.message_pcie - over.message), rel=0.1
@@ -276,7 +280,7 @@ def test_the_shape_of_a_config_is_that_of_its_size() -> None:
     """Parameters and those in use by the dimensions, against the model card: 30.5B and
     3.3B.
     """
-    model = qwen3_30b_a3b()
+    model = published(QWEN3_30B_MOE)
     assert model.parameters == pytest.approx(30.5e9, rel=0.01)
     assert model.multiplied_parameters == pytest.approx(3.3e9 - 151936 * 2048, rel=0.05)
     assert (model.experts, model.used, model.layers) == (128, 8, 48)
@@ -544,22 +548,21 @@ def test_weights_with_scales_and_layers_with_experts_have_overheads_of_their_own
     """Half the bandwidth doubles the reading of 8 bits, not of 16; a layer with experts
     takes longer.
     """
-    machine = parse_machine("h100")[1]
-    over = machine.overheads
+    over = H100.overheads
     halved = replace(
-        machine,
+        H100,
         overheads=replace(over, bandwidth_quantized=over.bandwidth_quantized / 2),
     )
     layered = replace(
-        machine, overheads=replace(over, experts_layer=over.experts_layer + 1e-4)
+        H100, overheads=replace(over, experts_layer=over.experts_layer + 1e-4)
     )
 
     def longer(other: Machine, size: str) -> float:
         model = parse_model(size)
-        return other.pass_seconds(model, 1, 1, 0) - machine.pass_seconds(model, 1, 1, 0)
+        return other.pass_seconds(model, 1, 1, 0) - H100.pass_seconds(model, 1, 1, 0)
 
     reading = parse_model("70B:fp8").bytes_read(1) / (
-        machine.accelerator.bandwidth * over.bandwidth_quantized
+        H100.accelerator.bandwidth * over.bandwidth_quantized
     )
     assert longer(halved, "70B:fp8") == pytest.approx(reading, rel=0.01)
     assert longer(layered, "30B-A3B") == pytest.approx(
@@ -585,7 +588,7 @@ class TestDetails:
 
     def test_they_replace_what_is_usual(self) -> None:
         """Qwen3-30B-A3B by its dimensions is its config.json within a tenth."""
-        of_config = qwen3_30b_a3b()
+        of_config = published(QWEN3_30B_MOE)
         usual = parse_model("30B-A3B")
         detailed = with_details(usual, "layers=48, kv-heads=4,experts=8/128,kv=fp8")
         assert (detailed.layers, detailed.kv_values, detailed.kv_bytes) == (
@@ -629,7 +632,7 @@ class TestDetails:
             with_details(parse_model(size), details)
 
     def test_a_config_has_all_but_the_precision_of_the_cache(self) -> None:
-        shape = qwen3_30b_a3b()
+        shape = published(QWEN3_30B_MOE)
         assert with_details(shape, "kv=fp8").kv_bytes == 1
         with pytest.raises(ValueError, match=r"layers contradicts the config\.json"):
             with_details(shape, "layers=48")
@@ -640,13 +643,12 @@ def test_steps_measured_on_a_gpu_are_held_against_the_model() -> None:
     of a half.
     """
     score = script("bench/accuracy/score.py")
-    machine = parse_machine("h100")[1]
     shape = score.decoder("llama-3.1-8b", "bf16")
     assert shape.parameters == pytest.approx(8.03e9 - 2 * 128_256 * 4096, rel=0.01)
     row = {"shape": "llama-3.1-8b", "precision": "bf16", "batch": 8, "context": 500}
-    plain = 1000 * machine.pass_seconds(shape, 8, 8, 500)
+    plain = 1000 * H100.pass_seconds(shape, 8, 8, 500)
     verifying = (
-        1000 * machine.pass_seconds(shape, 32, 8, 500) * machine.overheads.verification
+        1000 * H100.pass_seconds(shape, 32, 8, 500) * H100.overheads.verification
     )
     rows = [
         {**row, "milliseconds": {1: factor * plain, 4: 2 * verifying}}
