@@ -2,13 +2,13 @@
 
 import json
 import math
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from plan.configs import GEMMA4_31B, QWEN3_30B_MOE, QWEN35_27B
 from support.builders import refusal

@@ -1,7 +1,8 @@
 """What may be known of single requests, in every state that a publisher has to show."""
 
-from dataclasses import replace
 from itertools import product
+
+from msgspec.structs import replace
 
 from per_request.traffic import CHAT, CODE, NOW, Kind, known
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
