@@ -3,7 +3,7 @@ baseline is recorded.
 """
 
 import math
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import pytest
 from hypothesis import given
@@ -398,15 +398,15 @@ class TestInThePipeline:
         """Where harm was measured against a baseline, no finding asks for one to be
         recorded.
         """
-        asked = [
-            finding.action
+        measured = [
+            result.findings
             for result in (*results(SLOWER, polls=60), *results(0.5, polls=60))
             if result.payoff.basis is Basis.MEASURED
-            for finding in result.findings
-            if "record a server" in finding.action
-            or "compare with a server without" in finding.action
         ]
-        assert asked == []
+        actions = " ".join({finding.action for finding in chain(*measured)})
+        assert actions
+        assert "record a server" not in actions
+        assert "compare with a server without" not in actions
 
 
 # --- recording a baseline
@@ -551,19 +551,12 @@ class TestDisturbances:
         )
         assert recorded.latencies.time_per_output_token.sum == pytest.approx(0.3)
 
-    def test_samples_without_a_rate_or_a_load(self) -> None:
-        """A clock that does not advance gives no rate, and without the gauge nothing
-        belongs anywhere.
-        """
-        for time in (10.0, 5.0):
-            recorder = record(
-                [
-                    sample(0, 1, 0),
-                    sample(10, 1, 100, 0.1),
-                    sample(time, 1, 200, 0.1, 0.1),
-                ]
-            )
-            assert recorder.requests == 1
+    @pytest.mark.parametrize("time", [10.0, 5.0])
+    def test_a_clock_that_does_not_advance_gives_no_rate(self, time: float) -> None:
+        course = [sample(0, 1, 0), sample(10, 1, 100, 0.1)]
+        assert record([*course, sample(time, 1, 200, 0.1, 0.1)]).requests == 1
+
+    def test_without_the_gauge_nothing_belongs_to_a_load(self) -> None:
         assert record([sample(0, None, 0), sample(10, None, 100, 0.1)]).requests == 0
 
     def test_buckets_of_another_recording(self) -> None:

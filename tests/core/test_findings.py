@@ -78,18 +78,18 @@ def test_every_state_but_active_says_why_nothing_more_is_known() -> None:
     No finding leaves its reader alone.
     """
     states = {
-        ActivityState.OFF: [(HINT, "off")],
-        ActivityState.BYPASSED: [(PROBLEM, "bypassed")],
-        None: [(HINT, "unknown")],
-        ActivityState.IDLE: [(HINT, "idle")],
-        ActivityState.WARMING_UP: [(HINT, "warming_up")],
+        ActivityState.OFF: [(HINT, "off", ".")],
+        ActivityState.BYPASSED: [(PROBLEM, "bypassed", ".")],
+        None: [(HINT, "unknown", ".")],
+        ActivityState.IDLE: [(HINT, "idle", ".")],
+        ActivityState.WARMING_UP: [(HINT, "warming_up", ".")],
         ActivityState.ACTIVE: [],
     }
-    for state, expected in states.items():
-        findings = activity(state)
-        assert [(f.severity, short_name(f)) for f in findings] == expected, state
-        for finding in findings:
-            assert finding.action.endswith("."), state
+    findings = {
+        state: [(f.severity, short_name(f), f.action[-1:]) for f in activity(state)]
+        for state in states
+    }
+    assert findings == states
     assert activity(ActivityState.WARMING_UP, measured(10, 1)) == activity(
         ActivityState.WARMING_UP
     )

@@ -41,8 +41,8 @@ def run(
             server.add(
                 drafts / 12, ((length - 1) * drafts / 48,) * 4, drafted * drafts / 12
             )
-            server.requests += drafts / 1200  # type: ignore[operator]
-            server.prompt_tokens += prompt * drafts / 1200  # type: ignore[operator]
+            server.requests += drafts / 1200
+            server.prompt_tokens += prompt * drafts / 1200
             result = server.poll(after=300)
     return [
         finding.text
@@ -110,14 +110,14 @@ def test_a_change_of_load_or_traffic_is_no_decay(
 def test_a_failed_poll_costs_the_hour_and_not_the_reference() -> None:
     server = started()
     run(server, DRIFT[:5])
-    server.states = interrupt(server.states)  # type: ignore[arg-type,assignment]
+    server.states = interrupt(server.states)
     assert len(run(server, DRIFT[4:])) == 1
 
 
 def test_memory_is_bounded() -> None:
     server = started()
     run(server, [3.0] * 30)
-    uptime = server.states[KEY].uptime  # type: ignore[attr-defined]
+    uptime = server.states[KEY].uptime
     assert (len(uptime.first), len(uptime.latest)) == (2, 24)
     assert uptime.begun.latencies is None
     same = replace(uptime)

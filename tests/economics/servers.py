@@ -84,7 +84,9 @@ def settings_for(
     return Settings(
         costs=CostSettings(replace(profile, basis=basis)),
         thresholds=thresholds_for(profile, k, method),
-        speculation=Speculation(True, method, "", k, json.dumps(document)),
+        speculation=Speculation(
+            True, method, num_speculative_tokens=k, document=json.dumps(document)
+        ),
         **more,
     )
 

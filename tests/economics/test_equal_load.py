@@ -132,10 +132,10 @@ def test_a_load_apart_moves_the_end_that_it_explains(
         old = math.exp(rng.gauss(0, 0.05))
         old_at_load_of_new = 1 + share_of_batch * (factor - 1)
         new = old_at_load_of_new / truth * math.exp(rng.gauss(0, 0.05))
-        found = speedup_interval(
+        interval = speedup_interval(
             old / new, [Uncertainty(0.05**2, math.inf)] * 2, [math.log(factor)]
         )
-        count += (found.low or 0) <= truth <= (found.high or 0)
+        count += (interval.low or 0) <= truth <= (interval.high or 0)
     assert count >= 0.94 * tries
 
 
@@ -144,12 +144,13 @@ def test_the_same_data_have_the_same_interval_everywhere() -> None:
     as a baseline and the server now, and as two means.
     """
     rng = random.Random(3)
-    paces = {
-        side: [pace * math.exp(rng.gauss(0, 0.1)) for _ in range(40)]
-        for side, pace in (("old", 0.03), ("new", 0.02))
-    }
     requests = 100.0
-    sides = {side: [(requests * p, requests) for p in paces[side]] for side in paces}
+
+    def blocks_of(pace: float) -> list[Block]:
+        paces = (pace * math.exp(rng.gauss(0, 0.1)) for _ in range(40))
+        return [(requests * each, requests) for each in paces]
+
+    sides = {"old": blocks_of(0.03), "new": blocks_of(0.02)}
 
     cells = []
     for number, blocks in enumerate(sides.values()):
@@ -178,12 +179,14 @@ def test_the_same_data_have_the_same_interval_everywhere() -> None:
         latencies=Latencies(None, histogram(sides["old"])),
         blocks=tuple((count, seconds) for seconds, count in sides["old"]),
     )
-    known = baseline(recorded)
-    sums = [BaselineComparison(baseline=known)]
+    recording = baseline(recorded)
+    sums = [BaselineComparison(baseline=recording)]
     before = Latencies(None, histogram(()).plus(histogram(sides["new"]), 0.0))
     for end in range(5, 41, 5):
         after = Latencies(None, histogram(sides["new"][:end]))
-        sums.append(sums[-1].add(before, after, 4.0, 10.0, known))
+        sums.append(
+            sums[-1].add(before, after, load=4.0, seconds=10.0, baseline=recording)
+        )
         before = after
     of_baseline = measured_speedup(sums[0], sums[-1], 20, sums)
 
@@ -198,8 +201,8 @@ def test_the_same_data_have_the_same_interval_everywhere() -> None:
     of_means = speedup_of_means(*means)
     assert of_means is not None
 
-    for found in (of_history, of_means):
-        assert found.value == pytest.approx(of_baseline.speedup)
+    values = [of_history.value, of_means.value]
+    assert values == pytest.approx([of_baseline.speedup] * 2)
     widths = [
         math.log(high / low)
         for low, high in (

@@ -50,19 +50,30 @@ def test_an_answer_alone_has_its_record_and_no_temperature() -> None:
 
     The type is what it looks like.
     """
-    found = only(answer())
-    assert (found.record.draft_tokens, found.record.accepted_tokens) == (
+    observation = only(answer())
+    assert (observation.record.draft_tokens, observation.record.accepted_tokens) == (
         RECORD["num_draft_tokens"],
         RECORD["num_accepted_draft_tokens"],
     )
-    assert sum(found.record.steps.values()) == RECORD["num_spec_steps"]
-    assert (found.temperature, found.model_name, found.completion_tokens) == (
+    assert sum(observation.record.steps.values()) == RECORD["num_spec_steps"]
+    assert (
+        observation.temperature,
+        observation.model_name,
+        observation.completion_tokens,
+    ) == (
         None,
         MODEL,
         9,
     )
-    assert (found.time, found.request_id, found.stream) == (1_790_000_000.0, ID, False)
-    assert (found.request_type, found.state) == ("chat", RecordState.DETAILED)
+    assert (observation.time, observation.request_id, observation.stream) == (
+        1_790_000_000.0,
+        ID,
+        False,
+    )
+    assert (observation.request_type, observation.state) == (
+        "chat",
+        RecordState.DETAILED,
+    )
     for kind, request_type in (
         ("text_completion", "completions"),
         ("something.else", "other"),
@@ -92,13 +103,18 @@ def test_a_request_and_its_answer_belong_together(name: str) -> None:
     """However they are wrapped, the temperature is the request's and the record the
     answer's.
     """
-    found = only(PAIRS[name])
-    assert (found.temperature, found.model_name, found.request_type) == (
+    observation = only(PAIRS[name])
+    assert (
+        observation.temperature,
+        observation.model_name,
+        observation.request_type,
+    ) == (
         0.7,
         MODEL,
         "chat",
     )
-    assert found.record.draft_tokens == RECORD["num_draft_tokens"]
+    assert observation.record.draft_tokens == RECORD["num_draft_tokens"]
+    assert not observation.stream
 
 
 def test_requests_are_classified_as_the_tap_classifies_them() -> None:
@@ -113,8 +129,8 @@ def test_requests_are_classified_as_the_tap_classifies_them() -> None:
 
     def kind(**more: Any) -> tuple[str, str]:
         request = {"body": {**CHAT, **more.pop("body", {})}, **more}
-        found = only({"request": request, "response": answer()}, classification)
-        return found.request_type, found.tenant
+        observation = only({"request": request, "response": answer()}, classification)
+        return observation.request_type, observation.tenant
 
     assert kind(headers={"X-Kind": "code", "X-Tenant": "acme"}) == ("code", "acme")
     assert kind(headers={"X-Tenant": "somebody"}) == ("chat", "other")
@@ -124,16 +140,16 @@ def test_requests_are_classified_as_the_tap_classifies_them() -> None:
 
 def test_what_is_pushed_can_be_read_from_a_file_too() -> None:
     """One observation a line; it names its tenant without a header."""
-    one = {
+    pushed = {
         "model": MODEL,
         "temperature": 0.4,
         "tenant": "acme",
         "speculative_decoding": RECORD,
     }
-    found = only(
-        {**one, "request_type": "code"}, Classification(tenants=frozenset({"acme"}))
+    observation = only(
+        {**pushed, "request_type": "code"}, Classification(tenants=frozenset({"acme"}))
     )
-    assert (found.request_type, found.tenant, found.temperature) == (
+    assert (observation.request_type, observation.tenant, observation.temperature) == (
         "code",
         "acme",
         0.4,
@@ -156,8 +172,16 @@ def test_the_answers_of_a_batch_find_their_requests() -> None:
         {"custom_id": n, "response": {"status_code": 200, "body": answer()}}
         for n in ("1", "x", "0")
     ]
-    found = [reader.read(json.dumps(entry).encode()) for entry in (*asked, *answered)]
-    assert [one and one.temperature for one in found] == [None, None, 1.0, None, 0.0]
+    observations = [
+        reader.read(json.dumps(entry).encode()) for entry in (*asked, *answered)
+    ]
+    assert [each and each.temperature for each in observations] == [
+        None,
+        None,
+        1.0,
+        None,
+        0.0,
+    ]
     reader.end()
     assert reader.unused == {}
 
@@ -273,10 +297,10 @@ NAMES = st.sampled_from(
 def test_no_entry_breaks_the_reader(body: bytes) -> None:
     """Whatever a file holds, it is observed or it says why not."""
     try:
-        told = isinstance(read(body), Observation | None)
+        is_handled = isinstance(read(body), Observation | None)
     except EntryError as error:
-        told = bool(str(error))
-    assert told
+        is_handled = bool(str(error))
+    assert is_handled
 
 
 # --- files
@@ -290,12 +314,12 @@ def recorded(lines: Iterable[object], name: str = "") -> tuple[EntryReader, list
     texts = (
         line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines
     )
-    found = [
-        one.request_id
-        for one in reader.read_file(name, (text + b"\n" for text in texts))
+    identifiers = [
+        observation.request_id
+        for observation in reader.read_file(name, (text + b"\n" for text in texts))
     ]
     reader.end()
-    return reader, found
+    return reader, identifiers
 
 
 def test_what_cannot_be_used_is_counted_with_its_first_place() -> None:

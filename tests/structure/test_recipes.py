@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-pytestmark = pytest.mark.full
+# The accuracy of all estimates is scored anew, which takes minutes on a busy machine.
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[2]
 #: What a copy does without: the history, environments, caches and what tests have
