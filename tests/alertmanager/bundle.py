@@ -7,13 +7,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from alerts.case import shown_labels
 from alerts.lint import PREFIX, read_bundle
+from support.repository import ROOT, data_of
 from vllm_specdec_exporter.commands.demo import faster
 
-ALERTS = Path(__file__).parents[2] / "alerts"
+ALERTS = ROOT / "alerts"
 CONFIG = ALERTS / "alertmanager.yml"
 SECRETS = "/etc/alertmanager/secrets/"
 
@@ -97,7 +96,7 @@ def alert(source: Rule, **where: str) -> dict[str, Any]:
 
 def config() -> dict[str, Any]:
     """Return the committed configuration."""
-    return dict(yaml.safe_load(CONFIG.read_text("utf-8")))
+    return dict(data_of(CONFIG))
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ def test_config(addresses: Addresses, **times: str) -> dict[str, Any]:
     else changed.
     """
     document = copy.deepcopy(config())
-    document["templates"] = [str(CONFIG.parent / "templates" / "*.tmpl")]
+    document["templates"] = [str(CONFIG.parent / "templates/*.tmpl")]
     document["global"] |= {
         "slack_api_url_file": str(addresses.secrets / "slack-url"),
         "smtp_auth_password_file": str(addresses.secrets / "smtp-password"),

@@ -17,7 +17,7 @@ from support.programs import eventually
 
 pytestmark = pytest.mark.full
 
-GOLDEN = Path(__file__).parent / "golden" / "inhibitions.txt"
+GOLDEN = Path(__file__).parent / "golden/inhibitions.txt"
 RULES = rules()
 
 Alert = dict[str, Any]

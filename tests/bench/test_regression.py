@@ -2,13 +2,13 @@
 changes on purpose alone.
 """
 
-import json
 import math
 from typing import Any
 
 import pytest
 
 from bench.bench_module import FOLDER, load
+from support.repository import data_of
 
 regression = load("regression")
 Status = regression.Status
@@ -78,8 +78,8 @@ def test_a_ratio_that_a_run_cannot_tell_is_neither_expected_nor_a_failure() -> N
 
 def test_every_committed_section_has_a_goal_and_ratios_that_can_fail() -> None:
     """Nothing is measured that no run is held to."""
-    results = json.loads((FOLDER / "results.json").read_text("utf-8"))
-    expected = json.loads((FOLDER / "expected.json").read_text("utf-8"))
+    results = data_of(FOLDER / "results.json")
+    expected = data_of(FOLDER / "expected.json")
     sections = {name.partition(".")[0] for name in regression.parse(expected)}
     assert set(results) == sections == set(load("run").ORDER)
     for name, section in results.items():

@@ -25,6 +25,7 @@ from alertmanager.bundle import routes
 from docker.compose import COMPOSE, DOTENV, raw
 from docker.dockerfile import ROOT
 from support.ports import free_port
+from support.repository import data_of
 from vllm_specdec_exporter.commands.demo import faster, faster_rules
 
 FACTOR = 60.0
@@ -60,7 +61,7 @@ class Stack:
             "utf-8",
         )
         alertmanager = folder / "alerts/alertmanager.compose.yml"
-        config = yaml.safe_load(alertmanager.read_text("utf-8"))
+        config = data_of(alertmanager)
         for route in routes(config["route"]):
             route.update(
                 {key: faster(route[key], FACTOR) for key in _TIMES if key in route}

@@ -18,8 +18,9 @@ import pytest
 from dashboards.documents import dashboards
 from dashboards.grafana import Viewing, annotations, resolve
 from dashboards.live import LIMIT, Shown, look, newest
-from dashboards.worlds import ROOT, open_world, shared_folder
+from dashboards.worlds import open_world, shared_folder
 from dashboards.worlds_catalogue import GLM, LLAMA, QWEN, WORLDS
+from support.repository import text_of
 
 #: Worlds with several series of each kind, where it matters which are chosen, and a
 #: label to filter by.
@@ -662,7 +663,7 @@ def test_the_panel_answers_the_question(
 
 
 def test_the_page_has_every_question_with_the_panel_that_answers_it() -> None:
-    page = (ROOT / "docs" / "dashboards.md").read_text("utf-8")
+    page = text_of("docs/dashboards.md")
     rows = re.findall(r"^\| \d+ \| (.+?) \| (.+?) \|", page, re.MULTILINE)
     assert rows == [
         (question.text, f"*{question.panel.partition(': ')[2]}*")

@@ -2,7 +2,6 @@
 profiles.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -10,9 +9,9 @@ from importlib import resources
 from typing import Any
 
 import jsonschema
-import yaml
 
 from docker.dockerfile import ROOT
+from support.repository import data_of
 
 COMPOSE = ROOT / "docker-compose.yml"
 DOTENV = ROOT / ".env"
@@ -24,8 +23,8 @@ def schema_errors(schema: str, document: Any) -> list[str]:
     """Return what a published schema refuses in a document, by its name among those of
     check-jsonschema.
     """
-    schemas = resources.files("check_jsonschema") / "builtin_schemas" / "vendor"
-    rules = json.loads((schemas / f"{schema}.json").read_text())
+    schemas = resources.files("check_jsonschema") / "builtin_schemas/vendor"
+    rules = data_of(schemas / f"{schema}.json")
     validator = jsonschema.validators.validator_for(rules)(rules)
     return [error.message for error in validator.iter_errors(document)]
 
@@ -68,7 +67,7 @@ def interpolated(value: Any, variables: Mapping[str, str]) -> Any:
 @cache
 def raw() -> dict[str, Any]:
     """Return the document without anything filled in; merged keys are merged."""
-    return dict(yaml.safe_load(COMPOSE.read_text("utf-8")))
+    return dict(data_of(COMPOSE))
 
 
 def document(**variables: str) -> dict[str, Any]:

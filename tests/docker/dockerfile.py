@@ -4,10 +4,10 @@ import json
 import re
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from string import Template
 
-ROOT = Path(__file__).parents[2]
+from support.repository import ROOT
+
 DOCKERFILE = ROOT / "Dockerfile"
 
 

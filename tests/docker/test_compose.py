@@ -18,6 +18,7 @@ from docker.compose import (
 )
 from docker.dockerfile import ROOT
 from support.commands import run_here
+from support.repository import text_of
 from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS
 
 #: The ports that the images listen on.
@@ -171,7 +172,7 @@ def test_without_the_settings_file_compose_says_what_is_missing() -> None:
 
 def test_the_documented_addresses_are_those_that_are_published() -> None:
     """docs/deployment.md lists every published port, each with its default of .env."""
-    text = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    text = text_of("docs/deployment.md")
     said = set(re.findall(r"^\| http://(127\.0\.0\.1:\d+)", text, re.MULTILINE))
     published: set[str] = set()
     for service in services().values():

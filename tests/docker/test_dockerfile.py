@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from docker.dockerfile import DOCKERFILE, ROOT, copied, stage, stages
+from support.repository import text_of
 from vllm_specdec_exporter.cli import COMMANDS
 
 HADOLINT = Path(sys.executable).with_name("hadolint")
@@ -48,9 +49,7 @@ def test_every_stage_has_the_same_pinned_python() -> None:
     assert [built.platform for built in stages()] == ["$BUILDPLATFORM", "", ""]
     # The version in the image is one that the package is tested with.
     minor = ".".join(base.removeprefix("python:").split(".")[:2])
-    assert f'"Programming Language :: Python :: {minor}"' in (
-        ROOT / "pyproject.toml"
-    ).read_text("utf-8")
+    assert f'"Programming Language :: Python :: {minor}"' in text_of("pyproject.toml")
 
 
 def test_it_runs_as_a_number_without_a_shell() -> None:
@@ -109,7 +108,7 @@ def test_the_build_context_is_what_is_copied() -> None:
     """.dockerignore allows exactly the sources of COPY, which exist, without byte code
     of another Python.
     """
-    lines = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    lines = text_of(".dockerignore").splitlines()
     first, *allowed, last = (
         line for line in lines if line and not line.startswith("#")
     )

@@ -7,12 +7,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
-import yaml
 
 from docker.compose import mounts, names, services, value_of
 from docker.dockerfile import ROOT
 from docker.test_compose import PORTS
 from support.alertmanager import amtool
+from support.repository import data_of
 from vllm_specdec_exporter.commands.dashboards.files import HOME
 
 pytestmark = pytest.mark.full
@@ -20,10 +20,6 @@ pytestmark = pytest.mark.full
 ALERTS = ROOT / "alerts"
 PROMETHEUS = ALERTS / "prometheus.yml"
 ALERTMANAGER = ALERTS / "alertmanager.compose.yml"
-
-
-def read(path: Path) -> Any:
-    return yaml.safe_load(path.read_text("utf-8"))
 
 
 def endpoints() -> set[str]:
@@ -38,7 +34,7 @@ def test_prometheus_reaches_what_it_scrapes_and_tells() -> None:
     """Under the jobs that rules query; its rules are all those of the repository, where
     it looks for them.
     """
-    config = read(PROMETHEUS)
+    config = data_of(PROMETHEUS)
     scraped = {
         job["job_name"]: job["static_configs"][0]["targets"]
         for job in config["scrape_configs"]
@@ -72,7 +68,7 @@ def test_alertmanager_routes_as_in_production() -> None:
 
 
 def receivers(path: Path) -> dict[str, dict[str, Any]]:
-    return {receiver["name"]: receiver for receiver in read(path)["receivers"]}
+    return {receiver["name"]: receiver for receiver in data_of(path)["receivers"]}
 
 
 def test_alertmanager_has_the_same_receivers_without_secrets() -> None:
@@ -101,13 +97,13 @@ def test_grafana_finds_its_data_sources() -> None:
     """
     path = ROOT / mounts(services()["grafana"])["/etc/grafana/provisioning/datasources"]
     (file,) = path.iterdir()
-    sources = {source["type"]: source for source in read(file)["datasources"]}
+    sources = {source["type"]: source for source in data_of(file)["datasources"]}
     assert {
         source["url"].removeprefix("http://") for source in sources.values()
     } <= endpoints()
     assert (
         sources["prometheus"]["jsonData"]["timeInterval"]
-        == read(PROMETHEUS)["global"]["scrape_interval"]
+        == data_of(PROMETHEUS)["global"]["scrape_interval"]
     )
 
 
@@ -115,7 +111,7 @@ def test_grafana_finds_its_dashboards_and_begins_with_the_overview() -> None:
     """All four, where the provider looks."""
     service = services()["grafana"]
     (file,) = (ROOT / mounts(service)["/etc/grafana/provisioning/dashboards"]).iterdir()
-    (provider,) = read(file)["providers"]
+    (provider,) = data_of(file)["providers"]
     folder = mounts(service)[provider["options"]["path"]]
     assert len(list((ROOT / folder).glob("*.json"))) == 4
     home = PurePosixPath(

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).parents[2]
+from support.repository import ROOT
 
 _FENCED = re.compile(
     r"^(?: *<!-- not run: (?P<reason>.+?) -->\n)?"

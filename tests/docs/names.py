@@ -4,7 +4,6 @@ generate.
 
 import argparse
 import importlib
-import json
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -13,6 +12,7 @@ from pathlib import Path
 from alerts.lint import raw_metrics, read_bundle, records
 from dashboards.series import VLLM
 from docs.inventory import ROOT
+from support.repository import data_of, text_of
 from vllm_specdec_exporter.cli import COMMANDS
 from vllm_specdec_exporter.commands.act import EVENTS
 from vllm_specdec_exporter.engines import ENGINES
@@ -33,7 +33,7 @@ def metrics() -> frozenset[str]:
         re.sub(r"_(bucket|sum|count|total|created)$", "", name) for name in series
     }
     # Templates of messages have names of the same form.
-    templates = _text((ROOT / "alerts" / "templates").glob("*.tmpl"))
+    templates = _text((ROOT / "alerts/templates").glob("*.tmpl"))
     defined = re.findall(r'define "([\w.]+)"', templates)
     return frozenset({*series, *families, *defined, EVENTS})
 
@@ -66,7 +66,7 @@ def variables() -> frozenset[str]:
     vLLM.
     """
     options = {option.variable for option in OPTIONS}
-    files = (ROOT / "Makefile", *(ROOT / "docs" / "hooks").glob("*.py"))
+    files = (ROOT / "Makefile", *(ROOT / "docs/hooks").glob("*.py"))
     others = re.findall(r"\bSPECDEC_[A-Z_]+", _text(files))
     return frozenset({*options, CONFIG_FILE_VARIABLE, *others})
 
@@ -107,18 +107,18 @@ def all_flags() -> frozenset[str]:
 @cache
 def dashboards() -> frozenset[str]:
     """The uids of the dashboards."""
-    files = (ROOT / "dashboards" / "json").glob("*.json")
-    return frozenset(json.loads(path.read_text("utf-8"))["uid"] for path in files)
+    files = (ROOT / "dashboards/json").glob("*.json")
+    return frozenset(data_of(path)["uid"] for path in files)
 
 
 @cache
 def endpoints() -> frozenset[str]:
     """The paths that the exporter, `act` and the simulator answer to."""
-    package = ROOT / "exporter" / "vllm_specdec_exporter"
+    package = ROOT / "exporter/vllm_specdec_exporter"
     files = (
-        package / "serve" / "endpoints.py",
-        package / "commands" / "act" / "__init__.py",
-        package / "commands" / "simulate" / "__init__.py",
+        package / "serve/endpoints.py",
+        package / "commands/act/__init__.py",
+        package / "commands/simulate/__init__.py",
     )
     routes = re.findall(r"add_(?:get|post)\(\s*\"(/[^\"]*)\"", _text(files))
     return frozenset({PUSH_PATH, *routes})
@@ -127,6 +127,4 @@ def endpoints() -> frozenset[str]:
 @cache
 def targets() -> frozenset[str]:
     """The targets of the Makefile."""
-    return frozenset(
-        re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
-    )
+    return frozenset(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))

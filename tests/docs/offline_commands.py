@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from docker.compose import document, services
-from docs.inventory import ROOT
 from support.calibrated import calibrated_file
 from support.programs import COMMAND
+from support.repository import text_of
 from vllm_specdec_exporter import __version__
 
 if TYPE_CHECKING:
@@ -54,9 +54,7 @@ def _docker(machine: Machine, command: list[str]) -> None:
             f"subcommands, profiles and services are {arguments}",
         )
     else:
-        declared = re.findall(
-            r"^ARG (\w+)", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE
-        )
+        declared = re.findall(r"^ARG (\w+)", text_of("Dockerfile"), re.MULTILINE)
         for flag, word in itertools.pairwise(command):
             option = word.partition("=")[0]
             _demand(

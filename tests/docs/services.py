@@ -21,6 +21,7 @@ from support.exporter import running_exporter
 from support.fake_vllm import FakeVLLM
 from support.ports import free_port
 from support.programs import simulator
+from support.repository import data_of
 from sweep.fake import FakeServer
 
 #: The server that speculates, as pages call it; each of the names may have a port.
@@ -127,9 +128,7 @@ def _scenario(folder: Path, *clients: int) -> str:
 
 def _routes() -> dict[str, Any]:
     """Return the routes of the bundle, with receivers that send nothing."""
-    routes: dict[str, Any] = yaml.safe_load(
-        (ROOT / "alerts" / "alertmanager.yml").read_text("utf-8")
-    )
+    routes: dict[str, Any] = data_of("alerts/alertmanager.yml")
     routes["receivers"] = [{"name": route["name"]} for route in routes["receivers"]]
     return {key: value for key, value in routes.items() if key != "templates"}
 
@@ -148,7 +147,7 @@ def _files(folder: Path, speculating: str, plain: str) -> dict[str, str]:
         "num_draft_tokens": 60,
         "num_accepted_draft_tokens": 40,
     }
-    scaling = ROOT / "docs" / "scaling"
+    scaling = ROOT / "docs/scaling"
     return {
         "baseline.json": baseline.read_text("utf-8"),
         "good-day.json": snapshot,
@@ -171,7 +170,7 @@ def _files(folder: Path, speculating: str, plain: str) -> dict[str, str]:
         "root/etc/grafana/provisioning/dashboards/.keep": "",
         **{path.name: path.read_text("utf-8") for path in scaling.rglob("*.yml")},
         **_overlay(),
-        "central.yml": (scaling / "remote-write" / "central.yml").read_text("utf-8"),
+        "central.yml": (scaling / "remote-write/central.yml").read_text("utf-8"),
     }
 
 
@@ -179,14 +178,14 @@ def _overlay() -> dict[str, str]:
     """Return the files that helm/kustomize/README.md assumes beside its
     kustomization.
     """
-    kustomize = ROOT / "helm" / "kustomize"
+    kustomize = ROOT / "helm/kustomize"
     page = (kustomize / "README.md").read_text("utf-8")
     component = "vllm-specdec-exporter/component"
     return {
         "kustomization.yaml": page.partition("# kustomization.yaml\n")[2].partition(
             "```"
         )[0],
-        "vllm.yaml": (kustomize / "example" / "vllm.yaml").read_text("utf-8"),
+        "vllm.yaml": (kustomize / "example/vllm.yaml").read_text("utf-8"),
         **{
             f"{component}/{path.name}": path.read_text("utf-8")
             for path in (kustomize / "component").iterdir()

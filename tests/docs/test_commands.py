@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from docs.inventory import ROOT
 from support.commands import run_here
+from support.repository import text_of
 from support.scripts import script
 from vllm_specdec_exporter.cli import COMMANDS
 from vllm_specdec_exporter.settings.option_table import OPTIONS
 
-TEXT = (ROOT / "docs" / "reference" / "commands.md").read_text("utf-8")
+TEXT = text_of("docs/reference/commands.md")
 
 
 def section(name: str) -> str:

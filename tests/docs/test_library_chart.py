@@ -5,10 +5,11 @@ from pathlib import Path
 
 import yaml
 
-from helm.charts import CHART, ROOT, render
+from helm.charts import CHART, render
 from helm.manifest_schemas import problems_everywhere
+from support.repository import data_of, text_of
 
-PAGE = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+PAGE = text_of("docs/deployment.md")
 #: What stands above and below the lines of the page.
 ABOVE = (
     "apiVersion: v1\nkind: Pod\nmetadata:\n  name: vllm\nspec:\n  template:\n    "
@@ -48,7 +49,7 @@ def test_the_chart_of_the_page_renders_the_sidecar(tmp_path: Path) -> None:
         ),
         1,
     )
-    (chart / "templates" / "vllm.yaml").write_text(
+    (chart / "templates/vllm.yaml").write_text(
         f"{deployment}{part('templates/vllm.yaml')}{BELOW}"
     )
     objects = render(chart=chart)
@@ -67,7 +68,7 @@ def test_the_chart_of_the_page_renders_the_sidecar(tmp_path: Path) -> None:
         '"num_speculative_tokens":3' in arg.replace(" ", "") for arg in sidecar["args"]
     )
     (dependency,) = yaml.safe_load(part("Chart.yaml"))["dependencies"]
-    ours = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
+    ours = data_of(CHART / "Chart.yaml")
     assert (dependency["name"], dependency["version"]) == (
         ours["name"],
         ours["version"],

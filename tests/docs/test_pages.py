@@ -11,11 +11,11 @@ from enum import StrEnum
 from pathlib import Path
 
 import pytest
-import yaml
 
 import vllm_specdec_exporter
 from docs.inventory import ROOT, pages
 from support.published import IS_PUBLISHED
+from support.repository import data_of, text_of
 from vllm_specdec_exporter.commands.act.decision import EventKind
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
@@ -28,9 +28,7 @@ PACKAGE = Path(vllm_specdec_exporter.__file__).parent
 _UNITS = {"": 1, "s": 1, "KiB": 1024, "MiB": 1024**2}
 #: The constants behind the rows of the threat model's table of limits, by how a row
 #: begins.
-_LIMITS: dict[str, str] = yaml.safe_load(
-    Path(__file__).with_name("limits.yml").read_text("utf-8")
-)
+_LIMITS: dict[str, str] = data_of("tests/docs/limits.yml")
 #: aiohttp's own limit, which has no constant here.
 _LIMIT_OF_A_LIBRARY = "header lines"
 #: Pages with a table of all values of an enumeration, whose head begins with this cell.
@@ -83,7 +81,7 @@ def test_a_table_has_every_value_and_no_other(
 
 
 def test_the_readme_has_every_verdict_and_state() -> None:
-    text = (ROOT / "README.md").read_text("utf-8")
+    text = text_of("README.md")
     rows = {
         row[0].partition("{")[0].strip("`"): row[2] for row in table(text, "series")
     }
@@ -194,7 +192,7 @@ def test_what_the_exporter_needs_is_what_is_measured_and_pinned() -> None:
         assert figure in measured, figure
     assert "below 48 MiB in the image" in text
     for path in ("docs/operations.md", "helm/vllm-specdec-exporter/values.yaml"):
-        assert "below 48 MiB" in (ROOT / path).read_text("utf-8"), path
-    lock = (ROOT / "requirements" / "runtime.txt").read_text("utf-8")
+        assert "below 48 MiB" in text_of(path), path
+    lock = text_of("requirements/runtime.txt")
     pinned = re.findall(r"^[\w-]+==", lock, re.MULTILINE)
     assert f"| {len(pinned)}, all pinned by hash" in text

@@ -2,17 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
-import yaml
 
+from support.repository import ROOT, data_of, text_of
 from vllm_specdec_exporter.config.thresholds import Thresholds
 
-ROOT = Path(__file__).parents[2]
-SENTENCES: dict[str, list[str]] = yaml.safe_load(
-    Path(__file__).with_name("thresholds.yml").read_text("utf-8")
-)
+SENTENCES: dict[str, list[str]] = data_of("tests/docs/thresholds.yml")
 DEFAULTS = dict(Thresholds().items())
 _NAME = re.compile(r"{(\w+):")
 NAMED: list[tuple[str, str, str]] = []
@@ -43,7 +39,7 @@ def written(sentence: str, values: Mapping[str, float]) -> str:
 
 
 def text(path: str) -> str:
-    return (ROOT / path).read_text("utf-8")
+    return text_of(path)
 
 
 def documents() -> list[str]:

@@ -1,12 +1,10 @@
 """`dashboards`: the list, JSON files, a provider, ConfigMaps, and bad usage."""
 
-import json
 import os
 import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from grafana.documents import (
     ALL,
@@ -18,9 +16,10 @@ from grafana.documents import (
     write_dashboards,
 )
 from support.commands import Outcome, run_here
+from support.repository import ROOT, data_of
 from vllm_specdec_exporter.commands.dashboards import files
 
-JSON = Path(__file__).parents[2] / "dashboards" / "json"
+JSON = ROOT / "dashboards/json"
 
 
 @pytest.fixture
@@ -98,7 +97,7 @@ def test_files_are_written_once_and_replace_older_versions(
 
     Ours is known by its uid; other files stay.
     """
-    out = tmp_path / "new" / "folder"
+    out = tmp_path / "new/folder"
     outcome = dashboards(source, "--out", str(out))
     assert (outcome.code, outcome.err) == (0, "")
     assert bodies(out) == bodies(source)
@@ -142,7 +141,7 @@ def test_a_folder_that_cannot_be_made_is_bad_usage(
 ) -> None:
     """Such as one below a file."""
     (tmp_path / "file").write_text("")
-    outcome = dashboards(source, "--out", str(tmp_path / "file" / "below"))
+    outcome = dashboards(source, "--out", str(tmp_path / "file/below"))
     assert outcome.code == 2
     assert "cannot be written: " in outcome.err
 
@@ -151,7 +150,7 @@ def test_the_data_source_can_be_chosen(source: Path, tmp_path: Path) -> None:
     """Nothing else changes."""
     out = tmp_path / "out"
     assert dashboards(source, "--out", str(out), "--datasource", "thanos").code == 0
-    written = json.loads((out / f"{DEEP_DIVE}.json").read_text())
+    written = data_of(out / f"{DEEP_DIVE}.json")
     expected = dashboard(DEEP_DIVE)
     expected["templating"]["list"][0]["current"] = {"text": "thanos", "value": "thanos"}
     assert written == expected
@@ -168,13 +167,13 @@ def test_the_provider_names_where_grafana_sees_the_files(
     The folder's uid is the usual one.
     """
     out = tmp_path / "out"
-    file = tmp_path / "provisioning" / "specdec.yaml"
+    file = tmp_path / "provisioning/specdec.yaml"
     arguments = ("--out", str(out), "--provisioning", str(file))
     for more, path in ((), str(out)), (("--path", "/srv/a$b"), "/srv/a$$b"):
         outcome = dashboards(source, *arguments, *more)
         assert outcome.code == 0, path
         assert outcome.err.startswith("next: restart Grafana,"), path
-        (provider,) = yaml.safe_load(file.read_text())["providers"]
+        (provider,) = data_of(file)["providers"]
         assert provider["options"]["path"] == path
         assert provider["folder"] == TITLE, path
         assert provider["folderUid"] == "vllm-specdec", path
@@ -212,7 +211,7 @@ def test_configmaps_hold_the_very_dashboards(source: Path, tmp_path: Path) -> No
     assert outcome.err.startswith("next: kubectl apply --server-side")
     assert {path.name for path in out.iterdir()} == {f"{uid}.yaml" for uid in ALL}
     for uid in ALL:
-        written = yaml.safe_load((out / f"{uid}.yaml").read_text("utf-8"))
+        written = data_of(out / f"{uid}.yaml")
         labels = written["metadata"].pop("labels")
         assert labels["grafana_dashboard"] == "1", uid
         assert written == {

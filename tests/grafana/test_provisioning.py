@@ -6,29 +6,26 @@ from typing import Any
 
 import yaml
 
+from support.repository import ROOT, data_of
 from vllm_specdec_exporter.commands.dashboards import files
 from vllm_specdec_exporter.commands.dashboards.files import HOME
 from vllm_specdec_exporter.config.values import parse_duration
 
-DASHBOARDS = Path(__file__).parents[2] / "dashboards"
+DASHBOARDS = ROOT / "dashboards"
 README = DASHBOARDS / "README.md"
 PROVISIONING = DASHBOARDS / "provisioning"
-SOURCES = PROVISIONING / "datasources" / "prometheus.yaml"
-PROVIDER = PROVISIONING / "dashboards" / "vllm-specdec.yaml"
-CONFIG_MAP = PROVISIONING / "kubernetes" / "datasource.yaml"
-
-
-def read(path: Path) -> Any:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+SOURCES = PROVISIONING / "datasources/prometheus.yaml"
+PROVIDER = PROVISIONING / "dashboards/vllm-specdec.yaml"
+CONFIG_MAP = PROVISIONING / "kubernetes/datasource.yaml"
 
 
 def sources() -> dict[str, dict[str, Any]]:
     """The data sources by type."""
-    return {source["type"]: source for source in read(SOURCES)["datasources"]}
+    return {source["type"]: source for source in data_of(SOURCES)["datasources"]}
 
 
 def provider() -> dict[str, Any]:
-    (provider,) = read(PROVIDER)["providers"]
+    (provider,) = data_of(PROVIDER)["providers"]
     assert isinstance(provider, dict)
     return provider
 
@@ -37,12 +34,12 @@ def test_the_config_map_has_the_data_source_of_the_files() -> None:
     """The same but for its address, and for the Alertmanager, which a cluster has of
     its own.
     """
-    config_map = read(CONFIG_MAP)
+    config_map = data_of(CONFIG_MAP)
     assert config_map["kind"] == "ConfigMap"
     assert config_map["metadata"]["labels"] == {"grafana_datasource": "1"}
     (text,) = config_map["data"].values()
     (mapped,) = yaml.safe_load(text)["datasources"]
-    source = read(SOURCES)["datasources"][0]
+    source = data_of(SOURCES)["datasources"][0]
     for key in list(source["jsonData"]):
         if "lertmanager" in key or key == "manageAlerts":
             del source["jsonData"][key]
@@ -53,7 +50,7 @@ def test_the_generated_provider_is_the_same() -> None:
     """The command writes what is here, for other paths."""
     path = provider()["options"]["path"]
     generated = files.provider_file(Path("x.yaml"), path)
-    assert yaml.safe_load(generated.body) == read(PROVIDER)
+    assert yaml.safe_load(generated.body) == data_of(PROVIDER)
 
 
 def test_the_files_agree_with_each_other_and_with_their_comments() -> None:
@@ -83,7 +80,7 @@ def test_the_files_agree_with_each_other_and_with_their_comments() -> None:
 def test_the_scrape_interval_is_that_of_the_instructions() -> None:
     """$__rate_interval rests on it: a smaller one than Prometheus' makes gaps."""
     interval = parse_duration(sources()["prometheus"]["jsonData"]["timeInterval"])
-    for readme in (README, DASHBOARDS.parent / "alerts" / "README.md"):
+    for readme in (README, DASHBOARDS.parent / "alerts/README.md"):
         scraped = re.findall(r"scrape_interval: (\w+)", readme.read_text("utf-8"))
         assert scraped, readme
         assert {parse_duration(text) for text in scraped} == {interval}

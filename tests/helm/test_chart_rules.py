@@ -10,13 +10,13 @@ from typing import Any
 import yaml
 
 from support.published import RUNBOOKS
+from support.repository import data_of
 
 from .charts import ROOT, render
 from .value_cases import RULES, merged
 
 FILES = {
-    path.stem: yaml.load(path.read_text("utf-8"), yaml.CSafeLoader)["groups"]
-    for path in (ROOT / "alerts/rules").glob("*.yml")
+    path.stem: data_of(path)["groups"] for path in (ROOT / "alerts/rules").glob("*.yml")
 }
 GRAFANA = "https://grafana.example.com"
 

@@ -2,12 +2,12 @@
 and the monitors.
 """
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.published import REFERENCE
+from support.repository import text_of
 from vllm_specdec_exporter import __version__
 
 from .charts import SIDECAR_NAME, named_templates, render
@@ -32,7 +32,7 @@ def kinds(*values: Any) -> dict[str, dict[str, Any]]:
 def test_the_sidecar_is_the_one_that_is_documented() -> None:
     """With defaults, field for field; the tag is the exporter's version."""
     container, _ = named_templates(IMAGE)
-    text = Path(__file__).with_name("sidecar.yml").read_text("utf-8")
+    text = text_of("tests/helm/sidecar.yml")
     assert [container] == documents(text.replace("IMAGE", f"{REFERENCE}:{__version__}"))
 
 

@@ -4,13 +4,12 @@ at any level.
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-import yaml
 
+from support.repository import data_of
 from vllm_specdec_exporter.config.values import parse_servers
 from vllm_specdec_exporter.settings.option_table import OPTIONS
 
@@ -124,7 +123,7 @@ NO_SERVERS = (
     "srv+http://x",
 )
 #: Values of the right type that cannot work.
-NONSENSE = yaml.safe_load(Path(__file__).with_name("nonsense.yml").read_text("utf-8"))
+NONSENSE = data_of("tests/helm/nonsense.yml")
 
 
 def test_nonsense_is_refused_by_name() -> None:

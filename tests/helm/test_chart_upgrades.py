@@ -6,7 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
+
+from support.repository import data_of
 
 from .charts import CHART, render
 from .manifest_schemas import title
@@ -48,7 +49,7 @@ def test_a_release_can_be_upgraded(tmp_path: Path) -> None:
     files = sorted(earlier.glob("ci/*.yaml"))
     assert len(files) >= 3
     for file in files:
-        values = yaml.safe_load(file.read_text("utf-8"))
+        values = data_of(file)
         old_titles = set(map(title, render(values, chart=earlier)))
         flags = nested(("commonLabels", "team"), "inference")
         for way in (values, merged(values, flags)):

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+
+from support.repository import data_of
 
 from . import value_cases
 from .charts import CHART, refusal, render, render_helm3
@@ -39,9 +40,7 @@ def _set(values: dict[str, Any], paths: dict[str, Any]) -> dict[str, Any]:
 
 def _refused() -> Iterator[tuple[str, dict[str, Any]]]:
     """How each message begins, and the values that are refused with it."""
-    for begin, names, paths in yaml.safe_load(
-        Path(__file__).with_name("refused.yml").read_text("utf-8")
-    ):
+    for begin, names, paths in data_of("tests/helm/refused.yml"):
         sets = [getattr(value_cases, name) for name in (names or "").split()]
         yield begin, _set(merged(*sets), paths)
 
@@ -101,7 +100,7 @@ def test_contradictions_are_refused(tmp_path: Path) -> None:
     copy = tmp_path / CHART.name
     shutil.copytree(CHART, copy, ignore=shutil.ignore_patterns("values.schema.json"))
     messages.append(("injection.labels is empty", refusal(WITHOUT_SCHEMA, chart=copy)))
-    linked = copy / "files" / "rules" / "recording.yml"
+    linked = copy / "files/rules/recording.yml"
     for content in ("../../../../alerts/rules/recording.yml", ""):
         linked.write_text(content)  # as a checkout without symbolic links has it
         # The library keeps charts by their path.

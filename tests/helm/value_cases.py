@@ -4,15 +4,13 @@ takes.
 The files of the chart's ci/ folder are among them, as chart-testing has it.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
 from support import published
+from support.repository import data_of
 
 from .charts import CHART, NAMESPACE, RELEASE
 
@@ -22,7 +20,7 @@ SPEC_CONFIG = {
 }
 SERVERS = ["http://vllm-0.vllm.chat:8000", "http://vllm-1.vllm.chat:8000"]
 #: Files of rules, without their ending.
-RULE_GROUPS = {path.stem for path in (CHART / "files" / "rules").glob("*.yml")}
+RULE_GROUPS = {path.stem for path in (CHART / "files/rules").glob("*.yml")}
 #: What Kubernetes takes as a name, and a YAML reader as a number or a switch.
 LOOKS_LIKE_ANOTHER_TYPE = ("1e3", "123", "true", "null", "0x1f", "no")
 
@@ -131,9 +129,7 @@ EVERYTHING_ALONE = merged(
 
 
 #: Parts of the named sets, as people write them.
-_PARTS = yaml.safe_load(
-    (CHART.parents[1] / "tests" / "helm" / "value_parts.yml").read_text("utf-8")
-)
+_PARTS = data_of(CHART.parents[1] / "tests/helm/value_parts.yml")
 
 
 def _named() -> Iterator[ValueCase]:
@@ -189,14 +185,14 @@ def _named() -> Iterator[ValueCase]:
     }.items():
         yield ValueCase(name, merged(*sets))
     for path in sorted((CHART / "ci").glob("*-values.yaml")):
-        values = yaml.safe_load(path.read_text("utf-8")) or {}
+        values = data_of(path) or {}
         yield ValueCase(f"ci-{path.name.removesuffix('-values.yaml')}", values)
 
 
 CASES = tuple(_named())
 
-SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))
-DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+SCHEMA = data_of(CHART / "values.schema.json")
+DEFAULTS = data_of(CHART / "values.yaml")
 Path = tuple[str, ...]
 
 

@@ -16,10 +16,10 @@ import yaml
 
 from helm.kubernetes_yaml import documents
 from injection.kubectl_program import kustomize
+from support.repository import ROOT
 
-ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "helm" / "examples"
-STACKS = ROOT / "tests" / "data" / "stacks"
+EXAMPLES = ROOT / "helm/examples"
+STACKS = ROOT / "tests/data/stacks"
 INJECT = {"vllm-specdec-exporter/inject": "enabled"}
 
 #: By what a strategic merge tells the items of a list of a pod's spec apart.
@@ -60,13 +60,13 @@ class Pod:
 
 def load(recipe: str) -> list[dict[str, Any]]:
     """Return the documents of a recipe, read as Kubernetes reads YAML."""
-    return documents((EXAMPLES / recipe).read_text(encoding="utf-8"))
+    return documents((EXAMPLES / recipe).read_text("utf-8"))
 
 
 @functools.cache
 def stack(name: str) -> dict[str, Any]:
     """Return the facts on a stack."""
-    (document,) = documents((STACKS / f"{name}.yaml").read_text(encoding="utf-8"))
+    (document,) = documents((STACKS / f"{name}.yaml").read_text("utf-8"))
     return document
 
 
@@ -305,7 +305,7 @@ def kustomized(
     """
     with tempfile.TemporaryDirectory(prefix="recipes-") as scratch:
         helm = Path(scratch) / "helm"
-        shutil.copytree(ROOT / "helm" / "kustomize", helm / "kustomize")
+        shutil.copytree(ROOT / "helm/kustomize", helm / "kustomize")
         shutil.copytree(EXAMPLES / folder, helm / "examples" / folder)
         (helm / "examples" / folder / "rendered.yaml").write_text(
             yaml.safe_dump_all(list(rendered))

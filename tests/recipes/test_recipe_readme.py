@@ -37,9 +37,9 @@ def clone(tmp_path: Path) -> Path:
     shutil.copytree(
         ROOT / "helm", clone / "helm", ignore=shutil.ignore_patterns("__pycache__")
     )
-    shutil.copytree(ROOT / "alerts" / "rules", clone / "alerts" / "rules")
+    shutil.copytree(ROOT / "alerts/rules", clone / "alerts/rules")
     (values,) = load("production-stack/values.yaml")
-    rendered = clone / "helm" / "examples" / "production-stack" / "rendered.yaml"
+    rendered = clone / "helm/examples/production-stack/rendered.yaml"
     rendered.write_text(yaml.safe_dump_all(vllm_stack(values)))
     programs = tmp_path / "bin"
     programs.mkdir()

@@ -14,11 +14,12 @@ import yaml
 from helm.charts import render
 from helm.manifest_schemas import problems_everywhere
 from recipes.stacks import EXAMPLES, ROOT
+from support.repository import data_of
 
 pytestmark = pytest.mark.full
 
 SCRIPT = EXAMPLES / "rule_objects.py"
-RULES = sorted((ROOT / "alerts" / "rules").glob("*.yml"))
+RULES = sorted((ROOT / "alerts/rules").glob("*.yml"))
 
 
 def converted(kind: str, *files: str, stdin: str = "") -> list[dict[str, Any]]:
@@ -41,7 +42,7 @@ def groups_of(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def shipped() -> list[dict[str, Any]]:
     """Return the groups of the rule files."""
-    files = (yaml.safe_load(path.read_text()) for path in RULES)
+    files = (data_of(path) for path in RULES)
     return list(chain.from_iterable(file["groups"] for file in files))
 
 

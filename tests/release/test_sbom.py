@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 
 from docker.test_dockerfile import locked
 from release.tree import ROOT, python, succeed
+from support.repository import text_of
 from support.scripts import script
 from vllm_specdec_exporter import __version__
 
@@ -22,14 +23,14 @@ pytestmark = pytest.mark.full
 
 sbom = script("release/sbom.py")
 
-LOCK = (ROOT / "requirements" / "runtime.txt").read_text("utf-8")
+LOCK = text_of("requirements/runtime.txt")
 OURS = f"pkg:pypi/vllm-specdec-exporter@{__version__}"
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The bill, as the script writes it."""
-    path = tmp_path_factory.mktemp("bill") / "new" / "sbom.cdx.json"
+    path = tmp_path_factory.mktemp("bill") / "new/sbom.cdx.json"
     succeed(python("-W", "error", "release/sbom.py", path), ROOT)
     return path.read_text("utf-8")
 

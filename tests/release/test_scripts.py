@@ -50,7 +50,7 @@ def login(
 ) -> subprocess.CompletedProcess[str]:
     """Log in, with these variables only."""
     return subprocess.run(
-        [ROOT / "release" / "login.sh", program],
+        [ROOT / "release/login.sh", program],
         env={"PATH": path(recording), **variables},
         capture_output=True,
         text=True,
@@ -154,7 +154,7 @@ def test_what_publishes_is_rehearsed(tree: Path, tmp_path: Path) -> None:
     }
     folder = programs(tmp_path / "programs", bodies)
     # needs a container engine
-    (tree / "release" / "smoke.sh").write_text("#!/bin/sh\n")
+    (tree / "release/smoke.sh").write_text("#!/bin/sh\n")
     succeed(["git", "init", "--quiet"], tree)
     author = {
         "GIT_AUTHOR_NAME": "a",
@@ -178,7 +178,7 @@ def test_what_publishes_is_rehearsed(tree: Path, tmp_path: Path) -> None:
     }
     for where, job in map(str.split, _PUBLISHING):
         if job == "tag":
-            (tree / "digests" / "arm64").write_text(_DIGEST)  # of the other machine
+            (tree / "digests/arm64").write_text(_DIGEST)  # of the other machine
         document = workflow(where)
         for step in steps():
             if (step.workflow, step.job) != (where, job) or not step.run:

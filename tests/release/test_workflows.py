@@ -12,6 +12,7 @@ import pytest
 from release.tree import ROOT
 from release.workflows import files, jobs, steps, workflow
 from support.npm import install
+from support.repository import text_of
 
 pytestmark = pytest.mark.full
 
@@ -145,9 +146,7 @@ def test_a_release_is_tested_before_anything_leaves() -> None:
 
 def test_they_call_targets_that_exist() -> None:
     """Of the Makefile."""
-    targets = set(
-        re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
-    )
+    targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
     commands = "\n".join(step.run for step in steps())
     called = set(" ".join(MAKE.findall(commands)).split())
     tests = {name for name in targets if name.startswith("test-")} - {

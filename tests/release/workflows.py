@@ -6,11 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from release.tree import ROOT
+from support.repository import data_of
 
-WORKFLOWS = ROOT / ".github" / "workflows"
+WORKFLOWS = ROOT / ".github/workflows"
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ def files() -> list[Path]:
 @cache
 def workflow(name: str) -> dict[str, Any]:
     """Return a workflow; its events are under `on`."""
-    document = yaml.safe_load((WORKFLOWS / f"{name}.yml").read_text("utf-8"))
+    document = data_of(WORKFLOWS / f"{name}.yml")
     # YAML 1.1, in which `on` is true.
     document["on"] = document.pop(True)
     return document

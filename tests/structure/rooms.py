@@ -10,7 +10,9 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2] / "exporter" / "vllm_specdec_exporter"
+from support.repository import ROOT
+
+PACKAGE = ROOT / "exporter/vllm_specdec_exporter"
 
 #: A room imports only rooms to the left of it, and the package's version.
 ROOMS = (
@@ -168,13 +170,13 @@ def modules() -> dict[str, Module]:
     itself.
     """
     return parse(
-        {_name(path): path.read_text("utf-8") for path in sorted(ROOT.rglob("*.py"))}
+        {_name(path): path.read_text("utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
     )
 
 
 def _name(path: Path) -> str:
     return (
-        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
         .removesuffix("__init__")
         .rstrip(".")
     )
@@ -275,7 +277,7 @@ def impure(found: Mapping[str, Module]) -> list[str]:
     return [f"{name}: {what}" for name, what in sorted(used ^ ALLOWED.keys())]
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
+PAGE = ROOT / "docs/architecture.md"
 _BEGIN = "<!-- rooms: written by `make generate` -->"
 _END = "<!-- end of rooms -->"
 

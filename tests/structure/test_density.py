@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from structure.density import density
-
-ROOT = Path(__file__).parents[2]
+from support.repository import ROOT
 
 #: The most of each measure that a folder of the product may have; of comments, the
 #: least. `density` describes the measures.

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
+
+from support.repository import ROOT, data_of, text_of
 
 pytestmark = pytest.mark.full
 
-ROOT = Path(__file__).parents[2]
 #: What a copy does without: the history, environments, caches and what tests have
 #: built.
 LEFT_OUT = shutil.ignore_patterns(
@@ -129,13 +129,13 @@ GENERATED = {
 
 def recipe(name: str) -> str:
     """Return the text of a recipe."""
-    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    text = text_of("CONTRIBUTING.md")
     return text.partition(f"**{name}**")[2].partition("\n**")[0]
 
 
 def commands(text: str) -> list[str]:
     """Return the commands of a recipe; of `make generate`, those of the target."""
-    makefile = (ROOT / "Makefile").read_text("utf-8")
+    makefile = text_of("Makefile")
     lines: list[str] = []
     for code in re.findall(r"`([^`]+)`", text):
         if code == "make generate":
@@ -265,7 +265,7 @@ def test_an_alert_is_generated_before_it_has_a_case_or_a_text(tmp_path: Path) ->
         "helm/vllm-specdec-exporter/values.schema.json",
         "docs/reference/alerts.md",
     }
-    groups = yaml.safe_load((copy / "alerts" / rules).read_text("utf-8"))["groups"]
+    groups = data_of(copy / "alerts" / rules)["groups"]
     (rule,) = (
         rule
         for group in groups
@@ -273,6 +273,6 @@ def test_an_alert_is_generated_before_it_has_a_case_or_a_text(tmp_path: Path) ->
         if rule.get("alert") == "VLLMSpecDecodeDraftless"
     )
     assert rule["annotations"]["runbook_url"].endswith("/VLLMSpecDecodeDraftless.md")
-    page = (copy / "docs" / "reference" / "alerts.md").read_text("utf-8")
+    page = (copy / "docs/reference/alerts.md").read_text("utf-8")
     (row,) = (line for line in page.splitlines() if line.startswith("| [Draftless]"))
     assert row.endswith("| Nothing is drafted. |")

@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
 
+from support.repository import ROOT
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey, Reading
 from vllm_specdec_exporter.measures.history import Delta, Sample
 from vllm_specdec_exporter.observe.pipeline import (
@@ -22,7 +22,7 @@ from vllm_specdec_exporter.observe.pipeline import (
 )
 from vllm_specdec_exporter.observe.result import EngineResult
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = ROOT / "tests/data"
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
@@ -255,7 +255,7 @@ def tensorrt(drafted: Sequence[float], accepted: Sequence[float], k: int = 3) ->
 
 def rendered(name: str) -> bytes:
     """A snapshot of `tests/data/captures/rendered`."""
-    return gzip.decompress((DATA / "captures" / "rendered" / f"{name}.gz").read_bytes())
+    return gzip.decompress((DATA / "captures/rendered" / f"{name}.gz").read_bytes())
 
 
 def final_answer(scenario: str = "ngram-phases") -> bytes:

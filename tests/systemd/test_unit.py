@@ -16,6 +16,7 @@ import yaml
 from support.commands import run, run_here
 from support.exporter import running_exporter
 from support.programs import COMMAND, find_program, simulator
+from support.repository import ROOT, text_of
 from systemd.unit import ENVIRONMENT, UNIT, environment, offered, only
 from vllm_specdec_exporter.settings.option_table import OPTIONS
 
@@ -103,8 +104,7 @@ def test_a_wrong_configuration_ends_with_the_code_that_is_not_restarted() -> Non
 # --- docs/deployment.md: its commands, run with other folders
 
 
-ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+TEXT = text_of("docs/deployment.md")
 #: What makes the wheel, without its own set-up of a virtual environment: `make wheel`
 #: in Makefile.
 MAKE_WHEEL = "python3 -m hatchling build -t wheel -d dist"

@@ -2,9 +2,10 @@
 
 import re
 import shlex
-from pathlib import Path
 
-FOLDER = Path(__file__).parents[2] / "exporter" / "systemd"
+from support.repository import ROOT
+
+FOLDER = ROOT / "exporter/systemd"
 UNIT = FOLDER / "vllm-specdec-exporter.service"
 ENVIRONMENT = FOLDER / "vllm-specdec-exporter.env"
 
