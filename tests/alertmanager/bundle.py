@@ -5,11 +5,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from alerts.case import shown_labels
 from alerts.lint import PREFIX, read_bundle
-from support.repository import ROOT, data_of
+from support.repository import ROOT, Json, data_of
 from vllm_specdec_exporter.commands.demo import faster
 
 ALERTS = ROOT / "alerts"
@@ -82,7 +81,7 @@ WHERE = {
 }
 
 
-def alert(source: Rule, **where: str) -> dict[str, Any]:
+def alert(source: Rule, **where: str) -> Json:
     """Return an alert of a rule as Prometheus sends it; what is empty in `where` is not
     there.
     """
@@ -94,7 +93,7 @@ def alert(source: Rule, **where: str) -> dict[str, Any]:
     return {"labels": {"alertname": PREFIX + source.name, **places, **source.labels}}
 
 
-def config() -> dict[str, Any]:
+def config() -> Json:
     """Return the committed configuration."""
     return dict(data_of(CONFIG))
 
@@ -110,7 +109,7 @@ class Addresses:
     smtp: str = "127.0.0.1:9"
 
 
-def test_config(addresses: Addresses, **times: str) -> dict[str, Any]:
+def test_config(addresses: Addresses, **times: str) -> Json:
     """Return the committed configuration with other addresses and times, and nothing
     else changed.
     """
@@ -153,7 +152,7 @@ def write_secrets(folder: Path, http: str) -> None:
         (folder / name).write_text(secret)
 
 
-def faster_config(addresses: Addresses, factor: float) -> dict[str, Any]:
+def faster_config(addresses: Addresses, factor: float) -> Json:
     """Return the committed configuration for a test in which time passes so many times
     as fast.
     """
@@ -167,7 +166,7 @@ def faster_config(addresses: Addresses, factor: float) -> dict[str, Any]:
 test_config.__test__ = False  # type: ignore[attr-defined]
 
 
-def routes(route: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def routes(route: Json) -> Iterator[Json]:
     """Yield a route and all below it."""
     yield route
     for child in route.get("routes", ()):

@@ -25,6 +25,7 @@ from alertmanager.samples import Alert, sample
 from support.alertmanager import AlertmanagerServer
 from support.golden import golden_text
 from support.programs import eventually
+from support.repository import Json
 from vllm_specdec_exporter.commands.act.decision import decide
 
 pytestmark = pytest.mark.full
@@ -114,10 +115,10 @@ def golden_page(name: str, page: Delivery) -> None:
     golden(name, {**page.body, "dedup_key": "..."})
 
 
-def slack(received: Receivers, channel: str, count: int = 1) -> list[dict[str, Any]]:
+def slack(received: Receivers, channel: str, count: int = 1) -> list[Json]:
     """The messages to a channel, once there are so many."""
 
-    def messages() -> list[dict[str, Any]]:
+    def messages() -> list[Json]:
         bodies = [delivery.body for delivery in received.to("/slack")]
         return [body for body in bodies if body["channel"] == channel]
 
@@ -125,7 +126,7 @@ def slack(received: Receivers, channel: str, count: int = 1) -> list[dict[str, A
     return messages()
 
 
-def webhook(received: Receivers, path: str) -> dict[str, Any]:
+def webhook(received: Receivers, path: str) -> Json:
     """What a webhook got last, without what Alertmanager keeps for itself."""
     body = dict(received.to(path)[-1].body)
     del body["groupKey"]

@@ -160,9 +160,7 @@ class Stack:
         name = self._container("exporter")
         process = self.podman("inspect", "--format", "{{.State.Pid}}", name).strip()
         status = Path(f"/proc/{process}/status")
-        (kibibytes,) = re.findall(
-            r"^VmHWM:\s+(\d+) kB", status.read_text("utf-8"), re.MULTILINE
-        )
+        (kibibytes,) = re.findall(r"(?m)^VmHWM:\s+(\d+) kB", status.read_text("utf-8"))
         return int(kibibytes) / 1024
 
 

@@ -65,7 +65,7 @@ _POLLED_EVERY = 2
 #: Of what an exporter with its own clock takes for a poll, in seconds.
 _POLL_SECONDS = (0.0041, 0.0048, 0.0063)
 
-_LINE = re.compile(r"^(\w+)(\{.*\})? (\S+)$", re.MULTILINE)
+_LINE = re.compile(r"(?m)^(\w+)(\{.*\})? (\S+)$")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 

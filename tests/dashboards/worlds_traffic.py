@@ -32,8 +32,8 @@ Key = tuple[str, Labels]
 TICK = 15
 _WARM_UP = 30
 _SAMPLES = 4
-_LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
-_TYPE = re.compile(r"^# TYPE (\S+) (\S+)$", re.MULTILINE)
+_LINE = re.compile(r"(?m)^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$")
+_TYPE = re.compile(r"(?m)^# TYPE (\S+) (\S+)$")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 
 from docker.dockerfile import ROOT
-from support.repository import data_of
+from support.repository import Json, data_of
 
 COMPOSE = ROOT / "docker-compose.yml"
 DOTENV = ROOT / ".env"
@@ -65,23 +65,23 @@ def interpolated(value: Any, variables: Mapping[str, str]) -> Any:
 
 
 @cache
-def raw() -> dict[str, Any]:
+def raw() -> Json:
     """Return the document without anything filled in; merged keys are merged."""
     return dict(data_of(COMPOSE))
 
 
-def document(**variables: str) -> dict[str, Any]:
+def document(**variables: str) -> Json:
     """Return the document with the values of .env, or others."""
     return dict(interpolated(raw(), dotenv() | variables))
 
 
-def services(*profiles: str, **variables: str) -> dict[str, dict[str, Any]]:
+def services(*profiles: str, **variables: str) -> dict[str, Json]:
     """Return the services that are on: those without a profile, and those of these or
     of COMPOSE_PROFILES.
     """
     # Profiles on the command line take the place of COMPOSE_PROFILES.
     active = set(profiles) or set(dotenv()["COMPOSE_PROFILES"].split(","))
-    services: dict[str, dict[str, Any]] = document(**variables)["services"]
+    services: dict[str, Json] = document(**variables)["services"]
     return {
         name: service
         for name, service in services.items()
@@ -89,13 +89,13 @@ def services(*profiles: str, **variables: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def names(name: str, service: Mapping[str, Any]) -> set[str]:
+def names(name: str, service: Json) -> set[str]:
     """Return the host names that a service answers to."""
     networks = service.get("networks") or {}
     return {name, *networks.get("default", {}).get("aliases", ())}
 
 
-def mounts(service: Mapping[str, Any]) -> dict[str, str]:
+def mounts(service: Json) -> dict[str, str]:
     """Return what a service mounts, by path in the container: a path of the repository,
     or a volume.
     """
@@ -106,7 +106,7 @@ def mounts(service: Mapping[str, Any]) -> dict[str, str]:
     return mounts
 
 
-def value_of(service: Mapping[str, Any], flag: str) -> str:
+def value_of(service: Json, flag: str) -> str:
     """Return the value of a flag that a service is started with."""
     (value,) = (
         word.partition("=")[2]

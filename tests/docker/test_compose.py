@@ -152,9 +152,7 @@ def test_the_settings_file_is_used_and_holds_no_secret() -> None:
     used = set(re.findall(r"\$\{(\w+)", COMPOSE.read_text("utf-8")))
     assert used | {"COMPOSE_PROFILES"} == set(dotenv())
     assert EVERY["vllm-gpu"]["environment"] == ["HF_TOKEN"]
-    assert not re.search(
-        "PASSWORD|SECRET|KEY|TOKEN$", "\n".join(dotenv()), re.MULTILINE
-    )
+    assert not re.search("(?m)PASSWORD|SECRET|KEY|TOKEN$", "\n".join(dotenv()))
     assert dotenv()["SIMULATOR_SCENARIO"] in SCENARIOS
 
 
@@ -173,7 +171,7 @@ def test_without_the_settings_file_compose_says_what_is_missing() -> None:
 def test_the_documented_addresses_are_those_that_are_published() -> None:
     """docs/deployment.md lists every published port, each with its default of .env."""
     text = text_of("docs/deployment.md")
-    said = set(re.findall(r"^\| http://(127\.0\.0\.1:\d+)", text, re.MULTILINE))
+    said = set(re.findall(r"(?m)^\| http://(127\.0\.0\.1:\d+)", text))
     published: set[str] = set()
     for service in services().values():
         published |= {port.rpartition(":")[0] for port in service.get("ports", [])}

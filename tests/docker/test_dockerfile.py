@@ -18,9 +18,8 @@ def locked(name: str) -> dict[str, tuple[str, frozenset[str]]]:
     """Return version and hashes by package, of a lock file."""
     text = (ROOT / "requirements" / f"{name}.txt").read_text("utf-8")
     entries = re.findall(
-        r"^([\w.-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)",
+        r"(?m)^([\w.-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)",
         text,
-        re.MULTILINE,
     )
     return {
         package: (version, frozenset(re.findall(r"sha256:(\w+)", hashes)))

@@ -127,4 +127,4 @@ def endpoints() -> frozenset[str]:
 @cache
 def targets() -> frozenset[str]:
     """The targets of the Makefile."""
-    return frozenset(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
+    return frozenset(re.findall(r"(?m)^([a-z-]+):", text_of("Makefile")))

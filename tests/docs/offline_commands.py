@@ -54,7 +54,7 @@ def _docker(machine: Machine, command: list[str]) -> None:
             f"subcommands, profiles and services are {arguments}",
         )
     else:
-        declared = re.findall(r"^ARG (\w+)", text_of("Dockerfile"), re.MULTILINE)
+        declared = re.findall(r"(?m)^ARG (\w+)", text_of("Dockerfile"))
         for flag, word in itertools.pairwise(command):
             option = word.partition("=")[0]
             _demand(

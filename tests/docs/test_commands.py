@@ -29,16 +29,14 @@ def test_the_page_has_the_flags_and_exit_codes_of_the_help(name: str) -> None:
     helped = run_here(name, "--help", COLUMNS="100")
     assert (helped.code, helped.err) == (0, "")
     assert f"{name}: " in helped.out
-    flags = set(
-        re.findall(r"^ +(?:-h, )?(--[a-z](?:[\w.-]*\w)?)", helped.out, re.MULTILINE)
-    )
+    flags = set(re.findall(r"(?m)^ +(?:-h, )?(--[a-z](?:[\w.-]*\w)?)", helped.out))
     assert len(flags) >= 3
     expected = flags - {"--help", "--version"}
     if name == "serve":
         expected -= {option.flag for option in OPTIONS}
     page = section(name)
     assert [flag for flag in expected if flag not in page] == []
-    rows = dict(re.findall(r"^\| (\d+) \| (.*) \|$", page, re.MULTILINE))
+    rows = dict(re.findall(r"(?m)^\| (\d+) \| (.*) \|$", page))
     help_text = " ".join(helped.out.split())
     assert "0" in rows
     assert "2" in rows or "2 bad usage" in help_text

@@ -18,7 +18,7 @@ def test_no_block_is_overlooked() -> None:
     """Fences are closed, none is indented instead, and there are blocks of every kind
     that is known.
     """
-    indented = re.compile(r"^(?! *(?:[-*+]|\d+\.) | ).*\n\n+    \S", re.MULTILINE)
+    indented = re.compile(r"(?m)^(?! *(?:[-*+]|\d+\.) | ).*\n\n+    \S")
     texts = {path: prose(path.read_text("utf-8")) for path in pages()}
     assert [
         path for path, text in texts.items() if "```" in text or indented.search(text)

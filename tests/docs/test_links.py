@@ -10,7 +10,7 @@ from docs.inventory import ROOT, pages, prose
 _LINK = re.compile(r"\]\(<?([^()\s<>]*(?:\([^()\s]*\)[^()\s]*)?)>?(?: \"[^\"]*\")?\)")
 _SPAN = re.compile(r"(`+)(?:.(?!\1))*.?\1")
 _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
-_HEADING = re.compile(r"^#{1,6} +(.*?) *#*$", re.MULTILINE)
+_HEADING = re.compile(r"(?m)^#{1,6} +(.*?) *#*$")
 
 
 @cache

@@ -65,7 +65,7 @@ def table(page: str, first_cell: str) -> list[list[str]]:
     cell.
     """
     (rows,) = re.findall(
-        rf"^\| {re.escape(first_cell)} \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE
+        rf"(?m)^\| {re.escape(first_cell)} \|.*\n\|[-|]+\n((?:\|.*\n)+)", page
     )
     lines = rows.splitlines()
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
@@ -194,5 +194,5 @@ def test_what_the_exporter_needs_is_what_is_measured_and_pinned() -> None:
     for path in ("docs/operations.md", "helm/vllm-specdec-exporter/values.yaml"):
         assert "below 48 MiB" in text_of(path), path
     lock = text_of("requirements/runtime.txt")
-    pinned = re.findall(r"^[\w-]+==", lock, re.MULTILINE)
+    pinned = re.findall(r"(?m)^[\w-]+==", lock)
     assert f"| {len(pinned)}, all pinned by hash" in text

@@ -67,9 +67,7 @@ def test_the_files_agree_with_each_other_and_with_their_comments() -> None:
         "dashboards/json": provider()["options"]["path"],
     }
     for file in (PROVIDER, README):
-        said = re.findall(
-            r"^#?\s+- \./(\S+?):(\S+?):ro$", file.read_text("utf-8"), re.MULTILINE
-        )
+        said = re.findall(r"(?m)^#?\s+- \./(\S+?):(\S+?):ro$", file.read_text("utf-8"))
         assert dict(said) == mounts, file
     assert all((DASHBOARDS.parent / here).is_dir() for here in mounts)
     home = re.search(r"HOME_DASHBOARD_PATH: (\S+)", README.read_text("utf-8"))

@@ -8,13 +8,13 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import helm_python
 
-from support.repository import ROOT
+from support.repository import ROOT, Json
 
 from .kubernetes_yaml import documents
 from .npm_packages import node_modules
@@ -57,12 +57,12 @@ class RenderError(Exception):
 
 
 def render(
-    values: Mapping[str, Any] | None = None,
+    values: Json | None = None,
     *,
     release: str = RELEASE,
     namespace: str = NAMESPACE,
     chart: Path = CHART,
-) -> list[dict[str, Any]]:
+) -> list[Json]:
     """Return the objects that Helm 4 renders, as a list that may be changed."""
     return json.loads(
         _objects4(str(chart), json.dumps(values or {}), release, namespace)
@@ -70,7 +70,7 @@ def render(
 
 
 def render_files(
-    values: Mapping[str, Any] | None = None,
+    values: Json | None = None,
     *,
     release: str = RELEASE,
     namespace: str = NAMESPACE,
@@ -121,8 +121,8 @@ volumes:
 
 
 def named_templates(
-    values: Mapping[str, Any],
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    values: Json,
+) -> tuple[Json, list[Json]]:
     """Return the container that the chart's named template renders, and the volumes
     that it mounts.
     """
@@ -145,9 +145,7 @@ def _named_chart() -> tempfile.TemporaryDirectory[str]:
     return scratch
 
 
-def refusal(
-    values: Mapping[str, Any], helm: Callable[..., object] = render, **options: Any
-) -> str:
+def refusal(values: Json, helm: Callable[..., object] = render, **options: Any) -> str:
     """Return the message with which values are refused; Helm's output if `fail` did not
     refuse them.
     """
@@ -164,11 +162,11 @@ def helm3() -> Path:
 
 
 def render_helm3(
-    values: Mapping[str, Any] | None = None,
+    values: Json | None = None,
     *,
     release: str = RELEASE,
     namespace: str = NAMESPACE,
-) -> list[dict[str, Any]]:
+) -> list[Json]:
     """Return the objects that Helm 3 renders."""
     command = (
         helm3(),
@@ -188,7 +186,5 @@ def render_helm3(
         timeout=300,
     )
     if done.returncode != 0:
-        raise RenderError(
-            re.sub(r"^WARNING: .*\n", "", done.stderr, flags=re.MULTILINE).strip()
-        )
+        raise RenderError(re.sub(r"(?m)^WARNING: .*\n", "", done.stderr).strip())
     return documents(done.stdout)

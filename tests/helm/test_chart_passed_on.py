@@ -4,12 +4,11 @@ configuration.
 
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import helm_python
 import pytest
 
-from support.repository import data_of
+from support.repository import Json, data_of
 
 from .charts import CHART, ROOT, render
 from .value_cases import STANDALONE, merged, on
@@ -19,7 +18,7 @@ WATCHDOG = {"webhookConfigs": [{"url": "https://example.com"}]}
 PAGER = {"pagerdutyConfigs": [{"serviceKey": {"name": "pagerduty", "key": "key"}}]}
 
 
-def rendered(**receivers: object) -> tuple[dict[str, Any], dict[str, str]]:
+def rendered(**receivers: object) -> tuple[Json, dict[str, str]]:
     """Return the configuration's spec, and the texts beside it."""
     objects = render(
         merged(
@@ -78,7 +77,7 @@ def test_routes_inhibitions_and_texts_are_those_of_alerts() -> None:
     ids=["page", "ticket", "both"],
 )
 def test_receivers_are_the_users_and_what_is_severe_always_reaches_one(
-    configured: dict[str, Any], page: dict[str, Any], ticket: dict[str, Any]
+    configured: Json, page: Json, ticket: Json
 ) -> None:
     """A page silences the tickets of its subject: with one receiver, it gets both."""
     spec, _ = rendered(**configured)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.repository import Json
 from vllm_specdec_exporter.cli import main
 
 from .api_rules import containers_of, pod_spec
@@ -41,7 +42,7 @@ from .value_cases import (
     without,
 )
 
-Objects = list[dict[str, Any]]
+Objects = list[Json]
 
 CLUSTER_WIDE = {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
 #: No role, binding or service account: the exporter never accesses the API server.
@@ -69,7 +70,7 @@ LABELS = {
 #: Of Deployments: it cannot change, so it has nothing that does.
 SELECTOR = {"app.kubernetes.io/name", "app.kubernetes.io/instance"}
 #: Security context of every container.
-SECURITY: dict[str, Any] = {
+SECURITY: Json = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "privileged": False,
@@ -83,7 +84,7 @@ def rendered(case: ValueCase) -> Objects:
     return render(case.values, release=case.release, namespace=case.namespace)
 
 
-def by_identity(objects: Objects) -> dict[tuple[str, ...], dict[str, Any]]:
+def by_identity(objects: Objects) -> dict[tuple[str, ...], Json]:
     """Return objects by what makes them the same object."""
     return {
         (
@@ -142,7 +143,7 @@ def has_null(value: object) -> bool:
     return value is None
 
 
-def assert_metadata(obj: Mapping[str, Any], case: ValueCase) -> None:
+def assert_metadata(obj: Json, case: ValueCase) -> None:
     """Labels, name and namespace; those of the user are on everything."""
     metadata = obj["metadata"]
     labels = obj["metadata"]["labels"]
@@ -173,7 +174,7 @@ def assert_metadata(obj: Mapping[str, Any], case: ValueCase) -> None:
     assert metadata.get("annotations", {}).items() >= annotations.items()
 
 
-def assert_container(container: Mapping[str, Any], port_name: str = "metrics") -> None:
+def assert_container(container: Json, port_name: str = "metrics") -> None:
     """No privileges, and no reason to be restarted or evicted because of vLLM."""
     security = container["securityContext"]
     assert security.items() >= SECURITY.items()
@@ -193,7 +194,7 @@ def assert_container(container: Mapping[str, Any], port_name: str = "metrics") -
     assert probe["periodSeconds"] * probe["failureThreshold"] >= 30
 
 
-def assert_standalone(objects: Mapping[str, dict[str, Any]]) -> None:
+def assert_standalone(objects: Mapping[str, Json]) -> None:
     """Service and ServiceMonitor find the Deployment's pod (or Service), and never the
     test's pod.
     """
@@ -226,7 +227,7 @@ def assert_standalone(objects: Mapping[str, dict[str, Any]]) -> None:
         ]
 
 
-def assert_ports(objects: Mapping[str, dict[str, Any]], case: ValueCase) -> None:
+def assert_ports(objects: Mapping[str, Json], case: ValueCase) -> None:
     """Objects refer to the container's port: by name in monitors, by number elsewhere;
     never to the tap's.
     """
@@ -263,7 +264,7 @@ def assert_ports(objects: Mapping[str, dict[str, Any]], case: ValueCase) -> None
         assert (ready.get("httpGet") or ready["tcpSocket"])["port"] == port
 
 
-def opened(*ports: int) -> list[dict[str, Any]]:
+def opened(*ports: int) -> list[Json]:
     """Return the ports of a rule of ingress."""
     return [{"port": port, "protocol": "TCP"} for port in ports]
 
@@ -414,7 +415,7 @@ RELEASE = st.one_of(
 )
 
 
-def constrained(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
+def constrained(schema: Json) -> st.SearchStrategy[Any]:
     """Values that fit a schema with bounds, choices or a pattern."""
     if "enum" in schema:
         return st.sampled_from(schema["enum"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.published import REFERENCE
-from support.repository import text_of
+from support.repository import Json, text_of
 from vllm_specdec_exporter import __version__
 
 from .charts import SIDECAR_NAME, named_templates, render
@@ -24,7 +24,7 @@ from .value_cases import (
 )
 
 
-def kinds(*values: Any) -> dict[str, dict[str, Any]]:
+def kinds(*values: Any) -> dict[str, Json]:
     """Return objects by kind."""
     return {obj["kind"]: obj for obj in render(merged(*values))}
 
@@ -89,7 +89,7 @@ def test_a_configuration_as_text_arrives_word_for_word(text: str) -> None:
     ],
 )
 def test_the_published_thresholds_are_as_easy_as_with_the_flag(
-    thresholds: str | dict[str, Any], flags: list[str]
+    thresholds: str | Json, flags: list[str]
 ) -> None:
     """As a word alone, or beside others."""
     container, _ = named_templates(merged(IMAGE, at(exporter__thresholds=thresholds)))
@@ -146,9 +146,7 @@ def test_the_tap_and_push_arrive_as_flags() -> None:
     ],
     ids=["no tap", "0s", "1500ms", "25s", "2m"],
 )
-def test_the_standalone_pod_may_take_its_time_to_end(
-    tap: dict[str, Any], seconds: int
-) -> None:
+def test_the_standalone_pod_may_take_its_time_to_end(tap: Json, seconds: int) -> None:
     """As long as the tap may wait for open connections; ten seconds without it."""
     pod = kinds(STANDALONE, tap)["Deployment"]["spec"]["template"]["spec"]
     assert pod["terminationGracePeriodSeconds"] == seconds
@@ -229,7 +227,7 @@ WEB_VOLUME = {
     ids=["none", "password", "tls"],
 )
 def test_tls_changes_probes_and_monitors_together(
-    web: dict[str, Any], scheme: str, way: str, volumes: list[Any]
+    web: Json, scheme: str, way: str, volumes: list[Any]
 ) -> None:
     """With TLS the kubelet only looks whether the port is open: it has no client
     certificate.

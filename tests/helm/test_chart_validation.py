@@ -6,11 +6,10 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from support.repository import data_of
+from support.repository import Json, data_of
 
 from . import value_cases
 from .charts import CHART, refusal, render, render_helm3
@@ -31,14 +30,14 @@ from .value_cases import (
 _TAP = merged(INJECTION, TAP)
 
 
-def _set(values: dict[str, Any], paths: dict[str, Any]) -> dict[str, Any]:
+def _set(values: Json, paths: Json) -> Json:
     return merged(
         values,
         *(nested(tuple(path.split(".")), value) for path, value in paths.items()),
     )
 
 
-def _refused() -> Iterator[tuple[str, dict[str, Any]]]:
+def _refused() -> Iterator[tuple[str, Json]]:
     """How each message begins, and the values that are refused with it."""
     for begin, names, paths in data_of("tests/helm/refused.yml"):
         sets = [getattr(value_cases, name) for name in (names or "").split()]

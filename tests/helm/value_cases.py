@@ -4,13 +4,13 @@ takes.
 The files of the chart's ci/ folder are among them, as chart-testing has it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
 from support import published
-from support.repository import data_of
+from support.repository import Json, data_of
 
 from .charts import CHART, NAMESPACE, RELEASE
 
@@ -30,14 +30,14 @@ class ValueCase:
     """Values for a release, by a unique name in kebab-case."""
 
     name: str
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Json = field(default_factory=dict)
     release: str = RELEASE
     namespace: str = NAMESPACE
 
 
-def merged(*values: Mapping[str, Any]) -> dict[str, Any]:
+def merged(*values: Json) -> Json:
     """Return values over values, as several `--values` files."""
-    result: dict[str, Any] = {}
+    result: Json = {}
     for part in values:
         for key, value in part.items():
             if isinstance(value, dict) and isinstance(result.get(key), dict):
@@ -47,17 +47,17 @@ def merged(*values: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:
+def nested(path: tuple[str, ...], value: Any) -> Json:
     """Return values with one at a path; its names may have dots."""
     return {path[0]: nested(path[1:], value) if path[1:] else value}
 
 
-def on(*parts: str) -> dict[str, Any]:
+def on(*parts: str) -> Json:
     """Return values with parts switched on ("dashboards.grafanaDashboard")."""
     return merged(*(nested((*part.split("."), "enabled"), True) for part in parts))
 
 
-def at(**paths: Any) -> dict[str, Any]:
+def at(**paths: Any) -> Json:
     """Return values by their paths, with `__` for a dot: `at(image__tag="1")`."""
     return merged(
         *(nested(tuple(path.split("__")), value) for path, value in paths.items())
@@ -200,7 +200,7 @@ Path = tuple[str, ...]
 OF_HELM = {"global", "enabled"}
 
 
-def _is_level(path: Path, name: str, schema: Mapping[str, Any]) -> bool:
+def _is_level(path: Path, name: str, schema: Json) -> bool:
     """Whether it holds values; a selector of Kubernetes is one value."""
     of_helm = not path and name in OF_HELM
     return (
@@ -210,9 +210,7 @@ def _is_level(path: Path, name: str, schema: Mapping[str, Any]) -> bool:
     )
 
 
-def levels(
-    schema: Mapping[str, Any] = SCHEMA, path: Path = ()
-) -> Iterator[tuple[Path, dict[str, Any]]]:
+def levels(schema: Json = SCHEMA, path: Path = ()) -> Iterator[tuple[Path, Json]]:
     """Every level of values that the chart itself defines, the root first."""
     yield path, dict(schema)
     for name, inner in schema["properties"].items():
@@ -221,7 +219,7 @@ def levels(
 
 
 #: The schema of every value that is no level, by path.
-LEAVES: dict[Path, dict[str, Any]] = {}
+LEAVES: dict[Path, Json] = {}
 #: Paths of what the chart cannot do without: levels, and values that have no empty one.
 REQUIRED: set[Path] = set()
 #: What to do instead of each name of other charts, as the schema says.
@@ -248,13 +246,13 @@ def value_at(values: Any, path: Path) -> Any:
     return values
 
 
-def without(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def without(values: Json, path: Path) -> Json:
     """Return values without the one at a path."""
     complete = merged(values)
     value_at(complete, path[:-1]).pop(path[-1])
     return complete
 
 
-def flipped(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def flipped(values: Json, path: Path) -> Json:
     """Return values with one switch the other way."""
     return merged(values, nested(path, not value_at(merged(DEFAULTS, values), path)))

@@ -4,7 +4,8 @@ write.
 
 import re
 from collections.abc import Mapping
-from typing import Any
+
+from support.repository import Json
 
 from .stacks import Pod
 
@@ -12,7 +13,7 @@ NAMESPACE = "llm"
 _META = "__meta_kubernetes_"
 
 
-def discovered(pod: Pod, address: str) -> list[dict[str, Any]]:
+def discovered(pod: Pod, address: str) -> list[Json]:
     """Return the targets of a pod as Prometheus' role `pod` lists them, in the form of
     file_sd.
 
@@ -29,7 +30,7 @@ def discovered(pod: Pod, address: str) -> list[dict[str, Any]]:
         **_texts("label", pod.labels),
         **_texts("annotation", pod.annotations),
     }
-    targets: list[dict[str, Any]] = []
+    targets: list[Json] = []
     for kind, is_init in (("containers", "false"), ("initContainers", "true")):
         for container in pod.spec.get(kind) or ():
             labels = common | {
@@ -65,21 +66,19 @@ def _texts(kind: str, texts: Mapping[str, str]) -> dict[str, str]:
 # --- scrape configurations, as the operators write them
 
 
-def pod_monitor(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
+def pod_monitor(obj: Json) -> list[Json]:
     """What the Prometheus operator makes of a PodMonitor."""
     name = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
     return _of_operator("podMonitor", name, obj["spec"], "relabelings")
 
 
-def vm_pod_scrape(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
+def vm_pod_scrape(obj: Json) -> list[Json]:
     """What the VictoriaMetrics operator makes of a VMPodScrape."""
     name = f"monitoring/{obj['metadata']['name']}"
     return _of_operator("podScrape", name, obj["spec"], "relabelConfigs")
 
 
-def _of_operator(
-    kind: str, name: str, spec: Mapping[str, Any], relabelling: str
-) -> list[dict[str, Any]]:
+def _of_operator(kind: str, name: str, spec: Json, relabelling: str) -> list[Json]:
     """Return a configuration for each endpoint; the two operators differ in names
     alone.
     """
@@ -110,15 +109,15 @@ def _of_operator(
     return jobs
 
 
-def _copied(label: str, target: str) -> dict[str, Any]:
+def _copied(label: str, target: str) -> Json:
     return {"source_labels": [_META + label], "target_label": target}
 
 
-def _keep(label: str, value: str) -> dict[str, Any]:
+def _keep(label: str, value: str) -> Json:
     return {"source_labels": [_META + label], "regex": value, "action": "keep"}
 
 
-def _selected(selector: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _selected(selector: Json) -> list[Json]:
     assert not set(selector) - {"matchLabels"}, f"not understood: {selector}"
     labels = selector.get("matchLabels") or {}
     return [
@@ -127,6 +126,6 @@ def _selected(selector: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _relabelling(rule: Mapping[str, Any]) -> dict[str, Any]:
+def _relabelling(rule: Json) -> Json:
     names = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
     return {names.get(key, key): value for key, value in rule.items()}

@@ -8,7 +8,6 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 import pytest
 
@@ -20,6 +19,7 @@ from recipes.stacks import Pod, load
 from recipes.table import RECIPES
 from support.programs import eventually
 from support.prometheus import PrometheusServer
+from support.repository import Json
 
 pytestmark = pytest.mark.full
 
@@ -50,17 +50,15 @@ def address(number: int) -> str:
     return f"127.0.77.{number + 1}"
 
 
-def scrape_configs(path: str) -> list[dict[str, Any]]:
+def scrape_configs(path: str) -> list[Json]:
     """Return what a file of the examples has Prometheus scrape."""
     (document,) = load(path)
     assert set(document) == {"scrape_configs"}, "a whole configuration"
-    configs: list[dict[str, Any]] = document["scrape_configs"]
+    configs: list[Json] = document["scrape_configs"]
     return configs
 
 
-def offline(
-    configs: Sequence[Mapping[str, Any]], file: str, prefix: str = ""
-) -> list[dict[str, Any]]:
+def offline(configs: Sequence[Json], file: str, prefix: str = "") -> list[Json]:
     """Return scrape configurations with a file in place of the Kubernetes API, and a
     prefix of names.
     """
@@ -99,7 +97,7 @@ Kept = dict[str, list[dict[str, str]]]
 class Case:
     """What one Prometheus discovers, and how it is told to scrape it."""
 
-    configs: Sequence[Mapping[str, Any]]  # scrape configurations
+    configs: Sequence[Json]  # scrape configurations
     pods: Sequence[Pod]
     phase: str = "Running"  # of all pods
 
@@ -130,9 +128,9 @@ def kept() -> dict[str, Kept]:
     discovered.
     """
     files: dict[str, str] = {}
-    configs: list[dict[str, Any]] = []
+    configs: list[Json] = []
     for number, (name, case) in enumerate(cases().items()):
-        targets: list[dict[str, Any]] = []
+        targets: list[Json] = []
         for index, pod in enumerate(case.pods):
             targets += discovered(pod, address(index))
         for target in targets:
@@ -166,7 +164,7 @@ def kept() -> dict[str, Kept]:
     return result
 
 
-def chart_monitor() -> dict[str, Any]:
+def chart_monitor() -> Json:
     """Return the chart's PodMonitor."""
     (monitor,) = render({"podMonitor": {"enabled": True}})
     return monitor

@@ -113,9 +113,7 @@ def test_our_own_dependencies_are_named(bill: Any) -> None:
     "spoilt",
     [
         LOCK.replace("    # via vllm-specdec-exporter (pyproject.toml)\n", "", 1),
-        re.sub(
-            r"^(idna==.*?)(?: \\\n    --hash=\S+)+", r"\1", LOCK, flags=re.MULTILINE
-        ),
+        re.sub(r"(?m)^(idna==.*?)(?: \\\n    --hash=\S+)+", r"\1", LOCK),
         "",
     ],
     ids=["not needed", "no hashes", "empty"],
@@ -145,7 +143,7 @@ def test_a_licence_that_nobody_knows_is_an_error(
     said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has to be looked up by somebody, and written down."""
-    (version,) = re.findall(r"^aiosignal==(\S+)", LOCK, re.MULTILINE)
+    (version,) = re.findall(r"(?m)^aiosignal==(\S+)", LOCK)
     monkeypatch.setattr(sbom, "_SPDX", {"Apache 2.0": said})
     with pytest.raises(sbom.SbomError, match="which SPDX does not know"):
         sbom.licence("aiosignal", version)

@@ -207,9 +207,7 @@ def test_a_release_waits_for_addresses(bumped: Path) -> None:
     """
     assert succeed(python("release/version.py", "--ready"), bumped) == ""
     done = run(python("release/version.py", "--ready"), ROOT)
-    left = re.findall(
-        r"^set (\S+) in release/publish\.toml: ", done.stdout, re.MULTILINE
-    )
+    left = re.findall(r"(?m)^set (\S+) in release/publish\.toml: ", done.stdout)
     assert left == version.placeholders(
         version.tomllib.loads((ROOT / "release/publish.toml").read_text())
     )

@@ -146,7 +146,7 @@ def test_a_release_is_tested_before_anything_leaves() -> None:
 
 def test_they_call_targets_that_exist() -> None:
     """Of the Makefile."""
-    targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
+    targets = set(re.findall(r"(?m)^([a-z-]+):", text_of("Makefile")))
     commands = "\n".join(step.run for step in steps())
     called = set(" ".join(MAKE.findall(commands)).split())
     tests = {name for name in targets if name.startswith("test-")} - {

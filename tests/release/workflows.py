@@ -1,13 +1,11 @@
 """The workflows as data."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from release.tree import ROOT
-from support.repository import data_of
+from support.repository import Json, data_of
 
 WORKFLOWS = ROOT / ".github/workflows"
 
@@ -18,7 +16,7 @@ class Step:
 
     workflow: str  # the name of its file, without suffix
     job: str
-    says: Mapping[str, Any]
+    says: Json
 
     @property
     def run(self) -> str:
@@ -32,7 +30,7 @@ def files() -> list[Path]:
 
 
 @cache
-def workflow(name: str) -> dict[str, Any]:
+def workflow(name: str) -> Json:
     """Return a workflow; its events are under `on`."""
     document = data_of(WORKFLOWS / f"{name}.yml")
     # YAML 1.1, in which `on` is true.
@@ -40,9 +38,9 @@ def workflow(name: str) -> dict[str, Any]:
     return document
 
 
-def jobs() -> list[tuple[str, str, dict[str, Any]]]:
+def jobs() -> list[tuple[str, str, Json]]:
     """Return all jobs: the name of the workflow, the identifier, the job."""
-    listed: list[tuple[str, str, dict[str, Any]]] = []
+    listed: list[tuple[str, str, Json]] = []
     for path in files():
         of_workflow = workflow(path.stem)["jobs"]
         listed += [(path.stem, name, job) for name, job in of_workflow.items()]

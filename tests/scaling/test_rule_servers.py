@@ -131,7 +131,7 @@ def test_what_is_kept_of_vllm_is_what_is_asked_for() -> None:
     asked = BY_HISTORY | set(re.findall(r"vllm:\w+_\w+", joined(asking)))
     families = {_HISTOGRAM.sub("", name) for name in asked}
     upstream = joined((ROOT / "tests/data/upstream").glob("vllm*.txt"))
-    recorded = set(re.findall(r"^(vllm:\w+)", upstream, re.MULTILINE))
+    recorded = set(re.findall(r"(?m)^(vllm:\w+)", upstream))
     for path in ("remote-write/agent.yml", "victoriametrics/vmagent.yml"):
         jobs = data_of(SAMPLES / path)["scrape_configs"]
         (vllm,) = (job for job in jobs if job["job_name"] == "vllm")

@@ -6,6 +6,8 @@ from typing import Any
 
 import yaml
 
+#: A mapping of YAML or JSON, such as an object of Kubernetes or values of the chart.
+Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
 
 

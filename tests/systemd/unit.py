@@ -13,7 +13,7 @@ ENVIRONMENT = FOLDER / "vllm-specdec-exporter.env"
 def only(name: str) -> str:
     """Return the value of a setting of the service, which stands there once."""
     section = UNIT.read_text("utf-8").partition("\n[Service]\n")[2].partition("\n[")[0]
-    (value,) = re.findall(rf"^{name}=(.*)$", section, re.MULTILINE)
+    (value,) = re.findall(rf"(?m)^{name}=(.*)$", section)
     return str(value)
 
 
@@ -34,6 +34,4 @@ def offered() -> str:
     """Return the environment file with the settings that it offers in comments put in
     force.
     """
-    return re.sub(
-        r"^#(?=[A-Z_]+=)", "", ENVIRONMENT.read_text("utf-8"), flags=re.MULTILINE
-    )
+    return re.sub(r"(?m)^#(?=[A-Z_]+=)", "", ENVIRONMENT.read_text("utf-8"))
