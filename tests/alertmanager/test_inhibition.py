@@ -5,7 +5,6 @@ configuration.
 import itertools
 import time
 from collections.abc import Iterator
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +186,7 @@ def test_the_watchdog_is_never_silenced(empty: AlertmanagerServer) -> None:
     alerts += [alert(each, namespace="", cluster="") for each in RULES]
     states = silenced(empty, *alerts)
     names = [fired["labels"]["alertname"] for fired in alerts]
-    quiet = set(compress(names, states))
+    quiet = set(itertools.compress(names, states))
     assert f"{PREFIX}Watchdog" in names
     assert f"{PREFIX}Watchdog" not in quiet
     assert sum(states) > 10
@@ -217,11 +216,11 @@ SCENARIOS: dict[str, Scenario] = {
     # Alerts carry the target where an exporter watches several, and none where it
     # watches one.
     "an unreachable vLLM does not silence others that the same exporter watches": [
-        one("UpstreamUnreachable", "warning", **_A),
+        one("UpstreamUnreachable", **_A),
         silent(one("EngineOutlier", **_A)),
         one("EngineOutlier", **_B),
         one("ConfigReloadFailed"),
-        one("UpstreamUnreachable", "warning", **_9),
+        one("UpstreamUnreachable", **_9),
         silent(one("EngineOutlier", **_9)),
     ],
     # It names an exporter and no model: neither harm to a model nor another exporter is
@@ -271,7 +270,7 @@ BARE: dict[str, Scenario] = {
         silent(one("AcceptanceLow", **_BARE)),
         one("AcceptanceLow", model_name="other", **_BARE),
         one("AcceptanceLow"),
-        one("ExporterDown", "warning", **_BARE),
+        one("ExporterDown", **_BARE),
         silent(one("EngineOutlier", **_BARE)),
         one("EngineOutlier", **_2, **_BARE),
         one("EngineOutlier"),
