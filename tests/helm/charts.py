@@ -56,17 +56,11 @@ class RenderError(Exception):
         return ""
 
 
-def render(
-    values: Json | None = None,
-    *,
-    release: str = RELEASE,
-    namespace: str = NAMESPACE,
-    chart: Path = CHART,
-) -> list[Json]:
-    """Return the objects that Helm 4 renders, as a list that may be changed."""
-    return json.loads(
-        _objects4(str(chart), json.dumps(values or {}), release, namespace)
-    )
+def render(values: Json | None = None, **options: Any) -> list[Json]:
+    """Return the objects that Helm 4 renders, as a list that may be changed; options
+    are those of `render_files`.
+    """
+    return json.loads(_objects4(json.dumps(values or {}), **options))
 
 
 def render_files(
@@ -79,10 +73,8 @@ def render_files(
     """Return the texts that Helm 4 renders, by template ("templates/podmonitor.yaml");
     NOTES.txt is one.
     """
-    text = _render4(str(chart), json.dumps(values or {}), release, namespace)
-    return {
-        name.split("/", 1)[1]: content for name, content in json.loads(text).items()
-    }
+    text = _files4(json.dumps(values or {}), release, namespace, str(chart))
+    return json.loads(text)
 
 
 @functools.lru_cache(maxsize=4)
@@ -91,20 +83,20 @@ def _loaded(chart: str) -> helm_python.Chart:
 
 
 @functools.lru_cache(maxsize=512)
-def _render4(chart: str, values: str, release: str, namespace: str) -> str:
+def _files4(values: str, release: str, namespace: str, chart: str) -> str:
     try:
-        return json.dumps(
-            _loaded(chart).render(json.loads(values), name=release, namespace=namespace)
+        files = _loaded(chart).render(
+            json.loads(values), name=release, namespace=namespace
         )
     except helm_python.HelmError as error:
         raise RenderError(str(error)) from error
+    return json.dumps({name.split("/", 1)[1]: text for name, text in files.items()})
 
 
 @functools.lru_cache(maxsize=512)
-def _objects4(chart: str, values: str, release: str, namespace: str) -> str:
-    files = json.loads(_render4(chart, values, release, namespace))
+def _objects4(values: str, **options: Any) -> str:
     objects = []
-    for name, text in sorted(files.items()):
+    for name, text in sorted(render_files(json.loads(values), **options).items()):
         if name.endswith(".yaml"):
             objects += documents(text)
     # As text, so that a caller may change what it gets.
@@ -133,15 +125,13 @@ def named_templates(
 @functools.cache
 def _named_chart() -> tempfile.TemporaryDirectory[str]:
     scratch = tempfile.TemporaryDirectory(prefix="named-")
-    chart = Path(scratch.name)
-    (chart / "templates").mkdir()
-    for path in (
-        CHART / "Chart.yaml",
-        CHART / "values.yaml",
-        *(CHART / "templates").glob("_*.tpl"),
-    ):
-        shutil.copy(path, chart / path.relative_to(CHART))
-    (chart / "templates/named.yaml").write_text(_NAMED)
+    templates = Path(scratch.name) / "templates"
+    shutil.copytree(
+        CHART / "templates", templates, ignore=shutil.ignore_patterns("*.yaml", "N*")
+    )
+    for name in ("Chart.yaml", "values.yaml"):
+        shutil.copy(CHART / name, scratch.name)
+    (templates / "named.yaml").write_text(_NAMED)
     return scratch
 
 
@@ -162,24 +152,12 @@ def helm3() -> Path:
 
 
 def render_helm3(
-    values: Json | None = None,
-    *,
-    release: str = RELEASE,
-    namespace: str = NAMESPACE,
+    values: Json | None = None, *, release: str = RELEASE, namespace: str = NAMESPACE
 ) -> list[Json]:
     """Return the objects that Helm 3 renders."""
-    command = (
-        helm3(),
-        "template",
-        release,
-        CHART,
-        "--namespace",
-        namespace,
-        "--values",
-        "-",
-    )
+    options = f"--namespace {namespace} --kube-version {KUBE_VERSION} --values -"
     done = subprocess.run(
-        (*command, "--kube-version", KUBE_VERSION),
+        (helm3(), "template", release, CHART, *options.split()),
         input=json.dumps(values or {}),
         capture_output=True,
         text=True,

@@ -120,8 +120,7 @@ def assert_sound(case: ValueCase) -> None:
         if spec is not None:
             assert spec["automountServiceAccountToken"] is False, title(obj)
             assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec), title(obj)
-            for volume in spec.get("volumes", ()):
-                assert "hostPath" not in volume, title(obj)
+            assert "hostPath" not in str(spec.get("volumes")), title(obj)
             for container in containers_of(spec):
                 assert_container(container)
     by_kind = {
@@ -211,7 +210,7 @@ def assert_standalone(objects: Mapping[str, Json]) -> None:
     )
     assert selector.items() <= pod.items()
     for spread in deployment["template"]["spec"].get("topologySpreadConstraints", []):
-        assert spread["labelSelector"] == deployment["selector"]
+        assert spread["labelSelector"] == deployment["selector"], spread
     assert not selector.items() <= objects["Pod"]["metadata"]["labels"].items()
     if "ServiceMonitor" in objects:
         spec = objects["ServiceMonitor"]["spec"]
@@ -273,32 +272,32 @@ def assert_policies(objects: Objects, case: ValueCase) -> None:
     """A policy that selects pods of vLLM has only ingress, and keeps the named ports
     open to all.
     """
-    for spec in (obj["spec"] for obj in objects if obj["kind"] == "NetworkPolicy"):
-        assert spec["podSelector"], "it selects every pod of the namespace"
-        if "app.kubernetes.io/instance" not in spec["podSelector"].get(
-            "matchLabels", {}
-        ):
+    for obj in objects:
+        if obj["kind"] != "NetworkPolicy":
+            continue
+        spec = obj["spec"]
+        # Else it selects every pod of the namespace.
+        assert spec["podSelector"], title(obj)
+        selected = spec["podSelector"].get("matchLabels", {})
+        if "app.kubernetes.io/instance" not in selected:
             kept = case.values["networkPolicy"]["sidecar"]["keepOpen"]
-            assert spec["policyTypes"] == ["Ingress"]
-            assert {"ports": opened(*kept)} in spec["ingress"]
+            assert spec["policyTypes"] == ["Ingress"], title(obj)
+            assert {"ports": opened(*kept)} in spec["ingress"], title(obj)
 
 
 def assert_notes(objects: Objects, case: ValueCase) -> None:
     """Text for people: no trace of a template, and the objects that others must find by
     name.
     """
-    text = render_files(case.values, release=case.release, namespace=case.namespace)[
-        "templates/NOTES.txt"
-    ]
+    files = render_files(case.values, release=case.release, namespace=case.namespace)
+    text = files["templates/NOTES.txt"]
     for trace in ("<no value>", "map[", "{{", "}}", "%!", "\n\n\n\n"):
         assert trace not in text or trace in str(case.values), trace
     for obj in objects:
-        named = (
-            f"{obj['kind']} "
-            f"{obj['metadata'].get('namespace')}/{obj['metadata']['name']}"
-        )
-        if obj["kind"] in MONITORS and not named.endswith("-vllm"):
-            assert named in text
+        metadata = obj["metadata"]
+        if obj["kind"] in MONITORS and not metadata["name"].endswith("-vllm"):
+            named = f"{obj['kind']} {metadata.get('namespace')}/{metadata['name']}"
+            assert named in text, named
 
 
 MONITORS = {"PodMonitor", "ServiceMonitor", "AlertmanagerConfig"}

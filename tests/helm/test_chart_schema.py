@@ -126,38 +126,47 @@ NO_SERVERS = (
 NONSENSE = data_of("tests/helm/nonsense.yml")
 
 
-def test_nonsense_is_refused_by_name() -> None:
+@pytest.mark.parametrize(("path", "value"), NONSENSE)
+def test_nonsense_is_refused_by_name(path: str, value: object) -> None:
     """With the value's path."""
-    for path, value in NONSENSE:
-        message = refusal(nested(tuple(path.split(".")), value))
-        assert f"/{path.replace('.', '/')}" in message, (path, value)
+    message = refusal(nested(tuple(path.split(".")), value))
+    assert f"/{path.replace('.', '/')}" in message
+
+
+def test_all_nonsense_is_refused_in_one_message() -> None:
     many = {"vllmUrls": list(NO_SERVERS), "settings": dict.fromkeys(ELSEWHERE, "x")}
     message = refusal({"exporter": many})
-    assert [
-        n for n in range(len(NO_SERVERS)) if f"/exporter/vllmUrls/{n}'" not in message
-    ] == []
-    assert [name for name in ELSEWHERE if f"'{name}'" not in message] == []
+    named = [f"/exporter/vllmUrls/{n}'" for n in range(len(NO_SERVERS))]
+    named += [f"'{name}'" for name in ELSEWHERE]
+    assert [name for name in named if name not in message] == []
 
 
-def test_what_the_exporter_takes_as_a_server_is_taken() -> None:
-    """By the schema as by the flag, and the other way round."""
-    schema = jsonschema.Draft7Validator(
-        SCHEMA["properties"]["exporter"]["properties"]["vllmUrls"]
-    )
-    taken = (
+_SERVERS = jsonschema.Draft7Validator(
+    SCHEMA["properties"]["exporter"]["properties"]["vllmUrls"]
+)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
         "http://127.0.0.1:8000",
         "https://u:p@vllm/own/metrics?a=b",
         "http://[::1]:8000",
         "http://a?b=c",
         "unix:/run/vllm.sock:/metrics",
         "dns+http://vllm:8000",
-    )
-    for url in taken:
-        assert schema.is_valid([url]), url
-        assert parse_servers(url), url
-    for url in NO_SERVERS:
-        with pytest.raises(ValueError, match=r"\w"):
-            parse_servers(url)
+    ],
+)
+def test_what_the_exporter_takes_as_a_server_is_taken(url: str) -> None:
+    """By the schema as by the flag."""
+    assert _SERVERS.is_valid([url])
+    assert parse_servers(url)
+
+
+@pytest.mark.parametrize("url", NO_SERVERS)
+def test_what_the_exporter_takes_as_no_server_is_not_taken(url: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        parse_servers(url)
 
 
 def test_every_option_of_the_exporter_has_a_place() -> None:

@@ -7,6 +7,7 @@ The files of the chart's ci/ folder are among them, as chart-testing has it.
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Any
 
 from support import published
@@ -132,64 +133,65 @@ EVERYTHING_ALONE = merged(
 _PARTS = data_of(CHART.parents[1] / "tests/helm/value_parts.yml")
 
 
-def _named() -> Iterator[ValueCase]:
-    yield ValueCase("defaults")
-    yield ValueCase("sidecar", SIDECAR)
-    yield ValueCase("standalone", STANDALONE)
-    yield ValueCase("injection", INJECTION)
-    yield ValueCase(
-        "injection-beta", merged(INJECTION, at(injection__apiVersion="v1beta1"))
-    )
-    yield ValueCase("injection-in-full", merged(INJECTION, _PARTS["injection"]))
-    yield ValueCase("everything-beside", EVERYTHING_BESIDE)
-    yield ValueCase("everything-alone", EVERYTHING_ALONE)
-    labelled = {"nameOverride": "n" * 63, **_PARTS["labelled"]}
-    # 53 characters: the most that Helm takes as the name of a release.
-    yield ValueCase(
-        "long-names-beside", merged(EVERYTHING_BESIDE, labelled), release="r" * 53
-    )
-    yield ValueCase(
-        "long-fullname-alone", merged(EVERYTHING_ALONE, {"fullnameOverride": "f" * 63})
-    )
-    labelled = merged(EVERYTHING_ALONE, _PARTS["labelled"])
-    yield ValueCase("labelled-alone", labelled, release="my-vllm-specdec-exporter")
-    for part in ("container", "container-otherwise", "tap"):
-        yield ValueCase(f"{part}-standalone", merged(STANDALONE, _PARTS[part]))
-        yield ValueCase(f"{part}-injection", merged(INJECTION, _PARTS[part]))
+def _named() -> dict[str, dict[str, Any]]:
+    """Return the named values but for those that need another release."""
+    part = _PARTS
     servers = at(exporter__vllmUrls=[f"http://10.0.0.{n}:8000" for n in range(200)])
     alone = merged(STANDALONE, TAP_ALONE)
+    grafana = on("dashboards.grafanaDashboard")
     little = merged(
+        grafana,
+        on("alertmanagerConfig"),
         at(dashboards__folder="", dashboards__boards={"requests": False}),
         at(alertmanagerConfig__receivers__page=RECEIVERS["page"]),
-        {"prometheusRule": {"groups": dict.fromkeys(RULE_GROUPS, False)}},
+        at(prometheusRule__groups=dict.fromkeys(RULE_GROUPS, False)),
     )
-    part = _PARTS
     policies = at(networkPolicy__sidecar__namespace="chat")
-    for name, sets in {
+    sets = {
+        "defaults": ({},),
+        "sidecar": (SIDECAR,),
+        "standalone": (STANDALONE,),
+        "injection": (INJECTION,),
+        "injection-beta": (INJECTION, at(injection__apiVersion="v1beta1")),
+        "injection-in-full": (INJECTION, part["injection"]),
+        "everything-beside": (EVERYTHING_BESIDE,),
+        "everything-alone": (EVERYTHING_ALONE,),
+        "long-fullname-alone": (EVERYTHING_ALONE, at(fullnameOverride="f" * 63)),
         "spread-over-namespaces": (EVERYTHING_BESIDE, part["spread"]),
         "placed": (alone, servers, part["placed"]),
         "monitors-beside": (SIDECAR, part["monitors-beside"]),
         "monitors-alone": (EVERYTHING_ALONE, part["monitors-alone"]),
         "passwords": (STANDALONE, part["passwords"]),
         "bundle": (RULES, DASHBOARDS, ALERTMANAGER, part["bundle"]),
-        "little-of-the-bundle": (
-            RULES,
-            DASHBOARDS,
-            on("dashboards.grafanaDashboard", "alertmanagerConfig"),
-            little,
-        ),
+        "little-of-the-bundle": (RULES, DASHBOARDS, little),
         "extra-manifests": (part["extra-manifests"],),
         "policy-sidecar": (SIDECAR, TAP, SIDECAR_POLICY, part["policy"], policies),
         "policy-standalone": (alone, part["policy"], part["policy-standalone"]),
         "policy-both": (alone, SIDECAR_POLICY),
-    }.items():
-        yield ValueCase(name, merged(*sets))
+    }
+    for name in ("container", "container-otherwise", "tap"):
+        sets[f"{name}-standalone"] = (STANDALONE, part[name])
+        sets[f"{name}-injection"] = (INJECTION, part[name])
     for path in sorted((CHART / "ci").glob("*-values.yaml")):
-        values = data_of(path) or {}
-        yield ValueCase(f"ci-{path.name.removesuffix('-values.yaml')}", values)
+        sets[f"ci-{path.name.removesuffix('-values.yaml')}"] = (data_of(path) or {},)
+    return {name: merged(*values) for name, values in sets.items()}
 
 
-CASES = tuple(_named())
+_LABELLED = _PARTS["labelled"]
+CASES = (
+    *starmap(ValueCase, _named().items()),
+    ValueCase(
+        "long-names-beside",
+        merged(EVERYTHING_BESIDE, _LABELLED, at(nameOverride="n" * 63)),
+        # 53 characters: the most that Helm takes as the name of a release.
+        release="r" * 53,
+    ),
+    ValueCase(
+        "labelled-alone",
+        merged(EVERYTHING_ALONE, _LABELLED),
+        release="my-vllm-specdec-exporter",
+    ),
+)
 
 SCHEMA = data_of(CHART / "values.schema.json")
 DEFAULTS = data_of(CHART / "values.yaml")
