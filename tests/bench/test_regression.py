@@ -60,13 +60,17 @@ def test_a_ratio_that_is_no_longer_given_or_that_nobody_expects_is_flagged() -> 
     assert row.status is Status.UNKNOWN
 
 
-def test_a_table_against_which_nothing_can_fail_is_refused() -> None:
+@pytest.mark.parametrize(
+    "change", [{"tolerance": 0.0}, {"tolerance": 1.0}, {"value": 0.0}], ids=str
+)
+def test_a_table_against_which_nothing_can_fail_is_refused(
+    change: dict[str, float],
+) -> None:
     """Without a tolerance every run fails, with all of it none does, and nothing is
     relative to 0.
     """
-    for change in ({"tolerance": 0.0}, {"tolerance": 1.0}, {"value": 0.0}):
-        with pytest.raises(ValueError, match=r"poll\.cost"):
-            regression.parse({"poll.cost": {**TABLE["poll.cost"], **change}})
+    with pytest.raises(ValueError, match=r"poll\.cost"):
+        regression.parse({"poll.cost": {**TABLE["poll.cost"], **change}})
 
 
 def test_a_ratio_that_a_run_cannot_tell_is_neither_expected_nor_a_failure() -> None:

@@ -23,9 +23,8 @@ import yaml
 
 from alertmanager.bundle import routes
 from docker.compose import COMPOSE, DOTENV, raw
-from docker.dockerfile import ROOT
 from support.ports import free_port
-from support.repository import data_of
+from support.repository import ROOT, data_of
 from vllm_specdec_exporter.commands.demo import faster, faster_rules
 
 FACTOR = 60.0

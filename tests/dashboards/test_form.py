@@ -24,8 +24,8 @@ from dashboards.documents import (
     variables_in,
 )
 from dashboards.grafana_types import UNTYPED, misfits
-from docs.inventory import ROOT
 from support.published import REPOSITORY
+from support.repository import ROOT
 
 PANELS = named_panels()
 #: Panels that show values.

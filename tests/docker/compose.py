@@ -10,8 +10,7 @@ from typing import Any
 
 import jsonschema
 
-from docker.dockerfile import ROOT
-from support.repository import Json, data_of
+from support.repository import ROOT, Json, data_of, text_of
 
 COMPOSE = ROOT / "docker-compose.yml"
 DOTENV = ROOT / ".env"
@@ -33,7 +32,7 @@ def dotenv() -> dict[str, str]:
     """Return what .env sets; single quotes keep a value as it is."""
     variables = {}
     # Compose expands and splits what is not quoted, so that must be plain.
-    for line in DOTENV.read_text("utf-8").splitlines():
+    for line in text_of(DOTENV).splitlines():
         if line.strip() and not line.startswith("#"):
             name, _, value = line.partition("=")
             quoted = re.fullmatch(r"'([^']*)'|[^\s\"'#$]*", value)

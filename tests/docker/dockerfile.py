@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from string import Template
 
-from support.repository import ROOT
+from support.repository import ROOT, text_of
 
 DOCKERFILE = ROOT / "Dockerfile"
 
@@ -85,7 +85,7 @@ def stages() -> tuple[Stage, ...]:
     """Return the stages of the committed Dockerfile, in order."""
     arguments: dict[str, str] = {}
     listed: list[Stage] = []
-    for instruction in _instructions(DOCKERFILE.read_text("utf-8")):
+    for instruction in _instructions(text_of(DOCKERFILE)):
         if instruction.name == "ARG" and not listed:
             name, _, default = instruction.text.partition("=")
             arguments[name] = default

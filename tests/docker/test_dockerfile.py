@@ -1,13 +1,13 @@
 """The Dockerfile: what can be told from its text."""
 
 import re
-import subprocess
 import sys
 from itertools import chain
 from pathlib import Path
 
-from docker.dockerfile import DOCKERFILE, ROOT, copied, stage, stages
-from support.repository import text_of
+from docker.dockerfile import DOCKERFILE, copied, stage, stages
+from support.programs import printed
+from support.repository import ROOT, text_of
 from vllm_specdec_exporter.cli import COMMANDS
 
 HADOLINT = Path(sys.executable).with_name("hadolint")
@@ -16,7 +16,7 @@ LAST = stage("")
 
 def locked(name: str) -> dict[str, tuple[str, frozenset[str]]]:
     """Return version and hashes by package, of a lock file."""
-    text = (ROOT / "requirements" / f"{name}.txt").read_text("utf-8")
+    text = text_of(f"requirements/{name}.txt")
     entries = re.findall(
         r"(?m)^([\w.-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)",
         text,
@@ -29,13 +29,9 @@ def locked(name: str) -> dict[str, tuple[str, frozenset[str]]]:
 
 def test_hadolint_has_nothing_to_say() -> None:
     """Not even a hint, and nothing is silenced."""
-    done = subprocess.run(
-        [HADOLINT, "--no-color", "--failure-threshold", "style", DOCKERFILE],
-        capture_output=True,
-        text=True,
-    )
-    assert (done.stdout + done.stderr, done.returncode) == ("", 0)
-    assert "hadolint" not in DOCKERFILE.read_text("utf-8")
+    flags = ("--no-color", "--failure-threshold", "style")
+    assert printed(HADOLINT, *flags, DOCKERFILE) == ""
+    assert "hadolint" not in text_of(DOCKERFILE)
     assert not list(ROOT.glob(".hadolint*"))
 
 
@@ -114,5 +110,4 @@ def test_the_build_context_is_what_is_copied() -> None:
     assert (first, last) == ("*", "**/__pycache__")
     sources = {pattern.removeprefix("!").partition("/*.")[0] for pattern in allowed}
     assert sources == set(copied())
-    for path in copied():
-        assert (ROOT / path).exists(), path
+    assert [path for path in copied() if not (ROOT / path).exists()] == []

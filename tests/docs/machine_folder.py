@@ -8,11 +8,11 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from docs.inventory import ROOT
 from docs.services import EXPORTER, Services
 from helm.charts import helm3
 from injection.kubectl_program import kubectl
 from support.programs import COMMAND, clean_environment, find_program
+from support.repository import ROOT
 from vllm_specdec_exporter.cli import PROGRAM
 
 #: Commands with an exit code beside 0 by which they report findings.

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from alerts.lint import raw_metrics, read_bundle, records
 from dashboards.series import VLLM
-from docs.inventory import ROOT
-from support.repository import data_of, text_of
+from support.repository import ROOT, data_of, text_of
 from vllm_specdec_exporter.cli import COMMANDS
 from vllm_specdec_exporter.commands.act import EVENTS
 from vllm_specdec_exporter.engines import ENGINES

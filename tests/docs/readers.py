@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from docs.inventory import ROOT
 from helm.charts import CHART, render
 from helm.manifest_schemas import problems_everywhere
 from support.programs import COMMAND, clean_environment, find_program, simulator
-from support.repository import data_of
+from support.repository import ROOT, data_of
 from vllm_specdec_exporter.commands.act.decision import decide
 from vllm_specdec_exporter.settings.option_table import OPTIONS
 

@@ -13,7 +13,6 @@ import yaml
 
 from act.receiver import act
 from alerts.pushing import TOKEN, pushing
-from docs.inventory import ROOT
 from support.alertmanager import AlertmanagerServer
 from support.closing import loop_in_a_thread
 from support.commands import run, started
@@ -21,7 +20,7 @@ from support.exporter import running_exporter
 from support.fake_vllm import FakeVLLM
 from support.ports import free_port
 from support.programs import simulator
-from support.repository import data_of
+from support.repository import ROOT, data_of
 from sweep.fake import FakeServer
 
 #: The server that speculates, as pages call it; each of the names may have a port.

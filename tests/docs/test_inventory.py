@@ -5,8 +5,9 @@ so truly.
 import re
 
 from docs.checks import Check, check_of, complaint
-from docs.inventory import ROOT, blocks, pages, prose
+from docs.inventory import blocks, pages, prose
 from docs.other_tests import OTHER_TESTS
+from support.repository import ROOT
 
 
 def test_every_block_is_run_or_says_why_not() -> None:

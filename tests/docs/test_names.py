@@ -11,9 +11,9 @@ import promql_parser
 import pytest
 
 from docs import names
-from docs.inventory import ROOT, pages, prose
+from docs.inventory import pages, prose
 from docs.shell import simple_commands
-from support.repository import data_of
+from support.repository import ROOT, data_of
 from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
 
 Rule = Callable[[Path], list[str]]

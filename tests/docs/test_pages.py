@@ -5,7 +5,6 @@ of the code.
 import ast
 import importlib
 import re
-import subprocess
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -13,9 +12,10 @@ from pathlib import Path
 import pytest
 
 import vllm_specdec_exporter
-from docs.inventory import ROOT, pages
+from docs.inventory import pages
+from support.programs import printed
 from support.published import IS_PUBLISHED
-from support.repository import data_of, text_of
+from support.repository import ROOT, data_of, text_of
 from vllm_specdec_exporter.commands.act.decision import EventKind
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
@@ -49,15 +49,12 @@ _LOGGING = {"Event", "log", "logs.log", "logs.log_seldom"}
 
 
 def read(name: str) -> str:
-    return (DOCS / name).read_text("utf-8")
+    return text_of(DOCS / name)
 
 
 def test_the_generated_pages_are_current() -> None:
     """`make generate` would write them so."""
-    done = subprocess.run(
-        [sys.executable, DOCS / "generate.py", "--check"], capture_output=True
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert printed(sys.executable, DOCS / "generate.py", "--check") == ""
 
 
 def table(page: str, first_cell: str) -> list[list[str]]:
@@ -124,19 +121,22 @@ def test_operations_explain_every_warning_and_error() -> None:
 def test_limits_are_those_of_the_code() -> None:
     """Each row of the threat model's limits has the numbers of its constants."""
     rows = table(read("threat-model.md").partition("\n## Limits\n")[2], "what")
+    missing = []
     for subject, limits, *_ in rows:
-        constants = next(
-            (names for begin, names in _LIMITS.items() if subject.startswith(begin)), ""
-        ).split()
+        constants = [
+            names for begin, names in _LIMITS.items() if subject.startswith(begin)
+        ]
         assert constants or subject.startswith(_LIMIT_OF_A_LIBRARY), subject
         numbers = {
             float(number.replace(",", "")) * _UNITS[unit]
             for number, unit in re.findall(r"([\d,]+) ?(KiB|MiB|s|)", limits)
         }
-        for name in constants:
+        for name in " ".join(constants).split():
             module, _, constant = name.rpartition(".")
             source = importlib.import_module(f"vllm_specdec_exporter.{module}")
-            assert float(getattr(source, constant)) in numbers, (subject, name)
+            if float(getattr(source, constant)) not in numbers:
+                missing.append((subject, name))
+    assert missing == []
     assert len(rows) == len(_LIMITS) + 1
 
 
@@ -147,16 +147,15 @@ def test_what_the_threat_model_promises_names_its_tests() -> None:
     protections = []
     for text in sections:
         paths = re.findall(r"`(tests/[\w/.]+)`", text)
-        for path in paths:
-            assert (ROOT / path).exists(), path
+        assert [path for path in paths if not (ROOT / path).exists()] == []
         if not paths:
             without_tests.append(text.partition("\n")[0])
         if "| attack |" in text:
             protections += [row[1] for row in table(text, "attack")]
     assert without_tests == ["# Threat model", "Who could do what", "What remains"]
     assert len(protections) > 10
-    for protection in protections:
-        assert re.match("none|nothing|.*`tests/", protection), protection
+    named = re.compile("none|nothing|.*`tests/")
+    assert [text for text in protections if not named.match(text)] == []
 
 
 def test_the_index_lists_every_page() -> None:
@@ -174,8 +173,7 @@ def test_no_page_installs_an_unpublished_package_from_an_index() -> None:
     installs = re.compile(
         r"\b(?:pip3?|pipx|uv|uvx)\b[^`\n]*[ \"']vllm[-_]specdec[-_]exporter(?![\w./-])"
     )
-    for path in pages():
-        assert not installs.search(path.read_text("utf-8")), path
+    assert [path for path in pages() if installs.search(text_of(path))] == []
 
 
 def test_what_the_exporter_needs_is_what_is_measured_and_pinned() -> None:

@@ -4,9 +4,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-from support.repository import ROOT, data_of
+from support.repository import ROOT, data_of, text_of
 from vllm_specdec_exporter.commands.dashboards import files
 from vllm_specdec_exporter.commands.dashboards.files import HOME
 from vllm_specdec_exporter.config.values import parse_duration
@@ -67,18 +68,17 @@ def test_the_files_agree_with_each_other_and_with_their_comments() -> None:
         "dashboards/json": provider()["options"]["path"],
     }
     for file in (PROVIDER, README):
-        said = re.findall(r"(?m)^#?\s+- \./(\S+?):(\S+?):ro$", file.read_text("utf-8"))
+        said = re.findall(r"(?m)^#?\s+- \./(\S+?):(\S+?):ro$", text_of(file))
         assert dict(said) == mounts, file
     assert all((DASHBOARDS.parent / here).is_dir() for here in mounts)
-    home = re.search(r"HOME_DASHBOARD_PATH: (\S+)", README.read_text("utf-8"))
+    home = re.search(r"HOME_DASHBOARD_PATH: (\S+)", text_of(README))
     assert home is not None
     assert home[1] == f"{mounts['dashboards/json']}/{HOME}.json"
 
 
-def test_the_scrape_interval_is_that_of_the_instructions() -> None:
+@pytest.mark.parametrize("readme", ["dashboards/README.md", "alerts/README.md"])
+def test_the_scrape_interval_is_that_of_the_instructions(readme: str) -> None:
     """$__rate_interval rests on it: a smaller one than Prometheus' makes gaps."""
-    interval = parse_duration(sources()["prometheus"]["jsonData"]["timeInterval"])
-    for readme in (README, DASHBOARDS.parent / "alerts/README.md"):
-        scraped = re.findall(r"scrape_interval: (\w+)", readme.read_text("utf-8"))
-        assert scraped, readme
-        assert {parse_duration(text) for text in scraped} == {interval}
+    interval = sources()["prometheus"]["jsonData"]["timeInterval"]
+    scraped = re.findall(r"scrape_interval: (\w+)", text_of(readme))
+    assert set(map(parse_duration, scraped)) == {parse_duration(interval)}

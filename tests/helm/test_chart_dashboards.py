@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from support.repository import Json
+from support.repository import ROOT, Json
 
-from .charts import CHART, ROOT, render, render_files
+from .charts import CHART, render, render_files
 from .value_cases import DASHBOARDS, EVERYTHING_ALONE, EVERYTHING_BESIDE, merged
 
 BOARDS = {

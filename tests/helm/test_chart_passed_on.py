@@ -8,9 +8,9 @@ from pathlib import Path
 import helm_python
 import pytest
 
-from support.repository import Json, data_of
+from support.repository import ROOT, Json, data_of
 
-from .charts import CHART, ROOT, render
+from .charts import CHART, render
 from .value_cases import STANDALONE, merged, on
 
 SLACK = {"slackConfigs": [{"channel": "#specdec"}]}

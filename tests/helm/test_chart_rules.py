@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 
 from support.published import RUNBOOKS
-from support.repository import Json, data_of
+from support.repository import ROOT, Json, data_of
 
-from .charts import ROOT, render
+from .charts import render
 from .value_cases import RULES, merged
 
 FILES = {

@@ -12,9 +12,9 @@ import yaml
 
 from helm.charts import render
 from helm.manifest_schemas import problems_everywhere
-from recipes.stacks import EXAMPLES, ROOT
+from recipes.stacks import EXAMPLES
 from support.programs import printed
-from support.repository import Json, data_of
+from support.repository import ROOT, Json, data_of
 
 pytestmark = pytest.mark.full
 

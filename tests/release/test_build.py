@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 from packaging.metadata import Metadata
 
-from release.tree import ROOT, build, python, run, succeed, unpack
-from support.repository import text_of
+from release.tree import build, python, run, succeed, unpack
+from support.repository import ROOT, text_of
 from vllm_specdec_exporter import __version__
 
 pytestmark = pytest.mark.full

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from release.tree import ROOT, python, run
-from support.repository import text_of
+from release.tree import python, run
+from support.repository import ROOT, text_of
 from support.scripts import script
 from vllm_specdec_exporter import __version__
 

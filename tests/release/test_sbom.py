@@ -14,8 +14,8 @@ from cyclonedx.validation.json import JsonStrictValidator
 from packaging.requirements import Requirement
 
 from docker.test_dockerfile import locked
-from release.tree import ROOT, python, succeed
-from support.repository import text_of
+from release.tree import python, succeed
+from support.repository import ROOT, text_of
 from support.scripts import script
 from vllm_specdec_exporter import __version__
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from release.tree import ROOT, succeed
+from release.tree import succeed
 from release.workflows import steps, workflow
 from support.published import REGISTRY
+from support.repository import ROOT
 from vllm_specdec_exporter import __version__
 
 pytestmark = pytest.mark.full
@@ -156,14 +157,11 @@ def test_what_publishes_is_rehearsed(tree: Path, tmp_path: Path) -> None:
     # needs a container engine
     (tree / "release/smoke.sh").write_text("#!/bin/sh\n")
     succeed(["git", "init", "--quiet"], tree)
-    author = {
-        "GIT_AUTHOR_NAME": "a",
-        "GIT_AUTHOR_EMAIL": "a@example.com",
-        "GIT_AUTHOR_DATE": "2026-01-31T12:00:00Z",
-        "GIT_COMMITTER_NAME": "a",
-        "GIT_COMMITTER_EMAIL": "a@example.com",
-        "GIT_COMMITTER_DATE": "2026-01-31T12:00:00Z",
-    }
+    author = {}
+    for role in ("AUTHOR", "COMMITTER"):
+        author[f"GIT_{role}_NAME"] = "a"
+        author[f"GIT_{role}_EMAIL"] = "a@example.com"
+        author[f"GIT_{role}_DATE"] = "2026-01-31T12:00:00Z"
     succeed(["git", "commit", "--quiet", "--allow-empty", "-m", "one"], tree, **author)
     commit = succeed(["git", "rev-parse", "HEAD"], tree).strip()
     for name in ("chart/a.tgz", "dist/a.whl", "dist/a.tar.gz"):
@@ -217,5 +215,5 @@ def test_what_publishes_is_rehearsed(tree: Path, tmp_path: Path) -> None:
         f"cosign sign --yes x@{_DIGEST}",
         f"gh release create v{__version__} --verify-tag",
     ):
-        assert command in called, called
+        assert command in called, (command, called)
     assert {file.name for file in (tree / "upload").iterdir()} == {"a.whl", "a.tar.gz"}

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,8 @@ import pytest
 import yaml
 
 from helm.npm_packages import node_modules
-from release.tree import ROOT, python, repository, run, succeed
-from support.repository import data_of
+from release.tree import python, repository, run, succeed
+from support.repository import ROOT, data_of, text_of
 from support.scripts import script
 from vllm_specdec_exporter import __version__
 
@@ -30,12 +31,12 @@ _GENERATORS = (
 )
 
 
-def bump(root: Path, version: str, last: str = __version__) -> None:
+def bump(root: Path, number: str) -> None:
     """Change the version where it is written by hand."""
     path = root / "exporter/vllm_specdec_exporter/__init__.py"
-    text = path.read_text("utf-8")
-    assert text.count(f'"{last}"') == 1
-    path.write_text(text.replace(f'"{last}"', f'"{version}"'), encoding="utf-8")
+    text = text_of(path)
+    assert text.count(f'"{__version__}"') == 1
+    path.write_text(text.replace(__version__, number), encoding="utf-8")
 
 
 def saying(root: Path, version: str) -> set[str]:
@@ -69,7 +70,7 @@ def bumped(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "docs/deployment.md",
         "helm/vllm-specdec-exporter/Chart.yaml",
     ):
-        assert name in done.stderr
+        assert name in done.stderr, name
         assert __version__ in (root / name).read_text("utf-8"), name
     for generator in ("release/version.py", *_GENERATORS):
         succeed(python(generator), root)
@@ -93,15 +94,13 @@ def test_everything_says_the_next_one(
 
 
 @pytest.mark.full
-def test_only_plain_versions_are_released(tree: Path) -> None:
+@pytest.mark.parametrize("number", ["1.2", "1.2.3rc1", "v1.2.3"])
+def test_only_plain_versions_are_released(tree: Path, number: str) -> None:
     """Python, Helm and registries agree on three numbers, and on little else."""
-    last = __version__
-    for version in ("1.2", "1.2.3rc1", "v1.2.3"):
-        bump(tree, version, last)
-        last = version
-        done = run(python("release/version.py"), tree)
-        assert done.returncode == 1, version
-        assert version in done.stderr
+    bump(tree, number)
+    done = run(python("release/version.py"), tree)
+    assert done.returncode == 1
+    assert number in done.stderr
 
 
 @pytest.mark.full
@@ -128,6 +127,7 @@ registry = "images.example.org:5000/team"
 image = "tools/vllm-specdec-exporter"
 index-account = "specdec-team"
 """
+GOOD = version.tomllib.loads(PUBLISH)
 
 
 @pytest.mark.full
@@ -182,22 +182,12 @@ def test_chart_and_documents_hold_with_addresses(bumped: Path) -> None:
     """What the workflow runs on the tag: placeholders take other ways through the chart
     and its notes.
     """
+    # No address is in the renderings: their values name an image of their own.
     chosen = (
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-n",
-        "2",
-        "-m",
-        "not full",
-        "tests/helm",
-        "tests/docs",
+        "-q -p no:cacheprovider -n 2 -m 'not full' tests/helm tests/docs "
+        "--ignore=tests/helm/test_chart_renderings.py"
     )
-    # No address is in these renderings: their values name an image of their own.
-    succeed(
-        python("-m", "pytest", *chosen, "--ignore=tests/helm/test_chart_renderings.py"),
-        bumped,
-    )
+    succeed(python("-m", "pytest", *shlex.split(chosen)), bumped)
 
 
 @pytest.mark.full
@@ -218,21 +208,26 @@ def test_addresses_have_a_form() -> None:
     """What could not be part of a link or of an image's name is refused with what is
     wanted.
     """
-    good = version.tomllib.loads(PUBLISH)
-    assert version.placeholders(good) == []
-    assert version.facts(NEXT, good)["reference"] == IMAGE
-    for key, wrong in (
+    assert version.placeholders(GOOD) == []
+    assert version.facts(NEXT, GOOD)["reference"] == IMAGE
+    with pytest.raises(ValueError, match="has the keys"):
+        version.facts(NEXT, {"repository": PAGE})
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong"),
+    [
         ("repository", "http://code.example.org/team/vllm-specdec-exporter"),
         ("repository", "https://code.example.org/team/other"),
         ("registry", "https://images.example.org"),
         ("registry", "team"),
         ("image", "Tools/vllm-specdec-exporter"),
         ("index-account", ""),
-    ):
-        with pytest.raises(ValueError, match=key):
-            version.facts(NEXT, {**good, key: wrong})
-    with pytest.raises(ValueError, match="has the keys"):
-        version.facts(NEXT, {"repository": PAGE})
+    ],
+)
+def test_an_address_of_another_form_is_refused(key: str, wrong: str) -> None:
+    with pytest.raises(ValueError, match=key):
+        version.facts(NEXT, {**GOOD, key: wrong})
 
 
 @pytest.mark.full

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from release.tree import ROOT
-from support.repository import Json, data_of
+from support.repository import ROOT, Json, data_of
 
 WORKFLOWS = ROOT / ".github/workflows"
 

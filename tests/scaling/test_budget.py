@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from scaling.clusters import ROOT, SAMPLES
+from scaling.clusters import SAMPLES
 from scaling.series import (
     GROUPS,
     KINDS,
@@ -17,7 +17,7 @@ from scaling.series import (
     of_requests,
     published,
 )
-from support.repository import data_of, text_of
+from support.repository import ROOT, data_of, text_of
 
 pytestmark = pytest.mark.full
 
