@@ -197,12 +197,7 @@ def test_lost_monitoring_names_the_namespace_or_nothing(sent: Sent) -> None:
     manager, received = sent
     down = "None of the exporters in chat has answered Prometheus for 5 minutes."
     absent = "Exporters were scraped within the last day, and none for an hour."
-    nowhere = {
-        "severity": "warning",
-        "reason": "absent",
-        "cluster": "",
-        "namespace": "",
-    }
+    nowhere = {"reason": "absent", "cluster": "", "namespace": ""}
     fire(
         manager,
         sample("MonitoringLost", "exporter", down, severity="critical", reason="down"),
@@ -217,21 +212,17 @@ def test_lost_monitoring_names_the_namespace_or_nothing(sent: Sent) -> None:
 def test_a_hint_is_a_message_and_nothing_when_it_ends(sent: Sent) -> None:
     """No page, no mail."""
     manager, received = sent
-    hints = []
-    for pod in ("vllm-0", "vllm-1"):
-        description = (
+    hints = [
+        sample(
+            "RequestsUnobserved",
+            "requests",
             f"The exporter at {pod} in chat has observed 180 requests, and no answer "
-            "had a record."
+            "had a record.",
+            reason="no_record",
+            pod=pod,
         )
-        hints.append(
-            sample(
-                "RequestsUnobserved",
-                "requests",
-                description,
-                reason="no_record",
-                pod=pod,
-            )
-        )
+        for pod in ("vllm-0", "vllm-1")
+    ]
     fire(manager, *hints)
     golden("hints/slack.json", slack(received, "#specdec-hints")[-1])
     resolve(manager, *hints)

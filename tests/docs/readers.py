@@ -80,7 +80,7 @@ def _values(document: Any, _folder: Path) -> None:
 def _grafana_chart(document: Any, folder: Path) -> None:
     """The sidecar looks for the label and the annotation that our ConfigMaps have."""
     wanted = document["sidecar"]["dashboards"]
-    _run(COMMAND, "dashboards", "--out", str(folder), "--configmaps", "monitoring")
+    _run(COMMAND, *f"dashboards --out {folder} --configmaps monitoring".split())
     config_maps = list(folder.glob("*.yaml"))
     assert config_maps
     for path in config_maps:

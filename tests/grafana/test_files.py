@@ -28,7 +28,13 @@ def source(tmp_path: Path) -> Path:
     return write_dashboards(tmp_path / "mine")
 
 
-def dashboards(source: Path | None, *arguments: str | Path) -> Outcome:
+def dashboards(
+    source: Path | None, out: Path | None = None, *more: str | Path
+) -> Outcome:
+    """Run the command with the dashboards of a folder, or else with its own."""
+    arguments = [*more]
+    if out is not None:
+        arguments += ["--out", out]
     with pytest.MonkeyPatch.context() as patch:
         if source is not None:
             patch.setattr(files, "_FOLDERS", (source,))
@@ -52,7 +58,7 @@ def test_alerts_link_to_their_rules_or_to_the_runbooks_of_the_operator(
     nothing else changes.
     """
     mine = "https://wiki.example.org/specdec"
-    assert dashboards(None, "--out", out, "--runbooks", f"{mine}/").code == 0
+    assert dashboards(None, out, "--runbooks", f"{mine}/").code == 0
     changed = {}
     for path in JSON.iterdir():
         text = text_of(path)
@@ -104,7 +110,7 @@ def test_files_are_written_once_and_replace_older_versions(
 
     Ours is known by its uid; other files stay.
     """
-    outcome = dashboards(source, "--out", out)
+    outcome = dashboards(source, out)
     assert (outcome.code, outcome.err) == (0, "")
     assert bodies(out) == bodies(source)
     assert outcome.out.splitlines() == [f"written    {out / uid}.json" for uid in ALL]
@@ -112,11 +118,11 @@ def test_files_are_written_once_and_replace_older_versions(
     # A time that no file that is written now can have.
     for path in out.iterdir():
         os.utime(path, (1, 1))
-    assert states(dashboards(source, "--out", out)) == {"unchanged"}
+    assert states(dashboards(source, out)) == {"unchanged"}
     assert {path.stat().st_mtime for path in out.iterdir()} == {1}
     write_dashboards(out, dashboard(DEEP_DIVE, title="old"), dashboard("theirs"))
     theirs = (out / "theirs.json").read_bytes()
-    outcome = dashboards(source, "--out", out)
+    outcome = dashboards(source, out)
     assert f"replaced   {out / DEEP_DIVE}.json" in outcome.out
     assert bodies(out) == {**bodies(source), "theirs.json": theirs}
 
@@ -136,25 +142,25 @@ def test_a_file_that_is_not_ours_stops_it_before_anything_is_written(
     file = tmp_path / f"out/{REQUESTS}.json"
     file.parent.mkdir()
     file.write_text(content)
-    outcome = dashboards(source, "--out", file.parent)
+    outcome = dashboards(source, file.parent)
     assert (outcome.code, outcome.out) == (2, "")
     why = f"{file.name} exists and is another file; move it, or give --force"
     assert why in outcome.err
     assert bodies(file.parent) == {file.name: content.encode()}
-    assert dashboards(source, "--out", file.parent, "--force").code == 0
+    assert dashboards(source, file.parent, "--force").code == 0
     assert bodies(file.parent) == bodies(source)
 
 
 def test_a_folder_that_cannot_be_made_is_bad_usage(source: Path) -> None:
     """Such as one below a file."""
-    outcome = dashboards(source, "--out", source / f"{OVERVIEW}.json/below")
+    outcome = dashboards(source, source / f"{OVERVIEW}.json/below")
     assert outcome.code == 2
     assert "cannot be written: " in outcome.err
 
 
 def test_the_data_source_can_be_chosen(source: Path, out: Path) -> None:
     """Nothing else changes."""
-    outcome = dashboards(source, "--out", out, "--datasource", "thanos")
+    outcome = dashboards(source, out, "--datasource", "thanos")
     expected = dashboard(DEEP_DIVE)
     expected["templating"]["list"][0]["current"] = {"text": "thanos", "value": "thanos"}
     assert outcome.code == 0
@@ -173,7 +179,7 @@ def test_the_provider_names_where_grafana_sees_the_files(
     The folder's uid is the usual one.
     """
     file = out.parent / "provisioning/specdec.yaml"
-    arguments = ["--out", out, "--provisioning", file]
+    arguments = [out, "--provisioning", file]
     if mounted:
         arguments += ["--path", mounted]
     outcome = dashboards(source, *arguments)
@@ -204,7 +210,7 @@ def test_a_provider_of_others_is_not_overwritten(
     """Nor is anything else written then."""
     file = tmp_path / "default.yaml"
     file.write_text(text)
-    outcome = dashboards(source, "--out", out, "--provisioning", file)
+    outcome = dashboards(source, out, "--provisioning", file)
     assert (outcome.code, out.exists(), file.read_text()) == (2, False, text)
     assert f"{file} exists and is another file" in outcome.err
 
@@ -217,7 +223,7 @@ def test_configmaps_hold_the_very_dashboards(source: Path, out: Path) -> None:
 
     There is nothing in the folder that kubectl apply -f would stumble over.
     """
-    arguments = ("--out", out, "--configmaps", "monitoring")
+    arguments = (out, "--configmaps", "monitoring")
     outcome = dashboards(source, *arguments)
     assert outcome.code == 0
     assert outcome.err.startswith("next: kubectl apply --server-side")

@@ -69,7 +69,7 @@ def test_a_block_does_what_it_says(clone: Path, code: str) -> None:
     """
     path = f"{clone.parent / 'bin'}:{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "PYTHONPATH": PYTHONPATH}
-    printed("bash", "-euo", "pipefail", "-c", code, cwd=clone, env=environment)
+    printed(*["bash", "-euo", "pipefail", "-c"], code, cwd=clone, env=environment)
     written = re.findall(r"(?m)> (\S+\.yaml)$", code)
     assert written
     for name in written:

@@ -189,11 +189,11 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     interpreter = folder / "venv/bin/python"
     (site,) = (folder / "venv").glob("lib/python3.*/site-packages")
     (site / "needs.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    options = ("--no-index", "--no-deps", "--require-hashes", "--no-compile")
-    succeed(
-        python("-m", "pip", "--python", interpreter, "install", *options, "-r", lock),
-        folder,
+    install = (
+        f"-m pip --python {interpreter} install --no-index --no-deps "
+        f"--require-hashes --no-compile -r {lock}"
     )
+    succeed(python(*install.split()), folder)
     return folder / "venv/bin"
 
 

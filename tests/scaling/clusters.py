@@ -73,19 +73,12 @@ def _cluster(name: str, phase: str) -> Iterator[Cluster]:
         )
         with urllib.request.urlopen(request, timeout=5):
             pass
-        with running_exporter(
-            "--vllm.url",
-            server,
-            "--spec.config",
-            '{"method": "eagle3", "num_speculative_tokens": 4}',
-            "--poll.interval",
-            "500ms",
-            "--window",
-            _WINDOW,
-            "--judgement.window",
-            _WINDOW,
-            fast=False,
-        ) as exporter:
+        settings = (
+            f"--vllm.url {server} --poll.interval 500ms --window {_WINDOW} "
+            f"--judgement.window {_WINDOW} --spec.config"
+        ).split()
+        speculation = '{"method": "eagle3", "num_speculative_tokens": 4}'
+        with running_exporter(*settings, speculation, fast=False) as exporter:
             yield Cluster(name, server, exporter)
 
 

@@ -195,30 +195,30 @@ def test_a_gauge_changes_the_files_that_its_recipe_names_and_no_others(
     copy: Path,
 ) -> None:
     """Five by hand; all others are written by the commands, which succeed."""
-    before = contents(copy)
+    original = contents(copy)
     text = recipe("A metric")
     files = [name.removeprefix(f"{PACKAGE}/") for name in GAUGE]
     assert [name for name in files if name not in text] == []
     edit(copy, GAUGE)
     run(commands(text), copy)
     edited = {name for name, additions in GAUGE.items() if any(additions.values())}
-    assert changed(before, contents(copy)) == edited | GENERATED
+    assert changed(original, contents(copy)) == edited | GENERATED
 
 
 def test_an_engine_is_one_table_and_one_answer(copy: Path) -> None:
     """It is recognised, documented, and told its own option."""
-    before = contents(copy)
+    original = contents(copy)
     text = recipe("An engine")
     for name, added in ENGINE.items():
-        own = Path(name.removeprefix(f"{PACKAGE}/"))
-        assert str(own.parent) in text, name
-        assert f"NAME{own.suffix}`" in text, name
+        file = Path(name.removeprefix(f"{PACKAGE}/"))
+        assert str(file.parent) in text, name
+        assert f"NAME{file.suffix}`" in text, name
         (copy / name).write_text(added, "utf-8")
     run(commands(text), copy)
 
-    after = contents(copy)
-    assert changed(before, after) == ENGINE.keys() | WRITTEN_FOR_AN_ENGINE
-    expected = json.loads(after["tests/data/upstream/expected.json"])["foo.txt"]
+    written = contents(copy)
+    assert changed(original, written) == ENGINE.keys() | WRITTEN_FOR_AN_ENGINE
+    expected = json.loads(written["tests/data/upstream/expected.json"])["foo.txt"]
     assert (expected["dialect"], expected["server"]) == ("foo", "Foo")
     (engine,) = expected["engines"]
     assert engine["counters"]["accepted_tokens_per_position"] == [60.0, 30.0]
@@ -228,7 +228,7 @@ def test_an_engine_is_one_table_and_one_answer(copy: Path) -> None:
         ("docs/reference/metrics.md", "`foo`"),
         ("README.md", "Aphrodite, Foo, llama.cpp"),
     ):
-        assert shown in after[page].decode(), page
+        assert shown in written[page].decode(), page
 
 
 def test_an_alert_is_generated_before_it_has_a_case_or_a_text(copy: Path) -> None:
@@ -238,12 +238,12 @@ def test_an_alert_is_generated_before_it_has_a_case_or_a_text(copy: Path) -> Non
     assert "`alerts/runbooks/`" in text
     edit(copy, ALERT)
     (copy / RUNBOOK).write_text("# VLLMSpecDecodeDraftless\n", "utf-8")
-    before = contents(copy)
+    original = contents(copy)
     # The cases, which take minutes, are those of `tests/alerts` itself.
     run([line for line in commands(text) if " pytest " not in line], copy)
 
     file = "rules/activity.yml"
-    assert changed(before, contents(copy)) == {
+    assert changed(original, contents(copy)) == {
         f"alerts/{file}",
         f"helm/vllm-specdec-exporter/files/{file}",
         "helm/vllm-specdec-exporter/values.schema.json",

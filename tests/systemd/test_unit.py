@@ -28,14 +28,9 @@ MOST_EXPOSED = 15
 
 def test_systemd_finds_little_to_attack(tmp_path: Path) -> None:
     """What remains is what an exporter needs: the network, and its own program."""
-    said = printed(
-        find_program("systemd-analyze", "systemd"),
-        "security",
-        "--offline=yes",
-        "--no-pager",
-        f"--threshold={MOST_EXPOSED}",
-        unit_here(tmp_path),
-    )
+    analyze = find_program("systemd-analyze", "systemd")
+    flags = f"security --offline=yes --no-pager --threshold={MOST_EXPOSED}".split()
+    said = printed(analyze, *flags, unit_here(tmp_path))
     assert "Overall exposure level" in said
 
 
