@@ -17,7 +17,7 @@ from helm.manifest_schemas import problems_everywhere
 from injection.kubectl_program import kubectl
 from recipes.stacks import EXAMPLES, load, vllm_stack
 from recipes.table import RECIPES, Recipe
-from support.programs import printed
+from support.programs import printed, write_script
 from support.repository import ROOT, text_of
 
 pytestmark = pytest.mark.full
@@ -48,10 +48,7 @@ def clone(tmp_path: Path) -> Path:
     (programs / "python").symlink_to(sys.executable)
     (programs / "kubectl").symlink_to(kubectl())
     # This Helm is from 2021, and takes a cluster to be of then.
-    (programs / "helm").write_text(
-        f'#!/bin/sh\nexec {helm3()} "$@" --kube-version 1.36.0\n'
-    )
-    (programs / "helm").chmod(0o755)
+    write_script(programs / "helm", f'exec {helm3()} "$@" --kube-version 1.36.0')
     return clone
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from release.tree import succeed
 from release.workflows import steps, workflow
+from support.programs import write_script
 from support.published import REGISTRY
 from support.repository import ROOT
 from vllm_specdec_exporter import __version__
@@ -24,10 +25,8 @@ def programs(folder: Path, bodies: dict[str, str]) -> Path:
     """Write programs that stand for an engine and a registry, which are not here;
     return their folder.
     """
-    folder.mkdir()
     for name, body in bodies.items():
-        (folder / name).write_text(f"#!/bin/bash\n{body}")
-        (folder / name).chmod(0o755)
+        write_script(folder / name, body)
     return folder
 
 

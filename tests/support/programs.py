@@ -79,6 +79,13 @@ def eventually(condition: Callable[[], T], within: float = 180.0) -> T:
         time.sleep(0.03)
 
 
+def write_script(path: Path, text: str) -> None:
+    """Write a program for /bin/sh; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
 def printed(*command: str | Path, given: str = "", **options: Any) -> str:
     """Run a command to its end, and return what it printed; fail where it fails.
 
