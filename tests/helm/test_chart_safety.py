@@ -29,6 +29,11 @@ def kinds(*values: Any) -> dict[str, Json]:
     return {obj["kind"]: obj for obj in render(merged(*values))}
 
 
+def pod_of(*values: Any) -> dict[str, Any]:
+    """Return the spec of the standalone pod."""
+    return kinds(STANDALONE, *values)["Deployment"]["spec"]["template"]["spec"]
+
+
 def test_the_sidecar_is_the_one_that_is_documented() -> None:
     """With defaults, field for field; the tag is the exporter's version."""
     container, _ = named_templates(IMAGE)
@@ -148,8 +153,7 @@ def test_the_tap_and_push_arrive_as_flags() -> None:
 )
 def test_the_standalone_pod_may_take_its_time_to_end(tap: Json, seconds: int) -> None:
     """As long as the tap may wait for open connections; ten seconds without it."""
-    pod = kinds(STANDALONE, tap)["Deployment"]["spec"]["template"]["spec"]
-    assert pod["terminationGracePeriodSeconds"] == seconds
+    assert pod_of(tap)["terminationGracePeriodSeconds"] == seconds
 
 
 DIGEST = f"sha256:{'a' * 64}"
@@ -178,8 +182,11 @@ def test_a_parent_charts_registry_and_secrets_come_first() -> None:
     pulled = at(
         imagePullSecrets=["a", {"name": "b"}], global__imagePullSecrets=[{"name": "g"}]
     )
-    pod = kinds(STANDALONE, pulled)["Deployment"]["spec"]["template"]["spec"]
-    assert pod["imagePullSecrets"] == [{"name": "g"}, {"name": "a"}, {"name": "b"}]
+    assert pod_of(pulled)["imagePullSecrets"] == [
+        {"name": "g"},
+        {"name": "a"},
+        {"name": "b"},
+    ]
     container, _ = named_templates(
         merged(IMAGE, at(global__imageRegistry="mirror.test/team"))
     )

@@ -57,10 +57,13 @@ def discovered(pod: Pod, address: str) -> list[Json]:
 def _texts(kind: str, texts: Mapping[str, str]) -> dict[str, str]:
     labels = {}
     for name, value in texts.items():
-        safe = re.sub(r"[^a-zA-Z0-9_]", "_", name)
-        labels[f"{_META}pod_{kind}_{safe}"] = value
-        labels[f"{_META}pod_{kind}present_{safe}"] = "true"
+        labels[f"{_META}pod_{kind}_{_safe(name)}"] = value
+        labels[f"{_META}pod_{kind}present_{_safe(name)}"] = "true"
     return labels
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9_]", "_", name)
 
 
 # --- scrape configurations, as the operators write them
@@ -82,22 +85,30 @@ def _of_operator(kind: str, name: str, spec: Json, relabelling: str) -> list[Jso
     """Return a configuration for each endpoint; the two operators differ in names
     alone.
     """
+    labels = spec["selector"].get("matchLabels") or {}
+    assert not spec["selector"].keys() - {"matchLabels"}, f"not understood: {spec}"
+    selected = [_keep(f"pod_label_{_safe(key)}", labels[key]) for key in labels]
+    renamed = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
     jobs = []
     for number, endpoint in enumerate(spec["podMetricsEndpoints"]):
+        added = [
+            {renamed.get(key, key): value for key, value in rule.items()}
+            for rule in endpoint.get(relabelling) or ()
+        ]
         rules = [
             {
                 "source_labels": [f"{_META}pod_phase"],
                 "regex": "(Failed|Succeeded)",
                 "action": "drop",
             },
-            *_selected(spec["selector"]),
+            *selected,
             _keep("pod_container_port_name", endpoint["port"]),
             _copied("namespace", "namespace"),
             _copied("pod_container_name", "container"),
             _copied("pod_name", "pod"),
             {"target_label": "job", "replacement": name},
             {"target_label": "endpoint", "replacement": endpoint["port"]},
-            *(_relabelling(rule) for rule in endpoint.get(relabelling) or ()),
+            *added,
         ]
         jobs.append(
             {
@@ -115,17 +126,3 @@ def _copied(label: str, target: str) -> Json:
 
 def _keep(label: str, value: str) -> Json:
     return {"source_labels": [_META + label], "regex": value, "action": "keep"}
-
-
-def _selected(selector: Json) -> list[Json]:
-    assert not set(selector) - {"matchLabels"}, f"not understood: {selector}"
-    labels = selector.get("matchLabels") or {}
-    return [
-        _keep(f"pod_label_{re.sub(r'[^a-zA-Z0-9_]', '_', name)}", value)
-        for name, value in labels.items()
-    ]
-
-
-def _relabelling(rule: Json) -> Json:
-    names = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
-    return {names.get(key, key): value for key, value in rule.items()}
