@@ -75,12 +75,9 @@ def flags(command: str) -> frozenset[str]:
     """The flags of a command."""
     parser = argparse.ArgumentParser(command)
     parser.add_argument("--version")
-    importlib.import_module(
-        f"vllm_specdec_exporter.{COMMANDS[command][0]}"
-    ).add_arguments(parser)
-    return frozenset(
-        flag for action in parser._actions for flag in action.option_strings
-    )
+    module = f"vllm_specdec_exporter.{COMMANDS[command][0]}"
+    importlib.import_module(module).add_arguments(parser)
+    return frozenset(parser._option_string_actions)
 
 
 @cache
@@ -97,8 +94,8 @@ def all_flags() -> frozenset[str]:
     """
     scripts: list[Path] = []
     for folder in ("alerts", "dashboards", "docs", "helm", "bench"):
-        scripts.extend((ROOT / folder).glob("*.py"))
-        scripts.extend((ROOT / folder).glob("examples/*.py"))
+        for pattern in ("*.py", "examples/*.py"):
+            scripts += (ROOT / folder).glob(pattern)
     written = re.findall(r'add_argument\(\s*"(--[\w-]+)"', _text(scripts))
     return frozenset(written).union(*map(flags, COMMANDS))
 
