@@ -32,7 +32,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from .statistics import Interval, SampleMean, Uncertainty, reach_of
 
@@ -53,8 +55,7 @@ MINIMUM_EFFECTIVE = 2.0
 Block = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedRequests:
+class FinishedRequests(Struct, frozen=True):
     """Requests of a sample: they bound how well their mean can be known."""
 
     count: float  # above 0
@@ -213,8 +214,7 @@ def speedup_of_means(
     return speedup_interval(speedup, parts, (gap,))
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Struct, frozen=True):
     """What finished at one load and prompt length, in a block of time or in all."""
 
     seconds: float  # sum of the times per output token
@@ -230,8 +230,7 @@ class Finished:
         return self.seconds / self.weight
 
 
-@dataclass(frozen=True, slots=True)
-class Stratum:
+class Stratum(Struct, frozen=True):
     """What both sides have of one load and prompt length, by block of time; neither is
     empty.
     """

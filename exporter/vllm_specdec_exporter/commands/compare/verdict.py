@@ -11,8 +11,10 @@ about as many requests a second, of about as many tokens, count as equally loade
 """
 
 import math
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...economics.equal_load import speedup_of_means
 from ...economics.statistics import MINIMUM_REQUESTS, Interval, times
@@ -28,8 +30,7 @@ _LEANING = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LoadComparison:
+class LoadComparison(Struct, frozen=True):
     """The load of a side over that of the reference."""
 
     basis: str = ""  # what was compared; empty if requests at a time are not known
@@ -96,8 +97,7 @@ class ClaimOutcome(StrEnum):
     UNDECIDED = "undecided"
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
+class Speed(Struct, frozen=True):
     """The speed of a side against the reference."""
 
     outcome: SpeedComparison  # faster, slower, no significant difference, or unknown
@@ -110,8 +110,7 @@ class Speed:
     text: str  # the verdict in words
 
 
-@dataclass(frozen=True, slots=True)
-class Gain:
+class Gain(Struct, frozen=True):
     """The gain of speculation, if exactly one side speculates."""
 
     speculating: str  # the side with speculation
@@ -125,8 +124,7 @@ class Gain:
     text: str  # the same in words
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """A claimed speedup against the measured one."""
 
     speedup: float  # the claim
