@@ -197,11 +197,11 @@ def test_lost_monitoring_names_the_namespace_or_nothing(sent: Sent) -> None:
     manager, received = sent
     down = "None of the exporters in chat has answered Prometheus for 5 minutes."
     absent = "Exporters were scraped within the last day, and none for an hour."
-    nowhere = {"reason": "absent", "cluster": "", "namespace": ""}
+    nowhere = {"severity": "warning", "cluster": "", "namespace": ""}
     fire(
         manager,
         sample("MonitoringLost", "exporter", down, severity="critical", reason="down"),
-        sample("MonitoringLost", "exporter", absent, **nowhere),
+        sample("MonitoringLost", "exporter", absent, reason="absent", **nowhere),
     )
     golden("monitoring/slack-page.json", slack(received, "#specdec-page")[-1])
     golden_page("monitoring/pagerduty.json", received.to("/pagerduty")[-1])
