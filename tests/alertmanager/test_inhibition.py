@@ -182,7 +182,7 @@ def test_the_watchdog_is_never_silenced(empty: AlertmanagerServer) -> None:
     """Not even if everything else fires, in one place and without any labels of a
     place.
     """
-    alerts = [alert(each) for each in RULES]
+    alerts = list(map(alert, RULES))
     alerts += [alert(each, namespace="", cluster="") for each in RULES]
     states = silenced(empty, *alerts)
     names = [fired["labels"]["alertname"] for fired in alerts]
@@ -305,5 +305,5 @@ def test_places_without_cluster_and_namespace_are_places_too(
     empty: AlertmanagerServer, said: str
 ) -> None:
     """Servers that are scraped by address."""
-    alerts = [changed(fired) for fired in BARE[said]]
+    alerts = list(map(changed, BARE[said]))
     assert silenced(empty, *alerts) == ["silent" in fired for fired in BARE[said]]

@@ -172,7 +172,7 @@ def test_a_ticket_shows_the_model_first_and_the_first_five_of_many_engines(
     the file.
     """
     manager, received = sent
-    engines = [samples.outlier(number) for number in range(8)]
+    engines = list(map(samples.outlier, range(8)))
     said = f"Over 30 minutes few draft tokens of {samples.MODEL} in chat are accepted."
     figures = ("31.4% accepted", "40% accepted", "108k drafts in 30m")
     poor = sample("AcceptanceLow", "deep-dive", said, *figures)

@@ -20,7 +20,7 @@ VARIABLE = re.compile(
 @cache
 def dashboards() -> Mapping[str, Json]:
     """Return the committed dashboards by uid, without their common beginning."""
-    documents = [data_of(path) for path in sorted(FOLDER.glob("*.json"))]
+    documents = list(map(data_of, sorted(FOLDER.glob("*.json"))))
     return {
         document["uid"].removeprefix("vllm-specdec-"): document
         for document in documents

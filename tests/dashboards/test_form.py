@@ -164,9 +164,7 @@ def called(panel: Json, matcher: Json) -> bool:
             re.search(pattern, text) for text in texts
         ):
             return True
-        expected = ".*".join(
-            re.escape(part) for part in re.split(r"\{\{.*?\}\}", legend)
-        )
+        expected = ".*".join(map(re.escape, re.split(r"\{\{.*?\}\}", legend)))
         if matcher["id"] == "byName" and re.fullmatch(expected, pattern):
             return True
     return matcher["id"] not in ("byName", "byRegexp")

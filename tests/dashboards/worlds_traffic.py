@@ -112,7 +112,7 @@ def _pool(of: Traffic) -> _Pool:
         for name, kind in _TYPE.findall(texts[-1])
         if kind in ("counter", "histogram", "summary")
     }
-    states = [_read(text) for text in texts]
+    states = list(map(_read, texts))
     keys = [key for key in states[-1] if not key[0].endswith("_created")]
     rising = tuple(key for key in keys if _family(key[0], counters) in counters)
     level = tuple(key for key in keys if _family(key[0], counters) not in counters)

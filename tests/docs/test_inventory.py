@@ -24,7 +24,7 @@ def test_no_block_is_overlooked() -> None:
     assert [
         path for path, text in texts.items() if "```" in text or indented.search(text)
     ] == []
-    assert {check_of(block) for block in blocks()} == set(Check)
+    assert set(map(check_of, blocks())) == set(Check)
     assert len(blocks()) > 250
 
 

@@ -41,7 +41,7 @@ def test_the_usual_names_of_other_charts_are_known() -> None:
         "releaseLabel",
         "selfMonitor",
     }
-    assert usual < {".".join(path) for path in REMEDIES}
+    assert usual < set(map(".".join, REMEDIES))
     assert len(REMEDIES) <= 20
 
 

@@ -247,7 +247,7 @@ def assert_ports(objects: Mapping[str, Json], case: ValueCase) -> None:
         ingress = policy["spec"]["ingress"]
         assert ingress[0]["ports"] == opened(port)
         clients = values["networkPolicy"]["tapFrom"] or None
-        wanted = [opened(tap) for tap in taps]
+        wanted = list(map(opened, taps))
         assert [
             rule.get("from") for rule in ingress if rule.get("ports") in wanted
         ] == [clients] * len(taps)

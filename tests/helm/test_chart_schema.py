@@ -76,7 +76,7 @@ def test_an_unknown_key_is_refused_at_every_level(helm: Callable[..., object]) -
         r"- (?:at ')?/?([^':]*)'?: (?i:additional propert).*unheardOf", message
     )
     named = [pointer.replace("/", ".").replace("(root)", "") for pointer in pointers]
-    assert sorted(named) == sorted(".".join(path) for path in paths)
+    assert sorted(named) == sorted(map(".".join, paths))
 
 
 def test_a_wrong_type_is_refused_for_every_value() -> None:

@@ -1,7 +1,8 @@
 """The code is not packed: what makes a line dense stays below these limits.
 
-They are what a reader bears, with a little room above what the folders have. A limit that is reached is a reason to split an expression or to
-name a value, not to raise the limit.
+They are what a reader bears, with a little room above what the folders have. A limit
+that is reached is a reason to split an expression or to name a value, not to raise the
+limit.
 """
 
 from pathlib import Path
