@@ -281,7 +281,7 @@ def test_the_report_in_a_terminal_with_baseline_and_plot(
             0.0105 * (1 + bucket.requests_running / 15), rel=0.15
         )
         assert time.counts[1] == pytest.approx(0.5 * time.count)
-    for texts in ("K=5, eagle3, 0.32.0", "running", "<desc"):
+    for texts in ("K=5, eagle3, 0.32.0", "running", "<dc:description"):
         assert texts in picture.read_text("utf-8")
 
 

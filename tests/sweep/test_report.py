@@ -25,7 +25,7 @@ from vllm_specdec_exporter.commands.sweep.runner import in_short, progress_line
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.economics.statistics import Interval
 from vllm_specdec_exporter.publish.plots import (
-    Point,
+    Plot,
     Series,
     bars_with_intervals,
     lines,
@@ -110,7 +110,7 @@ def test_the_json_has_the_conclusions_beside_the_record() -> None:
     assert [cell["acceptance_ratio"] for cell in document["cells"]] == list(
         PUBLISHED.values()
     )
-    assert document["conclusions"] == list(conclusions(published()))
+    assert document["conclusions"] == conclusions(published())
 
 
 # --- progress
@@ -163,14 +163,13 @@ def test_a_page_holds_everything_forbids_the_rest_and_escapes_names_from_outside
     assert not set(re.findall(r"<(\w+)", document)) & {
         "script",
         "link",
-        "img",
         "iframe",
         "object",
         "base",
         "form",
     }
     assert not re.search(
-        r'\shref="(?!#)|\ssrc=|<[^>]*\son\w+=|@import|url\((?!#)', document
+        r'\shref=|\ssrc="(?!data:)|<[^>]*\son\w+=|@import|url\(', document
     )
     (policy,) = re.findall(
         r'http-equiv="Content-Security-Policy" content="([^"]*)"', document
@@ -178,8 +177,6 @@ def test_a_page_holds_everything_forbids_the_rest_and_escapes_names_from_outside
     assert html.unescape(policy).startswith(
         "default-src 'none'; style-src 'unsafe-inline';"
     )
-    ids = re.findall(r'\sid="([^"]*)"', document)
-    assert len(ids) == len(set(ids)) > 0
 
 
 def test_a_page_has_the_conclusion_every_cell_and_what_went_wrong() -> None:
@@ -226,49 +223,44 @@ async def test_a_browser_shows_the_plots_in_both_schemes_without_complaint(
     ]
     file = tmp_path / "report.html"
     file.write_text(report.render_page(record(*cells)), encoding="utf-8")
-    ink = "getComputedStyle(document.querySelector('svg.plot text')).fill"
-    colours = []
+    width = "document.querySelector('.plot').getBoundingClientRect().width"
+    shown = (
+        "[...document.querySelectorAll('img.plot')].filter(i => i.naturalWidth).length"
+    )
     async with Browser() as browser:
         for dark in (False, True):
             async with browser.page(width=900, dark=dark) as tab:
                 await tab.open(file.as_uri())
-                assert (
-                    await tab.evaluate("document.querySelectorAll('svg.plot').length")
-                    == 6
-                ), dark
+                assert await tab.evaluate(shown) == 6, dark
                 # Nothing is wider than the page, but for tables, which scroll by
                 # themselves.
                 assert (
                     await tab.evaluate("document.documentElement.scrollWidth") <= 900
                 ), dark
-                width = (
-                    "document.querySelector('svg.plot').getBoundingClientRect().width"
-                )
                 assert await tab.evaluate(width) > 300, dark
-                colours.append(await tab.evaluate(ink))
-                assert colours[-1] == await tab.evaluate(
-                    "getComputedStyle(document.body).color"
-                ), dark
-    assert colours[0] != colours[1]
 
 
-# --- plots: SVG that can stand in any page
+# --- plots
 
 
 SVG = "{http://www.w3.org/2000/svg}"
 SERIES = (
-    Series("first", (Point(0, 0.81, 0.7, 0.9), Point(0.4, 0.71), Point(1, 0.38))),
-    Series("_second", (Point(0, 0.61), Point(1, 0.37))),
+    Series(
+        "first",
+        {0: Interval(0.81, 0.7, 0.9), 0.4: Interval(0.71), 1: Interval(0.38)},
+    ),
+    Series("_second", {0: Interval(0.61), 1: Interval(0.37)}),
 )
 BARS = {"with": Interval(1.3, 1.2, 1.4), "without": None, "bare": Interval(0.9)}
 
 
-def draw(**more: Any) -> str:
-    return lines("a title", SERIES, x_label="x", y_label="y", **more)
+def draw() -> Plot:
+    return lines("a title", SERIES, x_label="x", y_label="y")
 
 
-def texts(svg: str) -> list[str]:
-    return [element.text or "" for element in ET.fromstring(svg).iter(f"{SVG}text")]
+def texts(plot: Plot) -> list[str]:
+    root = ET.fromstring(plot.svg)
+    return [element.text or "" for element in root.iter(f"{SVG}text")]
 
 
 def test_the_same_data_give_the_same_bytes_whatever_the_settings() -> None:
@@ -281,17 +273,15 @@ def test_the_same_data_give_the_same_bytes_whatever_the_settings() -> None:
     assert draw() == usual
 
 
-def test_a_plot_is_described_and_its_text_takes_the_colour_of_the_page() -> None:
-    svg = draw(description="falls <fast>")
-    root = ET.fromstring(svg)
-    title = root[0]
-    desc = root[1]
-    assert root.get("role") == "img"
-    assert root.get("aria-labelledby") == f"{title.get('id')} {desc.get('id')}"
-    assert (title.text, desc.text) == ("a title", "falls <fast>")
-    assert {"first", " _second", "x", "y"} <= set(texts(svg))
-    assert "currentColor" in svg
-    assert not re.search("#010203|#000000", svg)
+def test_a_plot_is_described() -> None:
+    plot = draw()
+    root = ET.fromstring(plot.svg)
+    assert [element.text for element in root.iter(f"{SVG}title")] == ["a title"]
+    assert plot.description == (
+        "first: 0.81 at x 0, 0.71 at x 0.4, 0.38 at x 1; _second: 0.61 at x 0, "
+        "0.37 at x 1"
+    )
+    assert {"first", " _second", "x", "y"} <= set(texts(plot))
 
 
 def test_names_from_outside_are_text_and_a_line_may_have_no_points() -> None:

@@ -16,29 +16,30 @@ from msgspec.structs import replace
 from support.builders import refusal as refused
 from sweep.fake import FakeServer, refusal
 from sweep.records import names_in
-from vllm_specdec_exporter.commands.sweep import (
-    SweepPlan,
-    endpoint,
-    load_prompts,
-    run_sweep,
+from vllm_specdec_exporter.commands.sweep.client import (
+    Endpoint,
+    Unreachable,
+    without_api,
 )
-from vllm_specdec_exporter.commands.sweep.client import Unreachable
 from vllm_specdec_exporter.commands.sweep.grid import (
     BUILTIN,
     Message,
     Prompt,
     PromptSet,
+    SweepPlan,
+    load_prompts,
 )
 from vllm_specdec_exporter.commands.sweep.record import Status
 from vllm_specdec_exporter.commands.sweep.runner import (
     OtherTraffic,
     SweepOutcome,
+    run_sweep,
 )
 from vllm_specdec_exporter.config.options import ConfigError
+from vllm_specdec_exporter.config.values import parse_target
+from vllm_specdec_exporter.upstream.connection import UpstreamConfig
 
-PROMPTS = PromptSet(
-    "own", tuple(Prompt((Message("user", f"prompt {i}"),)) for i in range(6))
-)
+PROMPTS = PromptSet("own", tuple((Message("user", f"prompt {i}"),) for i in range(6)))
 PLAN = SweepPlan(
     prompts=(PROMPTS,),
     temperatures=(0.0, 0.8),
@@ -47,6 +48,11 @@ PLAN = SweepPlan(
     watch=0.1,
     request_timeout=5,
 )
+
+
+def endpoint(url: str, api_key_file: str = "") -> Endpoint:
+    target = without_api(parse_target(url))
+    return Endpoint(UpstreamConfig(targets=(target,)), api_key_file)
 
 
 async def sweep(
@@ -425,11 +431,12 @@ async def test_the_record_says_its_format_and_is_whole_after_each_cell(
         PLAN,
         endpoint(server.url),
         directory=tmp_path / "new",
-        recorded=lambda _: counts.append(
+        say=lambda _: counts.append(
             len(json.loads((tmp_path / "new/sweep.json").read_text())["cells"])
         ),
     )
-    assert counts == [0, 1, 2]
+    # Two lines before the first cell, and one behind each.
+    assert counts == [0, 0, 1, 2]
     document = json.loads((tmp_path / "new/sweep.json").read_text())
     assert (document["format"], document["format_version"]) == ("vllm-specdec-sweep", 2)
     assert document["setup"]["temperatures"] == [0.0, 0.8]
@@ -441,7 +448,7 @@ async def test_the_record_says_its_format_and_is_whole_after_each_cell(
 
 
 def user(text: str) -> Prompt:
-    return Prompt((Message("user", text),))
+    return (Message("user", text),)
 
 
 def test_the_built_in_sets_have_as_many_different_prompts_as_a_cell_has_requests() -> (
@@ -452,7 +459,7 @@ def test_the_built_in_sets_have_as_many_different_prompts_as_a_cell_has_requests
     every = [prompt for each in sets for prompt in each.prompts]
     assert all(len(each.prompts) == SweepPlan(sets).requests for each in sets)
     assert len(set(every)) == len(every)
-    assert all(len(prompt.messages[0].content) < 250 for prompt in every)
+    assert all(len(prompt[0].content) < 250 for prompt in every)
 
 
 def test_a_text_file_has_one_prompt_a_line(tmp_path: Path) -> None:
@@ -472,7 +479,7 @@ def test_json_lines_have_prompts_or_conversations(tmp_path: Path) -> None:
     (prompts,) = sets = load_prompts([str(file)])
     assert prompts.prompts == (
         user("one"),
-        Prompt((Message("system", "be brief"), Message("user", "two"))),
+        (Message("system", "be brief"), Message("user", "two")),
     )
     completion = SweepPlan(sets, api="completions").request(1, prompts.prompts[1])
     assert completion.body["prompt"] == "be brief\ntwo"

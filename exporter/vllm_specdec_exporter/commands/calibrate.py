@@ -32,11 +32,11 @@ from ..economics.profiles import BUILTIN, meant_for
 from ..economics.speculative_config import drafts_without_model
 from ..settings.configuration import build_upstream
 from . import arguments as cli
-from .sweep import METRICS_TIMEOUT, SweepPlan, load_prompts, run_sweep
+from .sweep import METRICS_TIMEOUT
 from .sweep.client import Endpoint, Unreachable, without_api
-from .sweep.grid import Prompt, PromptSet
+from .sweep.grid import Message, PromptSet, SweepPlan, load_prompts
 from .sweep.record import CellResult, ServerIdentity, Status
-from .sweep.runner import OtherTraffic
+from .sweep.runner import INTERRUPTED, OtherTraffic, run_sweep
 
 # Exit codes.
 FINE = 0
@@ -297,9 +297,9 @@ def _lengthened(prompts: PromptSet, tokens: int) -> PromptSet:
         text = " ".join(
             _WORDS[(index + i * (index + 3)) % len(_WORDS)] for i in range(tokens)
         )
-        first, *others = prompt.messages
-        first = replace(first, content=f"{text}\n{first.content}")
-        lengthened.append(Prompt((first, *others)))
+        first, *others = prompt
+        first = Message(first.role, f"{text}\n{first.content}")
+        lengthened.append((first, *others))
     return PromptSet(f"{prompts.name}+{tokens}", tuple(lengthened))
 
 
@@ -335,6 +335,8 @@ async def _measure(
         for plan in plans:
             for server in order:
                 outcome = await run_sweep(plan, server, say=say)
+                if outcome.stopped == INTERRUPTED:
+                    raise KeyboardInterrupt
                 if outcome.stopped:
                     raise OtherTraffic(outcome.stopped)
                 identity = identity or outcome.record.server

@@ -58,6 +58,13 @@ class Memory(Struct, frozen=True):
     after: MemoryBudget | None  # budget with it, ``None`` if its weights are not known
     draft_kv_known: bool  # whether `after` includes the keys and values of the drafter
 
+    @property
+    def weights_with_drafter(self) -> float | None:
+        """Bytes of both; ``None`` if those of the drafter are not known."""
+        if self.draft_weights_bytes is None:
+            return None
+        return self.target_weights_bytes + self.draft_weights_bytes
+
 
 def account(question: Question) -> Memory:
     """Return the memory without and with the drafter."""
