@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import yaml
 
-from helm.charts import ROOT
 from helm.manifest_schemas import problems_everywhere
 from helm.quantities import qos_class
 from helm.value_cases import CASES
 from injection.pods import INJECTED, REFUSED, VLLM, pod
 from injection.policy_server import admit, patch, unmet_condition
 from injection.rendered_policy import injection, policy, sidecar, volumes
+from support.repository import ROOT
 from vllm_specdec_exporter.cli import main
 
 pytestmark = pytest.mark.full
