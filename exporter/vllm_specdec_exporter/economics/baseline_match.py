@@ -71,6 +71,13 @@ class Measured(Struct, frozen=True):
     baseline_tokens_per_second: float | None = None
     latency_ratios: tuple[LatencyRatio, ...] = ()
 
+    @property
+    def interval(self) -> Interval | None:
+        """The speedup with its interval; ``None`` if it cannot be measured."""
+        if self.speedup is None:
+            return None
+        return Interval(self.speedup, self.speedup_low, self.speedup_high)
+
 
 class BaselineComparison(Struct, frozen=True):
     """Requests finished since the last counter reset, and the baseline at their load.

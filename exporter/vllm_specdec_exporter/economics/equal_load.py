@@ -194,14 +194,14 @@ def speedup_interval(
 
 
 def speedup_of_means(
-    old: SampleMean, new: SampleMean, gap: float = 0.0
+    old: SampleMean | None, new: SampleMean | None, gap: float = 0.0
 ) -> Interval | None:
     """Return the speedup in one stratum, of which the mean times of both sides are
-    known; ``None`` unless both are above 0.
+    known; ``None`` unless they are, and above 0.
 
     `gap` is the logarithm of the new side's load over the old one's.
     """
-    if old.mean <= 0 or new.mean <= 0:
+    if old is None or new is None or old.mean <= 0 or new.mean <= 0:
         return None
     speedup = old.mean / new.mean
     parts = []

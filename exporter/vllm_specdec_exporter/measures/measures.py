@@ -31,8 +31,8 @@ from ..economics.speedup import (
     Estimate,
     Return,
     estimate,
-    of_drafts,
     return_on_speculation,
+    speedup_of_drafts,
 )
 from ..economics.statistics import AcceptanceSample
 from ..engines.reading import Counters
@@ -319,7 +319,9 @@ def returns_of(measures: Measures, memory_ratio: float) -> Return:
     measured = measures.measured
     if measured.speedup:
         undrafted = measures.estimate.undrafted_cost
-        from_drafts = of_drafts(measured.speedup, measures.coverage_ratio, undrafted)
+        from_drafts = speedup_of_drafts(
+            measured.speedup, measures.coverage_ratio, undrafted
+        )
         speedup = from_drafts or speedup
     length = measures.mean_acceptance_length
     generated = measures.generation_tokens_per_second

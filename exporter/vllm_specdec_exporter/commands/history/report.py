@@ -9,7 +9,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from ...config.values import format_duration
-from ...economics.statistics import Interval, times
+from ...economics.statistics import Interval, format_ratio
 from ...publish import plots
 from ...publish.terminal import DASH, printable, shown, table, wrap
 from ...publish.wording import range_words
@@ -107,7 +107,7 @@ def sentence(model: ModelHistory, change: Change) -> str:
     if speedup is None:
         return f"{since}: cannot be compared: {change.problem}"
     text = (
-        f"{since}: {change.effect}, {times(speedup.value)} times as fast "
+        f"{since}: {change.effect}, {format_ratio(speedup.value)} times as fast "
         f"({range_words(speedup)}) at the same load"
     )
     if change.coverage < _LITTLE:
@@ -152,7 +152,7 @@ def _bin(speedups: BinSpeedup) -> str:
         running = str(lowest)
     interval = range_words(speedups.speedup) or "too few blocks for an interval"
     return (
-        f"      {f'{running} running':<16} {times(speedups.speedup.value)} "
+        f"      {f'{running} running':<16} {format_ratio(speedups.speedup.value)} "
         f"({interval}), {speedups.share:.0%} of its traffic, at "
         f"{_short(speedups.running)} running"
     )
