@@ -54,7 +54,7 @@ def drawn(
             math.exp(pace + rng.gauss(-(SPREAD**2) / 2, SPREAD))
             for _ in range(round(share * REQUESTS))
         ]
-        blocks.append((math.fsum(of_block), float(len(of_block))))
+        blocks.append(Block(len(of_block), math.fsum(of_block)))
         times += of_block
     mean = math.fsum(times) / len(times)
     variance = math.fsum((time - mean) ** 2 for time in times) / (len(times) - 1)
@@ -70,7 +70,7 @@ def held(shares: Sequence[float], estimator: Estimator, tries: int = 500) -> flo
         parts = []
         for sign in (1, -1):
             blocks, requests = drawn(rng, shares)
-            seconds = math.fsum(seconds for seconds, _ in blocks)
+            seconds = math.fsum(block.seconds for block in blocks)
             logarithm += sign * math.log(seconds / requests.count)
             parts.append(estimator(blocks, requests))
         count += abs(logarithm) <= reach_of(*parts)
@@ -81,10 +81,12 @@ def with_one_factor_for_all(
     blocks: Sequence[Block], requests: FinishedRequests
 ) -> Uncertainty:
     """What the exporter and `compare` had: m / (m - 1), whatever a block's share."""
-    seconds = math.fsum(seconds for seconds, _ in blocks)
-    weight = math.fsum(weight for _, weight in blocks)
+    seconds = math.fsum(block.seconds for block in blocks)
+    weight = math.fsum(block.weight for block in blocks)
     number = len(blocks)
-    squares = math.fsum((y / seconds - n / weight) ** 2 for y, n in blocks)
+    squares = math.fsum(
+        (block.seconds / seconds - block.weight / weight) ** 2 for block in blocks
+    )
     variance = number / (number - 1) * squares
     assert requests.spread is not None
     independent = requests.spread**2 / requests.count
@@ -149,26 +151,33 @@ def test_the_same_data_have_the_same_interval_everywhere() -> None:
         for side, pace in (("old", 0.03), ("new", 0.02))
     }
     requests = 100.0
-    sides = {side: [(requests * p, requests) for p in paces[side]] for side in paces}
+    sides = {
+        side: [Block(requests, requests * pace) for pace in paces[side]]
+        for side in paces
+    }
 
     cells = []
     for number, blocks in enumerate(sides.values()):
         of_side = Cells()
-        for block, (seconds, count) in enumerate(blocks, 40 * number):
+        for index, block in enumerate(blocks, 40 * number):
             of_side.add(
-                block, 4.0, 100.0, generated=1.0, seconds=seconds, requests=count
+                index,
+                4.0,
+                100.0,
+                generated=1.0,
+                seconds=block.seconds,
+                requests=block.weight,
             )
         cells.append(of_side)
     of_history = judge_change(cells, 1, 0).speedup
     assert of_history is not None
 
     def histogram(blocks: Sequence[Block]) -> Histogram:
-        count = math.fsum(count for _, count in blocks)
+        count = math.fsum(block.weight for block in blocks)
         # Hardly any spread of single requests: blocks decide.
         counts = (0.0, count)
-        return Histogram(
-            (0.0199, 0.0201), counts, count, math.fsum(s for s, _ in blocks)
-        )
+        seconds = math.fsum(block.seconds for block in blocks)
+        return Histogram((0.0199, 0.0201), counts, count, seconds)
 
     recorded = LoadBucket(
         requests_running=4.0,
@@ -176,16 +185,16 @@ def test_the_same_data_have_the_same_interval_everywhere() -> None:
         generation_tokens=1e6,
         requests=40 * requests,
         latencies=Latencies(None, histogram(sides["old"])),
-        blocks=tuple((count, seconds) for seconds, count in sides["old"]),
+        blocks=tuple(sides["old"]),
     )
     known = baseline(recorded)
     sums = [BaselineComparison(baseline=known)]
     before = Latencies(None, histogram(()).plus(histogram(sides["new"]), 0.0))
     for end in range(5, 41, 5):
         after = Latencies(None, histogram(sides["new"][:end]))
-        sums.append(sums[-1].add(before, after, 4.0, 10.0, known))
+        sums.append(sums[-1].add(before, after, load=4.0, seconds=10.0, baseline=known))
         before = after
-    of_baseline = measured_speedup(sums[0], sums[-1], 20, sums)
+    of_baseline = measured_speedup(sums, 20)
 
     means = []
     for blocks in sides.values():

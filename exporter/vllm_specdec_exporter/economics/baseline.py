@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from ..engines.reading import Latencies
 from ..exposition.histogram import Histogram
-from .equal_load import MAX_BLOCKS, FinishedRequests, uncertainty_of_mean
+from .equal_load import MAX_BLOCKS, Block, FinishedRequests, uncertainty_of_mean
 from .statistics import Uncertainty
 
 #: Format of the file; the number rises with incompatible changes.
@@ -62,9 +62,9 @@ class LoadBucket:
     generation_tokens: _Amount  # tokens generated meanwhile
     requests: _Amount  # requests that finished meanwhile
     latencies: Latencies  # of those requests
-    #: Requests and their seconds per output token in each block of time, in order;
-    #: empty in older files.
-    blocks: tuple[tuple[_Amount, _Amount], ...] = ()
+    #: Of requests and their seconds per output token, in the order of time; empty in
+    #: older files.
+    blocks: tuple[Block, ...] = ()
 
     @classmethod
     def of_interval(
@@ -78,8 +78,13 @@ class LoadBucket:
             generation_tokens=tokens,
             requests=finished.count,
             latencies=latencies,
-            blocks=((finished.count, finished.sum),),
+            blocks=(Block(finished.count, finished.sum),),
         )
+
+    @property
+    def time_per_output_token(self) -> Histogram:
+        """Of its requests; without observations where the server has none."""
+        return self.latencies.time_per_output_token or Histogram()
 
     @property
     def uncertainty(self) -> Uncertainty:
@@ -87,15 +92,12 @@ class LoadBucket:
 
         Without blocks, as in older files, requests that ran together count as one.
         """
-        per_token = self.latencies.time_per_output_token or Histogram()
         requests = FinishedRequests(
-            count=max(1.0, per_token.count),
+            count=max(1.0, self.time_per_output_token.count),
             at_a_time=self.requests_running,
-            spread=per_token.spread,
+            spread=self.time_per_output_token.spread,
         )
-        # The file has the requests first.
-        blocks = [(seconds, finished) for finished, seconds in self.blocks]
-        return uncertainty_of_mean(blocks, requests, max_blocks=RECORDED_BLOCKS)
+        return uncertainty_of_mean(self.blocks, requests, max_blocks=RECORDED_BLOCKS)
 
     @property
     def generation_tokens_per_second(self) -> float:
@@ -164,6 +166,27 @@ class Baseline:
 def _release(version: str) -> list[str]:
     """Return the part of a version that must agree: 0.32 of 0.32.1+cpu."""
     return version.split(".")[:2]
+
+
+def latencies_between(
+    before: Latencies | None, after: Latencies | None
+) -> Latencies | None:
+    """Return the latencies of requests that finished between two samples; ``None`` if
+    they are not known.
+    """
+    if before is None or after is None:
+        return None
+    increases: dict[str, Histogram] = {}
+    for name in LATENCIES:
+        earlier: Histogram | None = getattr(before, name)
+        later: Histogram | None = getattr(after, name)
+        if earlier is None or later is None:
+            continue
+        finished = later.since(earlier)
+        if finished is None:
+            return None
+        increases[name] = finished
+    return Latencies(**increases)
 
 
 def encode(baseline: Baseline) -> bytes:

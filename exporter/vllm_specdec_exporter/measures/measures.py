@@ -249,10 +249,6 @@ def derive(
     estimated = Estimate()
     if profile is not None:
         estimated = estimate(length, costed, delta.batch_size, profile, error)
-    measured = Measured()
-    if delta.matches:
-        matches = delta.matches
-        measured = measured_speedup(matches[0], matches[-1], minimum_requests, matches)
     span = delta.span
     measures = Measures(
         window=window,
@@ -275,7 +271,7 @@ def derive(
         batch_size=delta.batch_size,
         step_seconds=delta.step_seconds,
         estimate=estimated,
-        measured=measured,
+        measured=measured_speedup(delta.matches, minimum_requests),
         latencies=delta.latencies,
     )
     if memory_ratio is None:

@@ -15,8 +15,8 @@ from ...economics.baseline import (
     BaselineError,
     LoadBucket,
     bucket_of,
+    latencies_between,
 )
-from ...economics.baseline_match import increase
 from ...economics.equal_load import Block, joined
 from ...engines.reading import Latencies
 from ...exposition.histogram import Histogram
@@ -31,7 +31,7 @@ class _Sums:
     seconds: float = 0.0
     generation_tokens: float = 0.0
     latencies: Latencies = Latencies()
-    #: Seconds and requests of each interval.
+    #: One for each interval.
     blocks: list[Block] = field(default_factory=list)
 
     @property
@@ -47,20 +47,20 @@ class _Sums:
         self.weighted_load += bucket.requests_running * bucket.seconds
         self.seconds += bucket.seconds
         self.generation_tokens += bucket.generation_tokens
-        self.blocks += [(seconds, requests) for requests, seconds in bucket.blocks]
+        self.blocks += bucket.blocks
 
     def bucket(self) -> LoadBucket:
         """Return the bucket; some request must have finished."""
         # Of about as many requests each: a block with most of them would hide how much
         # they vary.
-        blocks = joined(self.blocks, RECORDED_BLOCKS)
+        blocks = tuple(joined(self.blocks, RECORDED_BLOCKS))
         return LoadBucket(
             requests_running=self.weighted_load / self.seconds,
             seconds=self.seconds,
             generation_tokens=self.generation_tokens,
             requests=self.requests,
             latencies=self.latencies,
-            blocks=tuple((requests, seconds) for seconds, requests in blocks),
+            blocks=blocks,
         )
 
 
@@ -97,7 +97,7 @@ class Recorder:
         if tokens <= 0 or load is None:
             self.idle_seconds += seconds
             return
-        latencies = increase(previous.latencies, sample.latencies)
+        latencies = latencies_between(previous.latencies, sample.latencies)
         # A histogram fell: another process of the server, although no counter shows it.
         if latencies is None:
             return

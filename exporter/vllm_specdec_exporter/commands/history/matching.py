@@ -226,7 +226,7 @@ def _strata(
 
     of_old = by_stratum(old)
     return {
-        key: Stratum(of_old[key], finished)
+        key: Stratum.of(of_old[key], finished)
         for key, finished in sorted(by_stratum(new).items())
         if key in of_old
     }
@@ -246,7 +246,7 @@ def _judged(
     new_blocks: set[int] = set()
     old_blocks: set[int] = set()
     for stratum in strata.values():
-        compared += total(stratum.new.values()).weight
+        compared += stratum.new_total.weight
         new_blocks.update(stratum.new)
         old_blocks.update(stratum.old)
     return replace(
@@ -266,7 +266,7 @@ def _bins(strata: _Strata, weight: float, *, concurrent: bool) -> Iterator[BinSp
         load = number // _PROMPTS
         by_bin[math.ceil(load / _LOADS_IN_DOUBLING)].append(stratum)
     for index, within in sorted(by_bin.items()):
-        new = total(total(stratum.new.values()) for stratum in within)
+        new = total(stratum.new_total for stratum in within)
         above = 0.0
         if index > 0:
             above = float(LOADS[index - 1])
