@@ -28,7 +28,6 @@ import math
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import chain, product
 from pathlib import Path
@@ -36,6 +35,8 @@ from statistics import NormalDist, mean, median
 from typing import Any
 
 import yaml
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
 from vllm_specdec_exporter.economics.architecture import Architecture, read_architecture
 from vllm_specdec_exporter.economics.calibration import (
@@ -123,8 +124,7 @@ def _parameters(billions: float | None) -> float | None:
     return billions * 1e9
 
 
-@dataclass(frozen=True)
-class Measurement:
+class Measurement(Struct, frozen=True):
     """One published speedup, and what it was measured with."""
 
     source: str  # where it is published
@@ -209,8 +209,7 @@ class Measurement:
         return profile.at_context(self.context)
 
 
-@dataclass(frozen=True)
-class Estimated:
+class Estimated(Struct, frozen=True):
     """A measurement with its estimate."""
 
     row: Measurement
@@ -258,8 +257,7 @@ def load() -> list[Measurement]:
     return measurements
 
 
-@dataclass(frozen=True)
-class LeftOut:
+class LeftOut(Struct, frozen=True):
     """A measurement, modelled by overheads fitted without its deployment; errors are
     logarithms.
     """
@@ -509,7 +507,7 @@ def fit(rows: Sequence[Measurement]) -> Overheads:
     # A search along each overhead in turn, since the loss has kinks and no derivative.
     best = PRIOR
     least_loss = loss(PRIOR)
-    fitted = [f.name for f in fields(Overheads) if f.name not in _MEASURED]
+    fitted = [name for name in Overheads.__struct_fields__ if name not in _MEASURED]
     step = 1.5
     while step > 1.01:
         improved = False

@@ -3,18 +3,19 @@ baseline is recorded.
 """
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from baseline.recordings import BOUNDS, baseline, bucket, histogram, record, samples
 from economics.servers import settings_for
 from support.builders import counters
 from support.builders import requests as recorded_requests
 from vllm_specdec_exporter.commands.baseline.recorder import Recorder
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.baseline import Baseline, BaselineError, LoadBucket
 from vllm_specdec_exporter.economics.baseline_match import (
     BaselineComparison,
@@ -375,10 +376,7 @@ class TestInThePipeline:
         recording = baseline(bucket(1.0, *[0.2] * 50))
         settings = replace(
             settings_for(BUILTIN["eagle"], "eagle", 3, baseline=recording),
-            thresholds=replace(
-                settings_for(BUILTIN["eagle"]).thresholds,
-                measurement_minimum_requests=1,
-            ),
+            thresholds=Thresholds(measurement_minimum_requests=1),
         )
         # Before: 100 requests at 0.4 s; the new process: 10 more at 0.1 s.
         life = [

@@ -4,10 +4,11 @@ import json
 import re
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from golden.cases import recorded_baseline
 from prometheus.replay import ReplayServer, Reply, series

@@ -5,11 +5,11 @@ included.
 import base64
 import json
 import ssl
-from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import pytest
+from msgspec.structs import replace
 
 from per_request.results import RESULTS
 from statuspage.examples import PAGES

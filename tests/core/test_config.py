@@ -3,12 +3,12 @@ be used.
 """
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from support.builders import refusal
 from vllm_specdec_exporter.config.options import ConfigError

@@ -2,13 +2,12 @@
 
 import math
 from bisect import bisect_right
-from dataclasses import replace
 from itertools import accumulate
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from vllm_specdec_exporter.engines.reading import Latencies
 from vllm_specdec_exporter.exposition.histogram import Histogram

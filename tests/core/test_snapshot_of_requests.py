@@ -1,10 +1,10 @@
 """The snapshot of single requests: there and back, and filtered."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import jsonschema
+from msgspec.structs import replace
 
 from per_request.results import RESULTS
 from statuspage.examples import PAGES, page_of

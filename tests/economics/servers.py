@@ -4,11 +4,13 @@ counters.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import mul
 from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from support.builders import counters
 from vllm_specdec_exporter.commands.simulate.speculation import binomial

@@ -1,6 +1,5 @@
 """Cost profiles: what a step costs, and the files they come from."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from support.builders import refusal
 from vllm_specdec_exporter.economics.cost import (

@@ -2,11 +2,11 @@
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from plan.configs import GEMMA4_31B, QWEN3_30B_MOE, QWEN35_27B
 from support.builders import refusal

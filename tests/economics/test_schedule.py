@@ -2,12 +2,12 @@
 it.
 """
 
-from dataclasses import replace
 from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from economics.servers import survival_of
 from economics.test_cost import profiles

@@ -3,9 +3,9 @@ test-llamacpp`.
 """
 
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from llamacpp.prescribed import COST, REQUESTS, SETS, differences
 from support.builders import upstream

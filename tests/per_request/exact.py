@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields
 from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec.structs import fields
 
 from support.builders import requests as recorded
 from vllm_specdec_exporter.per_request.observation import (

@@ -1,6 +1,6 @@
 """What may be known of single requests, in every state that a publisher has to show."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from per_request.traffic import CHAT, CODE, NOW, Kind, known
 from vllm_specdec_exporter.judgement.findings import Finding, Severity

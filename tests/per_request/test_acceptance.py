@@ -3,12 +3,12 @@ send away.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from per_request.exact import record, request
 from vllm_specdec_exporter.config.thresholds import Thresholds

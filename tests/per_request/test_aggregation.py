@@ -2,13 +2,13 @@
 keeps.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec.structs import replace
 
 from per_request.exact import counters, real_records, record, request, steps, totals
 from support.builders import final_answer, requests
@@ -519,9 +519,7 @@ SETTINGS = st.builds(
     ),
     window_seconds=st.sampled_from([60.0, 1800.0]),
 )
-THRESHOLDS = st.sampled_from(
-    [Thresholds(), replace(Thresholds(), disable_acceptance_ratio=0.2)]
-)
+THRESHOLDS = st.sampled_from([Thresholds(), Thresholds(disable_acceptance_ratio=0.2)])
 #: Names of all buckets that the settings above have.
 BUCKETS = {"0", "0-0.5", "0.5-0.7", "0.7-1", "1+", "0.5+", "0-1", "unset"}
 

@@ -4,13 +4,13 @@ import json
 import re
 import subprocess
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from msgspec.structs import replace
 
 from per_request.results import few
 from per_request.traffic import CHAT, CODE, MIXED, MODEL, PROFILE, Kind, pairs

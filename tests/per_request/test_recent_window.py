@@ -5,12 +5,12 @@ zones and positions.
 import math
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from per_request.exact import Step, record, request, steps, totals
 from vllm_specdec_exporter.config.thresholds import Thresholds

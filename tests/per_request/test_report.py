@@ -5,10 +5,10 @@ difference.
 """
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from per_request.results import RESULTS
 from per_request.traffic import MODEL, PROFILE, Kind, known

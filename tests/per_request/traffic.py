@@ -4,9 +4,11 @@ is known of them.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.profiles import for_method
@@ -25,8 +27,7 @@ NOW = 1_790_000_000.0
 PROFILE = for_method("draft_model")
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """Requests that are alike."""
 
     requests: int  # how many

@@ -2,13 +2,13 @@
 limits.
 """
 
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from plan.configs import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B, MIXTRAL, QWEN_7B, QWEN_HALF_B
 from vllm_specdec_exporter.commands.plan.checklist import Answer

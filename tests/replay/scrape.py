@@ -4,10 +4,11 @@ pipeline and table.
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from msgspec.structs import replace
 
 from replay.traffic import Conditions, Engine
 from vllm_specdec_exporter.economics.cost import Basis, thresholds_for

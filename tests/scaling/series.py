@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import sys
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 from aiohttp.test_utils import TestClient, TestServer
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from per_request.traffic import CHAT, CODE, Kind, observations

@@ -6,7 +6,6 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,6 +13,7 @@ import jsonschema
 import pytest
 import yaml
 from aiohttp.test_utils import make_mocked_request
+from msgspec.structs import replace
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.parser import text_string_to_metric_families as parse_classic
 

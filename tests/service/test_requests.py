@@ -4,13 +4,14 @@ and their options.
 
 import json
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from economics.servers import judged, settings_for
 from per_request.exact import record, request

@@ -3,6 +3,7 @@ phases.
 """
 
 import pytest
+from msgspec.structs import asdict
 
 from support.exporter import Metrics
 from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
@@ -117,7 +118,7 @@ def test_the_same_seed_gives_the_same_answer() -> None:
 
 def change(simulation: Simulation, seconds: float) -> Totals:
     """Let time pass; return what was drafted and generated in it."""
-    start = vars(simulation.truth)
+    start = asdict(simulation.truth)
     simulation.advance(seconds)
     moved = simulation.truth
     moved.add(

@@ -1,8 +1,7 @@
 """What the status page says of single requests."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from per_request.results import RESULTS, TAP, few
 from per_request.traffic import CHAT, CODE, known

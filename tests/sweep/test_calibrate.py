@@ -4,13 +4,13 @@ Its numbers are held against a real vLLM in tests/vllm.
 """
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from aiohttp import web
+from msgspec.structs import replace
 
 from support.commands import Outcome, run_here
 from sweep.fake import FakeServer, refusal

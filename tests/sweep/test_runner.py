@@ -6,12 +6,12 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from support.builders import refusal as refused
 from sweep.fake import FakeServer, refusal

@@ -16,13 +16,13 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from itertools import chain, filterfalse
 from operator import attrgetter
 from pathlib import Path
 from statistics import mean, median
 
 import yaml
+from msgspec.structs import asdict, replace
 
 from ..config.options import ConfigError, add_flags, gather
 from ..config.values import number, parse_target

@@ -14,8 +14,9 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from .. import __version__
 from ..client import SnapshotError, get_metrics

@@ -17,11 +17,11 @@ import sys
 import tempfile
 import time
 import urllib.request
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec import Struct
 
 from ..client import SnapshotError, get_metrics
 from ..config.options import ConfigError
@@ -68,8 +68,7 @@ _RULE_FOLDERS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """One process of the demo: name, command line, port, and path of its page."""
 
     name: str

@@ -12,7 +12,8 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..config.options import ConfigError, Option, add_flags
 from ..config.values import format_address, loopback_hosts
@@ -24,8 +25,7 @@ _REQUEST = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n
 _MAX_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeResult:
+class ProbeResult(Struct, frozen=True):
     """The result of a request."""
 
     alive: bool  # whether the exporter is alive

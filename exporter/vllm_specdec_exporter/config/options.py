@@ -11,8 +11,9 @@ import json
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
+
+from msgspec import Struct
 
 from .values import hint, nearest
 
@@ -28,8 +29,7 @@ class ConfigError(Exception):
     """An invalid setting. The message is one line with its name and what is allowed."""
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(Struct, frozen=True):
     """One setting."""
 
     name: str  # the flag without the dashes
@@ -212,8 +212,7 @@ def _parse(option: Option, source: str, text: str) -> Any:
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Sources:
+class _Sources(Struct, frozen=True):
     """Where values come from, by the name, variable and key of their options."""
 
     flags: Mapping[str, Any]

@@ -13,7 +13,7 @@ threshold; limits of memory and size; and the checklist of `plan`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from typing import Any
 
@@ -39,6 +39,7 @@ def _from_one(default: float, meaning: str) -> Any:
     return _threshold(default, 1, _INFINITY, meaning)
 
 
+# A dataclass, where other records are Structs: its fields have ranges and meanings.
 @dataclass(frozen=True, slots=True)
 class Thresholds:
     """The thresholds in force.
@@ -217,7 +218,7 @@ class Thresholds:
             for name, leader in _FOLLOWS.items()
             if leader in values
         }
-        changed = replace(self, **(followed | dict(values)))
+        changed = Thresholds(**(asdict(self) | followed | dict(values)))
         if ordered:
             changed._check_order()
         return changed

@@ -10,11 +10,13 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote, unquote_plus, urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 #: The units of a Prometheus duration, in milliseconds.
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
@@ -232,8 +234,7 @@ _ALLOWED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """The address of a server's metrics."""
 
     url: str  # the full URL without credentials
@@ -241,8 +242,11 @@ class Target:
     #: none.
     socket: str = ""
     user: str = ""  # user name for basic authentication
-    password: str = field(default="", repr=False)
+    password: str = ""
     discovery: bool = False  # whether every address of the host in `url` is a server
+
+    def __repr__(self) -> str:
+        return f"Target({self.name!r})"  # without the password
 
     @property
     def name(self) -> str:

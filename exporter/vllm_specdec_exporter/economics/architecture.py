@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, convert
+from msgspec.structs import replace
 
 from ..config.values import nearest
 from .sizes import Precision, is_quantized, stored_precision
@@ -62,8 +62,7 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LatentAttention:
+class LatentAttention(Struct, frozen=True):
     """Multi-head latent attention (DeepSeek-V2): keys and values cached as one
     compressed vector.
     """
@@ -75,8 +74,7 @@ class LatentAttention:
     value_size: int  # numbers of a head's value
 
 
-@dataclass(frozen=True, slots=True)
-class LinearAttention:
+class LinearAttention(Struct, frozen=True):
     """Layers that keep a state of one size instead of keys and values: a gated delta
     net (Qwen3-Next).
     """
@@ -95,8 +93,7 @@ class LinearAttention:
         return heads * self.value_size * self.key_size
 
 
-@dataclass(frozen=True, slots=True)
-class Experts:
+class Experts(Struct, frozen=True):
     """A mixture of experts; by default none, as in a dense model."""
 
     count: int = 0  # routed experts in a layer
@@ -106,8 +103,7 @@ class Experts:
     layers: int = 0  # layers with experts; the others have a dense MLP
 
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
+class Architecture(Struct, frozen=True):
     """A decoder-only language model."""
 
     model_type: str  # as Transformers names the architecture
@@ -260,8 +256,7 @@ def read_architecture(document: object) -> Architecture:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
+class _Reader(Struct, frozen=True):
     """Reads keys of a configuration; errors name the key."""
 
     document: Mapping[str, object]

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from ..engines.reading import Latencies
 from ..exposition.histogram import Histogram
@@ -52,8 +51,7 @@ class BaselineError(ValueError):
 _Amount = Annotated[float, Meta(ge=0)]
 
 
-@dataclass(frozen=True, slots=True)
-class LoadBucket:
+class LoadBucket(Struct, frozen=True):
     """Measurements in one load bucket."""
 
     #: Mean number of running requests.
@@ -105,8 +103,7 @@ class LoadBucket:
         return self.generation_tokens / self.seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
+class Baseline(Struct, frozen=True):
     """Speed of a server without speculation."""
 
     format: str  # `FORMAT`

@@ -18,10 +18,12 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import filterfalse
 from operator import attrgetter
 from statistics import mean
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from .cost import REACH, CostProfile, DraftCost, TargetCost
 from .least_squares import LeastSquares, least_squares
@@ -48,8 +50,7 @@ class CalibrationError(ValueError):
     """Measurements that give no profile. The message is one line with the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepTime:
+class StepTime(Struct, frozen=True):
     """One measured step time."""
 
     batch: float  # requests in the batch, from 1 up
@@ -78,8 +79,7 @@ class StepTime:
         return 1.0, self.batch, contexts, float(self.k > 0), self.k, drafted
 
 
-@dataclass(frozen=True, slots=True)
-class StepTimeFit:
+class StepTimeFit(Struct, frozen=True):
     """A fit of step times by some of the features."""
 
     used: tuple[int, ...]

@@ -26,8 +26,10 @@ much as an accepted one gains. So break-even rises with the load.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..config.thresholds import Thresholds
 from .hardware import PhysicalModel, widening
@@ -49,8 +51,7 @@ MAX_UNCERTAINTY = 0.5
 _SHORT_CONTEXT = 1000.0
 
 
-@dataclass(frozen=True, slots=True)
-class TargetCost:
+class TargetCost(Struct, frozen=True):
     """Time of the target model in a step, in the profile's unit; all from 0 up."""
 
     fixed: float  # of a step, whatever its batch; above 0
@@ -71,8 +72,7 @@ class TargetCost:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class DraftCost:
+class DraftCost(Struct, frozen=True):
     """Time of drafting, in the profile's unit of time; all from 0 up."""
 
     fixed: float = 0.0  # of a step that drafts
@@ -103,8 +103,7 @@ class Basis(StrEnum):
     MODELLED = "modelled"
 
 
-@dataclass(frozen=True, slots=True)
-class CostProfile:
+class CostProfile(Struct, frozen=True):
     """The cost of speculation on one kind of deployment."""
 
     name: str  # as `--cost.profile` and the `cost_profile` label have it

@@ -28,7 +28,9 @@ docs/reference/estimate-accuracy.md.
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from .model import EAGLE3_VOCABULARY, Model
 from .sizes import BF16, Accelerator, HardwareError, accelerators, own_accelerator
@@ -45,8 +47,7 @@ _PCIE = 64e9
 _PROMPTS = (2048, 4096)
 
 
-@dataclass(frozen=True, slots=True)
-class Overheads:
+class Overheads(Struct, frozen=True):
     """Overheads of an engine, fitted to published measurements; seconds, and shares of
     1.
     """
@@ -84,8 +85,7 @@ class Overheads:
     dated: float = 2.71
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """One or several GPUs; a model is spread over them by tensor parallelism."""
 
     accelerator: Accelerator
@@ -202,8 +202,7 @@ def parse_machine(text: str) -> tuple[str, Machine]:
     return called, Machine(accelerator, count)
 
 
-@dataclass(frozen=True, slots=True)
-class Drafter:
+class Drafter(Struct, frozen=True):
     """What drafts: a model, or a search in the text."""
 
     model: Model | None = None  # ``None`` for a search
@@ -282,8 +281,7 @@ def _one_layer(target: Model) -> Model:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PhysicalModel:
+class PhysicalModel(Struct, frozen=True):
     """The cost of speculation on a machine."""
 
     machine: Machine  # the GPUs

@@ -9,9 +9,11 @@ multi-token prediction are counted apart.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from .sizes import BF16, PRECISIONS, Precision, parse_parameters, parse_precision
 
@@ -27,8 +29,7 @@ _EXPERTS = 128  # experts in a layer of a usual mixture of experts
 EAGLE3_VOCABULARY = 32_000
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(Struct, frozen=True):
     """A model that is served or drafts."""
 
     parameters: float  # all of them, from 0 up

@@ -12,7 +12,9 @@ tokens the prefix cache had is not known: from none to all.
 """
 
 import math
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from .cost import Basis, CostProfile
 from .hardware import PLAIN, SHARED_ERROR, STEP, regime
@@ -22,8 +24,7 @@ from .hardware import PLAIN, SHARED_ERROR, STEP, regime
 MIN_DRAFTING_SHARE = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedStep:
+class ObservedStep(Struct, frozen=True):
     """The mean step of an engine that drafts, by its own inter-token latency."""
 
     seconds: float  # of a step, above 0

@@ -8,11 +8,13 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..config.values import nearest
 from ..engines import ENGINE_OF, Engine
@@ -157,7 +159,7 @@ def _checked(where: str, entry: object, known: frozenset[str]) -> Mapping[str, A
 
 def _part(name: str, key: str, value: object) -> TargetCost | DraftCost:
     part = _PARTS[key]
-    checked = _checked(f"{name}, {key}", value, frozenset(f.name for f in fields(part)))
+    checked = _checked(f"{name}, {key}", value, frozenset(part.__struct_fields__))
     numbers = {
         item: _number(name, f"{key}.{item}", number) for item, number in checked.items()
     }
@@ -221,8 +223,7 @@ def fit(profile: CostProfile, size_ratio: float | None) -> CostProfile:
     return profile.sized(ratio)
 
 
-@dataclass(frozen=True, slots=True)
-class Hardware:
+class Hardware(Struct, frozen=True):
     """The server's hardware and model, as given by the operator."""
 
     name: str  # as given, such as `4xh100`
@@ -230,8 +231,7 @@ class Hardware:
     target: Model | None = None  # the served model; ``None``: by its served name
 
 
-@dataclass(frozen=True, slots=True)
-class CostSettings:
+class CostSettings(Struct, frozen=True):
     """The settings of the cost of speculation."""
 
     #: The profile of the method, or the chosen one.

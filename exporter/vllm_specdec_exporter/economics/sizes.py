@@ -8,9 +8,10 @@ of cards, and GiB = 2^30 bytes differ by 7 %.
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+
+from msgspec import Struct
 
 _PARAMETERS = re.compile(
     r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?)\s*([kKmMbBtT]?)\s*"
@@ -21,8 +22,7 @@ _MIN_PARAMETERS = 1e6
 _MAX_PARAMETERS = 1e14
 
 
-@dataclass(frozen=True, slots=True)
-class Precision:
+class Precision(Struct, frozen=True):
     """How parameters are stored."""
 
     name: str  # as on the command line
@@ -192,20 +192,22 @@ class HardwareError(ValueError):
 _WIDER = {"fp4": "fp8", "fp8": "fp16", "int8": "fp16"}
 
 
-@dataclass(frozen=True, slots=True)
-class Accelerator:
+class Accelerator(Struct, frozen=True):
     """One GPU by its data sheet (hardware.toml)."""
 
     name: str  # as `--cost.hardware` has it
     bandwidth: float  # of its memory, in bytes per second
     #: Dense operations per second, by precision.
-    throughput: Mapping[str, float] = field(hash=False)
+    throughput: Mapping[str, float]
     link: float  # bytes per second to another GPU of the same server
     memory: float  # in bytes
     source: str  # the data sheet
     #: Multiprocessors, where the kernels for several tokens of a request do not split
     #: its context; else 0.
     units: int = 0
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def operations_per_second(self, precision: str) -> float:
         """Return the dense throughput of multiplications in `precision`, or in the next

@@ -11,9 +11,10 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from ..config.values import nearest
 from .cost import CostProfile
@@ -34,8 +35,7 @@ def drafts_without_model(method: str) -> bool:
     return method in WITHOUT_MODEL
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleRow:
+class ScheduleRow(Struct, frozen=True):
     """From `first` to `last` requests in the batch, draft `num_speculative_tokens`; 0
     is none.
     """
@@ -136,8 +136,7 @@ _SCHEDULE = "num_speculative_tokens_per_batch_size"
 _ROW = ("first batch size", "last batch size", "K")
 
 
-@dataclass(frozen=True, slots=True)
-class Speculation:
+class Speculation(Struct, frozen=True):
     """The server's ``--speculative-config``, as given by the operator."""
 
     configured: bool = False  # whether the server has one

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 Z = 1.96  # standard deviations to either side that hold 95 % of a normal distribution
 #: Design effect: variance of a mean over drafts, relative to independent drafts. From
@@ -65,8 +66,7 @@ _T = (
 Z_EXACT = 1.959964  # `Z` with more digits
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(Struct, frozen=True):
     """A value with its 95 % interval; the ends are ``None`` where the sample cannot
     give one.
     """
@@ -121,8 +121,7 @@ class Interval:
         return (self.high - self.low) / 2
 
 
-@dataclass(frozen=True, slots=True)
-class SampleMean:
+class SampleMean(Struct, frozen=True):
     """A mean of observations."""
 
     mean: float
@@ -138,8 +137,7 @@ class SampleMean:
         return Interval(self.mean, self.mean - reach, self.mean + reach)
 
 
-@dataclass(frozen=True, slots=True)
-class Uncertainty:
+class Uncertainty(Struct, frozen=True):
     """How well a mean or a ratio of sums is known."""
 
     variance: float  # of its logarithm, from 0 up
@@ -166,8 +164,7 @@ def _freedom(parts: Iterable[Uncertainty]) -> float:
     return math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class Acceptance:
+class Acceptance(Struct, frozen=True):
     """The drafts of a window."""
 
     #: At index i, the share of drafts in which position i was accepted, falling.
@@ -300,8 +297,7 @@ class AcceptanceSample:
         return math.sqrt(CLUSTERING * max(0.0, variance) / self._drafts)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterInterval:
+class ClusterInterval(Struct, frozen=True):
     """A 95 % confidence interval."""
 
     low: float
@@ -376,8 +372,7 @@ def t_expansion(z: float, freedom: float) -> float:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TimeSummary:
+class TimeSummary(Struct, frozen=True):
     """Times in seconds: how many, their mean and percentiles; ``None`` where there were
     none.
     """

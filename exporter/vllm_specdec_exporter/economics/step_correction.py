@@ -1,7 +1,8 @@
 """Correction of a cost profile by the step times that were learned online."""
 
 import math
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from .cost import REACH, Basis, CostProfile
 from .speculative_config import drafts_without_model

@@ -2,11 +2,10 @@
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from msgspec import convert
+from msgspec import Struct, convert
 
 from ..exposition.text import Labels, SampleLine
 from .collected import BY_POSITION, Collected, Values
@@ -62,8 +61,7 @@ def normalise(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Configured:
+class _Configured(Struct, frozen=True):
     """What labels say of the configuration of engines."""
 
     infos: Mapping[EngineKey, Labels]  # the labels of the info series

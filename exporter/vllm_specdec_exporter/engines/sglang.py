@@ -1,10 +1,10 @@
 """SGLang: what follows from its counters, and what its /server_info adds to them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from .dialect import Formula
@@ -70,8 +70,7 @@ class _Picked(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_Picked)
 
 
-@dataclass(frozen=True, slots=True)
-class ServerInfo:
+class ServerInfo(Struct, frozen=True):
     """The method and version, empty if not known, and the branches of a draft, ``None``
     if not known.
     """

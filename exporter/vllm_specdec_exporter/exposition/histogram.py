@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Histogram:
+
+class Histogram(Struct, frozen=True):
     """Cumulative buckets.
 
     Attributes:

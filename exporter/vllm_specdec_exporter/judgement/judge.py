@@ -2,8 +2,6 @@
 order.
 """
 
-import dataclasses
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -85,7 +83,7 @@ def _corrected(case: Case) -> Case:
         # On top of what the engine's own steps have corrected: the estimate is made
         # with that.
         combined = case.profile.correction * factor
-        profile = dataclasses.replace(case.profile, correction=combined)
+        profile = replace(case.profile, correction=combined)
         return replace(case, profile=profile)
     if estimate_contradicted(measures, case.thresholds):
         return replace(case, unadvisable=message("unadvisable.contradicted"))

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, pairwise, repeat
 from operator import attrgetter, sub
 from statistics import mean
@@ -291,8 +290,7 @@ def _uncertainty(
     return uncertainty_of_mean(blocks, requests)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Window:
+class Window(Struct, frozen=True, order=True):
     """A time range that ends at the newest sample, in seconds; `name` is its label
     (``30s``, ``5m``).
     """

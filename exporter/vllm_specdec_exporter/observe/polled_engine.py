@@ -1,9 +1,9 @@
 """One engine at one poll: what follows from its windows, up to the case to judge."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ..economics.cost import CostProfile
@@ -37,8 +37,7 @@ from .windows import window_deltas
 _STEADY = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class PolledServer:
+class PolledServer(Struct, frozen=True):
     """A server at one poll."""
 
     reading: Reading  # its metrics
@@ -47,8 +46,7 @@ class PolledServer:
     shapes: Mapping[str, DraftShape] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class PolledEngine:
+class PolledEngine(Struct, frozen=True, dict=True):
     """One engine at one poll, and what follows from its windows, each computed once."""
 
     engine: EngineReading

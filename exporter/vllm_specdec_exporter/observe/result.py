@@ -6,9 +6,8 @@ exist or is not known.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 # Imported at run time: annotations are read to decode and document the JSON.
 from ..economics.step_time import EngineSteps, StepFit
@@ -166,8 +165,7 @@ class EngineResult(Struct, frozen=True):
         return next((m for m in self.windows if m.window == name), None)
 
 
-@dataclass(frozen=True, slots=True)
-class PollFailure:
+class PollFailure(Struct, frozen=True):
     """Why a poll failed: the `reason` label of `poll_errors_total`, and a sentence for
     people.
     """
@@ -176,8 +174,7 @@ class PollFailure:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class TargetResult:
+class TargetResult(Struct, frozen=True):
     """One server after a poll, successful or not. After a failure it has no engines:
     nothing is stale.
 
@@ -200,8 +197,7 @@ class TargetResult:
     engines: tuple[EngineResult, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Discovered:
+class Discovered(Struct, frozen=True):
     """A name that is resolved to servers at each poll interval.
 
     Attributes:
@@ -218,8 +214,7 @@ class Discovered:
     failure: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Reload:
+class Reload(Struct, frozen=True):
     """How the last reading of the configuration ended.
 
     Attributes:
@@ -232,8 +227,7 @@ class Reload:
     success_timestamp_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class ExporterResult:
+class ExporterResult(Struct, frozen=True):
     """All that the exporter knows.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from ..config.thresholds import Thresholds
 from ..economics.profiles import CostSettings
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 DEFAULT_WINDOWS = (Window(30.0), Window(300.0))
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """Settings of the pipeline."""
 
     #: The windows to publish, from the shortest to the longest.

@@ -1,8 +1,9 @@
 """Acceptance of the requests of one model: by request, group, position and K."""
 
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+
+from msgspec import Struct
 
 from ..config.thresholds import Thresholds
 from ..economics.choice import Choice, choose
@@ -20,8 +21,7 @@ QUANTILES = (0.1, 0.5, 0.9)
 _GROUP_SHARE = 0.4
 
 
-@dataclass(frozen=True, slots=True)
-class BatchCost:
+class BatchCost(Struct, frozen=True):
     """The load of a model's server: requests in the batch, and the cost of a step."""
 
     batch_size: float
@@ -124,8 +124,7 @@ def _speedup(load: BatchCost | None, group: GroupStats) -> float | None:
     return estimate(length, drafted, load.batch_size, load.profile).speedup
 
 
-@dataclass(frozen=True, slots=True)
-class PositionAcceptance:
+class PositionAcceptance(Struct, frozen=True):
     """The acceptance of a position, by two denominators."""
 
     where_drafted: float  # over the drafts that had it drafted, 0 to 1
@@ -151,8 +150,7 @@ def ends_early(requests: ModelRequests) -> bool:
     return last * last / last_but_one >= _EXPECTED
 
 
-@dataclass(frozen=True, slots=True)
-class SmallerK:
+class SmallerK(Struct, frozen=True):
     """Lengths with a K up to the current one; a smaller one accepts at least this
     (`economics.choice`).
     """

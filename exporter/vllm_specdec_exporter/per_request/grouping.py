@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from msgspec import Struct
 
 from .observation import ROUTES, Observation, route_of
 
@@ -42,8 +43,7 @@ TYPE_HEADER = "X-Request-Type"
 OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class TypeRule:
+class TypeRule(Struct, frozen=True):
     """A request has the type `name` if the value at `where` matches `pattern`."""
 
     name: str
@@ -82,8 +82,7 @@ def parse_rule(text: str) -> TypeRule:
     return rule
 
 
-@dataclass(frozen=True)
-class Classification:
+class Classification(Struct, frozen=True, dict=True):
     """How requests are classified."""
 
     #: Request header (lower case) that names the type, empty for none.
@@ -167,8 +166,7 @@ class GroupKey(NamedTuple):
     request_type: str
 
 
-@dataclass(frozen=True, slots=True)
-class Temperatures:
+class Temperatures(Struct, frozen=True):
     """Buckets of temperature."""
 
     bounds: tuple[float, ...] = TEMPERATURE_BOUNDS  # inclusive upper bounds, ascending
@@ -308,8 +306,7 @@ BOUNDS: dict[str, tuple[float, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RequestSettings:
+class RequestSettings(Struct, frozen=True):
     """How requests are grouped and judged."""
 
     #: How types and tenants are assigned.

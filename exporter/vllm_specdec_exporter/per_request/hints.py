@@ -9,7 +9,8 @@ load; the outcomes do not.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ..config.thresholds import Thresholds
 from ..judgement.findings import Finding, hint, problem

@@ -14,14 +14,13 @@ distribution.
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import count
 from operator import gt, mul
 from typing import Annotated, Any, cast
 
 import msgspec
-from msgspec import defstruct
+from msgspec import Struct, defstruct
 
 from ..engines import ENGINES, UNREADABLE
 from ..engines.engine import Record
@@ -42,8 +41,7 @@ class RecordError(ValueError):
     """A record contradicts itself or has invalid counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class DraftRecord:
+class DraftRecord(Struct, frozen=True):
     """The record of the speculation of one request."""
 
     #: Steps with drafted tokens, including those of which a grammar rejected every
@@ -55,10 +53,10 @@ class DraftRecord:
     histogram: tuple[int, ...] = ()
     #: Steps by (drafted, accepted) tokens; empty without details or with too many
     #: steps.
-    steps: dict[tuple[int, int], int] = field(default_factory=dict, hash=False)
+    steps: dict[tuple[int, int], int] = {}
     #: Whether `draft_tokens` is computed from the configured K, which trees and an
     #: adaptive K do not follow.
-    configured_k: bool = field(default=False, compare=False)
+    configured_k: bool = False
 
     @property
     def acceptance_ratio(self) -> float | None:
@@ -250,8 +248,7 @@ RECORD_STATES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(Struct, frozen=True):
     """One finished request."""
 
     time: float  # Unix time of its end, in seconds

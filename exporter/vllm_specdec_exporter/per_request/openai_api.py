@@ -7,9 +7,9 @@ prompts or texts.
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from ..engines import UNREADABLE
 from .observation import (
@@ -32,8 +32,7 @@ class UnreadableError(ValueError):
     """The JSON of a request or a response is invalid."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFields:
+class RequestFields(Struct, frozen=True):
     """The fields of a request."""
 
     model_name: str = ""
@@ -174,8 +173,7 @@ _MAX_ROLES = 64 * 1024
 _TEXTS = ("content", "reasoning", "reasoning_content", "tool_calls")
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseFields:
+class ResponseFields(Struct, frozen=True):
     """The fields of a response, or of one event of a streamed response."""
 
     #: The server's identifier, empty if a client may have chosen it.

@@ -10,10 +10,10 @@ where ``speculative_decoding`` is vLLM's record, copied from the response. Unkno
 fields are ignored.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import Struct
 
 from .observation import Observation, RecordError, read_record
 
@@ -72,8 +72,7 @@ class _Push(msgspec.Struct):
     requests: list[msgspec.Raw]
 
 
-@dataclass(frozen=True, slots=True)
-class Pushed:
+class Pushed(Struct, frozen=True):
     """The contents of a push."""
 
     observations: tuple[Observation, ...]  # the valid requests

@@ -8,9 +8,11 @@ import heapq
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..measures.measures import DraftShape
 from .grouping import GroupKey
@@ -46,8 +48,7 @@ def _change(counts: Counter[T], others: Mapping[T, int], sign: int) -> None:
             del counts[name]
 
 
-@dataclass(slots=True)
-class RequestCounts:
+class RequestCounts(Struct):
     """Counts of requests for which something was drafted."""
 
     requests: Counter[Outcome] = field(default_factory=Counter)
@@ -73,7 +74,6 @@ class RequestCounts:
         self.accepted_tokens += record.accepted_tokens
 
 
-@dataclass(slots=True)
 class GroupStats(RequestCounts):
     """Requests of a group within a part of the window that had drafts."""
 
@@ -150,8 +150,7 @@ class GroupStats(RequestCounts):
         return ratios[bisect_left(up_to, q * up_to[-1] - 1e-9)] / RESOLUTION
 
 
-@dataclass(slots=True)
-class StepCounts:
+class StepCounts(Struct):
     """Steps counted by (drafted, accepted) tokens."""
 
     steps: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -212,14 +211,13 @@ class StepCounts:
         return tuple(from_longest)[::-1]
 
 
-@dataclass(slots=True)
-class Slice:
+class Slice(Struct):
     """The requests of one model within a part of the window, or within all of it."""
 
-    groups: dict[GroupKey, GroupStats] = field(default_factory=dict)
+    groups: dict[GroupKey, GroupStats] = {}
     positions: StepCounts = field(default_factory=StepCounts)  # their steps
     #: Losing requests with the lowest acceptance, the worst first.
-    worst: list[WorstRequest] = field(default_factory=list)
+    worst: list[WorstRequest] = []
     unrecorded: int = 0  # requests whose responses had no record
 
     def add(

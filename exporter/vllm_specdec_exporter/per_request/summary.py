@@ -5,8 +5,9 @@ snapshot.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from ..config.thresholds import Thresholds
 
@@ -25,8 +26,7 @@ class Outcome(StrEnum):
     GAINS = "gains"
 
 
-@dataclass(frozen=True, slots=True)
-class GroupResult:
+class GroupResult(Struct, frozen=True):
     """All requests of one group since the exporter started. Cumulative.
 
     Attributes:
@@ -58,8 +58,7 @@ class GroupResult:
     accepted_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TenantResult:
+class TenantResult(Struct, frozen=True):
     """All requests of one tenant since the exporter started; the fields are those of
     `GroupResult`.
     """
@@ -72,8 +71,7 @@ class TenantResult:
     accepted_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class GroupWindow:
+class GroupWindow(Struct, frozen=True):
     """One group within the judged window.
 
     Attributes:
@@ -108,8 +106,7 @@ class GroupWindow:
     judged: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Routing:
+class Routing(Struct, frozen=True):
     """Which requests to send to a server without speculation, and the effect.
 
     Attributes:
@@ -133,8 +130,7 @@ class Routing:
     speedup: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WorstRequest:
+class WorstRequest(Struct, frozen=True):
     """One of the losing requests with the lowest acceptance ratio; without its content.
 
     Attributes:
@@ -161,8 +157,7 @@ class WorstRequest:
     tpot_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRequests:
+class ModelRequests(Struct, frozen=True):
     """The requests of one model.
 
     Attributes:
@@ -215,8 +210,7 @@ class ModelRequests:
     worst: tuple[WorstRequest, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TapResult:
+class TapResult(Struct, frozen=True):
     """The state of the tap. Counts are cumulative.
 
     Attributes:
@@ -241,8 +235,7 @@ class TapResult:
     unobserved_total: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ObservationCount:
+class ObservationCount(Struct, frozen=True):
     """Observed requests of a source, by the record of their responses. Cumulative."""
 
     source: str
@@ -250,8 +243,7 @@ class ObservationCount:
     requests: int
 
 
-@dataclass(frozen=True, slots=True)
-class RequestsResult:
+class RequestsResult(Struct, frozen=True):
     """The results of single requests.
 
     Attributes:

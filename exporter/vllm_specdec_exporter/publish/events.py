@@ -7,7 +7,8 @@ There is never a line per poll.
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from ..judgement.activity import ActivityState
 from ..judgement.advice import Action, Advice
@@ -35,8 +36,7 @@ _MEASURES = (
 _MAX_LINES = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """One log line: a level of `logging`, a message, and key-value fields."""
 
     level: int

@@ -1,7 +1,8 @@
 """The last hour of each engine, a point a minute, for the status page."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..engines.reading import EngineKey
 from ..observe.result import EngineResult
@@ -11,8 +12,7 @@ SPAN = 3600.0
 INTERVAL = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Struct, frozen=True):
     """The judged window at a Unix time in seconds."""
 
     time: float

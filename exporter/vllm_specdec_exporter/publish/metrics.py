@@ -7,13 +7,14 @@ derived from it.
 import platform
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, partial
 from itertools import starmap
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from ..economics.baseline_match import LatencyRatio
 from ..economics.choice import CandidateK
@@ -63,8 +64,7 @@ class MetricScope(StrEnum):
     RECENT = "recent"
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(Struct, frozen=True, dict=True):
     """One row of the table."""
 
     name: str  # as exposed, without the prefix; the name of a counter ends in `_total`

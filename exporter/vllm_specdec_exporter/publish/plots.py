@@ -16,11 +16,11 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
+from msgspec import Struct
 
 from ..config.options import ConfigError
 from ..economics.statistics import Interval
@@ -56,16 +56,14 @@ _RC: Any = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Plot:
+class Plot(Struct, frozen=True):
     """A drawing with its caption."""
 
     caption: str
     svg: Markup
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Struct, frozen=True):
     """One point of a line; `low` and `high` bound its interval, if any."""
 
     x: float
@@ -74,8 +72,7 @@ class Point:
     high: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(Struct, frozen=True):
     """A named line through its points, in their order."""
 
     name: str

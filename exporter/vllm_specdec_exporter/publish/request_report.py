@@ -5,8 +5,9 @@ Pure.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from ..economics.choice import Choice
 from ..economics.cost import CostProfile
@@ -41,8 +42,7 @@ _TEXTS = ("temp", "type", "outcome", "worst requests", "tenant", "model")
 _BIASED = 0.005
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
+class Costs(Struct, frozen=True):
     """The cost profile of a model, and the batch sizes for which to estimate the
     speedup of every K.
     """
@@ -51,8 +51,7 @@ class Costs:
     batches: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TenantRatios:
+class TenantRatios(Struct, frozen=True):
     """The requests of a tenant since the exporter started."""
 
     tenant: str

@@ -7,11 +7,12 @@ that does not exist or is unknown; filtered fields are absent.
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from inspect import cleandoc
 from typing import Any, TypeVar, cast
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..judgement.messages import encode_message
 from ..measures.measures import LIFETIME
@@ -59,8 +60,7 @@ class FilterError(ValueError):
     """A filter that cannot be applied. The message lists the allowed values."""
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(Struct, frozen=True):
     """The parts of a snapshot to keep; an empty value keeps everything.
 
     `engine` and `window` do not apply to single requests, which belong to a model and

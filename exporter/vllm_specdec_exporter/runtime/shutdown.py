@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Self, TypeVar
+
+from msgspec import Struct, field
 
 T = TypeVar("T")
 #: Deadline for what follows the tap at the end of the process, in seconds.
@@ -90,8 +91,7 @@ class Interruption:
             raise KeyboardInterrupt
 
 
-@dataclass(frozen=True, slots=True)
-class Shutdown:
+class Shutdown(Struct, frozen=True):
     """The state of the shutdown."""
 
     #: Set by the first SIGTERM or SIGINT.

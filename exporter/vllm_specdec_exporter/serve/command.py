@@ -10,9 +10,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from .. import __version__
 from ..config.options import (
@@ -109,8 +110,7 @@ def run(args: argparse.Namespace) -> int:
     return asyncio.run(_start(partial(_prepare, load), vars(args), wait=wait))
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
+class _Parts(Struct, frozen=True):
     """The parts of the process whose creation can fail because of settings or files."""
 
     exporter: Exporter

@@ -7,9 +7,10 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from .. import __version__
 from ..config.options import ConfigError

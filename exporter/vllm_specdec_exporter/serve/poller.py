@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 
+from msgspec.structs import replace
 from msgspec.structs import replace as replace_reading
 
 from ..engines import (

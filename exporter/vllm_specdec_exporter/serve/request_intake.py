@@ -9,11 +9,11 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from ..config.files import TokenError, is_authorized, read_token
 from ..economics.profiles import deployed

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..config.files import read_file
 from ..config.options import ConfigError, check_both_or_neither, flatten, gather
@@ -40,8 +42,7 @@ if TYPE_CHECKING:
 MAX_SAMPLES = 20_000  # limit of samples kept per engine, for the longest window
 
 
-@dataclass(frozen=True)
-class ServeConfig:
+class ServeConfig(Struct, frozen=True):
     """The checked configuration of `serve`."""
 
     upstream: UpstreamConfig  # the servers and how to connect to them

@@ -5,8 +5,9 @@ their options.
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from ..config.options import ConfigError, check_both_or_neither
 from ..config.values import Target, format_address, loopback_hosts
@@ -20,8 +21,7 @@ _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
 _MAX_BOUNDS = 40
 
 
-@dataclass(frozen=True, slots=True)
-class TapConfig:
+class TapConfig(Struct, frozen=True):
     """The configuration of the tap."""
 
     #: Host and port to listen on; an empty host is every address.

@@ -5,8 +5,9 @@ This module has few imports, so that `health` starts fast.
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from ..config.options import ENVIRONMENT_PREFIX, Option, gather
 from ..config.values import parse_listen_address

@@ -14,11 +14,12 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
+from msgspec import Struct
+from msgspec.structs import replace
 
 from .. import __version__
 from ..config.files import TokenError, read_token
@@ -70,8 +71,7 @@ class PollError(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamResponse:
+class UpstreamResponse(Struct, frozen=True):
     """A server's response."""
 
     body: bytes

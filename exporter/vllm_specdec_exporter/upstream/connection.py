@@ -12,11 +12,11 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from aiohttp.abc import AbstractResolver, ResolveResult
+from msgspec import Struct
 
 from ..config.files import stamp
 from ..config.options import ConfigError
@@ -92,8 +92,7 @@ class NoResolver(AbstractResolver):
 _WAIT_SECONDS = 1.0  # longest delay of a connection by files that hang, in seconds
 
 
-@dataclass(frozen=True)
-class UpstreamConfig:
+class UpstreamConfig(Struct, frozen=True):
     """How to connect to the servers."""
 
     targets: tuple[Target, ...] = ()  # the servers to poll

@@ -11,12 +11,12 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from aiohappyeyeballs import AddrInfoType, addr_to_addr_infos
 from aiohttp.abc import AbstractResolver, ResolveResult
+from msgspec.structs import replace
 
 from ..config.values import Target, format_address
 from ..observe.result import Discovered

@@ -14,10 +14,10 @@ import contextlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import yaml
+from msgspec.structs import replace
 
 from fuzz.seeds import VALUES
 from vllm_specdec_exporter.config.options import ConfigError, Option, gather

@@ -12,12 +12,13 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 #: Alerts in a payload: five decision alerts of a hundred models.
 MAX_ALERTS = 500
@@ -78,8 +79,7 @@ class _Alert(msgspec.Struct, rename="camel"):
     starts_at: str
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """What an alert requests, or why nothing is done for it."""
 
     labels: Mapping[str, str]  # of the alert

@@ -13,9 +13,10 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from ...config.options import ENVIRONMENT_PREFIX
 from ...config.values import format_duration, format_time
@@ -70,8 +71,7 @@ class ActionResult(NamedTuple):
     output: str = ""  # the last `KEPT_OUTPUT` bytes of its standard output and error
 
 
-@dataclass(frozen=True, slots=True)
-class RunnerSettings:
+class RunnerSettings(Struct, frozen=True):
     """The configuration of the runner."""
 
     execute: bool = False  # whether commands are run; otherwise it is a dry run

@@ -7,7 +7,8 @@ decoded with drafts.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from ...economics.baseline import (
     LATENCIES,
@@ -23,8 +24,7 @@ from ...exposition.histogram import Histogram
 from ...measures.history import Sample, counters_reset, running_between
 
 
-@dataclass(slots=True)
-class _Sums:
+class _Sums(Struct):
     """What was recorded in a load bucket."""
 
     weighted_load: float = 0.0  # requests at a time, times seconds
@@ -32,7 +32,7 @@ class _Sums:
     generation_tokens: float = 0.0
     latencies: Latencies = Latencies()
     #: One for each interval.
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[Block] = []
 
     @property
     def requests(self) -> float:

@@ -1,8 +1,9 @@
 """The comparison: a side against the reference, with warnings and notes. Pure."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from msgspec import Struct
 
 from ... import __version__
 from ...economics.statistics import Interval, difference_of_means
@@ -26,8 +27,7 @@ FORMAT = "vllm-specdec-compare/2"
 _SAME_PERIOD = 0.8
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """A side against the reference."""
 
     format: str  # version of this document

@@ -7,10 +7,10 @@ none.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ...config.options import ConfigError
@@ -41,8 +41,7 @@ class SideError(Exception):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(Struct, frozen=True):
     """One side of a comparison. ``None`` or empty: cannot be known."""
 
     name: str

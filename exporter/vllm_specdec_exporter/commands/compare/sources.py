@@ -4,8 +4,10 @@ import asyncio
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from operator import attrgetter
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...config.files import read_regular
 from ...config.options import ConfigError
@@ -24,8 +26,7 @@ _MAX_NAME = 24
 _MAX_FILE = 64 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class ResultSource:
+class ResultSource(Struct, frozen=True):
     """The source of a side."""
 
     name: str

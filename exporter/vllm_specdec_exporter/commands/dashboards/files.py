@@ -3,10 +3,11 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...config import files
 from ...config.options import ConfigError
@@ -28,8 +29,7 @@ _FOLDERS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Dashboard:
+class Dashboard(Struct, frozen=True):
     """One dashboard, and the content of its file; `question` is the first sentence of
     the description.
     """
@@ -92,8 +92,7 @@ FOLDER_UID = "vllm-specdec"
 FOLDER = "vLLM speculative decoding"
 
 
-@dataclass(frozen=True, slots=True)
-class OutputFile:
+class OutputFile(Struct, frozen=True):
     """A file to write; `mark` is the uid or name in it that identifies an older version
     of it.
     """

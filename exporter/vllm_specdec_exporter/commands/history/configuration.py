@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from itertools import groupby
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 #: Labels of a replica, without those that it lacks: name and value.
 Replica = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(Struct, frozen=True):
     """How a server drafts: tokens of a draft, 0 without speculation, ``None`` if not
     known.
     """

@@ -4,7 +4,7 @@ brought.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from .configuration import Configuration
 from .matching import Change
@@ -12,8 +12,7 @@ from .matching import Change
 FORMAT = "vllm-specdec-history/1"
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """A configuration and what it did; ``None`` for what is not known.
 
     Times are Unix times in seconds.
@@ -35,8 +34,7 @@ class Summary:
     tokens_per_second: float  # of a replica while it generates
 
 
-@dataclass(frozen=True, slots=True)
-class ModelHistory:
+class ModelHistory(Struct, frozen=True):
     """The past of a model, or of an instance of it."""
 
     name: str
@@ -47,8 +45,7 @@ class ModelHistory:
     problem: str = ""  # why there is no comparison
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryDocument:
+class HistoryDocument(Struct, frozen=True):
     """The document of ``--json``."""
 
     format: str  # `FORMAT`

@@ -11,8 +11,10 @@ import math
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import IntEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...economics.baseline import LOADS
 from ...economics.equal_load import (
@@ -124,8 +126,7 @@ class Cells:
                 yield block, number, Finished(sums[measure], weight, *sums[_LOG_LOAD:])
 
 
-@dataclass(frozen=True, slots=True)
-class BinSpeedup:
+class BinSpeedup(Struct, frozen=True):
     """The speedup in one bin of running requests."""
 
     above: float  # running requests, more than this
@@ -136,8 +137,7 @@ class BinSpeedup:
     share: float  # of the new configuration's traffic
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """A configuration against no speculation or the one before it; without `speedup`,
     `problem` says why.
     """

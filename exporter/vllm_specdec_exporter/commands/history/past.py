@@ -6,10 +6,11 @@ import math
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from operator import attrgetter
 from statistics import fmean
+
+from msgspec import Struct, field
 
 from .configuration import Configuration, Replica, Runs
 from .document import ModelHistory, Summary
@@ -27,8 +28,7 @@ _ENDING = 1
 _PREFILL = 1.02
 
 
-@dataclass(frozen=True, slots=True)
-class TimeGrid:
+class TimeGrid(Struct, frozen=True):
     """A grid of times: `number` of them, `step` seconds apart."""
 
     start: float
@@ -52,8 +52,7 @@ class TimeGrid:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class DecodingStep:
+class DecodingStep(Struct, frozen=True):
     """What a replica did in the step of time before a place of a grid."""
 
     replica: Replica
@@ -67,13 +66,12 @@ class DecodingStep:
         return self.values["requests_running"]
 
 
-@dataclass(slots=True)
-class ConfigurationTotals:
+class ConfigurationTotals(Struct):
     """What a configuration did."""
 
     configuration: Configuration
     cells: Cells = field(default_factory=Cells)
-    runs: list[range] = field(default_factory=list)
+    runs: list[range] = []
     #: Sums of all that is read, by name.
     sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     #: The running requests of each step of time.

@@ -9,7 +9,8 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ...engines.dialect import MAX_POSITIONS
 from ...engines.tables import listed

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from statistics import fmean
+
+from msgspec.structs import replace
 
 from ...economics.baseline import FORMAT, Baseline, BaselineError, LoadBucket, bucket_of
 from ...engines.latencies import SUM, Parts, latencies_of

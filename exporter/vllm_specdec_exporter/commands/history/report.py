@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from ...config.values import format_duration
 from ...economics.statistics import Interval, format_ratio

@@ -7,7 +7,8 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ...engines import DIALECTS, ENGINES
 from ...engines.dialect import PER_POSITION, Dialect
@@ -44,8 +45,7 @@ COUNTERS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PastScope:
+class PastScope(Struct, frozen=True):
     """Which series, and of which time: Unix times in seconds."""
 
     since: float
@@ -96,8 +96,7 @@ class PastScope:
         return " ".join(filter(None, names))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SeriesFamily:
+class SeriesFamily(Struct, frozen=True, eq=False):
     """The series of a dialect, by one of its prefixes."""
 
     dialect: Dialect

@@ -10,7 +10,8 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ... import __version__
 from ...config.options import ConfigError, gather
@@ -35,8 +36,7 @@ OPTIONS = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PastSession:
+class PastSession(Struct, frozen=True):
     """A history that was read, and the reader, which can read more of it."""
 
     history: HistoryDocument

@@ -4,8 +4,9 @@ import argparse
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from ...config.files import read_regular
 from ...config.options import ConfigError

@@ -6,9 +6,10 @@ Its lines are in `checklist.toml`; this module says which facts are true.
 import statistics
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+from msgspec import Struct
 
 from .estimates import Memory
 from .question import Objective, PlannedLoad, Question
@@ -30,8 +31,7 @@ class Answer(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """One line of the checklist: its name, whether it is true, and why."""
 
     name: str
@@ -39,8 +39,7 @@ class Item:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Checklist:
+class Checklist(Struct, frozen=True):
     """Conditions for speculation, and reasons to leave it off."""
 
     use: tuple[Item, ...]

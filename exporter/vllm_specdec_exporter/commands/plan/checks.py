@@ -6,8 +6,9 @@ that takes at most about 15 % of VRAM, and a warning if the target alone takes m
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from ...economics.architecture import Architecture
 from ...economics.known_problems import DeploymentFacts, known_problems
@@ -35,8 +36,7 @@ class Verdict(StrEnum):
 MAX_SHARES = {"target": (70, Verdict.WARN), "draft": (15, Verdict.FAIL)}
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """One check: its name, its result, and a sentence with the numbers."""
 
     name: str

@@ -8,7 +8,9 @@ parallelism).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...economics.architecture import Architecture
 from ...economics.cost import CostProfile
@@ -27,8 +29,7 @@ from ...economics.statistics import Interval
 from .question import Drafter, Method, PlannedLoad, Question
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryBudget:
+class MemoryBudget(Struct, frozen=True):
     """Memory for keys and values beside the weights.
 
     All but the budget are ``None`` if something they depend on is not known.
@@ -43,8 +44,7 @@ class MemoryBudget:
     fits: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """Memory with and without the drafter."""
 
     total_bytes: float  # memory of all GPUs
@@ -131,8 +131,7 @@ def _budget(
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
-@dataclass(frozen=True, slots=True)
-class Assumption:
+class Assumption(Struct, frozen=True):
     """An assumed acceptance."""
 
     name: str  # ``given``, or ``cautious`` and ``good`` if none was given
@@ -141,8 +140,7 @@ class Assumption:
     tokens: float  # tokens per step, 1 to 1 + K
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRow:
+class BatchRow(Struct, frozen=True):
     """One batch size."""
 
     batch: int  # requests in a step
@@ -154,8 +152,7 @@ class BatchRow:
     speedups: tuple[Interval, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SpeedupByBatch:
+class SpeedupByBatch(Struct, frozen=True):
     """The speedup by batch size."""
 
     k: int  # number of speculative tokens in every step

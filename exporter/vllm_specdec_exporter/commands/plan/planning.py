@@ -5,9 +5,10 @@ and as text. Pure.
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TypeVar
+
+from msgspec import Struct, to_builtins
 
 from ...economics.model import Model
 from ...economics.sizes import format_gigabytes, format_parameters
@@ -31,8 +32,7 @@ class Conclusion(StrEnum):
     """A check fails, or a reason to leave it off holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The answer."""
 
     question: Question  # what was asked
@@ -135,13 +135,16 @@ def to_document(plan: Plan) -> dict[str, object]:
         "num_speculative_tokens": plan.outlook.k,
         "target": _model_document(question.target),
         "draft": question.draft and _model_document(question.draft),
-        "gpus": asdict(question.gpus),
-        "load": asdict(question.load),
-        "facts": asdict(question.facts),
-        "memory": {"kv_precision": question.kv_precision.name, **asdict(plan.memory)},
-        "checks": [asdict(check) for check in plan.checks],
-        "checklist": asdict(plan.checklist),
-        "speedup": asdict(plan.outlook),
+        "gpus": to_builtins(question.gpus),
+        "load": to_builtins(question.load),
+        "facts": to_builtins(question.facts),
+        "memory": {
+            "kv_precision": question.kv_precision.name,
+            **to_builtins(plan.memory),
+        },
+        "checks": [to_builtins(check) for check in plan.checks],
+        "checklist": to_builtins(plan.checklist),
+        "speedup": to_builtins(plan.outlook),
         "speculative_config": dict(plan.speculative_config),
     }
 
@@ -156,7 +159,7 @@ def _model_document(model: Model) -> dict[str, object]:
         "source": model.source,
         "precision_source": model.precision_source,
         "estimated": model.estimated,
-        "architecture": model.architecture and asdict(model.architecture),
+        "architecture": model.architecture and to_builtins(model.architecture),
     }
 
 

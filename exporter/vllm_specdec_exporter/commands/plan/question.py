@@ -7,11 +7,11 @@ served replaces them.
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct, field
 
 from ...economics.hardware import Machine
 from ...economics.model import Model
@@ -59,8 +59,7 @@ METHODS: Mapping[str, Method] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Gpus:
+class Gpus(Struct, frozen=True):
     """The GPUs of one engine."""
 
     count: int  # from 1 up
@@ -79,8 +78,7 @@ class Gpus:
         return self.total * self.utilization
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedLoad:
+class PlannedLoad(Struct, frozen=True):
     """The planned load; ``None`` if not given."""
 
     context: int | None = None  # tokens of a request, prompt and response together
@@ -104,8 +102,7 @@ class Objective(StrEnum):
     """Time to first token."""
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """Facts from the operator; ``None`` and an empty tuple mean unknown, and are never
     assumed.
     """
@@ -122,8 +119,7 @@ class Facts:
     monitored: bool | None = None  # whether acceptance is monitored
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """What is planned."""
 
     method: Method  # how to draft

@@ -8,9 +8,11 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ... import __version__
 from ...config.options import ConfigError, add_flags, gather
@@ -73,8 +75,7 @@ _MAX_REASONS = 20
 _NOW = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class RequestsConfig:
+class RequestsConfig(Struct, frozen=True):
     """The validated configuration."""
 
     files: tuple[str, ...]  # paths, or `STDIN`

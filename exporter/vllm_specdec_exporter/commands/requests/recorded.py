@@ -17,10 +17,11 @@ streamed response.
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...per_request.exchange import Exchange, data_of
 from ...per_request.grouping import Classification
@@ -68,8 +69,7 @@ class EntryError(ValueError):
     """A line cannot be used. Messages are equal for equal reasons."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Message:
+class _Message(Struct, frozen=True):
     """A request or a response, with what is known about its HTTP message."""
 
     body: bytes

@@ -14,11 +14,11 @@ import asyncio
 import contextlib
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
 from aiohttp import web
+from msgspec.structs import asdict
 
 from ...config.values import format_address, number, parse_listen_address
 from ...engines.limits import MAX_ENGINES

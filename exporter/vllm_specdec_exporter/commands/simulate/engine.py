@@ -4,9 +4,10 @@ that servers publish.
 
 import math
 from collections import deque
-from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
+
+from msgspec import Struct
 
 from .families import Measurements
 from .speculation import (
@@ -21,8 +22,7 @@ from .speculation import (
 _MAX_TOKENS_CHOICES = (128, 256, 512, 1024)
 
 
-@dataclass(slots=True)
-class SimulatedRequest:
+class SimulatedRequest(Struct):
     """One request in an engine. Times are simulated seconds."""
 
     arrived_at: float

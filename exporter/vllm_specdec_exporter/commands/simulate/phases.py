@@ -3,12 +3,11 @@ follow from them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct, field
 
 from ...config.options import ConfigError
 from ...config.yaml_text import read_yaml
@@ -102,8 +101,7 @@ class KChangeParameters(
     num_speculative_tokens: Annotated[int, Meta(ge=0, le=MAX_K)] = 2
 
 
-@dataclass(frozen=True)
-class PhaseKind:
+class PhaseKind(Struct, frozen=True):
     """A kind of phase."""
 
     name: str  # name in scenarios and in the HTTP API
@@ -115,8 +113,7 @@ class PhaseKind:
     speculates: bool = True  # whether the server speculates
 
 
-@dataclass(frozen=True)
-class Phase:
+class Phase(Struct, frozen=True):
     """One phase of a scenario, of a length in simulated seconds; None without end."""
 
     kind: PhaseKind

@@ -1,10 +1,10 @@
 """The text of /metrics of a simulated server."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import product
 
+from msgspec import Struct
 from prometheus_client.utils import floatToGoString
 
 from ...exposition.histogram import Histogram
@@ -18,8 +18,7 @@ _PROCESS_LEAD_SECONDS = 2.0
 _Labels = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
-class _Series:
+class _Series(Struct, frozen=True):
     """One labelled member of a family, and the engines whose values it adds up."""
 
     labels: _Labels

@@ -7,13 +7,12 @@ import json
 import math
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct, field
 
 from ...config.files import read_file
 from .engine import Engine
@@ -22,8 +21,7 @@ from .render import render
 from .speculation import EngineConfig, Totals
 
 
-@dataclass(frozen=True)
-class Scenario:
+class Scenario(Struct, frozen=True):
     """A script of at least one phase, which starts again at its end."""
 
     name: str
@@ -84,8 +82,7 @@ _STEP_SECONDS = 0.5
 _RESOLUTION = 1e-9
 
 
-@dataclass(frozen=True)
-class SimulationConfig:
+class SimulationConfig(Struct, frozen=True):
     """What is simulated."""
 
     model: str = "meta-llama/Llama-3.1-8B-Instruct"  # the served model

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import zip_longest
 from random import Random
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from ...economics.hardware import (
     Drafter,
@@ -95,8 +94,7 @@ def multinomial(rng: Random, trials: int, weights: Sequence[float]) -> list[int]
     return [*counts, trials]
 
 
-@dataclass(frozen=True)
-class DraftDistribution:
+class DraftDistribution(Struct, frozen=True):
     """The distribution of drafts and of their acceptance."""
 
     #: Probability that the token at a position is accepted, given that all before it
@@ -130,8 +128,7 @@ class DraftDistribution:
         return tokens / sum(weights) * self.draft_probability
 
 
-@dataclass
-class Totals:
+class Totals(Struct):
     """Exact totals of what was drafted, accepted and generated."""
 
     drafts: int = 0  # verifications of one request's draft in one step
@@ -139,7 +136,7 @@ class Totals:
     #: Tokens accepted; the bonus token of each draft is not among them.
     accepted_tokens: int = 0
     #: Drafts in which the token at this position was accepted.
-    accepted_per_position: list[int] = field(default_factory=list)
+    accepted_per_position: list[int] = []
     generation_tokens: int = 0  # tokens generated, with and without drafts
 
     @classmethod
@@ -198,8 +195,7 @@ _DRAFTER = usual_drafter(METHOD, _TARGET) or Drafter()
 _PHYSICAL = PhysicalModel(parse_machine(HARDWARE)[1], _TARGET, _DRAFTER)
 
 
-@dataclass(frozen=True)
-class EngineConfig:
+class EngineConfig(Struct, frozen=True):
     """The fixed properties of an engine.
 
     Its steps take as long as the roofline model of the hardware says. So the time per
@@ -260,8 +256,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     repetition_ratio: Probability = 0.0
 
 
-@dataclass(frozen=True)
-class Conditions:
+class Conditions(Struct, frozen=True):
     """The drafts and the traffic of an engine at a moment."""
 
     drafts: DraftDistribution

@@ -15,8 +15,9 @@ import asyncio
 import math
 import sys
 import time
-from dataclasses import fields
 from pathlib import Path
+
+from msgspec.structs import fields
 
 from ...config.options import ConfigError, add_flags
 from ...config.values import duration, file, format_duration, number

@@ -4,7 +4,8 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+
+from msgspec.structs import asdict, replace
 
 from ...economics.statistics import (
     CLUSTERING,

@@ -11,11 +11,12 @@ import json
 import ssl
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from itertools import zip_longest
 from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...config.files import TokenError, read_token
 from ...config.options import ConfigError
@@ -40,8 +41,7 @@ MAX_REST = 15.0
 MAX_BUSY_REST = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class CounterSample:
+class CounterSample(Struct, frozen=True):
     """The server's parsed metrics at one time, in seconds of a monotonic clock."""
 
     time: float
@@ -75,8 +75,7 @@ class CounterSample:
         return requests
 
 
-@dataclass(frozen=True, slots=True)
-class CounterReader:
+class CounterReader(Struct, frozen=True):
     """Reads the counters of one server; `clock` is monotonic, in seconds."""
 
     upstream: Upstream
@@ -158,8 +157,7 @@ _MAX_BODY = 1024 * 1024
 _PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(Struct, frozen=True):
     """Sends requests to the API at `base`, without ``/v1``, each within `timeout`
     seconds.
     """
@@ -235,8 +233,7 @@ class Unreachable(Exception):  # noqa: N818 - it names the fault
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """A server: the only target in `upstream`, and the file with its API key.
 
     The key is sent with requests, and with requests for metrics if `upstream` has no

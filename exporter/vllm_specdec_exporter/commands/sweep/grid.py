@@ -3,13 +3,14 @@
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, astuple, dataclass, replace
 from importlib.resources import files
 from itertools import cycle, islice, product, starmap
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict, astuple, replace
 
 from ...config.options import ConfigError
 
@@ -20,31 +21,27 @@ BUILTIN = ("code", "extraction", "chat", "creative")
 _MAX_PROMPTS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One message of a conversation."""
 
     role: Literal["system", "user", "assistant", "developer", "tool"]
     content: str
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(Struct, frozen=True):
     """The prompt of one request: a conversation, usually of a single message."""
 
     messages: tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(Struct, frozen=True):
     """One JSON line of a file: one of the two fields."""
 
     prompt: str = ""
     messages: tuple[Message, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PromptSet:
+class PromptSet(Struct, frozen=True):
     """A named set of prompts."""
 
     name: str
@@ -135,8 +132,7 @@ _WARM_UP_TOKENS = 8
 TEMPERATURES = (0.0, 0.4, 0.8, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A request to an API of the server."""
 
     api: str  # ``chat`` or ``completions``
@@ -144,8 +140,7 @@ class Request:
     prompt: int  # the index of its prompt in the set
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """One measurement: a set of prompts, a number of workers, a temperature."""
 
     prompts: str  # name of the set of prompts
@@ -161,8 +156,7 @@ class Cell:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SweepPlan:
+class SweepPlan(Struct, frozen=True):
     """What to measure and how, without the server."""
 
     prompts: tuple[PromptSet, ...]  # sets of prompts, each with cells of its own

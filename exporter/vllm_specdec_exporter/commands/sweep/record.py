@@ -1,11 +1,12 @@
 """The record of a sweep, `sweep.json`: settings, server, and every measured cell."""
 
 import json
-from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import fields
 
 from ... import __version__
 from ...config.options import ConfigError
@@ -26,8 +27,7 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerIdentity:
+class ServerIdentity(Struct, frozen=True):
     """The measured server."""
 
     target: str  # its address, without secrets
@@ -37,8 +37,7 @@ class ServerIdentity:
     num_speculative_tokens: int = 0  # K, 0 if not known
 
 
-@dataclass(frozen=True, slots=True)
-class SweepSettings:
+class SweepSettings(Struct, frozen=True):
     """The settings, as in `grid.SweepPlan`; `prompts` has a fingerprint of each set by
     its name.
     """
@@ -53,8 +52,7 @@ class SweepSettings:
     ignore_eos: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CellAcceptance:
+class CellAcceptance(Struct, frozen=True):
     """Acceptance of a cell, from one of two sources; as in `measures.Measures`."""
 
     drafts: float | None = None
@@ -67,8 +65,7 @@ class CellAcceptance:
     mean_draft_length: float | None = None  # draft tokens per draft, 0 to K
 
 
-@dataclass(frozen=True, slots=True)
-class CellResult(Cell):
+class CellResult(Cell, frozen=True):
     """What was measured in one cell."""
 
     #: ``ok``; ``disturbed``: the server did more than the cell's requests; ``failed``:
@@ -113,8 +110,7 @@ class CellResult(Cell):
         return source.position_acceptance_ratio
 
 
-@dataclass(frozen=True, slots=True)
-class SweepRecord:
+class SweepRecord(Struct, frozen=True):
     """A sweep: the document in `sweep.json`."""
 
     server: ServerIdentity

@@ -7,8 +7,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...config.values import format_duration
 from ...upstream.client import PollError, Upstream
@@ -38,8 +40,7 @@ class _Stopped(Exception):  # noqa: N818 - it names the event
     """The sweep ends before its last cell. The message is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class SweepOutcome:
+class SweepOutcome(Struct, frozen=True):
     """The end of a sweep."""
 
     record: SweepRecord  # all results
@@ -104,8 +105,7 @@ async def run_sweep(
         return await sweep.run(keep)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sweep:
+class _Sweep(Struct, frozen=True):
     """A sweep of a server."""
 
     plan: SweepPlan

@@ -6,9 +6,11 @@ in.
 """
 
 import json
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...per_request.exchange import MAX_EVENT, EventSizeError, EventSplitter, data_of
 from ...per_request.observation import DraftRecord
@@ -29,8 +31,7 @@ class AnswerError(Exception):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class StreamedAnswer:
+class StreamedAnswer(Struct, frozen=True):
     """The client's view of one request."""
 
     request: int  # its number in the cell, from 0

@@ -9,8 +9,9 @@ import hashlib
 import re
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ...config.files import read_regular
 from .fields import WebConfigError, mapping, parse_yaml, quote, text_of
@@ -30,8 +31,7 @@ _PROTECTIONS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WebConfig:
+class WebConfig(Struct, frozen=True):
     """The content of a web configuration file."""
 
     tls: TLSSettings | None = None  # the TLS settings; ``None`` for plain HTTP
@@ -103,8 +103,7 @@ _ATTEMPTS = 5  # attempts to read files that change meanwhile
 Contents = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """A valid web configuration."""
 
     config: WebConfig  # the content of the file

@@ -5,10 +5,10 @@ import hashlib
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 import bcrypt
 from aiohttp import BasicAuth
+from msgspec import Struct
 
 from ...runtime.daemon_threads import in_daemon_thread
 from .document import bcrypt_cost
@@ -27,13 +27,12 @@ class TooBusyError(Exception):
     """Too many checks wait."""
 
 
-@dataclass(slots=True)
-class _Check:
+class _Check(Struct):
     """A check of credentials for requests of which the first is of `peer`."""
 
     peer: str
     #: Whether each client has disconnected.
-    gone: list[Callable[[], bool]] = field(default_factory=list)
+    gone: list[Callable[[], bool]] = []
     task: asyncio.Task[bool] | None = None
 
 

@@ -3,9 +3,10 @@
 import json
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+from msgspec import Struct
 
 from ...config.files import read_regular
 from .fields import WebConfigError, mapping, not_allowed, text_of
@@ -42,8 +43,7 @@ _VERIFY = {
 _UNVERIFIED = ("RequireAnyClientCert", "RequireClientCert")
 
 
-@dataclass(frozen=True, slots=True)
-class TLSSettings:
+class TLSSettings(Struct, frozen=True):
     """The settings of TLS."""
 
     cert_file: str  # certificate with its chain, PEM

@@ -7,9 +7,11 @@ reloads. So reloads, the engine in detail and the opened parts are in the addres
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 #: The parts that can be folded, by their word in the address.
 FOLDS = ("rules", "rubric")
@@ -19,8 +21,7 @@ _MAX_REFRESH = 3600.0
 _ENGINE = re.compile(r"engine-\d{1,6}-\d{1,6}")
 
 
-@dataclass(frozen=True, slots=True)
-class PageQuery:
+class PageQuery(Struct, frozen=True):
     """How the page is shown."""
 
     #: Whole seconds between reloads, 0 for never.

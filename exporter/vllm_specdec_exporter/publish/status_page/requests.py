@@ -5,7 +5,8 @@ The words are in the templates.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ...per_request.acceptance import (
     PositionAcceptance,
@@ -26,8 +27,7 @@ from ...per_request.summary import (
 from ..request_report import TenantRatios, percentiles, tenant_ratios
 
 
-@dataclass(frozen=True, slots=True)
-class ModelView:
+class ModelView(Struct, frozen=True):
     """The requests of a model with their place on the page."""
 
     result: ModelRequests
@@ -61,8 +61,7 @@ class ModelView:
         return every_k(self.result)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestsView:
+class RequestsView(Struct, frozen=True):
     """All single requests."""
 
     tap: TapResult | None

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..last_hour import INTERVAL, SPAN, Point
 
@@ -17,8 +18,7 @@ _GAP = 2.5 * INTERVAL
 _LEAST_RANGE = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Sparkline:
+class Sparkline(Struct, frozen=True):
     """A line over the last hour."""
 
     low: float  # the least value

@@ -4,9 +4,9 @@ The words are in the templates.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from itertools import pairwise
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ...economics.cost import Basis
@@ -23,8 +23,7 @@ from .sparkline import Sparkline, sparkline
 _TREND = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Trend:
+class Trend(Struct, frozen=True):
     """How a value of the shortest window differs from that of the judged one."""
 
     direction: str  # falling or rising
@@ -32,8 +31,7 @@ class Trend:
     window: str  # the name of the shortest window
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """An engine with its place on the page."""
 
     engine: EngineResult

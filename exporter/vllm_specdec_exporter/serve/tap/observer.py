@@ -16,11 +16,11 @@ import logging
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httptools
+from msgspec import Struct, field
 
 from ...per_request.exchange import MAX_LACKING, SMALL, Exchange
 from ...per_request.grouping import Classification
@@ -68,8 +68,7 @@ UNOBSERVED = {
 }
 
 
-@dataclass(slots=True)
-class ObservationContext:
+class ObservationContext(Struct):
     """Shared state of all observers of a tap."""
 
     report: Callable[[Observation], None]  # receives observations
@@ -83,7 +82,7 @@ class ObservationContext:
     )
     held: int = 0  # buffered bytes
     #: Where the defects in the log occurred.
-    logged: set[str] = field(default_factory=set)
+    logged: set[str] = set()
 
 
 class Observer:
