@@ -153,5 +153,5 @@ async def _baseline(session: PastSession) -> Baseline:
     # The newest first: it is the closest to the server as it is now.
     for summary in reversed(model.configurations):
         if summary.configuration.num_speculative_tokens == 0:
-            return await baseline_of(session.reader, model.name, summary)
+            return await baseline_of(session.stored, model.name, summary)
     raise BaselineError("there was no time without speculation")

@@ -238,9 +238,9 @@ def _judged(
     """Return the change with its speedup; `weight` is that of all traffic."""
     speedup = speedup_over_strata(strata.values(), concurrent=concurrent)
     effect = "no certain difference"
-    if speedup.low is not None and speedup.low > 1:
+    if speedup.is_above(1):
         effect = "helped"
-    elif speedup.high is not None and speedup.high < 1:
+    elif speedup.is_below(1):
         effect = "worse"
     compared = 0.0
     new_blocks: set[int] = set()
