@@ -16,7 +16,8 @@ from support.commands import Outcome, run_here
 from sweep.fake import FakeServer, refusal
 from sweep.records import SERVER, result
 from vllm_specdec_exporter.commands import calibrate as command
-from vllm_specdec_exporter.commands.calibrate import step_time
+from vllm_specdec_exporter.commands.calibrate import workload
+from vllm_specdec_exporter.commands.calibrate.steps import step_time
 from vllm_specdec_exporter.commands.sweep import SweepPlan
 from vllm_specdec_exporter.commands.sweep.client import Endpoint
 from vllm_specdec_exporter.commands.sweep.record import (
@@ -127,7 +128,7 @@ def test_profile_of_a_k_schedule_says_what_is_extrapolated(
     async def measure(*_: object) -> tuple[ServerIdentity, list[CellResult]]:
         return SERVER, [*drafting, *plain] * 3
 
-    monkeypatch.setattr(command, "_measure", measure)
+    monkeypatch.setattr(command, "measure", measure)
     file = tmp_path / "cost.yaml"
     arguments = (
         "http://127.0.0.1:9",
@@ -162,7 +163,7 @@ def test_a_profile_that_says_nothing_is_not_written(
             for factor in (0.5, 1.0, 1.5)
         ]
 
-    monkeypatch.setattr(command, "_measure", measure)
+    monkeypatch.setattr(command, "measure", measure)
     file = tmp_path / "cost.yaml"
     outcome = run_here(
         "calibrate",
@@ -190,7 +191,7 @@ async def test_each_cell_is_repeated_and_each_server_goes_first_in_turn(
         order.append((server.base[-1], *plan.concurrencies))
         return SweepOutcome(SweepRecord(SERVER, settings_of(plan)))
 
-    monkeypatch.setattr(command, "run_sweep", sweep)
+    monkeypatch.setattr(workload, "run_sweep", sweep)
     outcome = await calibrate(
         "http://127.0.0.1:1",
         "--plain-url",

@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 from ..engines.reading import Latencies
 from ..exposition.histogram import Histogram
 from .equal_load import MAX_BLOCKS, Block, FinishedRequests, uncertainty_of_mean
+from .latency_sums import LATENCIES
 from .statistics import Uncertainty
 
 #: Format of the file; the number rises with incompatible changes.
@@ -30,7 +31,6 @@ RECORDED_BLOCKS = 2 * MAX_BLOCKS
 _REACH = 1.25  # a load matches a bucket within this factor of the bucket's mean load
 #: Largest factor between the mean loads of two buckets for interpolation.
 _GAP = 4.5
-LATENCIES = Latencies.__struct_fields__
 
 
 _LOAD = attrgetter("requests_running")
@@ -163,27 +163,6 @@ class Baseline(Struct, frozen=True):
 def _release(version: str) -> list[str]:
     """Return the part of a version that must agree: 0.32 of 0.32.1+cpu."""
     return version.split(".")[:2]
-
-
-def latencies_between(
-    before: Latencies | None, after: Latencies | None
-) -> Latencies | None:
-    """Return the latencies of requests that finished between two samples; ``None`` if
-    they are not known.
-    """
-    if before is None or after is None:
-        return None
-    increases: dict[str, Histogram] = {}
-    for name in LATENCIES:
-        earlier: Histogram | None = getattr(before, name)
-        later: Histogram | None = getattr(after, name)
-        if earlier is None or later is None:
-            continue
-        finished = later.since(earlier)
-        if finished is None:
-            return None
-        increases[name] = finished
-    return Latencies(**increases)
 
 
 def encode(baseline: Baseline) -> bytes:

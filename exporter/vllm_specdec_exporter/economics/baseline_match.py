@@ -19,13 +19,13 @@ from msgspec.structs import replace
 
 from ..engines.reading import Latencies
 from ..exposition.histogram import Histogram
-from .baseline import LATENCIES, latencies_between
 from .equal_load import (
     Block,
     FinishedRequests,
     speedup_interval,
     uncertainty_of_mean,
 )
+from .latency_sums import LATENCIES, latencies_between
 from .statistics import Interval, Uncertainty
 
 if TYPE_CHECKING:

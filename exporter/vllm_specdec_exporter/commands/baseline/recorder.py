@@ -11,16 +11,14 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from ...economics.baseline import (
-    LATENCIES,
     RECORDED_BLOCKS,
     BaselineError,
     LoadBucket,
     bucket_of,
-    latencies_between,
 )
 from ...economics.equal_load import Block, joined
+from ...economics.latency_sums import latencies_between, latencies_together
 from ...engines.reading import Latencies
-from ...exposition.histogram import Histogram
 from ...measures.history import Sample, counters_reset, running_between
 
 
@@ -43,7 +41,7 @@ class _Sums(Struct):
 
     def add(self, bucket: LoadBucket) -> None:
         """Add a time at one load, or raise ValueError if the histograms do not fit."""
-        self.latencies = _plus(self.latencies, bucket.latencies)
+        self.latencies = latencies_together(self.latencies, bucket.latencies)
         self.weighted_load += bucket.requests_running * bucket.seconds
         self.seconds += bucket.seconds
         self.generation_tokens += bucket.generation_tokens
@@ -156,15 +154,3 @@ def _increase(previous: Sample, sample: Sample, counter: str) -> float:
     earlier: float | None = getattr(previous.counters, counter)
     later: float | None = getattr(sample.counters, counter)
     return (later or 0.0) - (earlier or 0.0)
-
-
-def _plus(sums: Latencies, added: Latencies) -> Latencies:
-    together: dict[str, Histogram | None] = {}
-    for name in LATENCIES:
-        histogram: Histogram | None = getattr(sums, name)
-        more: Histogram | None = getattr(added, name)
-        if histogram and more:
-            together[name] = histogram.plus(more)
-        else:
-            together[name] = histogram or more
-    return Latencies(**together)

@@ -40,18 +40,18 @@ _LEGEND = (
 )
 
 
-def render(history: HistoryDocument, out: str = "") -> str:
-    """Return the report; `out` is the written baseline, if any."""
+def render(history: HistoryDocument, next_step: str = "") -> str:
+    """Return the report; `next_step` is what to do with the written baseline, if there
+    is one.
+    """
     lines: list[str] = []
     for model in history.models:
         lines += _model(model, history.block_seconds)
     lines += wrap(_LEGEND, "  ", 2)
     for warning in history.warnings:
         lines += wrap(f"the server warns: {warning}", "  ", 4)
-    if out:
-        lines.append(
-            f"  baseline written; give it to the exporter with --baseline.file {out}"
-        )
+    if next_step:
+        lines.append(f"  baseline written; {next_step}")
     return "\n".join(printable(line.rstrip()) for line in lines)
 
 

@@ -87,12 +87,14 @@ def _connect(args: argparse.Namespace, url: str) -> Prometheus:
     return Prometheus(target, upstream)
 
 
-def show(history: HistoryDocument, *, as_json: bool, out: str = "") -> int:
-    """Print a history and return the exit code; `out` is the written baseline."""
+def show(history: HistoryDocument, *, as_json: bool, next_step: str = "") -> int:
+    """Print a history and return the exit code; `next_step` is what to do with the
+    written baseline.
+    """
     if as_json:
         cli.print_json(history)
     else:
-        print(render(history, out))
+        print(render(history, next_step))
     # A reader that is gone, as in a pipe to `head`, shows here, not at the exit.
     sys.stdout.flush()
     for model in history.models:
