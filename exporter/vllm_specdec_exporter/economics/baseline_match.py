@@ -287,9 +287,9 @@ def _speedup(
     matches: Sequence[BaselineComparison | None],
 ) -> Interval:
     """Return the speedup of a window; `per_token` is its time per output token."""
-    known = [match.block for match in matches if match is not None]
+    sums = [match.block for match in matches if match is not None]
     blocks = []
-    for earlier, later in pairwise(known):
+    for earlier, later in pairwise(sums):
         block = later.plus(earlier, -1.0)
         # Otherwise the sums restarted between both.
         if block.weight >= 0 and block.seconds >= 0:

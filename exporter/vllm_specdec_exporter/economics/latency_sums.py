@@ -7,20 +7,20 @@ LATENCIES = Latencies.__struct_fields__
 
 
 def latencies_between(
-    before: Latencies | None, after: Latencies | None
+    earlier: Latencies | None, later: Latencies | None
 ) -> Latencies | None:
     """Return the latencies of requests that finished between two samples; ``None`` if
     they are not known.
     """
-    if before is None or after is None:
+    if earlier is None or later is None:
         return None
     increases: dict[str, Histogram] = {}
     for name in LATENCIES:
-        earlier: Histogram | None = getattr(before, name)
-        later: Histogram | None = getattr(after, name)
-        if earlier is None or later is None:
+        start: Histogram | None = getattr(earlier, name)
+        end: Histogram | None = getattr(later, name)
+        if start is None or end is None:
             continue
-        finished = later.since(earlier)
+        finished = end.since(start)
         if finished is None:
             return None
         increases[name] = finished

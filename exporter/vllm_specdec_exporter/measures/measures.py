@@ -248,7 +248,9 @@ def derive(
         costed = len(positions)
     estimated = Estimate()
     if profile is not None:
-        estimated = estimate(length, costed, delta.batch_size, profile, error)
+        estimated = estimate(
+            length, costed, delta.batch_size, profile, length_error=error
+        )
     span = delta.span
     measures = Measures(
         window=window,
