@@ -27,7 +27,8 @@ from .hardware import (
     usual_drafter,
 )
 from .known_problems import release_of
-from .model import Model, from_parameters, model_in_name, size_in_name
+from .model import Model, from_parameters
+from .model_names import model_in_name, size_in_name
 from .speculative_config import Speculation, drafts_without_model
 
 _PARTS: dict[str, type[TargetCost | DraftCost]] = {
