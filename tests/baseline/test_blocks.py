@@ -19,6 +19,7 @@ from vllm_specdec_exporter.economics.baseline_match import (
     measured_speedup,
 )
 from vllm_specdec_exporter.economics.equal_load import (
+    Block,
     FinishedRequests,
     uncertainty_of_mean,
 )
@@ -182,7 +183,7 @@ def test_the_sample_of_the_baseline_counts(old: bool) -> None:
         if old or requests < 10:
             blocks = ()
         else:
-            blocks = ((requests / 10, requests * 0.02),) * 10
+            blocks = (Block(requests / 10, requests * 0.02),) * 10
         recording = baseline(
             LoadBucket(
                 2.0,
@@ -204,7 +205,7 @@ def test_the_sample_of_the_baseline_counts(old: bool) -> None:
             seconds=60.0,
             baseline=recording,
         )
-        shown = measured_speedup(BaselineComparison(), match, 20)
+        shown = measured_speedup([BaselineComparison(), match], 20)
         assert shown.speedup == pytest.approx(2.0), requests
         widths.append(width(shown))
     assert widths[0] > 4 > 2.7 > widths[1] > 1.5 * widths[2] > 0.2, widths
@@ -214,7 +215,7 @@ def test_few_blocks_or_long_requests_leave_requests_that_ran_together_as_one() -
     """40 requests, 10 at a time, are four blocks; 20 of them are two observations
     without blocks.
     """
-    even = [(10.0, 10.0), (12.0, 10.0)] * 4
+    even = [Block(10.0, 10.0), Block(10.0, 12.0)] * 4
     forty = FinishedRequests(count=40.0, at_a_time=10.0, spread=0.2)
     assert uncertainty_of_mean(even, forty) == Uncertainty(
         pytest.approx(0.2**2 / 40), pytest.approx(3.0)
@@ -225,7 +226,7 @@ def test_few_blocks_or_long_requests_leave_requests_that_ran_together_as_one() -
     )
     of_no_spread = FinishedRequests(count=5.0, at_a_time=10.0, spread=None)
     assert uncertainty_of_mean([], of_no_spread) == Uncertainty(2.0, 1.0)
-    slow = [(10.0, 10.0)] * 4 + [(14.0, 10.0)] * 4
+    slow = [Block(10.0, 10.0)] * 4 + [Block(10.0, 14.0)] * 4
     pairs = 4 / 3 * 4 * 4.0**2 / 96**2
     many = FinishedRequests(count=800.0, at_a_time=10.0, spread=0.2)
     assert uncertainty_of_mean(slow, many) == Uncertainty(
@@ -237,7 +238,7 @@ def test_few_blocks_or_long_requests_leave_requests_that_ran_together_as_one() -
 def test_a_recording_of_any_length_has_some_blocks(minutes: int) -> None:
     """They become longer, hold every request, and are read again from the file."""
     shown = recorded(served(random.Random(minutes), 60.0 * minutes, 1.0))
-    in_blocks = [sum(requests for requests, _ in part.blocks) for part in shown]
-    assert in_blocks == pytest.approx([part.requests for part in shown])
+    finished = [sum(block.weight for block in part.blocks) for part in shown]
+    assert finished == pytest.approx([part.requests for part in shown])
     assert 8 <= len(shown[-1].blocks) <= 16
     assert decode(encode(baseline(*shown))).buckets == shown

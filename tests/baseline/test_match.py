@@ -61,7 +61,7 @@ def compared(
     match = BaselineComparison().add(
         NOTHING, latest, load=load, seconds=seconds, baseline=recording
     )
-    return measured_speedup(NO_REQUESTS, match, minimum)
+    return measured_speedup([NO_REQUESTS, match], minimum)
 
 
 NO_REQUESTS = BaselineComparison()
@@ -119,7 +119,7 @@ class TestCompare:
             load=4.0,
             seconds=30.0,
         )
-        outcome = measured_speedup(NO_REQUESTS, match, 1)
+        outcome = measured_speedup([NO_REQUESTS, match], 1)
 
         assert outcome.speedup == pytest.approx((3 * 0.1 + 0.3) / (3 * 0.05 + 0.15))
         assert outcome.baseline_tokens_per_second == pytest.approx(
@@ -141,12 +141,8 @@ class TestCompare:
             NO_REQUESTS, NOTHING, finished(0.1), recording, load=50.0, seconds=10.0
         )
 
-        assert (match.latencies, match.baseline_latencies, match.seconds) == (
-            Latencies(),
-            Latencies(),
-            0.0,
-        )
-        assert measured_speedup(NO_REQUESTS, match, 1) == Measured()
+        assert match == BaselineComparison(baseline=recording)
+        assert measured_speedup([NO_REQUESTS, match], 1) == Measured()
 
     def test_a_quantile_in_a_bucket_that_holds_most_is_not_compared(self) -> None:
         """Within a wide bucket a quantile is a guess: three of four requests in one
@@ -166,8 +162,8 @@ class TestCompare:
         first = plus(NO_REQUESTS, NOTHING, finished(0.1), of_first)
         last = plus(first, finished(0.1), finished(0.1, 0.1), of_second)
 
-        assert measured_speedup(first, last, 1) == Measured()
-        assert measured_speedup(NO_REQUESTS, last, 1).speedup == pytest.approx(6.0)
+        assert measured_speedup([first, last], 1) == Measured()
+        assert measured_speedup([NO_REQUESTS, last], 1).speedup == pytest.approx(6.0)
 
     def test_other_buckets_after_a_restart_begin_anew(self) -> None:
         """A server that comes back with other histogram buckets is compared from there
@@ -179,7 +175,7 @@ class TestCompare:
         full = Latencies(time_per_output_token=Histogram((0.15,), (10.0,), 10.0, 1.0))
         last = plus(first, empty, full, recording)
 
-        assert measured_speedup(NO_REQUESTS, last, 1).speedup == pytest.approx(3.0)
+        assert measured_speedup([NO_REQUESTS, last], 1).speedup == pytest.approx(3.0)
 
     def test_a_restart_between_two_samples(self) -> None:
         """Histograms that fell are of two lives, and add nothing."""
@@ -228,7 +224,7 @@ class TestCompare:
             fast,
             recording,
         )
-        outcome = measured_speedup(NO_REQUESTS, match, 1)
+        outcome = measured_speedup([NO_REQUESTS, match], 1)
 
         assert outcome.speedup == pytest.approx(3.0)
         medians = {

@@ -186,7 +186,7 @@ CASES = {
     "a draft model, K=0 by a schedule": Case(
         (K0_OF_A_SCHEDULE,),
         1,
-        "with a draft model even steps without drafts (K=0 of a schedule) cost a pass",
+        "with a draft model, steps with K=0 still cost its first pass",
     ),
     "SGLang with a draft model": Case(
         (upstream("sglang-k3.txt"),),

@@ -367,7 +367,7 @@ def test_load_is_told_per_engine() -> None:
         pytest.approx(10.0),
         True,
     )
-    assert load.basis == "requests at a time and engine"
+    assert load.quantity == "requests at a time and engine"
 
 
 # --- what speculation gains

@@ -21,7 +21,8 @@ from vllm_specdec_exporter.economics.cost import (
 )
 from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.economics.speculative_config import ScheduleRow, Speculation
-from vllm_specdec_exporter.economics.speedup import Estimate, of_all
+from vllm_specdec_exporter.economics.speedup import Estimate, speedup_of_all_tokens
+from vllm_specdec_exporter.economics.statistics import Interval
 from vllm_specdec_exporter.engines import ENGINE_OF
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
@@ -43,6 +44,7 @@ from vllm_specdec_exporter.judgement.payoff import (
     correction,
     estimate_contradicted,
     judge_payoff,
+    loss_probability,
 )
 from vllm_specdec_exporter.measures.measures import Measures
 from vllm_specdec_exporter.observe.result import EngineResult
@@ -179,6 +181,37 @@ class TestPayoff:
         decided = payoff_of(measures(1.5))
         assert decided.loss_probability == pytest.approx(0.0002, abs=0.0001)
         assert decided.likely is None
+
+    @pytest.mark.parametrize("covered", [None, 0.9, 0.97])
+    def test_an_interval_that_ends_at_0_is_a_certain_loss(
+        self, covered: float | None
+    ) -> None:
+        """Of a step whose cost has no end, logarithms of the speedup have none."""
+        window = measures(1.0, Basis.MODELLED, coverage_ratio=covered)
+        endless = replace(
+            window.estimate, speedup=0.0, speedup_low=0.0, speedup_high=0.0
+        )
+        payoff = judge_payoff(replace(window, estimate=endless), Thresholds())
+        assert payoff.verdict is PayoffVerdict.HARMFUL
+        assert payoff.loss_probability == 1.0
+        assert loss_probability(Interval(0.5, 0.0, 0.0)) == 1.0
+
+    def test_an_end_that_is_not_known_is_the_speedup_itself(self) -> None:
+        """In the verdict and in its explanation alike, of a measurement and of an
+        estimate: an unknown end is not 0.
+        """
+        window = measures(1.5)
+        estimate = replace(window.estimate, speedup_low=None, speedup_high=None)
+        window = replace(
+            window, estimate=estimate, measured=Measured(1.4, None, 1.6, 100.0)
+        )
+        payoff = judge_payoff(window, Thresholds())
+        assert (payoff.speedup_low, payoff.speedup_high) == (1.4, 1.6)
+        reasons = explained(window)
+        measured = reasons["payoff.measured"]
+        assert (measured["low"], measured["high"]) == ("1.40", "1.60")
+        estimated = reasons["payoff.estimated"]
+        assert (estimated["low"], estimated["high"]) == ("1.50", "1.50")
 
     @pytest.mark.parametrize("covered", [None, 0.9, 0.97])
     @pytest.mark.parametrize("speedup", [0.9, 1.9])
@@ -414,9 +447,10 @@ class TestPayoff:
         step = replace(estimated.estimate, step_cost=1.5, undrafted_cost=1.2)
         factor = correction(replace(estimated, estimate=step))
         assert factor is not None
-        assert of_all(2.5 / (1 + 0.5 * factor), 0.6, 1 + 0.2 * factor) == pytest.approx(
-            0.9
-        )
+        drafted = 2.5 / (1 + 0.5 * factor)
+        undrafted = 1 + 0.2 * factor
+        speedup = speedup_of_all_tokens(drafted, 0.6, undrafted)
+        assert speedup == pytest.approx(0.9)
 
     def test_the_whole_server_gains_less(self) -> None:
         """Half of the tokens at twice the speed: the whole runs 1.33 times as fast."""

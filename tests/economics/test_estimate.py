@@ -53,16 +53,17 @@ class TestEstimate:
             f"3], [5, 64, 0]]}}"
         )
         profile = deployed(CostSettings(SIMPLE), parse_speculation(spec), "m")
-        speedups = estimate(2.6, 3, 4, profile).of_all(0.26)
+        found = estimate(2.6, 3, 4, profile).of_all_tokens(0.26)
 
         # the time of a step with drafts, with the errors of `SIMPLE`
         drafts = (13.0 * 1.1, 13.0 / 1.1)
         # in proportion to what it adds
         passes = (first_pass * 4.3 / 3, first_pass * (13.0 / 1.1 - 10.0) / 3)
-        assert speedups[0] == pytest.approx(
+        assert found is not None
+        assert found.value == pytest.approx(
             10_000 / (100 * 13.0 + 740 * (10.0 + first_pass))
         )
-        for end, step, more in zip(speedups[1:], drafts, passes, strict=True):
+        for end, step, more in zip(found.ends, drafts, passes, strict=True):
             assert end == pytest.approx(10_000 / (100 * step + 740 * (10.0 + more))), (
                 end,
                 step,

@@ -31,6 +31,8 @@ from vllm_specdec_exporter.economics.model import (
     Model,
     from_architecture,
     from_parameters,
+)
+from vllm_specdec_exporter.economics.model_names import (
     model_in_name,
     parse_model,
     with_details,

@@ -12,7 +12,7 @@ from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.cost import Basis, CostProfile
 from vllm_specdec_exporter.economics.hardware import parse_machine
-from vllm_specdec_exporter.economics.model import parse_model
+from vllm_specdec_exporter.economics.model_names import parse_model
 from vllm_specdec_exporter.economics.profiles import (
     Hardware,
     for_method,

@@ -47,7 +47,7 @@ from vllm_specdec_exporter.commands.history.document import (
 )
 from vllm_specdec_exporter.commands.history.matching import BinSpeedup
 from vllm_specdec_exporter.commands.history.past import TimeGrid
-from vllm_specdec_exporter.commands.history.reading import Reader
+from vllm_specdec_exporter.commands.history.reading import read_stored
 from vllm_specdec_exporter.commands.history.series import PastScope
 from vllm_specdec_exporter.commands.history.session import show
 from vllm_specdec_exporter.commands.history.source import Prometheus, PrometheusError
@@ -506,7 +506,8 @@ async def test_the_exporters_of_a_large_fleet_are_read_in_parts() -> None:
     """
     fleet = Fleet()
     tracemalloc.start()
-    await Reader(fleet, PastScope(BEGIN, BEGIN + 30 * DAY, match='pod="r0"')).past()
+    scope = PastScope(BEGIN, BEGIN + 30 * DAY, match='pod="r0"')
+    await read_stored(fleet, scope)
     assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
     tracemalloc.stop()
     parts = [

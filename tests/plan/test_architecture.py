@@ -30,7 +30,7 @@ from vllm_specdec_exporter.economics.architecture import (
     ArchitectureError,
     read_architecture,
 )
-from vllm_specdec_exporter.economics.model import (
+from vllm_specdec_exporter.economics.parameter_counts import (
     count_active_parameters,
     count_eagle,
     count_eagle3,

@@ -17,9 +17,10 @@ from support.commands import Outcome, run_here
 from sweep.fake import FakeServer, refusal
 from sweep.records import SERVER, result
 from vllm_specdec_exporter.commands import calibrate as command
-from vllm_specdec_exporter.commands.calibrate import step_time
-from vllm_specdec_exporter.commands.sweep import SweepPlan
+from vllm_specdec_exporter.commands.calibrate import workload
+from vllm_specdec_exporter.commands.calibrate.steps import step_time
 from vllm_specdec_exporter.commands.sweep.client import Endpoint
+from vllm_specdec_exporter.commands.sweep.grid import SweepPlan
 from vllm_specdec_exporter.commands.sweep.record import (
     CellAcceptance,
     CellResult,
@@ -128,7 +129,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[CellResult]:
     async def measure(*_: object) -> tuple[ServerIdentity, list[CellResult]]:
         return SERVER, cells
 
-    monkeypatch.setattr(command, "_measure", measure)
+    monkeypatch.setattr(command, "measure", measure)
     return cells
 
 
@@ -190,7 +191,7 @@ async def test_each_cell_is_repeated_and_each_server_goes_first_in_turn(
         order.append((server.base[-1], *plan.concurrencies))
         return SweepOutcome(SweepRecord(SERVER, settings_of(plan)))
 
-    monkeypatch.setattr(command, "run_sweep", sweep)
+    monkeypatch.setattr(workload, "run_sweep", sweep)
     flags = "--plain-url http://127.0.0.1:2 --concurrency 1,4"
     outcome = await calibrate("http://127.0.0.1:1", flags)
     assert outcome.code == 1

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from ..economics.baseline_match import Measured
 from ..economics.speedup import Estimate
-from ..economics.statistics import times
+from ..economics.statistics import Interval, format_ratio
 from ..judgement.advice import Advice
 from ..judgement.payoff import PayoffVerdict
 from ..judgement.quality import QualityLevel
@@ -245,10 +245,11 @@ def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
 
 
 def _estimated(estimate: Estimate) -> Iterator[tuple[str, str]]:
-    if estimate.speedup is None:
+    if estimate.interval is None:
         return
-    interval = _interval(estimate.speedup_low, estimate.speedup_high)
-    yield "estimated speedup", f"{terminal.factor(estimate.speedup)} ({interval})"
+    interval = _interval(estimate.interval)
+    speedup = terminal.factor(estimate.interval.value)
+    yield "estimated speedup", f"{speedup} ({interval})"
     length = estimate.break_even_acceptance_length
     yield "break-even length", terminal.length(length)
     ratio = estimate.break_even_acceptance_ratio
@@ -257,9 +258,9 @@ def _estimated(estimate: Estimate) -> Iterator[tuple[str, str]]:
 
 
 def _measured(measured: Measured) -> Iterator[tuple[str, str]]:
-    if measured.speedup is not None:
-        interval = _interval(measured.speedup_low, measured.speedup_high)
-        speedup = terminal.factor(measured.speedup)
+    if measured.interval is not None:
+        interval = _interval(measured.interval)
+        speedup = terminal.factor(measured.interval.value)
         requests = f"{_count(measured.requests)} requests"
         yield "measured speedup", f"{speedup} ({interval}, {requests})"
     for name, latency in wording.LATENCIES.items():
@@ -272,9 +273,9 @@ def _measured(measured: Measured) -> Iterator[tuple[str, str]]:
             yield f"{latency}, time", f"{', '.join(ratios)} of the baseline's"
 
 
-def _interval(low: float | None, high: float | None) -> str:
-    # Both are known wherever the speedup is: the types cannot say so.
-    return f"{times(low or 0.0)}x to {times(high or 0.0)}x"
+def _interval(speedup: Interval) -> str:
+    low, high = speedup.ends
+    return f"{format_ratio(low)}x to {format_ratio(high)}x"
 
 
 def _positions(measures: Measures, advice: Advice) -> Iterator[str]:

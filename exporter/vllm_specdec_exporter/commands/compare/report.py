@@ -6,7 +6,7 @@ Pure.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...economics.statistics import Interval, SampleMean, times
+from ...economics.statistics import Interval, SampleMean, format_ratio
 from ...publish import pages, plots
 from ...publish.plots import Plot
 from ...publish.terminal import (
@@ -184,8 +184,8 @@ def _cell(value: Any, form: Callable[[Any], str]) -> str:
 def _speedup(interval: Interval) -> str:
     ends = range_words(interval)
     if ends:
-        return f"{times(interval.value)} ({ends})"
-    return times(interval.value)
+        return f"{format_ratio(interval.value)} ({ends})"
+    return format_ratio(interval.value)
 
 
 def _time(interval: Interval) -> str:
@@ -244,7 +244,7 @@ _DRAFTS: tuple[_Quantity, ...] = (
     ),
     ("tokens out of drafts", lambda side: side.measures.coverage_ratio, percent),
     ("rejected draft tokens/s", _rejected, digits),
-    ("estimated speedup", lambda side: side.estimated_speedup, _speedup),
+    ("estimated speedup", lambda side: side.measures.estimate.interval, _speedup),
     ("quality", lambda side: side.quality, str),
     ("payoff", lambda side: side.payoff, str),
     ("advice", lambda side: side.advice, str),

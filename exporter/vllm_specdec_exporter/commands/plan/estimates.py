@@ -14,13 +14,12 @@ from msgspec.structs import replace
 
 from ...economics.architecture import Architecture
 from ...economics.cost import CostProfile
-from ...economics.model import (
-    Model,
+from ...economics.model import Model, from_parameters
+from ...economics.parameter_counts import (
     count_eagle,
     count_eagle3,
     count_medusa,
     count_mtp,
-    from_parameters,
 )
 from ...economics.profiles import Hardware, for_method, hardware_profile
 from ...economics.sizes import Precision
