@@ -470,23 +470,57 @@ class TestPayoff:
         assert (measured["low"], measured["high"]) == ("0.88", "0.996")
 
     @pytest.mark.parametrize("covered", [1.0, 0.8, 0.7, 0.6])
-    def test_drafts_of_which_none_is_accepted_are_likely_harmful(
-        self, covered: float
-    ) -> None:
-        """They cannot gain, and may cost nothing: the interval ends at 1, also after
-        rounding.
-        """
+    def test_drafts_of_which_none_is_accepted_are_harmful(self, covered: float) -> None:
+        """They cannot gain, however little they may cost: the interval ends at 1."""
         estimated = measures(0.98, Basis.CALIBRATED, length=1.0, coverage_ratio=covered)
         free = replace(
             estimated,
             estimate=replace(estimated.estimate, speedup_low=0.39, speedup_high=1.0),
         )
         payoff = payoff_of(free)
-        assert (payoff.verdict, payoff.likely) == (
-            PayoffVerdict.UNKNOWN,
-            PayoffVerdict.HARMFUL,
-        )
+        assert payoff.verdict is PayoffVerdict.HARMFUL
+        assert payoff.speedup < 0.995
         assert payoff.loss_probability == pytest.approx(0.975)
+
+    def test_what_nothing_accepted_costs_where_no_cost_is_known(self) -> None:
+        """A step that seems as short as a plain one (vLLM 52479, after a sleep of level
+        2): the middle of what is possible, 0.77 to 1.00.
+        """
+        window = measures(1.0, Basis.OBSERVED, length=1.0)
+        window = replace(
+            window,
+            estimate=replace(window.estimate, speedup_low=0.77, speedup_high=1.0),
+        )
+        payoff = payoff_of(window)
+        assert payoff.verdict is PayoffVerdict.HARMFUL
+        assert payoff.speedup == payoff.judged_speedup == pytest.approx(0.77**0.5)
+        assert "payoff.gives_nothing" in explained(window)
+        contradicted = payoff_of(with_measured(window, 1.1, 1.05, 1.15))
+        assert contradicted.verdict is PayoffVerdict.MARGINAL
+        near = payoff_of(with_measured(window, 1.02, 0.9, 1.15))
+        assert (near.verdict, near.speedup_high) == (PayoffVerdict.HARMFUL, 1.0)
+
+    @pytest.mark.parametrize("basis", Basis)
+    @pytest.mark.parametrize(
+        ("method", "finding"),
+        [("mtp", "nothing_accepted"), ("ngram", "nothing_found")],
+    )
+    def test_nothing_accepted_has_one_cause_and_one_advice(
+        self, basis: Basis, method: str, finding: str
+    ) -> None:
+        """No rule says to raise K, and drafters whose weights were lost are named."""
+        settings = settings_for(for_method(method), method, 2, basis)
+        result = judged(settings, (0, 0), 667)
+        assert result.payoff.verdict is PayoffVerdict.HARMFUL
+        assert result.advice.action is Action.DISABLE
+        assert name_of(result.advice.reason) == "advice.disable_nothing_accepted"
+        assert to_do(result) == "switch speculation off"
+        assert "raise_k" not in {rule.says for rule in result.advice.rules}
+        actions = {name_of(each.text): each.action for each in result.findings}
+        assert {"finding.harmful.text", f"finding.{finding}.text"} <= set(actions)
+        assert "finding.first_position.text" not in actions
+        if method == "mtp":
+            assert "sleep of level 2" in actions["finding.nothing_accepted.text"]
 
     def test_a_gain_of_few_tokens_is_a_small_gain(self) -> None:
         """The verdict is on all tokens: twice as fast for three in ten is 1.18 times in

@@ -14,7 +14,13 @@ from .advice import Action
 from .case import Case
 from .hysteresis import HysteresisState
 from .messages import Message, message
-from .payoff import Payoff, PayoffVerdict, correction, estimate_contradicted
+from .payoff import (
+    Payoff,
+    PayoffVerdict,
+    correction,
+    estimate_contradicted,
+    gives_nothing,
+)
 
 #: A part of a sentence that does not apply.
 _NOTHING = ""
@@ -28,6 +34,8 @@ def explain_payoff(payoff: Payoff, case: Case, measures: Measures) -> tuple[str,
         return (why_no_estimate(measures),)
     profile = case.profile
     reasons: list[str] = []
+    if gives_nothing(measures) and payoff.verdict is PayoffVerdict.HARMFUL:
+        reasons.append(message("payoff.gives_nothing"))
     if measures.measured.interval is not None:
         reasons.append(_measured(measures, measures.measured.interval))
     if measures.estimate.interval is not None:
@@ -134,7 +142,9 @@ def explain_advice(
     because: str = _NOTHING
     if action is Action.DISABLE:
         because = _why_none_pays(best, batch, case)
-        if best.speedup_most >= 1 or case.payoff.undecided:
+        if best.mean_acceptance_length <= 1:
+            name = "disable_nothing_accepted"
+        elif best.speedup_most >= 1 or case.payoff.undecided:
             name = "disable_unsure"
     elif action is Action.INCREASE_K:
         because = message("advice.extrapolated", present=choice.drafted)

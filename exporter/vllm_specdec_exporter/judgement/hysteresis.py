@@ -219,6 +219,8 @@ def _none_pays(
     """
     if evidence.payoff.side is not PayoffVerdict.HARMFUL:
         return False
+    if not any(evidence.survival):
+        return True  # nothing is accepted, whatever a step may cost
     thresholds = evidence.thresholds
     harmful = thresholds.harmful_speedup
     worth_a_trial = (1 + _FARTHER * thresholds.advice_minimum_gain) * harmful

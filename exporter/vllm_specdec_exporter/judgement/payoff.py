@@ -49,8 +49,9 @@ class Payoff(Struct, frozen=True):
     """Whether speculation pays.
 
     Attributes:
-        verdict: `unknown` if the interval includes 1; ``None`` unless the engine is
-            active and a speedup can be computed.
+        verdict: `unknown` if the interval includes 1, unless no drafted token was
+            accepted; ``None`` unless the engine is active and a speedup can be
+            computed.
         speedup: the speedup that decided: of all tokens, with and without drafts;
             ``None`` if `unknown`.
         speedup_low: lower end of its interval, also if `unknown`.
@@ -112,8 +113,9 @@ def judge_payoff(measures: Measures, thresholds: Thresholds) -> Payoff:
         basis = measures.estimate.basis or Basis.MODELLED
     if speedup is None:
         return Payoff()
-    low, high = speedup.ends
-    loss = loss_probability(speedup)
+    bounded = bounded_by_drafts(speedup, measures)
+    low, high = bounded.ends
+    loss = loss_probability(bounded)
     undecided = Payoff(
         verdict=PayoffVerdict.UNKNOWN,
         speedup_low=low,
@@ -122,21 +124,47 @@ def judge_payoff(measures: Measures, thresholds: Thresholds) -> Payoff:
         loss_probability=loss,
         likely=leans(loss),
         judged_speedup=probable_loss(low, high, loss, thresholds),
-        guessed_speedup=speedup.value,
+        guessed_speedup=bounded.value,
     )
-    if low <= 1 + _ROUNDING and high >= 1 - _ROUNDING:
+    includes_1 = low <= 1 + _ROUNDING and high >= 1 - _ROUNDING
+    certain_loss = gives_nothing(measures) and round(bounded.value, 2) < 1
+    if includes_1 and not certain_loss:
         return undecided
     guessed: float | None = None
     if basis in GUESSES:
-        guessed = speedup.value
+        guessed = bounded.value
     return replace(
         undecided,
-        verdict=_verdict(speedup.value, thresholds),
-        speedup=speedup.value,
+        verdict=_verdict(bounded.value, thresholds),
+        speedup=bounded.value,
         likely=None,
-        judged_speedup=speedup.value,
+        judged_speedup=bounded.value,
         guessed_speedup=guessed,
     )
+
+
+def gives_nothing(measures: Measures) -> bool:
+    """Return whether no draft of the window gave a token that a plain step would not
+    have given.
+    """
+    length = measures.mean_acceptance_length
+    return length is not None and length <= 1
+
+
+def bounded_by_drafts(speedup: Interval, measures: Measures) -> Interval:
+    """Return the interval of a speedup, bounded by what the drafts gave.
+
+    A step with drafts takes at least the time of a plain one, so drafts that give
+    nothing cannot gain: how much they lose is then the geometric middle, unless that is
+    estimated. A whole interval above 1 contradicts this, and stays.
+    """
+    low, high = speedup.ends
+    if not gives_nothing(measures) or not 0 < low < 1 <= high + _ROUNDING:
+        return speedup
+    value = speedup.value
+    if round(value, 2) >= 1:
+        value = math.sqrt(low)
+    return Interval(value, low, 1.0)
 
 
 def _verdict(speedup: float, thresholds: Thresholds) -> PayoffVerdict:
