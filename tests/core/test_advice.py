@@ -800,6 +800,42 @@ def test_a_smaller_k_counts_as_a_lower_bound(
         advised
     )
 
+@pytest.mark.parametrize(
+    ("costs", "held", "advised"),
+    [
+        # K=6 gains 1.5 % on the running K=5, and K=3 loses: 5 is kept. The reported
+        # case: DFlash2 on an H20, of which 3 was advised before the context was known.
+        ((1.0, 1.07, 1.07, 1.08, 1.08, 1.10, 1.11), 3, 5),
+        ((1.0, 1.07, 1.07, 1.08, 1.08, 1.10, 1.11), 5, 5),
+        # It gains 10 %, and is worth a trial.
+        ((1.0, 1.07, 1.07, 1.08, 1.08, 1.10, 1.02), 3, 6),
+        # What runs needs no gain over an advised K that was never tried.
+        ((1.0, 1.6, 1.6, 1.6, 1.08, 1.10, 1.3), 4, 5),
+    ],
+)
+def test_another_k_is_held_against_the_k_that_runs(
+    costs: tuple[float, ...], held: int, advised: int
+) -> None:
+    """Not against the one that was advised before: only the former takes no restart."""
+    survival = (0.67, 0.4315, 0.2781, 0.1792, 0.1156)
+    evidence = Evidence(
+        survival=survival,
+        drafts=1e7,
+        counters=Counters(
+            drafts=1e7, accepted_tokens_per_position=tuple(1e7 * s for s in survival)
+        ),
+        cost=lambda k: (*costs, *(9.0,) * 5)[k],
+        settled=False,
+        varying=False,
+        only_smaller=False,
+        payoff=Payoff(
+            verdict=PayoffVerdict.BENEFICIAL, speedup=2.4, loss_probability=0.0
+        ),
+        thresholds=Thresholds(),
+    )
+    state = HysteresisState(AdvisedK(held))
+    assert apply_hysteresis(evidence, state, 0.0, 300.0).advised.k == advised
+
 
 class TestMethod:
     @pytest.mark.parametrize(

@@ -176,15 +176,24 @@ def _wanted(evidence: Evidence, choice: Choice, held: AdvisedK) -> AdvisedK:
     no_loss = held.k == 0 and not (loses or undecided)
     if no_gain or no_loss:
         held = AdvisedK(choice.drafted)
+    present = choice.drafted
     candidates = [
         choice.best.num_speculative_tokens,
         choice.best_drafting.num_speculative_tokens,
+        present,
     ]
     if evidence.varying:
         # Other K cannot be compared, but K = 0 needs no data. A K that was advised
         # before drafts varied stays advised.
-        candidates = [0] if held.k else [0, choice.drafted]
-    better = (k for k in candidates if _beats(evidence, choice, k, held.k))
+        candidates = [0] if held.k else [0, present]
+    # The server runs the present K, whatever is advised: what is better than a K that
+    # was never tried may not be worth a restart.
+    better = (
+        k
+        for k in candidates
+        if _beats(evidence, choice, k, held.k)
+        and (k == present or _beats(evidence, choice, k, present))
+    )
     k = next(better, held.k)
     return AdvisedK(k, not evidence.varying and _misfit(choice, k, held, evidence))
 
@@ -200,7 +209,9 @@ def _beats(evidence: Evidence, choice: Choice, k: int, held: int) -> bool:
     candidate = choice.option(k)
     holder = choice.option(held)
     part = 1.0
-    if candidate.extrapolated:
+    if k == choice.drafted:
+        part = 0.0  # to keep the K that runs takes no restart
+    elif candidate.extrapolated:
         if any(option.speedup_most > candidate.speedup for option in smaller):
             return False
         part = _FARTHER
