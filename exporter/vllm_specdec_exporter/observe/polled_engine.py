@@ -10,8 +10,9 @@ from ..economics.cost import CostProfile
 from ..economics.observed_step import with_observed_step
 from ..economics.profiles import deployed, guess_method
 from ..economics.step_correction import correct_by_steps
+from ..economics.step_totals import StepIncrease, steps_between
 from ..engines import ENGINE_OF
-from ..engines.reading import Drafting, EngineReading, Reading
+from ..engines.reading import Counters, Drafting, EngineReading, Reading, Steps
 from ..judgement.activity import Activity, with_schedule
 from ..judgement.case import Case
 from ..judgement.messages import message
@@ -95,6 +96,42 @@ class PolledEngine(Struct, frozen=True, dict=True):
         return positions or self.settings.speculation.num_speculative_tokens
 
     @cached_property
+    def _life(self) -> StepIncrease:
+        """The totals of the server's whole life."""
+        newest = self.state.history.newest
+        if newest is None:
+            return steps_between((Counters(), Steps()), (Counters(), Steps()))
+        zeros = Steps(prompt_tokens=0.0, requests=0.0)
+        nothing = (Counters(generation_tokens=0.0), zeros)
+        return steps_between(nothing, (newest.counters, newest.steps))
+
+    @cached_property
+    def context_tokens(self) -> float | None:
+        """Mean context of a request: of the judged window, else as it last was, else of
+        the server's whole life; ``None`` if too few requests began.
+        """
+        delta = self.judged_delta
+        if delta is not None and delta.context_tokens is not None:
+            return delta.context_tokens
+        if self.state.context_tokens is not None:
+            return self.state.context_tokens
+        return self._life.mean_context
+
+    @property
+    def _unadvisable(self) -> str:
+        """Why no K can be advised, whatever is counted; empty if one can."""
+        profile = self.profile
+        depends_on_context = (
+            profile.physical is not None
+            or profile.target.per_context_token > 0
+            or profile.draft.per_context_token > 0
+        )
+        unknown = self.context_tokens is None and self._life.counts_context
+        if depends_on_context and unknown:
+            return message("unadvisable.context_unknown")
+        return why_unadvisable(self.engine, self.state.derivation)
+
+    @cached_property
     def profile(self) -> CostProfile:
         """The cost of steps: of the method, at the measured context, corrected by what
         the engine shows.
@@ -109,8 +146,8 @@ class PolledEngine(Struct, frozen=True, dict=True):
             version=self.server.version,
             printed=self.drafting.method,
         )
+        profile = profile.at_context(self.context_tokens)
         if delta is not None:
-            profile = profile.at_context(delta.context_tokens)
             profile = profile.with_measured_draft(
                 delta.draft_share, self.drafting.num_speculative_tokens
             )
@@ -262,7 +299,7 @@ class PolledEngine(Struct, frozen=True, dict=True):
             model_name=self.model_name,
             version=self.server.version,
             engine=ENGINE_OF[reading.dialect],
-            unadvisable=why_unadvisable(self.engine, state.derivation),
+            unadvisable=self._unadvisable,
             engines=reading.engines_beside(self.engine.key),
             shape=self.server.shapes.get(self.model_name) or counted_shape(delta),
             speculative=reading.speculative,

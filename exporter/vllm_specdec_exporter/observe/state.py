@@ -45,6 +45,8 @@ class EngineState(Struct, frozen=True):
     #: When the shortest window last showed the opposite of the judged one.
     opposite_at: float | None = None
     overruled: bool = False  # whether the shortest window was judged at the last poll
+    #: Mean context of a request, as the judged window last showed it.
+    context_tokens: float | None = None
 
     def add_reading(
         self,
