@@ -800,6 +800,7 @@ def test_a_smaller_k_counts_as_a_lower_bound(
         advised
     )
 
+
 @pytest.mark.parametrize(
     ("costs", "held", "advised"),
     [

@@ -4,7 +4,7 @@ Decisions come first, in `payoff` and `advising`, and know nothing of words. Thi
 picks the messages for a decision that was made; it decides nothing itself.
 """
 
-from ..economics.choice import CandidateK, Choice
+from ..economics.choice import CandidateK, Choice, TriedK
 from ..economics.cost import Basis, CostProfile
 from ..economics.speculative_config import drafts_without_model
 from ..economics.speedup import Estimate
@@ -146,7 +146,7 @@ def explain_advice(
             name = "disable_nothing_accepted"
         elif best.speedup_most >= 1 or case.payoff.undecided:
             name = "disable_unsure"
-    elif action is Action.INCREASE_K:
+    elif action is Action.INCREASE_K and advised.extrapolated:
         because = message("advice.extrapolated", present=choice.drafted)
     elif action is Action.DECREASE_K:
         if advised.speedup >= present.speedup:
@@ -163,7 +163,16 @@ def explain_advice(
         method=case.method or message("advice.unnamed_method"),
         usual=case.thresholds.usual_mean_acceptance_length,
         because=because,
+        tried="".join(_measured_k(tried, choice) for tried in choice.tried),
         doubt=_doubt(choice, state, case),
+    )
+
+
+def _measured_k(tried: TriedK, choice: Choice) -> Message:
+    """Return how fast another K was that really ran."""
+    low, high = map(format_ratio, tried.speed.ends)
+    return message(
+        "advice.tried", tried=tried, present=choice.drafted, low=low, high=high
     )
 
 

@@ -6,6 +6,7 @@ from functools import cached_property
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from ..economics.choice import TriedK
 from ..economics.cost import CostProfile
 from ..economics.observed_step import with_observed_step
 from ..economics.profiles import deployed, guess_method
@@ -27,6 +28,7 @@ from ..measures.measures import (
     draft_and_batch,
     observed_step,
 )
+from ..measures.trials import Trials
 from .derived_totals import why_unadvisable
 from .engine_activity import FULL, activity_by_counters, activity_by_gauges
 from .settings import Settings
@@ -117,6 +119,39 @@ class PolledEngine(Struct, frozen=True, dict=True):
             return self.state.context_tokens
         return self._life.mean_context
 
+    @cached_property
+    def trials(self) -> Trials:
+        """The K that it really ran, with the newest interval."""
+        samples = self.state.history.samples
+        if len(samples) < 2:
+            return self.state.trials
+        previous, newest = samples[-2:]
+        return self.state.trials.add(
+            previous,
+            newest,
+            started=samples[0].time,
+            context_tokens=self.context_tokens,
+            deployment=(self.method, self.server.version),
+        )
+
+    @property
+    def _tried(self) -> tuple[TriedK, ...]:
+        """The other K that really ran at the load of the judged window."""
+        judged = self.judged
+        if judged is None or judged.batch_size is None or not self.k:
+            return ()
+        return tuple(self.trials.others(self.k, judged.batch_size))
+
+    @property
+    def _awaited_k(self) -> int | None:
+        """Another K that can be compared with the present one before long."""
+        judged = self.judged
+        samples = self.state.history.samples
+        if judged is None or judged.batch_size is None or not self.k:
+            return None
+        age = self.time - samples[0].time
+        return self.trials.awaited(self.k, judged.batch_size, age)
+
     @property
     def _unadvisable(self) -> str:
         """Why no K can be advised, whatever is counted; empty if one can."""
@@ -129,6 +164,9 @@ class PolledEngine(Struct, frozen=True, dict=True):
         unknown = self.context_tokens is None and self._life.counts_context
         if depends_on_context and unknown:
             return message("unadvisable.context_unknown")
+        awaited = self._awaited_k
+        if awaited is not None:
+            return message("unadvisable.being_compared", k=awaited)
         return why_unadvisable(self.engine, self.state.derivation)
 
     @cached_property
@@ -309,4 +347,5 @@ class PolledEngine(Struct, frozen=True, dict=True):
             uptime=state.uptime,
             routed=reading.routed,
             overruled=self.overruled,
+            tried=self._tried,
         )
