@@ -182,6 +182,32 @@ class TestPayoff:
         assert decided.loss_probability == pytest.approx(0.0002, abs=0.0001)
         assert decided.likely is None
 
+    @pytest.mark.parametrize(
+        ("low", "speedup", "high", "likely"),
+        [
+            # Said to be likely gains: a drafter whose length was 1.00, and one that
+            # lost (0.68).
+            (0.41, 1.3, 3.87, None),
+            (0.70, 1.15, 1.31, None),
+            # Twice as slow is within it, so nothing is likely.
+            (0.5, 3.2, 20.0, None),
+            (0.22, 0.66, 1.96, None),
+            (0.95, 1.25, 1.60, PayoffVerdict.BENEFICIAL),
+            (0.82, 1.6, 3.0, PayoffVerdict.BENEFICIAL),
+            (0.60, 0.82, 1.08, PayoffVerdict.HARMFUL),
+            (0.77, 0.9, 1.0, PayoffVerdict.HARMFUL),
+            (0.1, 0.4, 1.1, PayoffVerdict.HARMFUL),
+        ],
+    )
+    def test_a_direction_needs_an_interval_that_is_narrow_enough(
+        self, low: float, speedup: float, high: float, likely: PayoffVerdict | None
+    ) -> None:
+        """It lies mostly on one side of 1, and reaches no large effect on the other."""
+        payoff = payoff_of(with_measured(measures(None), speedup, low, high))
+        assert (payoff.verdict, payoff.likely) == (PayoffVerdict.UNKNOWN, likely)
+        if payoff.judged_speedup is not None:
+            assert likely is PayoffVerdict.HARMFUL
+
     @pytest.mark.parametrize("covered", [None, 0.9, 0.97])
     def test_an_interval_that_ends_at_0_is_a_certain_loss(
         self, covered: float | None

@@ -21,6 +21,7 @@ from ..judgement.payoff import shows_opposite
 from ..measures.history import Delta, Window
 from ..measures.measures import (
     DraftShape,
+    DraftTree,
     Measures,
     counted_shape,
     derive,
@@ -203,6 +204,15 @@ class PolledEngine(Struct, frozen=True, dict=True):
             return profile
         return with_observed_step(profile, step)
 
+    @property
+    def _tree(self) -> DraftTree | None:
+        """The size of its drafts if they are trees, and were no others before."""
+        drafting = self.drafting
+        tokens = drafting.num_speculative_tokens
+        if not drafting.tree or not tokens or self.state.derivation.changed:
+            return None
+        return DraftTree(drafting.draft_steps or 0.0, tokens)
+
     @cached_property
     def windows(self) -> tuple[Measures, ...]:
         """The measures of each window, and of the whole life of a vLLM V0."""
@@ -213,6 +223,7 @@ class PolledEngine(Struct, frozen=True, dict=True):
                 self.profile,
                 minimum_requests=self.settings.thresholds.measurement_minimum_requests,
                 memory_ratio=self.settings.memory_ratio,
+                tree=self._tree,
             )
             for window, delta in self.deltas.items()
         )

@@ -261,7 +261,7 @@ def _gain_in_words(speedup: Interval, widened: Interval) -> str:
         return f"loses: {found}"
     loss = loss_probability(widened)
     leaning = "neither gains nor loses"
-    verdict = leans(loss)
+    verdict = leans(loss, widened.ends)
     if verdict:
         leaning = _LEANING[verdict]
     return (
