@@ -139,19 +139,29 @@ class PolledEngine(Struct, frozen=True, dict=True):
     def _tried(self) -> tuple[TriedK, ...]:
         """The other K that really ran at the load of the judged window."""
         judged = self.judged
-        if judged is None or judged.batch_size is None or not self.k:
+        if judged is None or judged.batch_size is None or not self._drafts_k:
             return ()
-        return tuple(self.trials.others(self.k, judged.batch_size))
+        return tuple(self.trials.others(self._drafts_k, judged.batch_size))
+
+    @property
+    def _drafts_k(self) -> int:
+        """The K of the judged window's drafts, 0 unless it is the present one: a K
+        schedule may draft fewer tokens.
+        """
+        judged = self.judged
+        if judged is None or len(judged.position_acceptance_ratio) != self.k:
+            return 0
+        return self.k
 
     @property
     def _awaited_k(self) -> int | None:
         """Another K that can be compared with the present one before long."""
         judged = self.judged
         samples = self.state.history.samples
-        if judged is None or judged.batch_size is None or not self.k:
+        if judged is None or judged.batch_size is None or not self._drafts_k:
             return None
         age = self.time - samples[0].time
-        return self.trials.awaited(self.k, judged.batch_size, age)
+        return self.trials.awaited(self._drafts_k, judged.batch_size, age)
 
     @property
     def _unadvisable(self) -> str:
