@@ -836,6 +836,9 @@ def test_a_smaller_k_counts_as_a_lower_bound(
         ((1.0, 1.07, 1.07, 1.08, 1.08, 1.10, 1.11), 5, 5),
         # It gains 10 %, and is worth a trial.
         ((1.0, 1.07, 1.07, 1.08, 1.08, 1.10, 1.02), 3, 6),
+        # What K=6 gains has shrunk from 3 % to less than 1 %: worth no restart.
+        ((1.0, 1.07, 1.07, 1.08, 1.08, 1.10, 1.12), 6, 5),
+        ((1.0, 1.07, 1.07, 1.08, 1.08, 1.10, 1.11), 6, 6),
         # What runs needs no gain over an advised K that was never tried.
         ((1.0, 1.6, 1.6, 1.6, 1.08, 1.10, 1.3), 4, 5),
     ],

@@ -225,8 +225,15 @@ def _beats(evidence: Evidence, choice: Choice, k: int, held: int) -> bool:
     candidate = choice.option(k)
     holder = choice.option(held)
     part = 1.0
+    minimum_gain = evidence.thresholds.advice_minimum_gain
     if k == choice.drafted:
         part = 0.0  # to keep the K that runs takes no restart
+        # Nor is a gain worth one that has shrunk to a third of what it had to be.
+        if (
+            holder.extrapolated
+            and holder.speedup < (1 + minimum_gain) * candidate.speedup
+        ):
+            return True
     elif holder.tried and not candidate.tried:
         part = _FARTHER  # a model must promise more than what was measured
     elif candidate.extrapolated:
@@ -236,7 +243,7 @@ def _beats(evidence: Evidence, choice: Choice, k: int, held: int) -> bool:
     elif held - k > 1:
         part = _SHORTER
     rival = holder.speedup if k < held else holder.speedup_most
-    needed = (1 + evidence.thresholds.advice_minimum_gain * part) * rival
+    needed = (1 + minimum_gain * part) * rival
     return candidate.speedup >= needed and choice.surely_better(k, held)
 
 
