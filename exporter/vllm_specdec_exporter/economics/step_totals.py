@@ -37,6 +37,14 @@ class StepIncrease(Struct, frozen=True):
         return seconds / observations
 
     @property
+    def counts_context(self) -> bool:
+        """Whether the context of requests follows from the totals, once there are
+        enough requests.
+        """
+        counted = (self.steps.prompt_tokens, self.steps.requests)
+        return self.generation_tokens is not None and None not in counted
+
+    @property
     def mean_context(self) -> float | None:
         """Tokens of context per request: the mean prompt, and half the mean response.
 
