@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct, convert
 
-from .speculative_config import ScheduleRow
+from .speculative_config import ScheduleRow, Speculation
 
 
 class DeploymentFacts(Struct, frozen=True):
@@ -27,6 +27,10 @@ class DeploymentFacts(Struct, frozen=True):
     engines: int = 1  # ranks of data parallelism
     tree: bool = False  # whether drafts are trees
     document: str = ""  # the JSON of ``--speculative-config``
+    #: Whether requests run above temperature 0; ``None`` where it is not known.
+    sampled: bool | None = None
+    #: Whether acceptance was measured for these requests.
+    validated: bool = False
 
 
 class KnownProblem(Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,6 +81,12 @@ def _crosses_a_row_without_drafts(facts: DeploymentFacts) -> bool:
     return False
 
 
+def _drafts_greedily(facts: DeploymentFacts) -> bool:
+    if not facts.method or facts.validated or facts.sampled is False:
+        return False
+    return Speculation(document=facts.document).proposes_likeliest(facts.method)
+
+
 #: By problem: whether a deployment has such a configuration, whatever its version.
 _APPLIES: Mapping[str, Callable[[DeploymentFacts], bool]] = {
     "drafts_on_the_gpu": lambda facts: facts.method == "ngram_gpu",
@@ -85,6 +95,7 @@ _APPLIES: Mapping[str, Callable[[DeploymentFacts], bool]] = {
     "ignores_the_schedule": lambda facts: bool(facts.schedule) and facts.engines > 1,
     "has_piecewise_graphs": lambda facts: bool(facts.schedule) and facts.engines == 1,
     "drafts_trees": lambda facts: facts.tree,
+    "drafts_greedily": _drafts_greedily,
     "prescribes_acceptance": lambda facts: (
         '"rejection_sample_method": "synthetic"' in facts.document
     ),

@@ -39,6 +39,15 @@ def drafts_without_model(method: str) -> bool:
     return method in WITHOUT_MODEL
 
 
+#: Methods that have no drafter whose tokens could be sampled.
+_NOT_SAMPLED = WITHOUT_MODEL | {
+    "medusa",
+    "mlp_speculator",
+    "custom_class",
+    "extract_hidden_states",
+}
+
+
 class ScheduleRow(Struct, frozen=True):
     """From `first` to `last` requests in the batch, draft `num_speculative_tokens`; 0
     is none.
@@ -178,6 +187,22 @@ class Speculation(Struct, frozen=True):
         one pass (P-EAGLE).
         """
         return self._options.get("parallel_drafting") is True
+
+    def proposes_likeliest(self, method: str) -> bool:
+        """Return whether the drafter proposes its likeliest tokens, and could sample
+        them instead; true of a method that is not known.
+
+        A sampling target takes such a token with its probability, however well the
+        drafter fits.
+        """
+        options = self._options
+        return (
+            method not in _NOT_SAMPLED
+            and options.get("draft_sample_method", "greedy") == "greedy"
+            and options.get("rejection_sample_method", "standard") == "standard"
+            # vLLM refuses both together.
+            and not options.get("use_heterogeneous_vocab")
+        )
 
     def scheduled_k(self, requests: float | None) -> int | None:
         """Return the scheduled K for a batch of this many requests; ``None`` without a

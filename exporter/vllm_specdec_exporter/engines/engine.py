@@ -91,6 +91,9 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     #: How K is given: a format string with `k` and `verified`, which is K + 1. Empty
     #: if K is in the JSON of `speculation_option`, which then is vLLM's.
     k_option: str = ""
+    #: The setting with which a draft model samples its drafts instead of proposing its
+    #: likeliest tokens; empty if none is known.
+    draft_sampling: str = ""
     #: Values of `speculation_option` by method, as vLLM calls them.
     methods: Mapping[str, str] = {}
     takes_schedule: bool = False  # whether that JSON may have K by batch size

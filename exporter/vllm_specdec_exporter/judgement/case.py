@@ -69,6 +69,24 @@ class Case(Struct, frozen=True):
             self.measures is not None and self.measures.drafts_vary
         )
 
+    @property
+    def sampled(self) -> bool | None:
+        """Whether requests run above temperature 0, by their records; ``None`` where
+        that is not known.
+        """
+        return self.shape.sampled if self.shape else None
+
+    @property
+    def should_sample_drafts(self) -> bool:
+        """Whether drafts are the likeliest tokens of a drafter that could sample them,
+        and the requests may be sampled: so many are rejected, however well it fits.
+        """
+        return (
+            bool(self.engine.draft_sampling)
+            and self.sampled is not False
+            and self.speculation.proposes_likeliest(self.method)
+        )
+
     def with_recorded_positions(self) -> Case:
         """Return the case with the positions of request records, if its server does not
         count positions.

@@ -152,9 +152,16 @@ def explain_advice(
         batch=batch,
         method=case.method or message("advice.unnamed_method"),
         usual=case.thresholds.usual_mean_acceptance_length,
+        misfit=_misfit_of_drafter(case),
         because=because,
         doubt=_doubt(choice, state, case),
     )
+
+
+def _misfit_of_drafter(case: Case) -> Message:
+    if case.should_sample_drafts:
+        return message("advice.misfit_or_greedy", engine=case.engine)
+    return message("advice.misfit")
 
 
 def _why_none_pays(best: CandidateK, batch: float, case: Case) -> str:

@@ -85,6 +85,9 @@ class DraftShape(Struct, frozen=True):
     mean_lengths: tuple[float, ...]
     #: At index i, the share of the drafts in which position i was accepted.
     survival: tuple[float, ...] = ()
+    #: Whether requests of the records ran above temperature 0; ``None`` where it is
+    #: not known.
+    sampled: bool | None = None
 
     @property
     def mean_length(self) -> float:
