@@ -24,6 +24,7 @@ from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.case import Case
 from vllm_specdec_exporter.judgement.findings import Finding, Severity, find
+from vllm_specdec_exporter.measures.measures import Measures
 
 ON_GPU, HYBRID, EDGE, PARALLEL, GRAPHS, TREE, GREEDY, PRESCRIBED = PROBLEMS
 ROWS = (ScheduleRow(1, 8, 3), ScheduleRow(9, 32, 1), ScheduleRow(33, 512, 0))
@@ -130,6 +131,26 @@ def test_they_are_findings_of_a_vllm_and_of_no_other_server() -> None:
     text = '{"rejection_sample_method":"synthetic","synthetic_acceptance_length":2.5}'
     prescribed = replace(case, method="eagle3", speculation=parse_speculation(text))
     assert PRESCRIBED.text in {finding.text for finding in find(prescribed)}
+
+
+@pytest.mark.parametrize(
+    ("method", "hit_ratio", "expected"),
+    [
+        ("mtp", 0.0, True),
+        ("dflash", 0.005, True),
+        ("mtp", 0.4, False),
+        ("mtp", None, False),  # nothing was looked up, or it is not counted
+        ("eagle3", 0.0, False),
+    ],
+)
+@pytest.mark.parametrize("model", ["Qwen/Qwen3.6-35B-A3B", "chat"])
+def test_lost_hits_go_by_the_counters_of_a_running_server(
+    model: str, method: str, hit_ratio: float | None, expected: bool
+) -> None:
+    """Whatever the name is that it serves."""
+    measures = Measures("5m", prefix_cache_hit_ratio=hit_ratio)
+    case = replace(idle(method), model_name=model, measures=measures)
+    assert (HYBRID.text in {finding.text for finding in find(case)}) is expected
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,10 @@ class DeploymentFacts(Struct, frozen=True):
     engines: int = 1  # ranks of data parallelism
     tree: bool = False  # whether drafts are trees
     document: str = ""  # the JSON of ``--speculative-config``
+    running: bool = False  # whether it serves, so that its counters tell
+    #: Share of the prompt tokens found in the prefix cache, 0 to 1; ``None`` where it
+    #: is not known, or none was looked up.
+    prefix_cache_hit_ratio: float | None = None
     #: Whether requests run above temperature 0; ``None`` where it is not known.
     sampled: bool | None = None
     #: Whether acceptance was measured for these requests.
@@ -59,13 +63,20 @@ class KnownProblem(Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.source}, {releases}; {self.verified}"
 
 
+#: Hit ratio of a prefix cache that finds hardly anything.
+_HARDLY_ANY = 0.01
+
 #: Models with linear attention beside full attention, by served name.
 _HYBRID = re.compile(r"qwen3\.[568](?!\d*b)|qwen3[-_]next", re.IGNORECASE)
 
 
 def _drafts_for_a_hybrid(facts: DeploymentFacts) -> bool:
     drafted = facts.method in ("mtp", "dflash") or facts.method.endswith("_mtp")
-    return drafted and bool(_HYBRID.search(facts.model))
+    if not facts.running:
+        return drafted and bool(_HYBRID.search(facts.model))
+    # A served name may be any; what counts is whether hits are lost.
+    hit_ratio = facts.prefix_cache_hit_ratio
+    return drafted and hit_ratio is not None and hit_ratio < _HARDLY_ANY
 
 
 def _crosses_a_row_without_drafts(facts: DeploymentFacts) -> bool:

@@ -83,6 +83,9 @@ class Steps(Struct, frozen=True):
     requests: float | None = None
     draft_seconds: float | None = None  # time of the accelerator for drafting
     verify_seconds: float | None = None  # likewise for verification
+    #: Prompt tokens that were looked up in the prefix cache, and those found there.
+    prefix_cache_queries: float | None = None
+    prefix_cache_hits: float | None = None
 
 
 class Drafting(Struct, frozen=True):

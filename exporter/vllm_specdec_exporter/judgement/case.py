@@ -20,6 +20,13 @@ from .payoff import Payoff
 ALIKE = 0.1
 
 
+class PrefixCaches(Struct, frozen=True):
+    """Shares of the prompt tokens that were found in the prefix cache, 0 to 1."""
+
+    baseline: float  # when the baseline was recorded
+    present: float  # in the judged window
+
+
 class Case(Struct, frozen=True):
     """One engine at the newest sample."""
 
@@ -50,6 +57,9 @@ class Case(Struct, frozen=True):
     unadvisable: str = ""  # why no K can be advised, whatever is counted
     #: Why the window has no measured speedup although there is a baseline.
     unmeasured: str = ""
+    #: The hit ratios of the prefix cache, where those of the baseline and now differ so
+    #: much that times per output token cannot be compared.
+    prefix_caches: PrefixCaches | None = None
     routed: bool = False  # whether its metrics come through a router that loads models
     uptime: Uptime = Uptime()  # the hours of this life of the engine
     #: Whether the shortest window is judged, because it shows the opposite.
@@ -68,6 +78,13 @@ class Case(Struct, frozen=True):
         return 0 < drafted < counted or (
             self.measures is not None and self.measures.drafts_vary
         )
+
+    @property
+    def prefix_cache_hit_ratio(self) -> float | None:
+        """The share of the prompt tokens of the judged window that the prefix cache
+        held; ``None`` where none was looked up there.
+        """
+        return self.measures.prefix_cache_hit_ratio if self.measures else None
 
     @property
     def sampled(self) -> bool | None:

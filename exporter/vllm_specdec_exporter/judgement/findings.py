@@ -218,6 +218,8 @@ def _of_configuration(case: Case) -> list[Finding]:
             engines=case.engines,
             tree=speculation.tree,
             document=speculation.document,
+            running=True,
+            prefix_cache_hit_ratio=case.prefix_cache_hit_ratio,
             sampled=case.sampled,
             validated=True,  # what is measured here has findings of its own
         )
@@ -227,6 +229,8 @@ def _of_configuration(case: Case) -> list[Finding]:
         findings += hint("unknown_settings", unknown=", ".join(speculation.unknown))
     if case.routed:
         findings += hint("routed")
+    if case.prefix_caches:
+        findings += hint("prefix_cache_differs", caches=case.prefix_caches)
     if case.mismatch:
         findings += hint("mismatch", reason=case.mismatch)
     positions = len(case.counters.accepted_tokens_per_position)

@@ -168,6 +168,8 @@ class Measures(Struct, frozen=True):
         draft_tokens_per_second: tokens over `span_seconds`, as are the next two.
         accepted_tokens_per_second: accepted draft tokens.
         generation_tokens_per_second: generated tokens.
+        prefix_cache_queries_per_second: prompt tokens looked up in the prefix cache.
+        prefix_cache_hit_ratio: share of them that was found there, 0 to 1.
         batch_size: requests in the batch, averaged over the drafts.
         step_seconds: mean time of an engine step, as every request in the batch sees
             it.
@@ -195,6 +197,8 @@ class Measures(Struct, frozen=True):
     draft_tokens_per_second: float | None = None
     accepted_tokens_per_second: float | None = None
     generation_tokens_per_second: float | None = None
+    prefix_cache_queries_per_second: float | None = None
+    prefix_cache_hit_ratio: float | None = None
     batch_size: float | None = None
     step_seconds: float | None = None
     estimate: Estimate = Estimate()
@@ -273,6 +277,10 @@ def derive(
         draft_tokens_per_second=_rate(delta.draft_tokens, span),
         accepted_tokens_per_second=_rate(accepted, span),
         generation_tokens_per_second=_rate(delta.generation_tokens, span),
+        prefix_cache_queries_per_second=_rate(delta.prefix_cache_queries, span),
+        prefix_cache_hit_ratio=_ratio(
+            delta.prefix_cache_hits, delta.prefix_cache_queries
+        ),
         batch_size=delta.batch_size,
         step_seconds=delta.step_seconds,
         estimate=estimated,
