@@ -218,6 +218,7 @@ class TestAcceptance:
             actions(sampled=True, speculation=sampling),
             actions(sampled=True, method="ngram"),
             actions(sampled=True, engine=ENGINE_OF["sglang"]),
+            actions(sampled=True, version="0.9.2", engine=VLLM),
         ):
             assert setting not in "".join(said.values())
             assert said["first_position"].startswith("The drafter does not fit")

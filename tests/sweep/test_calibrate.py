@@ -200,6 +200,40 @@ async def test_each_cell_is_repeated_and_each_server_goes_first_in_turn(
     assert order == [*with_first, *plain_first, *with_first]
 
 
+@pytest.mark.parametrize(
+    ("factors", "said"),
+    [
+        ((0.99, 1.01), "the servers are quiet enough: steps of like requests differ"),
+        ((0.7, 1.4), "the servers may not be quiet enough"),
+        ((0.3, 3.0), "not quiet enough, and "),
+    ],
+)
+async def test_after_a_tenth_it_says_whether_the_machine_is_quiet_enough(
+    monkeypatch: pytest.MonkeyPatch, factors: tuple[float, float], said: str
+) -> None:
+    """And how long it will take; where it could hardly succeed, that is the end."""
+    sweeps = 0
+
+    async def sweep(plan: SweepPlan, _: Endpoint, **__: object) -> SweepOutcome:
+        nonlocal sweeps
+        sweeps += 1
+        measured = cell(*[answer(0.010 * factor) for factor in factors * 2])
+        cells = (measured,) * len(plan.cells())
+        return SweepOutcome(SweepRecord(SERVER, settings_of(plan), cells=cells))
+
+    monkeypatch.setattr(workload, "run_sweep", sweep)
+    flags = "--plain-url http://127.0.0.1:2"
+    outcome = await asyncio.to_thread(run_calibrate, flags, "http://127.0.0.1:1")
+    assert outcome.code == 1  # no server is plain
+    assert said in outcome.err
+    if factors == (0.3, 3.0):
+        assert sweeps == 2
+        assert "run compare on both servers" in outcome.err
+    else:
+        assert sweeps == 24
+        assert "left\n" in outcome.err
+
+
 async def calibrate(url: str, flags: str = "") -> Outcome:
     """Run the command beside the loop that the fake server lives in; without another
     server it is plain too.

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from ..config.thresholds import Thresholds
 from ..economics.cost import CostProfile
+from ..economics.known_problems import release_of
 from ..economics.speculative_config import Speculation
 from ..engines.engine import Engine
 from ..engines.reading import Counters
@@ -98,8 +99,12 @@ class Case(Struct, frozen=True):
         """Whether drafts are the likeliest tokens of a drafter that could sample them,
         and the requests may be sampled: so many are rejected, however well it fits.
         """
+        release = release_of(self.version)
+        since = self.engine.draft_sampling_since
+        too_old = since is not None and release is not None and release < since
         return (
             bool(self.engine.draft_sampling)
+            and not too_old
             and self.sampled is not False
             and self.speculation.proposes_likeliest(self.method)
         )

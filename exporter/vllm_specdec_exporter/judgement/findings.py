@@ -106,7 +106,7 @@ def of_payoff(case: Case, verdicts: Verdicts) -> list[Finding]:
 def _undecided(case: Case, verdicts: Verdicts) -> list[Finding]:
     payoff = verdicts.payoff
     advice = verdicts.advice
-    how = how_to_know(payoff.basis or Basis.MODELLED, case.profile)
+    how = how_to_know(payoff.basis or Basis.MODELLED, case.profile, case.engine)
     if payoff.likely is PayoffVerdict.HARMFUL:
         off = advice.changes_nothing or advice.action is Action.DISABLE
         remedy = message("remedy.switch_off" if off else "remedy.follow_advice")

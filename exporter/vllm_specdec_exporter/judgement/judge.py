@@ -70,7 +70,7 @@ def _undecided(case: Case, measures: Measures) -> Advice:
     """Return the advice while a modelled cost decides nothing: which K pays best
     depends on the same cost.
     """
-    how = how_to_know(Basis.MODELLED, case.profile)
+    how = how_to_know(Basis.MODELLED, case.profile, case.engine)
     return Advice(
         reason=message("no_advice.same_modelled_cost", how=how),
         rules=apply_rules(measures, case.profile, case.thresholds),
