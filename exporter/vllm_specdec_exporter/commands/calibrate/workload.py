@@ -12,7 +12,7 @@ from ..sweep.client import Endpoint
 from ..sweep.grid import Message, PromptSet, SweepPlan, load_prompts
 from ..sweep.record import CellResult, ServerIdentity
 from ..sweep.runner import INTERRUPTED, OtherTraffic, run_sweep
-from .steps import scatter
+from .steps import scatter, step_time
 
 #: Requests of each worker in each repeat: the median leaves out what one of them was
 #: delayed by.
@@ -104,6 +104,21 @@ def _share_of_first(plans: Sequence[SweepPlan], repeats: int) -> float:
     return in_a_row[0] / (repeats * sum(in_a_row))
 
 
+def _check_kinds(cells: Sequence[CellResult]) -> None:
+    """Raise CalibrationError unless one of two servers drafts and the other does not:
+    now instead of at the end.
+    """
+    drafting = {bool(step_time(cell).k) for cell in cells}
+    if drafting == {True}:
+        raise CalibrationError(
+            "both servers draft: --plain-url is to be one without speculation"
+        )
+    if drafting == {False}:
+        raise CalibrationError(
+            "no server drafts: URL is to be the one with speculation"
+        )
+
+
 def _look_ahead(
     cells: Sequence[CellResult],
     seconds: float,
@@ -164,6 +179,8 @@ async def measure(
                 identity = identity or outcome.record.server
                 cells += outcome.record.cells
             if repeat == 0 and plan is plans[0] and cells:
+                if len(servers) > 1:
+                    _check_kinds(cells)
                 _look_ahead(
                     cells, time.monotonic() - started, plans, args.repeats, say=say
                 )
