@@ -16,7 +16,13 @@ from support.builders import counters
 from support.builders import requests as recorded_requests
 from vllm_specdec_exporter.commands.baseline.recorder import Recorder
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics.baseline import Baseline, BaselineError, LoadBucket
+from vllm_specdec_exporter.economics.baseline import (
+    Baseline,
+    BaselineError,
+    LoadBucket,
+    decode,
+    encode,
+)
 from vllm_specdec_exporter.economics.baseline_match import (
     BaselineComparison,
     LatencyRatio,
@@ -32,6 +38,7 @@ from vllm_specdec_exporter.engines.reading import (
     Latencies,
     Load,
     Reading,
+    Steps,
 )
 from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.judgement.advice import Action
@@ -301,10 +308,13 @@ def results(speedup: float, *, polls: int = 30) -> list[EngineResult]:
 
 
 def served(
-    settings: Settings, life: list[tuple[float, float, float]], running: float
+    settings: Settings,
+    life: list[tuple[float, float, float]],
+    running: float,
+    hit_ratio: float | None = None,
 ) -> list[EngineResult]:
     """The results, every half minute, after so many drafts, and requests with their
-    times in all.
+    times in all, of which each had 20,000 tokens of prompt.
     """
     states: dict[EngineKey, EngineState] = {}
     outcome = []
@@ -316,6 +326,7 @@ def served(
             counters(drafts, [drafts * 0.8 ** (i + 1) for i in range(3)]),
             Load(running, 0, 0.1),
             latencies=Latencies(time_per_output_token=per_token),
+            steps=with_cache(20_000.0 * requests, hit_ratio),
         )
         reading = Reading("vllm-v1", (engine,))
         states, (result,) = process_reading(
@@ -325,7 +336,52 @@ def served(
     return outcome
 
 
+def with_cache(prompt_tokens: float, hit_ratio: float | None) -> Steps:
+    """The totals of a prefix cache, ``None`` for a server that does not count them."""
+    if hit_ratio is None:
+        return Steps()
+    return Steps(
+        prefix_cache_queries=prompt_tokens, prefix_cache_hits=hit_ratio * prompt_tokens
+    )
+
+
 class TestInThePipeline:
+    @pytest.mark.parametrize(
+        ("recorded", "present", "comparable"),
+        [
+            (0.97, 0.0, False),  # vLLM issue 50722: DFlash without hits "loses"
+            (0.0, 0.97, False),
+            (0.97, 0.94, True),
+            (None, 0.0, True),
+            (0.97, None, True),
+        ],
+    )
+    def test_another_share_of_cached_prompts_is_another_load(
+        self, recorded: float | None, present: float | None, comparable: bool
+    ) -> None:
+        """Prompts that are computed lengthen the steps of other requests, so a loss
+        against a baseline that found them in its cache proves nothing.
+        """
+        of_baseline = bucket(4.0, *[0.2] * 50, rate=200.0)
+        if recorded is not None:
+            of_baseline = replace(
+                of_baseline,
+                prefix_cache_queries=1e6,
+                prefix_cache_hits=recorded * 1e6,
+            )
+        settings = settings_for(
+            BUILTIN["eagle"], "eagle", 3, baseline=baseline(of_baseline)
+        )
+        life = [(100.0 * n, 5.0 * n, 5.0 * n * 0.2 / SLOWER) for n in range(30)]
+        result = served(settings, life, running=4, hit_ratio=present)[-1]
+
+        assert (result.payoff.basis is Basis.MEASURED) is comparable
+        assert result.window("5m").prefix_cache_hit_ratio == pytest.approx(present)
+        hints = [f.text for f in result.findings if "prefix cache" in f.text]
+        reasons = [r for r in result.payoff.reasons if "prefix cache" in r]
+        assert len(hints) == len(reasons) == int(not comparable)
+        assert all(f"{recorded:.0%}" in text for text in (*hints, *reasons))
+
     def test_what_is_measured_decides(self) -> None:
         """With enough finished requests payoff goes by the measured speedup, and says
         by how many.
@@ -406,6 +462,19 @@ class TestInThePipeline:
 
 
 # --- recording a baseline
+
+
+def test_a_baseline_holds_what_the_prefix_cache_found() -> None:
+    """Of the times that it records."""
+    recorder = Recorder()
+    for second in range(5):
+        taken = sample(10.0 * second, 4.0, 1000.0 * second, *[0.2] * (10 * second))
+        recorder.observe(replace(taken, steps=with_cache(5000.0 * second, 0.97)))
+    recording = baseline(*recorder.buckets())
+
+    assert recording.prefix_cache_hit_ratio == pytest.approx(0.97)
+    assert decode(encode(recording)) == recording
+    assert baseline(bucket(4.0, 0.2)).prefix_cache_hit_ratio is None
 
 
 def sample(

@@ -154,6 +154,52 @@ def test_sides_that_are_not_alike_are_pointed_out(
     assert warning in warnings(first, second)
 
 
+@pytest.mark.parametrize(
+    ("hit_ratio", "per_token", "outcome"),
+    [
+        # vLLM issue 50722: 97 % of the prompts against none, and "DFlash is slower".
+        (0.0, 0.028, Speed.UNKNOWN),
+        (0.0, 0.0199, Speed.UNKNOWN),
+        # Faster although it computes its prompts: that holds all the more.
+        (0.0, 0.0142, Speed.FASTER),
+        (0.94, 0.028, Speed.SLOWER),
+        (None, 0.028, Speed.SLOWER),
+    ],
+)
+def test_another_share_of_cached_prompts_explains_a_slower_side(
+    hit_ratio: float | None, per_token: float, outcome: Speed
+) -> None:
+    plain = with_hits(side("plain"), 0.97)
+    dflash = with_hits(side("dflash", per_token, **DRAFTING), hit_ratio)
+    comparison = compare(plain, dflash, claim=1.5)
+    report = render(comparison)
+
+    assert comparison.speed.outcome is outcome
+    assert compare(dflash, plain).speed.outcome is {
+        Speed.FASTER: Speed.SLOWER,
+        Speed.SLOWER: Speed.FASTER,
+    }.get(outcome, outcome)
+    warned = [text for text in comparison.warnings if "prefix cache" in text]
+    assert len(warned) == int(hit_ratio == 0.0)
+    if warned:
+        assert "plain 97%, dflash 0%" in warned[0]
+    shown = "–" if hit_ratio is None else f"{100 * hit_ratio:.0f}"
+    assert re.search(rf"prompt tokens from the prefix cache +97.* {shown}", report)
+    if outcome is Speed.UNKNOWN:
+        assert comparison.gain is None
+        assert comparison.claim.outcome is ClaimOutcome.UNDECIDED
+
+
+def with_hits(first: Side, hit_ratio: float | None) -> Side:
+    """A side that found this share of its prompts in its prefix cache."""
+    found = replace(
+        first.measures,
+        prefix_cache_queries_per_second=4000.0,
+        prefix_cache_hit_ratio=hit_ratio,
+    )
+    return replace(first, measures=found)
+
+
 def test_like_sides_have_no_warning_nor_have_periods_that_overlap_nearly_whole() -> (
     None
 ):

@@ -197,6 +197,23 @@ def test_engines_are_pooled_by_their_drafts_also_beside_one_that_does_not_draft(
     assert pooled.estimate.speedup == pytest.approx((3 * 1.5 + 1.1) / 4)
 
 
+def test_prefix_caches_are_pooled_by_the_tokens_looked_up() -> None:
+    """Of the engines that count them; none of them counts as 0."""
+    half = replace(
+        measures(),
+        prefix_cache_queries_per_second=300.0,
+        prefix_cache_hit_ratio=0.5,
+    )
+    most = replace(
+        measures(),
+        prefix_cache_queries_per_second=100.0,
+        prefix_cache_hit_ratio=0.9,
+    )
+    assert pool([half, most]).prefix_cache_hit_ratio == pytest.approx(0.6)
+    assert pool([half, measures()]).prefix_cache_hit_ratio == pytest.approx(0.5)
+    assert pool([measures(), measures()]).prefix_cache_hit_ratio is None
+
+
 def test_a_snapshot_without_a_server_is_no_side() -> None:
     with pytest.raises(SideError, match="no server"):
         side_of(ExporterResult("0.1.0", 0.0), "A")

@@ -166,11 +166,14 @@ def advice_is_told(r: EngineResult) -> bool:
     if r.advice.action in (Action.KEEP, Action.INSUFFICIENT_DATA):
         return True
     without = ("remedy.without", "remedy.without_or_schedule")
-    return any(
-        r.advice.reason.lower() in f"{f.text} {f.action}".lower()
-        or name_of(values_of(f.action).get("action")) in without
-        for f in r.findings
-    )
+    for finding in r.findings:
+        remedy = values_of(finding.action).get("action")
+        if name_of(remedy) == "remedy.otherwise":  # behind a setting to try first
+            remedy = values_of(remedy)["remedy"]
+        said = f"{finding.text} {finding.action}".lower()
+        if r.advice.reason.lower() in said or name_of(remedy) in without:
+            return True
+    return False
 
 
 def rules_that_say_otherwise_stand_beside_the_advice(r: EngineResult) -> bool:

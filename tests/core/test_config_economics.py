@@ -16,6 +16,7 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.baseline import encode
 from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN, deployed, fit
+from vllm_specdec_exporter.engines import ENGINE_OF
 from vllm_specdec_exporter.judgement.explanation import how_to_know
 from vllm_specdec_exporter.observe.settings import Settings
 from vllm_specdec_exporter.settings.configuration import load
@@ -156,10 +157,14 @@ class TestHardware:
             config = {} if method is None else {"spec.config": spec(method=method)}
             chosen = settings({**flags, **config})
             profile = deployed(chosen.costs, chosen.speculation, "a-model")
-            said = how_to_know(Basis.MODELLED, profile)
+            said = how_to_know(Basis.MODELLED, profile, ENGINE_OF["vllm-v1"])
             assert said.startswith(f"{first} history "), flags
+            # The cheapest way first.
+            assert said.index("history") < said.index("compare") < said.index("calib")
+            outside = how_to_know(Basis.MODELLED, profile, ENGINE_OF["llamacpp"])
+            assert outside.startswith(f"{first} calibrate "), flags
         assert (
-            how_to_know(Basis.MEASURED, profile)
+            how_to_know(Basis.MEASURED, profile, ENGINE_OF["vllm-v1"])
             == "measure for longer, or record the baseline for longer (--append)"
         )
 

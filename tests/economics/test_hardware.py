@@ -506,9 +506,9 @@ class TestDeployed:
             "by the model of the hardware a plain one at least"
             in contradicted.contradiction
         )
-        assert how_to_know(Basis.MODELLED, contradicted).startswith(
-            "check --cost.hardware and --cost.model, run"
-        )
+        assert how_to_know(
+            Basis.MODELLED, contradicted, ENGINE_OF["vllm-v1"]
+        ).startswith("check --cost.hardware and --cost.model, run")
 
     def test_prompts_in_the_steps(self) -> None:
         """They come with each token that a step emits, in a plain one with one token of

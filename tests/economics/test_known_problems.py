@@ -1,6 +1,7 @@
 """Configurations that are known to work badly: which deployments a row is said of."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -23,44 +24,61 @@ from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.case import Case
 from vllm_specdec_exporter.judgement.findings import Finding, Severity, find
+from vllm_specdec_exporter.measures.measures import Measures
 
-ON_GPU, HYBRID, EDGE, PARALLEL, GRAPHS, TREE, PRESCRIBED = PROBLEMS
+ON_GPU, HYBRID, EDGE, PARALLEL, GRAPHS, TREE, GREEDY, PRESCRIBED = PROBLEMS
 ROWS = (ScheduleRow(1, 8, 3), ScheduleRow(9, 32, 1), ScheduleRow(33, 512, 0))
+
+
+def _measured(method: str, model: str = "", **facts: Any) -> DeploymentFacts:
+    """Facts of a server whose acceptance is known."""
+    return DeploymentFacts(method, model, validated=True, **facts)
 
 
 @pytest.mark.parametrize(
     ("setup", "expected"),
     [
         (DeploymentFacts(), ()),
+        # Whoever samples, or may, is told of greedy drafts, unless they were tried.
+        (DeploymentFacts("draft_model"), (GREEDY,)),
+        (DeploymentFacts("draft_model", sampled=True), (GREEDY,)),
+        (DeploymentFacts("draft_model", version="0.20.2"), ()),
+        (DeploymentFacts("draft_model", sampled=False), ()),
+        (DeploymentFacts("draft_model", validated=True), ()),
+        (DeploymentFacts("suffix"), ()),
+        (
+            DeploymentFacts(
+                "draft_model", document='{"draft_sample_method": "probabilistic"}'
+            ),
+            (),
+        ),
         (DeploymentFacts("ngram_gpu"), (ON_GPU,)),
         (DeploymentFacts("ngram_gpu", version="0.33.0"), (ON_GPU,)),
         (DeploymentFacts("ngram_gpu", version="v0.16.2"), ()),
-        (DeploymentFacts("mtp", "Qwen/Qwen3.6-35B-A3B"), (HYBRID,)),
+        (_measured("mtp", "Qwen/Qwen3.6-35B-A3B"), (HYBRID,)),
         (
-            DeploymentFacts("qwen3_next_mtp", "Qwen/Qwen3-Next-80B-A3B-Instruct"),
+            _measured("qwen3_next_mtp", "Qwen/Qwen3-Next-80B-A3B-Instruct"),
             (HYBRID,),
         ),
-        (DeploymentFacts("eagle3", "Qwen/Qwen3.6-35B-A3B"), ()),
-        (DeploymentFacts("mtp", "Qwen/Qwen3.8B"), ()),
+        (_measured("eagle3", "Qwen/Qwen3.6-35B-A3B"), ()),
+        (_measured("mtp", "Qwen/Qwen3.8B"), ()),
         (
-            DeploymentFacts("eagle3", schedule=ROWS, batch_sizes=(20, 40)),
+            _measured("eagle3", schedule=ROWS, batch_sizes=(20, 40)),
             (EDGE, GRAPHS),
         ),
-        (DeploymentFacts("eagle3", schedule=ROWS, engines=2), (PARALLEL,)),
-        (DeploymentFacts("eagle3", engines=2), ()),
+        (_measured("eagle3", schedule=ROWS, engines=2), (PARALLEL,)),
+        (_measured("eagle3", engines=2), ()),
         # K changes, and drafting goes on
-        (DeploymentFacts("eagle3", schedule=ROWS, batch_sizes=(4, 30)), (GRAPHS,)),
-        (DeploymentFacts("eagle3", schedule=ROWS), (GRAPHS,)),
-        (DeploymentFacts("eagle3", version="0.19.1", tree=True), (TREE,)),
-        (DeploymentFacts("eagle3", version="0.32.0", tree=True), ()),
+        (_measured("eagle3", schedule=ROWS, batch_sizes=(4, 30)), (GRAPHS,)),
+        (_measured("eagle3", schedule=ROWS), (GRAPHS,)),
+        (_measured("eagle3", version="0.19.1", tree=True), (TREE,)),
+        (_measured("eagle3", version="0.32.0", tree=True), ()),
         (
-            DeploymentFacts(
-                "eagle3", document='{"rejection_sample_method": "synthetic"}'
-            ),
+            _measured("eagle3", document='{"rejection_sample_method": "synthetic"}'),
             (PRESCRIBED,),
         ),
         (
-            DeploymentFacts("eagle3", document='{"rejection_sample_method": "block"}'),
+            _measured("eagle3", document='{"rejection_sample_method": "block"}'),
             (),
         ),
     ],
@@ -113,6 +131,26 @@ def test_they_are_findings_of_a_vllm_and_of_no_other_server() -> None:
     text = '{"rejection_sample_method":"synthetic","synthetic_acceptance_length":2.5}'
     prescribed = replace(case, method="eagle3", speculation=parse_speculation(text))
     assert PRESCRIBED.text in {finding.text for finding in find(prescribed)}
+
+
+@pytest.mark.parametrize(
+    ("method", "hit_ratio", "expected"),
+    [
+        ("mtp", 0.0, True),
+        ("dflash", 0.005, True),
+        ("mtp", 0.4, False),
+        ("mtp", None, False),  # nothing was looked up, or it is not counted
+        ("eagle3", 0.0, False),
+    ],
+)
+@pytest.mark.parametrize("model", ["Qwen/Qwen3.6-35B-A3B", "chat"])
+def test_lost_hits_go_by_the_counters_of_a_running_server(
+    model: str, method: str, hit_ratio: float | None, expected: bool
+) -> None:
+    """Whatever the name is that it serves."""
+    measures = Measures("5m", prefix_cache_hit_ratio=hit_ratio)
+    case = replace(idle(method), model_name=model, measures=measures)
+    assert (HYBRID.text in {finding.text for finding in find(case)}) is expected
 
 
 @pytest.mark.parametrize(

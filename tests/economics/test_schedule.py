@@ -2,6 +2,7 @@
 it.
 """
 
+import json
 from itertools import accumulate, pairwise
 
 import pytest
@@ -20,6 +21,7 @@ from vllm_specdec_exporter.economics.speculative_config import (
     Speculation,
     make_schedule,
     parse_schedule,
+    parse_speculation,
 )
 
 OFF = (ScheduleRow(1, MAX_BATCH, 0),)
@@ -151,6 +153,35 @@ def test_an_idle_engine_is_at_the_first_row_and_the_last_goes_on_beyond_its_end(
     assert parse_schedule(None) == ()
 
 
+@pytest.mark.parametrize(
+    ("rows", "k", "scheduled"),
+    [
+        # As vLLM 0.32.0 answered: the row before a gap goes on through it.
+        ([[1, 2, 5], [5, 8, 2]], 5, {1: 5, 3: 5, 4: 5, 5: 2, 9: 2, 16: 2}),
+        ([[1, 1, 5], [5, 8, 1]], 5, {1: 5, 4: 5, 5: 1}),
+        # No K is larger than num_speculative_tokens, which vLLM does not refuse.
+        ([[1, 2, 5], [5, 8, 2]], 3, {1: 3, 4: 3, 5: 2}),
+        # Rows are sorted.
+        ([[5, 8, 2], [1, 2, 5]], 5, {1: 5, 2: 5, 4: 5, 5: 2}),
+        # Without num_speculative_tokens, the rows alone are known.
+        ([[1, 2, 5], [5, 8, 2]], None, {1: 5, 5: 2}),
+    ],
+)
+def test_gaps_order_and_the_largest_k_are_as_vllm_has_them(
+    rows: list[list[int]], k: int | None, scheduled: dict[int, int]
+) -> None:
+    """A real server with [[1, 1, 5], [5, 8, 1]] drafted 5 tokens for four requests."""
+    document = {"method": "ngram", "num_speculative_tokens_per_batch_size": rows}
+    if k is not None:
+        document["num_speculative_tokens"] = k
+    speculation = parse_speculation(json.dumps(document))
+    assert {
+        requests: speculation.scheduled_k(requests) for requests in scheduled
+    } == scheduled
+    # Of a window within the gap as well.
+    assert speculation.scheduled_k_of(3, 4) == scheduled.get(4, scheduled[1])
+
+
 def test_what_vllm_could_not_take_either_is_refused_and_the_key_is_named() -> None:
     from_to = "rows go from a first to a last batch size"
     for rows, message in (
@@ -161,7 +192,8 @@ def test_what_vllm_could_not_take_either_is_refused_and_the_key_is_named() -> No
         ([[0, 64, 3]], f"{from_to}, from 1 up"),
         ([[64, 1, 3]], from_to),
         ([[1, 64, -1]], from_to),
-        ([[1, 64, 3], [64, 128, 1]], "rise and do not overlap"),
+        ([[1, 64, 3], [64, 128, 1]], "do not overlap"),
+        ([[2, 4, 5]], "starts at a batch size of 1, not at 2"),
     ):
         said = refusal(ValueError, parse_schedule, rows)
         assert message in said, rows

@@ -91,6 +91,30 @@ class TestEdges:
         assert every.shape(end) == left.shape(end)
         assert every.whole(end + LENGTH) == Slice()
 
+    @pytest.mark.parametrize(
+        ("temperatures", "sampled"),
+        [
+            ({"0": 20}, False),
+            ({"0": 19, "0.5-0.7": 1}, False),  # a few change nothing
+            ({"0": 8, "0.5-0.7": 2}, True),
+            ({"unset": 2, "1+": 8}, True),
+            ({"unset": 10}, None),
+            ({"unset": 2, "0": 8}, None),
+        ],
+    )
+    def test_whether_requests_are_sampled(
+        self, temperatures: dict[str, int], sampled: bool | None
+    ) -> None:
+        window = window_of()
+        for temperature, requests in temperatures.items():
+            for _ in range(requests):
+                add(
+                    window,
+                    request(82, record=record([(4, 2)] * 5)),
+                    key=GroupKey("m", temperature, "chat"),
+                )
+        assert window.shape(0.0).sampled is sampled
+
     def test_requests_without_records(self) -> None:
         """They are counted, and dropped like others."""
         window = window_of()

@@ -171,6 +171,7 @@ def test_what_is_told_of_the_traffic_can_speak_against_it() -> None:
         ("--temperature", "0.9"),
         ("--objective", "ttft"),
         ("--monitored", "no"),
+        ("--min-p-or-logit-bias", "yes"),
         ("--same-family", "no"),
         ("--same-tokenizer", "no"),
         ("--acceptance", "0.01", "--num-speculative-tokens", "8"),

@@ -200,6 +200,74 @@ async def test_each_cell_is_repeated_and_each_server_goes_first_in_turn(
     assert order == [*with_first, *plain_first, *with_first]
 
 
+def swept(plan: SweepPlan, *seconds: float, drafting: bool) -> SweepOutcome:
+    """A sweep in which two answers each had these step times."""
+    tokens = 41 if drafting else 21
+    measured = cell(*[answer(each, tokens=tokens) for each in seconds * 2])
+    if not drafting:
+        measured = replace(measured, generated_tokens=84.0, counters=CellAcceptance())
+    cells = (measured,) * len(plan.cells())
+    return SweepOutcome(SweepRecord(SERVER, settings_of(plan), cells=cells))
+
+
+@pytest.mark.parametrize(
+    ("drafting", "said"),
+    [
+        ("12", "both servers draft: --plain-url is to be one without speculation"),
+        ("", "no server drafts: URL is to be the one with speculation"),
+    ],
+)
+async def test_two_servers_of_one_kind_are_refused_after_their_first_requests(
+    monkeypatch: pytest.MonkeyPatch, drafting: str, said: str
+) -> None:
+    sweeps = []
+
+    async def sweep(plan: SweepPlan, server: Endpoint, **_: object) -> SweepOutcome:
+        sweeps.append(server)
+        return swept(plan, 0.010, 0.011, drafting=server.base[-1] in drafting)
+
+    monkeypatch.setattr(workload, "run_sweep", sweep)
+    outcome = await calibrate("http://127.0.0.1:1", "--plain-url http://127.0.0.1:2")
+    assert (outcome.code, len(sweeps)) == (1, 2)
+    assert said in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("factors", "said"),
+    [
+        ((0.99, 1.01), "the servers are quiet enough: steps of like requests differ"),
+        ((0.7, 1.4), "the servers may not be quiet enough"),
+        ((0.3, 3.0), "not quiet enough, and "),
+    ],
+)
+async def test_after_a_tenth_it_says_whether_the_machine_is_quiet_enough(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    factors: tuple[float, float],
+    said: str,
+) -> None:
+    """And how long it will take; where it could hardly succeed, that is the end."""
+    sweeps = 0
+
+    async def sweep(plan: SweepPlan, server: Endpoint, **_: object) -> SweepOutcome:
+        nonlocal sweeps
+        sweeps += 1
+        drafting = server.base.endswith("1")
+        return swept(plan, *(0.010 * factor for factor in factors), drafting=drafting)
+
+    monkeypatch.setattr(workload, "run_sweep", sweep)
+    flags = f"--plain-url http://127.0.0.1:2 --out {tmp_path / 'cost.yaml'}"
+    outcome = await asyncio.to_thread(run_calibrate, flags, "http://127.0.0.1:1")
+    assert said in outcome.err
+    assert outcome.code == int(sweeps == 2)
+    if factors == (0.3, 3.0):
+        assert sweeps == 2
+        assert "run compare on both servers" in outcome.err
+    else:
+        assert sweeps == 24
+        assert "left\n" in outcome.err
+
+
 async def calibrate(url: str, flags: str = "") -> Outcome:
     """Run the command beside the loop that the fake server lives in; without another
     server it is plain too.

@@ -63,12 +63,18 @@ class LoadBucket(Struct, frozen=True):
     #: Of requests and their seconds per output token, in the order of time; empty in
     #: older files.
     blocks: tuple[Block, ...] = ()
+    #: Prompt tokens looked up in the prefix cache, and those found there; 0 in older
+    #: files, and of servers that do not count them.
+    prefix_cache_queries: _Amount = 0.0
+    prefix_cache_hits: _Amount = 0.0
 
     @classmethod
     def of_interval(
         cls, load: float, seconds: float, tokens: float, latencies: Latencies
     ) -> LoadBucket:
-        """Return the bucket of an interval of time, which is its only block."""
+        """Return the bucket of an interval of time, which is its only block, without
+        the prefix cache.
+        """
         finished = latencies.time_per_output_token or Histogram()
         return cls(
             requests_running=load,
@@ -114,6 +120,16 @@ class Baseline(Struct, frozen=True):
     #: One entry per load bucket with requests, by rising load.
     buckets: tuple[LoadBucket, ...]
 
+    @property
+    def prefix_cache_hit_ratio(self) -> float | None:
+        """Share of the prompt tokens that were found in the prefix cache, 0 to 1;
+        ``None`` if none was looked up there.
+        """
+        queries = sum(bucket.prefix_cache_queries for bucket in self.buckets)
+        if not queries:
+            return None
+        return min(1.0, sum(b.prefix_cache_hits for b in self.buckets) / queries)
+
     def at(self, load: float) -> tuple[tuple[float, LoadBucket], ...]:
         """Return the buckets near this load, if any, with weights that add up to 1,
         never extrapolated.
@@ -158,6 +174,21 @@ class Baseline(Struct, frozen=True):
             f"the baseline is of version {self.upstream_version}, and this server has "
             f"{upstream_version}: record a new one"
         )
+
+
+#: Least difference of two shares of prompts found in the prefix cache at which times
+#: per output token are not of one load: a tenth of the prompts is computed beside the
+#: output of the one and not of the other.
+_PREFIX_CACHE_DIFFERENCE = 0.1
+
+
+def prefix_cache_differs(hit_ratio: float | None, reference: float | None) -> bool:
+    """Return whether two servers, or two times, found so different shares of their
+    prompts in the prefix cache that their times per output token cannot be compared.
+    """
+    if hit_ratio is None or reference is None:
+        return False
+    return abs(hit_ratio - reference) >= _PREFIX_CACHE_DIFFERENCE
 
 
 def _release(version: str) -> list[str]:

@@ -347,6 +347,23 @@ def calibrate(
     return replace(profile, uncertainty=max(errors))
 
 
+#: Coefficients that a fit of several batch sizes and contexts has.
+_USUAL_COEFFICIENTS = 5
+
+
+def expected_uncertainty(scatter: float, rows: int) -> float:
+    """Return about how well costs will be known by so many step times, as a relative
+    error.
+
+    `scatter` is the standard deviation of the logarithms of like step times. A fit
+    knows a value with a variance of coefficients / rows on average, and about twice as
+    much at its ends; a cost is a ratio of two.
+    """
+    freedom = max(1, rows - _USUAL_COEFFICIENTS)
+    variance = 4 * _USUAL_COEFFICIENTS / rows * scatter**2
+    return math.expm1(t_quantile(freedom) * math.sqrt(variance))
+
+
 def _is_extrapolated(
     plain_batches: tuple[float, float], batches: tuple[float, float]
 ) -> bool:

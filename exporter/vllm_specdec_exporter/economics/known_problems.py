@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct, convert
 
-from .speculative_config import ScheduleRow
+from .speculative_config import ScheduleRow, Speculation
 
 
 class DeploymentFacts(Struct, frozen=True):
@@ -27,6 +27,14 @@ class DeploymentFacts(Struct, frozen=True):
     engines: int = 1  # ranks of data parallelism
     tree: bool = False  # whether drafts are trees
     document: str = ""  # the JSON of ``--speculative-config``
+    running: bool = False  # whether it serves, so that its counters tell
+    #: Share of the prompt tokens found in the prefix cache, 0 to 1; ``None`` where it
+    #: is not known, or none was looked up.
+    prefix_cache_hit_ratio: float | None = None
+    #: Whether requests run above temperature 0; ``None`` where it is not known.
+    sampled: bool | None = None
+    #: Whether acceptance was measured for these requests.
+    validated: bool = False
 
 
 class KnownProblem(Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,13 +63,20 @@ class KnownProblem(Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.source}, {releases}; {self.verified}"
 
 
+#: Hit ratio of a prefix cache that finds hardly anything.
+_HARDLY_ANY = 0.01
+
 #: Models with linear attention beside full attention, by served name.
 _HYBRID = re.compile(r"qwen3\.[568](?!\d*b)|qwen3[-_]next", re.IGNORECASE)
 
 
 def _drafts_for_a_hybrid(facts: DeploymentFacts) -> bool:
     drafted = facts.method in ("mtp", "dflash") or facts.method.endswith("_mtp")
-    return drafted and bool(_HYBRID.search(facts.model))
+    if not facts.running:
+        return drafted and bool(_HYBRID.search(facts.model))
+    # A served name may be any; what counts is whether hits are lost.
+    hit_ratio = facts.prefix_cache_hit_ratio
+    return drafted and hit_ratio is not None and hit_ratio < _HARDLY_ANY
 
 
 def _crosses_a_row_without_drafts(facts: DeploymentFacts) -> bool:
@@ -77,6 +92,12 @@ def _crosses_a_row_without_drafts(facts: DeploymentFacts) -> bool:
     return False
 
 
+def _drafts_greedily(facts: DeploymentFacts) -> bool:
+    if not facts.method or facts.validated or facts.sampled is False:
+        return False
+    return Speculation(document=facts.document).proposes_likeliest(facts.method)
+
+
 #: By problem: whether a deployment has such a configuration, whatever its version.
 _APPLIES: Mapping[str, Callable[[DeploymentFacts], bool]] = {
     "drafts_on_the_gpu": lambda facts: facts.method == "ngram_gpu",
@@ -85,6 +106,7 @@ _APPLIES: Mapping[str, Callable[[DeploymentFacts], bool]] = {
     "ignores_the_schedule": lambda facts: bool(facts.schedule) and facts.engines > 1,
     "has_piecewise_graphs": lambda facts: bool(facts.schedule) and facts.engines == 1,
     "drafts_trees": lambda facts: facts.tree,
+    "drafts_greedily": _drafts_greedily,
     "prescribes_acceptance": lambda facts: (
         '"rejection_sample_method": "synthetic"' in facts.document
     ),

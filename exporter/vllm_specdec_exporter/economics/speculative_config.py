@@ -1,8 +1,10 @@
 """vLLM's ``--speculative-config``, and its K schedule: the best K by batch size.
 
 vLLM's `num_speculative_tokens_per_batch_size` has rows of first batch size, last batch
-size and K. Rows start at 1 and do not overlap, and the last K also applies beyond the
-last row. A K of 0 drafts nothing, but only without a draft model does such a step cost
+size and K. Rows start at 1 and do not overlap. Each K also applies to the gap behind
+its row, and the last one beyond the last row; none is larger than
+`num_speculative_tokens` (vLLM 0.32.0, `v1/spec_decode/dynamic/utils.py`, and measured
+there). A K of 0 drafts nothing, but only without a draft model does such a step cost
 what it does with speculation switched off. vLLM ignores the schedule with data
 parallelism, because ranks could choose different K.
 """
@@ -11,6 +13,8 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import zip_longest
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +37,15 @@ def drafts_without_model(method: str) -> bool:
     have a model.
     """
     return method in WITHOUT_MODEL
+
+
+#: Methods that have no drafter whose tokens could be sampled.
+_NOT_SAMPLED = WITHOUT_MODEL | {
+    "medusa",
+    "mlp_speculator",
+    "custom_class",
+    "extract_hidden_states",
+}
 
 
 class ScheduleRow(Struct, frozen=True):
@@ -175,6 +188,22 @@ class Speculation(Struct, frozen=True):
         """
         return self._options.get("parallel_drafting") is True
 
+    def proposes_likeliest(self, method: str) -> bool:
+        """Return whether the drafter proposes its likeliest tokens, and could sample
+        them instead; true of a method that is not known.
+
+        A sampling target takes such a token with its probability, however well the
+        drafter fits.
+        """
+        options = self._options
+        return (
+            method not in _NOT_SAMPLED
+            and options.get("draft_sample_method", "greedy") == "greedy"
+            and options.get("rejection_sample_method", "standard") == "standard"
+            # vLLM refuses both together.
+            and not options.get("use_heterogeneous_vocab")
+        )
+
     def scheduled_k(self, requests: float | None) -> int | None:
         """Return the scheduled K for a batch of this many requests; ``None`` without a
         schedule.
@@ -243,31 +272,47 @@ def parse_speculation(text: str) -> Speculation:
         draft_model=document.get("model") or "",
         num_speculative_tokens=k,
         document=json.dumps(document),
-        schedule=parse_schedule(document.get(_SCHEDULE)),
+        schedule=parse_schedule(document.get(_SCHEDULE), k),
     )
 
 
-def parse_schedule(rows: object) -> tuple[ScheduleRow, ...]:
-    """Return the rows of ``num_speculative_tokens_per_batch_size``, which rise; else
-    ValueError.
+def parse_schedule(
+    rows: object, num_speculative_tokens: int | None = None
+) -> tuple[ScheduleRow, ...]:
+    """Return the rows of ``num_speculative_tokens_per_batch_size`` as vLLM applies
+    them: by rising batch size, without gaps, no K above `num_speculative_tokens` where
+    that is known; else ValueError.
     """
     if rows is None:
         return ()
-    if not isinstance(rows, list) or not all(_is_row(row) for row in rows):
+    if not isinstance(rows, list) or not all(map(_is_row, rows)):
         raise ValueError(
             f"{_SCHEDULE} is a list of rows [{', '.join(_ROW)}], such as [[1, 64, "
             "3], [65, 512, 0]]"
         )
-    schedule = tuple(ScheduleRow(*row) for row in rows)
+    configured = sorted((ScheduleRow(*row) for row in rows), key=attrgetter("first"))
     last_size = 0
-    for row in schedule:
+    for row in configured:
         if not last_size < row.first <= row.last or row.num_speculative_tokens < 0:
             raise ValueError(
                 f"{_SCHEDULE}: rows go from a first to a last batch size, from 1 up, "
-                "rise and do not overlap"
+                "and do not overlap"
             )
         last_size = row.last
-    return schedule
+    if configured and configured[0].first != 1:
+        raise ValueError(
+            f"{_SCHEDULE}: the first row starts at a batch size of 1, not at "
+            f"{configured[0].first}"
+        )
+    schedule = []
+    for row, following in zip_longest(configured, configured[1:]):
+        # vLLM fills a gap with the row before it.
+        last = following.first - 1 if following else row.last
+        k = row.num_speculative_tokens
+        if num_speculative_tokens is not None:
+            k = min(num_speculative_tokens, k)
+        schedule.append(ScheduleRow(row.first, last, k))
+    return tuple(schedule)
 
 
 def _is_row(row: object) -> bool:

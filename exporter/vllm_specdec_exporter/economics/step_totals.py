@@ -68,9 +68,9 @@ class StepIncrease(Struct, frozen=True):
         prompts = self.steps.prompt_tokens
         if prompts is None or not self.generation_tokens:
             return None
-        if self.steps.cached_prompt_tokens is None:
+        if self.steps.prefix_cache_hits is None:
             return 0.0, prompts / self.generation_tokens
-        computed = max(0.0, prompts - self.steps.cached_prompt_tokens)
+        computed = max(0.0, prompts - self.steps.prefix_cache_hits)
         computed_per_token = computed / self.generation_tokens
         return computed_per_token, computed_per_token
 

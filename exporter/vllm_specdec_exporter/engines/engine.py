@@ -91,6 +91,11 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     #: How K is given: a format string with `k` and `verified`, which is K + 1. Empty
     #: if K is in the JSON of `speculation_option`, which then is vLLM's.
     k_option: str = ""
+    #: The setting with which a draft model samples its drafts instead of proposing its
+    #: likeliest tokens; empty if none is known.
+    draft_sampling: str = ""
+    #: The first release (major, minor) that has it; ``None`` if each release may.
+    draft_sampling_since: tuple[int, int] | None = None
     #: Values of `speculation_option` by method, as vLLM calls them.
     methods: Mapping[str, str] = {}
     takes_schedule: bool = False  # whether that JSON may have K by batch size
@@ -127,6 +132,11 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def takes_config(self) -> bool:
         """Whether it takes the JSON of vLLM's ``--speculative-config``."""
         return not self.k_option
+
+    @property
+    def has_latencies(self) -> bool:
+        """Whether its metrics have latencies of requests."""
+        return self.reports.latencies != "no"
 
     @property
     def positions_in_records(self) -> bool:

@@ -79,11 +79,13 @@ class Steps(Struct, frozen=True):
     step_observations: float | None = None  # their number
     #: Prompt tokens, of which a step may compute many.
     prompt_tokens: float | None = None
-    cached_prompt_tokens: float | None = None  # those that the prefix cache had
     #: Requests that got their first token; `prompt_tokens` counts at the same moment.
     requests: float | None = None
     draft_seconds: float | None = None  # time of the accelerator for drafting
     verify_seconds: float | None = None  # likewise for verification
+    #: Prompt tokens that were looked up in the prefix cache, and those found there.
+    prefix_cache_queries: float | None = None
+    prefix_cache_hits: float | None = None
 
 
 class Drafting(Struct, frozen=True):

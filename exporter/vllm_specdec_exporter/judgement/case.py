@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from ..config.thresholds import Thresholds
 from ..economics.choice import TriedK
 from ..economics.cost import CostProfile
+from ..economics.known_problems import release_of
 from ..economics.speculative_config import Speculation
 from ..engines.engine import Engine
 from ..engines.reading import Counters
@@ -19,6 +20,13 @@ from .payoff import Payoff
 #: Largest relative difference between a mean of recorded requests and that of all
 #: drafts at which the records count as a sample of the same traffic.
 ALIKE = 0.1
+
+
+class PrefixCaches(Struct, frozen=True):
+    """Shares of the prompt tokens that were found in the prefix cache, 0 to 1."""
+
+    baseline: float  # when the baseline was recorded
+    present: float  # in the judged window
 
 
 class Case(Struct, frozen=True):
@@ -51,6 +59,9 @@ class Case(Struct, frozen=True):
     unadvisable: str = ""  # why no K can be advised, whatever is counted
     #: Why the window has no measured speedup although there is a baseline.
     unmeasured: str = ""
+    #: The hit ratios of the prefix cache, where those of the baseline and now differ so
+    #: much that times per output token cannot be compared.
+    prefix_caches: PrefixCaches | None = None
     routed: bool = False  # whether its metrics come through a router that loads models
     uptime: Uptime = Uptime()  # the hours of this life of the engine
     #: Whether the shortest window is judged, because it shows the opposite.
@@ -69,6 +80,35 @@ class Case(Struct, frozen=True):
         counted = len(self.counters.accepted_tokens_per_position)
         return 0 < drafted < counted or (
             self.measures is not None and self.measures.drafts_vary
+        )
+
+    @property
+    def prefix_cache_hit_ratio(self) -> float | None:
+        """The share of the prompt tokens of the judged window that the prefix cache
+        held; ``None`` where none was looked up there.
+        """
+        return self.measures.prefix_cache_hit_ratio if self.measures else None
+
+    @property
+    def sampled(self) -> bool | None:
+        """Whether requests run above temperature 0, by their records; ``None`` where
+        that is not known.
+        """
+        return self.shape.sampled if self.shape else None
+
+    @property
+    def should_sample_drafts(self) -> bool:
+        """Whether drafts are the likeliest tokens of a drafter that could sample them,
+        and the requests may be sampled: so many are rejected, however well it fits.
+        """
+        release = release_of(self.version)
+        since = self.engine.draft_sampling_since
+        too_old = since is not None and release is not None and release < since
+        return (
+            bool(self.engine.draft_sampling)
+            and not too_old
+            and self.sampled is not False
+            and self.speculation.proposes_likeliest(self.method)
         )
 
     def with_recorded_positions(self) -> Case:

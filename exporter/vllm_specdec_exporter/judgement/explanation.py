@@ -9,6 +9,7 @@ from ..economics.cost import Basis, CostProfile
 from ..economics.speculative_config import drafts_without_model
 from ..economics.speedup import Estimate
 from ..economics.statistics import Interval, format_ratio
+from ..engines.engine import Engine
 from ..measures.measures import Measures
 from .advice import Action
 from .case import Case
@@ -111,17 +112,24 @@ def _misfit(measures: Measures, profile: CostProfile) -> Message:
     )
 
 
-def how_to_know(basis: Basis, profile: CostProfile) -> Message:
-    """Return what to do about an unknown verdict."""
+def how_to_know(basis: Basis, profile: CostProfile, engine: Engine) -> Message:
+    """Return what to do about an unknown verdict: the cheapest way that works here
+    first.
+    """
     if basis is Basis.MEASURED:
         return message("how_to_know.measured")
     if profile.basis is Basis.CALIBRATED:
         return message("how_to_know.calibrated")
+    measure = message("how_to_know.measure_from_outside", engine=engine)
+    if engine.has_latencies:
+        measure = message("how_to_know.measure", engine=engine)
     if profile.contradiction and profile.basis is Basis.MODELLED:
-        return message("how_to_know.modelled_contradicted")
+        return message("how_to_know.modelled_contradicted", measure=measure)
     if profile.lacking:
-        return message("how_to_know.modelled_lacking", lacking=profile.lacking)
-    return message("how_to_know.modelled")
+        return message(
+            "how_to_know.modelled_lacking", lacking=profile.lacking, measure=measure
+        )
+    return message("how_to_know.modelled", measure=measure)
 
 
 def gain_is_likely(state: HysteresisState, case: Case) -> bool:
@@ -162,6 +170,7 @@ def explain_advice(
         batch=batch,
         method=case.method or message("advice.unnamed_method"),
         usual=case.thresholds.usual_mean_acceptance_length,
+        misfit=_misfit_of_drafter(case),
         because=because,
         tried="".join(_measured_k(tried, choice) for tried in choice.tried),
         doubt=_doubt(choice, state, case),
@@ -174,6 +183,12 @@ def _measured_k(tried: TriedK, choice: Choice) -> Message:
     return message(
         "advice.tried", tried=tried, present=choice.drafted, low=low, high=high
     )
+
+
+def _misfit_of_drafter(case: Case) -> Message:
+    if case.should_sample_drafts:
+        return message("advice.misfit_or_greedy", engine=case.engine)
+    return message("advice.misfit")
 
 
 def _why_none_pays(best: CandidateK, batch: float, case: Case) -> str:

@@ -86,25 +86,31 @@ def of_payoff(case: Case, verdicts: Verdicts) -> list[Finding]:
     findings: list[Finding] = []
     reason = advice.reason
     if payoff.undecided:
-        findings += _undecided(case, payoff, advice)
+        findings += _undecided(case, verdicts)
     if payoff.verdict is PayoffVerdict.HARMFUL:
-        remedy = _against_harm(case, payoff, advice)
+        remedy = _after_setting(case, verdicts, _against_harm(case, payoff, advice))
         findings += problem("harmful", reason=payoff.reasons[0], action=remedy)
     elif advice.action in (Action.INCREASE_K, Action.DECREASE_K):
         findings += hint("another_k", reason=reason, action=_paste(case, advice))
     elif advice.action is Action.SWITCH_METHOD:
-        findings += hint("another_method", reason=reason)
+        remedy = _after_setting(
+            case, verdicts, message("remedy.compare_another_method")
+        )
+        findings += hint("another_method", reason=reason, action=remedy)
     elif advice.action is Action.DISABLE:
-        remedy = _against_harm(case, payoff, advice)
+        remedy = _after_setting(case, verdicts, _against_harm(case, payoff, advice))
         findings += hint("may_not_pay", reason=reason, action=remedy)
     return findings + _contradiction(case, verdicts)
 
 
-def _undecided(case: Case, payoff: Payoff, advice: Advice) -> list[Finding]:
-    how = how_to_know(payoff.basis or Basis.MODELLED, case.profile)
+def _undecided(case: Case, verdicts: Verdicts) -> list[Finding]:
+    payoff = verdicts.payoff
+    advice = verdicts.advice
+    how = how_to_know(payoff.basis or Basis.MODELLED, case.profile, case.engine)
     if payoff.likely is PayoffVerdict.HARMFUL:
         off = advice.changes_nothing or advice.action is Action.DISABLE
-        first = message("remedy.switch_off" if off else "remedy.follow_advice")
+        remedy = message("remedy.switch_off" if off else "remedy.follow_advice")
+        first = _after_setting(case, verdicts, remedy)
         return problem("likely_harmful", payoff=payoff, first=first, how=how)
     name = "undecided"
     if payoff.likely is PayoffVerdict.BENEFICIAL:
@@ -212,6 +218,10 @@ def _of_configuration(case: Case) -> list[Finding]:
             engines=case.engines,
             tree=speculation.tree,
             document=speculation.document,
+            running=True,
+            prefix_cache_hit_ratio=case.prefix_cache_hit_ratio,
+            sampled=case.sampled,
+            validated=True,  # what is measured here has findings of its own
         )
         for known_problem in known_problems(facts):
             findings += hint("known_problem", known=known_problem)
@@ -219,6 +229,8 @@ def _of_configuration(case: Case) -> list[Finding]:
         findings += hint("unknown_settings", unknown=", ".join(speculation.unknown))
     if case.routed:
         findings += hint("routed")
+    if case.prefix_caches:
+        findings += hint("prefix_cache_differs", caches=case.prefix_caches)
     if case.mismatch:
         findings += hint("mismatch", reason=case.mismatch)
     positions = len(case.counters.accepted_tokens_per_position)
@@ -279,6 +291,40 @@ def _of_acceptance(case: Case, measures: Measures, verdicts: Verdicts) -> list[F
     return findings
 
 
+def _poor_measures(quality: Quality) -> set[str]:
+    """Return the measures that make acceptance poor."""
+    return {
+        criterion.measure
+        for criterion in quality.criteria
+        if criterion.level is QualityLevel.POOR and criterion.met
+    }
+
+
+def _cause(case: Case) -> Message:
+    """Return why first positions are rejected, a setting before the drafter."""
+    if case.should_sample_drafts:
+        return message(
+            "finding.first_position.greedy_drafts", sample_drafts=_sample_drafts(case)
+        )
+    return message("finding.first_position.misfit")
+
+
+def _sample_drafts(case: Case) -> Message:
+    if case.sampled:
+        return message("remedy.sample_drafts", engine=case.engine)
+    return message("remedy.sample_drafts_if_sampled", engine=case.engine)
+
+
+def _after_setting(case: Case, verdicts: Verdicts, remedy: str) -> str:
+    """Return a remedy behind a setting that may explain rejected drafts, if there is
+    one.
+    """
+    rejected = "position_0_acceptance_ratio" in _poor_measures(verdicts.quality)
+    if not rejected or not case.should_sample_drafts:
+        return remedy
+    return message("remedy.otherwise", first=_sample_drafts(case), remedy=remedy)
+
+
 def _of_poor_acceptance(
     case: Case, measures: Measures, verdicts: Verdicts
 ) -> list[Finding]:
@@ -292,11 +338,7 @@ def _of_poor_acceptance(
         report = hint
     # Advice on K rests on more than the decline over positions.
     advised = verdicts.advice.action is not Action.INSUFFICIENT_DATA
-    met = {
-        criterion.measure
-        for criterion in verdicts.quality.criteria
-        if criterion.level is QualityLevel.POOR and criterion.met
-    }
+    met = _poor_measures(verdicts.quality)
     positions = measures.position_acceptance_ratio
     k = len(positions)
     if measures.acceptance_ratio == 0:
@@ -306,7 +348,9 @@ def _of_poor_acceptance(
         drafted = (measures.drafts or 0.0) * (measures.mean_draft_length or 0.0)
         return problem(name, case.engine, drafted=drafted)
     if "position_0_acceptance_ratio" in met:
-        findings += report("first_position", rejected=1 - positions[0])
+        findings += report(
+            "first_position", rejected=1 - positions[0], cause=_cause(case)
+        )
     elif "position_decay_ratio" in met and not advised:
         findings += report("decay", k=k)
     rarely = case.thresholds.lower_k_last_position_acceptance_ratio

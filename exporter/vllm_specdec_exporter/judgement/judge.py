@@ -70,7 +70,7 @@ def _undecided(case: Case, measures: Measures) -> Advice:
     """Return the advice while a modelled cost decides nothing: which K pays best
     depends on the same cost.
     """
-    how = how_to_know(Basis.MODELLED, case.profile)
+    how = how_to_know(Basis.MODELLED, case.profile, case.engine)
     reason = message("no_advice.same_modelled_cost", how=how)
     if case.unadvisable:  # which no better cost would change
         reason = message("no_advice.unadvisable", reason=case.unadvisable)

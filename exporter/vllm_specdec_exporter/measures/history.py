@@ -311,7 +311,8 @@ class Delta(Struct, frozen=True):
     `prompts_per_token` the least and the most prompt tokens that were computed for each
     generated one; `matches` are the
     comparisons with the baseline at the ends of the blocks of time. `draft_share` is
-    drafting time over verification time.
+    drafting time over verification time. `prefix_cache_queries` are the prompt tokens
+    looked up in the prefix cache, and `prefix_cache_hits` those found there.
     """
 
     span: float
@@ -328,6 +329,8 @@ class Delta(Struct, frozen=True):
     latencies: tuple[Latency, ...] = ()
     matches: tuple[BaselineComparison | None, ...] = ()
     drafted_tokens_per_position: tuple[float, ...] = ()
+    prefix_cache_queries: float | None = None
+    prefix_cache_hits: float | None = None
 
 
 def window_delta(history: SampleHistory, window: Window, slack: float) -> Delta | None:
@@ -366,6 +369,14 @@ def delta(first: Sample, last: Sample, ends: Sequence[Sample] = ()) -> Delta:
         context_tokens=steps.mean_context,
         prompts_per_token=steps.prompts_per_token,
         draft_share=steps.draft_share,
+        prefix_cache_queries=_increase(
+            first.steps.prefix_cache_queries,
+            last.steps.prefix_cache_queries,
+            from_zero=False,
+        ),
+        prefix_cache_hits=_increase(
+            first.steps.prefix_cache_hits, last.steps.prefix_cache_hits, from_zero=False
+        ),
         latencies=latency_summaries(first.latencies, last.latencies, ends),
         matches=tuple(sample.match for sample in ends),
     )

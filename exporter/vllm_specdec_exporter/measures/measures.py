@@ -85,6 +85,9 @@ class DraftShape(Struct, frozen=True):
     mean_lengths: tuple[float, ...]
     #: At index i, the share of the drafts in which position i was accepted.
     survival: tuple[float, ...] = ()
+    #: Whether requests of the records ran above temperature 0; ``None`` where it is
+    #: not known.
+    sampled: bool | None = None
 
     @property
     def mean_length(self) -> float:
@@ -172,6 +175,8 @@ class Measures(Struct, frozen=True):
         draft_tokens_per_second: tokens over `span_seconds`, as are the next two.
         accepted_tokens_per_second: accepted draft tokens.
         generation_tokens_per_second: generated tokens.
+        prefix_cache_queries_per_second: prompt tokens looked up in the prefix cache.
+        prefix_cache_hit_ratio: share of them that was found there, 0 to 1.
         batch_size: requests in the batch, averaged over the drafts.
         step_seconds: mean time of an engine step, as every request in the batch sees
             it.
@@ -199,6 +204,8 @@ class Measures(Struct, frozen=True):
     draft_tokens_per_second: float | None = None
     accepted_tokens_per_second: float | None = None
     generation_tokens_per_second: float | None = None
+    prefix_cache_queries_per_second: float | None = None
+    prefix_cache_hit_ratio: float | None = None
     batch_size: float | None = None
     step_seconds: float | None = None
     estimate: Estimate = Estimate()
@@ -283,6 +290,10 @@ def derive(
         draft_tokens_per_second=_rate(delta.draft_tokens, span),
         accepted_tokens_per_second=_rate(accepted, span),
         generation_tokens_per_second=_rate(delta.generation_tokens, span),
+        prefix_cache_queries_per_second=_rate(delta.prefix_cache_queries, span),
+        prefix_cache_hit_ratio=_ratio(
+            delta.prefix_cache_hits, delta.prefix_cache_queries
+        ),
         batch_size=delta.batch_size,
         step_seconds=delta.step_seconds,
         estimate=estimated,

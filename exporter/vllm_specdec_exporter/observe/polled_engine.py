@@ -6,6 +6,7 @@ from functools import cached_property
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from ..economics.baseline import prefix_cache_differs
 from ..economics.choice import TriedK
 from ..economics.cost import CostProfile
 from ..economics.observed_step import with_observed_step
@@ -15,7 +16,7 @@ from ..economics.step_totals import StepIncrease, steps_between
 from ..engines import ENGINE_OF
 from ..engines.reading import Counters, Drafting, EngineReading, Reading, Steps
 from ..judgement.activity import Activity, with_schedule
-from ..judgement.case import Case
+from ..judgement.case import Case, PrefixCaches
 from ..judgement.messages import message
 from ..judgement.payoff import shows_opposite
 from ..measures.history import Delta, Window
@@ -231,7 +232,7 @@ class PolledEngine(Struct, frozen=True, dict=True):
         windows = tuple(
             derive(
                 window.name,
-                delta,
+                self._comparable(delta),
                 self.profile,
                 minimum_requests=self.settings.thresholds.measurement_minimum_requests,
                 memory_ratio=self.settings.memory_ratio,
@@ -247,6 +248,38 @@ class PolledEngine(Struct, frozen=True, dict=True):
         )
         # V0 has no usable counter of drafts.
         return (*(replace(measures, drafts=None) for measures in windows), whole_life)
+
+    def _comparable(self, delta: Delta) -> Delta:
+        """Return the increase, without the comparison with a baseline that computed
+        another share of its prompts beside its output.
+        """
+        if self._prefix_cache_differs(delta):
+            return replace(delta, matches=())
+        return delta
+
+    def _prefix_cache_differs(self, delta: Delta) -> bool:
+        baseline = self.settings.baseline
+        if baseline is None or not delta.prefix_cache_queries:
+            return False
+        return prefix_cache_differs(
+            (delta.prefix_cache_hits or 0.0) / delta.prefix_cache_queries,
+            baseline.prefix_cache_hit_ratio,
+        )
+
+    @property
+    def _prefix_caches(self) -> PrefixCaches | None:
+        """The hit ratios of the baseline and now, where they differ too much."""
+        baseline = self.settings.baseline
+        judged = self.judged
+        if baseline is None or self.mismatch or judged is None:
+            return None
+        recorded = baseline.prefix_cache_hit_ratio
+        hit_ratio = judged.prefix_cache_hit_ratio
+        if recorded is None or hit_ratio is None:
+            return None
+        if not prefix_cache_differs(hit_ratio, recorded):
+            return None
+        return PrefixCaches(recorded, hit_ratio)
 
     @cached_property
     def opposite(self) -> bool:
@@ -332,6 +365,8 @@ class PolledEngine(Struct, frozen=True, dict=True):
             return ""
         if judged.measured.speedup is not None:
             return ""
+        if self._prefix_caches:
+            return message("payoff.prefix_cache_differs", caches=self._prefix_caches)
         missing = baseline.why_nothing(judged.batch_size) if judged.batch_size else ""
         needed = self.settings.thresholds.measurement_minimum_requests
         return missing or message("payoff.baseline_requests", needed=needed)
@@ -367,6 +402,7 @@ class PolledEngine(Struct, frozen=True, dict=True):
             defects=state.latest_defects,
             mismatch=self.mismatch,
             unmeasured=self._unmeasured,
+            prefix_caches=self._prefix_caches,
             uptime=state.uptime,
             routed=reading.routed,
             overruled=self.overruled,

@@ -147,6 +147,9 @@ def clean_model(name: str) -> str:
 #: Bucket of requests without a temperature, if the server's default is not configured.
 UNSET = "unset"
 
+#: Bucket of the requests at temperature 0.
+GREEDY = "0"
+
 #: The default buckets: greedy; low; medium; up to vLLM's default of 1; above.
 TEMPERATURE_BOUNDS = (0.0, 0.5, 0.7, 1.0)
 

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ..measures.measures import DraftShape
-from .grouping import GroupKey
+from .grouping import GREEDY, UNSET, GroupKey
 from .observation import Observation
 from .records import DraftRecord
 from .summary import Outcome, WorstRequest
@@ -35,6 +35,9 @@ MIN_DRAFTS = 5
 #: is below a threshold of three digits if and only if its request is.
 RESOLUTION = 1000
 
+
+#: Share of the drafted tokens from which on a temperature counts.
+_FEW = 0.1
 
 #: Columns of a step.
 _DRAFTED = 0
@@ -228,6 +231,22 @@ class Slice(Struct):
         self.groups.setdefault(key, GroupStats()).add(record, outcome, tokens)
         self.positions.change(record.steps)
 
+    @property
+    def sampled(self) -> bool | None:
+        """Whether requests ran above temperature 0, ``None`` where that is not known.
+
+        By the tokens drafted for them: a few requests at another temperature change
+        nothing.
+        """
+        drafted = Counter[bool | None]()
+        for key, group in self.groups.items():
+            sampled = None if key.temperature == UNSET else key.temperature != GREEDY
+            drafted[sampled] += group.draft_tokens
+        enough = _FEW * drafted.total()
+        if drafted[True] > enough:
+            return True
+        return None if drafted[None] >= enough else False
+
     def subtract(self, other: Slice) -> None:
         """Subtract the counts of `other`, all of which were added before."""
         for key, group in other.groups.items():
@@ -316,7 +335,7 @@ class RecentWindow:
     def shape(self, time: float) -> DraftShape:
         """Return the lengths of the drafts in the window at `time`."""
         self._until(time)
-        return self._sum.positions.shape
+        return replace(self._sum.positions.shape, sampled=self._sum.sampled)
 
     def _at(self, time: float) -> Slice:
         """Return the slice of `time`; the newest one if that is later."""

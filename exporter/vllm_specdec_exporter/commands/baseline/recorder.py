@@ -9,6 +9,7 @@ decoded with drafts.
 from collections.abc import Iterable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...economics.baseline import (
     RECORDED_BLOCKS,
@@ -29,6 +30,8 @@ class _Sums(Struct):
     seconds: float = 0.0
     generation_tokens: float = 0.0
     latencies: Latencies = Latencies()
+    prefix_cache_queries: float = 0.0
+    prefix_cache_hits: float = 0.0
     #: One for each interval.
     blocks: list[Block] = []
 
@@ -45,6 +48,8 @@ class _Sums(Struct):
         self.weighted_load += bucket.requests_running * bucket.seconds
         self.seconds += bucket.seconds
         self.generation_tokens += bucket.generation_tokens
+        self.prefix_cache_queries += bucket.prefix_cache_queries
+        self.prefix_cache_hits += bucket.prefix_cache_hits
         self.blocks += bucket.blocks
 
     def bucket(self) -> LoadBucket:
@@ -59,6 +64,8 @@ class _Sums(Struct):
             requests=self.requests,
             latencies=self.latencies,
             blocks=blocks,
+            prefix_cache_queries=self.prefix_cache_queries,
+            prefix_cache_hits=self.prefix_cache_hits,
         )
 
 
@@ -99,7 +106,13 @@ class Recorder:
         # A histogram fell: another process of the server, although no counter shows it.
         if latencies is None:
             return
-        self._add(LoadBucket.of_interval(load, seconds, tokens, latencies))
+        self._add(
+            replace(
+                LoadBucket.of_interval(load, seconds, tokens, latencies),
+                prefix_cache_queries=_cached(previous, sample, "prefix_cache_queries"),
+                prefix_cache_hits=_cached(previous, sample, "prefix_cache_hits"),
+            )
+        )
 
     def interrupt(self) -> None:
         """Note a missed sample: the server may have restarted."""
@@ -147,6 +160,17 @@ class Recorder:
         if self._sums:
             return "no request finished: record for longer"
         return "nothing was generated: send it the usual traffic meanwhile"
+
+
+def _cached(previous: Sample, sample: Sample, counter: str) -> float:
+    """Return the increase of a counter of the prefix cache, which is 0 where it does
+    not exist.
+    """
+    earlier: float | None = getattr(previous.steps, counter)
+    later: float | None = getattr(sample.steps, counter)
+    if earlier is None or later is None:
+        return 0.0
+    return max(0.0, later - earlier)
 
 
 def _increase(previous: Sample, sample: Sample, counter: str) -> float:

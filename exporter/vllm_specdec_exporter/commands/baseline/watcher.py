@@ -166,6 +166,7 @@ class Watcher:
                     engine.counters,
                     engine.load.requests_running,
                     latencies=engine.latencies,
+                    steps=engine.steps,
                 )
             )
             self.drafting = recorder.speculating_seconds > left_out

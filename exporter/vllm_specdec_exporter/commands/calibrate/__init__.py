@@ -157,7 +157,7 @@ def run(args: argparse.Namespace) -> int:
         identity, cells = asyncio.run(measure(args, plans, servers))
     except Unreachable as error:
         return cli.fail("calibrate", error, UNREACHABLE)
-    except OtherTraffic as error:
+    except (OtherTraffic, CalibrationError) as error:
         return cli.fail("calibrate", error, NOTHING)
     except ConfigError as error:
         if "context" in str(error) and max(args.context) > 0:

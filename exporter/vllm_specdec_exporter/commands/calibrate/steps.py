@@ -1,8 +1,10 @@
 """The step time that a measured cell shows. Pure."""
 
+from collections.abc import Iterable
 from itertools import filterfalse
+from math import log, sqrt
 from operator import attrgetter
-from statistics import mean, median
+from statistics import mean, median, variance
 
 from ...economics.calibration import CalibrationError, StepTime
 from ..sweep.record import CellResult, Status
@@ -13,6 +15,26 @@ _MAX_STEP_DIFFERENCE = 0.1
 #: Below this share of steps with drafts, a cell counts as without: at its end the batch
 #: is smaller, so that a K schedule may draft.
 _FEW_DRAFTS = 0.05
+
+
+def scatter(cells: Iterable[CellResult]) -> float | None:
+    """Return the standard deviation of the logarithms of step times within cells, in
+    which they should be alike; ``None`` where no cell shows it.
+    """
+    squares = 0.0
+    freedom = 0
+    for cell in cells:
+        logarithms = [
+            log(answer.event_seconds)
+            for answer in cell.answers
+            if answer.event_seconds and not answer.error
+        ]
+        if len(logarithms) > 1:
+            squares += variance(logarithms) * (len(logarithms) - 1)
+            freedom += len(logarithms) - 1
+    if not freedom:
+        return None
+    return sqrt(squares / freedom)
 
 
 def step_time(cell: CellResult) -> StepTime:

@@ -18,6 +18,7 @@ from .verdict import (
     judge_gain,
     judge_speed,
     near,
+    prefix_caches_differ,
 )
 
 FORMAT = "vllm-specdec-compare/2"
@@ -129,6 +130,8 @@ def _warnings(side: Side, reference: Side, load: LoadComparison) -> Iterator[str
             yield f"{each.name} restarted while it was watched: its period begins there"
     if load.same is False:
         yield _load_warning(side, reference, load)
+    if prefix_caches_differ(side, reference):
+        yield _prefix_cache_warning(side, reference)
     tokens = side.tokens_per_request
     tokens_of_reference = reference.tokens_per_request
     if tokens and tokens_of_reference and not near(tokens, tokens_of_reference):
@@ -152,6 +155,18 @@ def _load_warning(side: Side, reference: Side, load: LoadComparison) -> str:
         f"{reference.name} {load_of_reference:,.1f}): {busy.name} looks slower than it "
         f"is beside {idle.name}, because larger batches take longer; speculation gains "
         "less there as well"
+    )
+
+
+def _prefix_cache_warning(side: Side, reference: Side) -> str:
+    found = [
+        f"{each.name} {each.measures.prefix_cache_hit_ratio or 0.0:.0%}"
+        for each in (reference, side)
+    ]
+    return (
+        "different shares of the prompt tokens came from the prefix cache "
+        f"({', '.join(found)}): times per output token with and without the "
+        "computation of other prompts between them are not of one load"
     )
 
 

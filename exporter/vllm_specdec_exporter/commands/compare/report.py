@@ -219,6 +219,11 @@ _REQUESTS: tuple[_Quantity, ...] = (
     ("requests finished/s", lambda side: side.requests_per_second, digits),
     ("requests at a time", lambda side: side.requests_at_a_time, digits),
     ("tokens a request", lambda side: side.tokens_per_request, _WHOLE),
+    (
+        "prompt tokens from the prefix cache",
+        lambda side: side.measures.prefix_cache_hit_ratio,
+        percent,
+    ),
     ("requests running, at the end", lambda side: side.requests_running, _WHOLE),
     ("requests waiting, at the end", lambda side: side.requests_waiting, _WHOLE),
 )

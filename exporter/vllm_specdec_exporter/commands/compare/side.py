@@ -290,6 +290,8 @@ def pool(measures: Sequence[Measures]) -> Measures:
         accepted_tokens=_total(measures, "accepted_tokens_per_second"),
         accepted_tokens_per_position=_accepted_per_position(measures),
         generation_tokens=_total(measures, "generation_tokens_per_second"),
+        prefix_cache_queries=_total(measures, "prefix_cache_queries_per_second"),
+        prefix_cache_hits=sum_known(map(_prefix_cache_hits, measures)),
         latencies=pool_latencies(
             chain.from_iterable(map(attrgetter("latencies"), measures))
         ),
@@ -300,6 +302,13 @@ def pool(measures: Sequence[Measures]) -> Measures:
         speedup_high=_mean_by_drafts(measures, "speedup_high"),
     )
     return replace(derive(measures[0].window, delta), estimate=estimate)
+
+
+def _prefix_cache_hits(measures: Measures) -> float | None:
+    queries = measures.prefix_cache_queries_per_second
+    if queries is None or measures.prefix_cache_hit_ratio is None:
+        return None
+    return queries * measures.prefix_cache_hit_ratio * _span(measures)
 
 
 def _accepted_per_position(measures: Sequence[Measures]) -> tuple[float, ...]:

@@ -16,6 +16,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ...economics.baseline import prefix_cache_differs
 from ...economics.equal_load import speedup_of_means
 from ...economics.statistics import MINIMUM_REQUESTS, Interval, format_ratio
 from ...judgement.payoff import PayoffVerdict, leans, loss_probability
@@ -81,6 +82,26 @@ def near(value: float | None, reference: float | None) -> bool:
         return False
     # Symmetric, despite rounding of a ratio and its inverse.
     return max(value, reference) <= TOLERANCE * min(value, reference)
+
+
+def prefix_caches_differ(side: Side, reference: Side) -> bool:
+    """Return whether so different shares of their prompts were found in the prefix
+    cache that times per output token cannot be compared.
+    """
+    return prefix_cache_differs(
+        side.measures.prefix_cache_hit_ratio, reference.measures.prefix_cache_hit_ratio
+    )
+
+
+def _slowed_by_prompts(side: Side, reference: Side) -> Side | None:
+    """Return which of the two looks slower than it is because it computes prompts that
+    the other finds in its prefix cache; ``None`` if neither does.
+    """
+    if not prefix_caches_differ(side, reference):
+        return None
+    return min(
+        (side, reference), key=lambda each: each.measures.prefix_cache_hit_ratio or 0.0
+    )
 
 
 class SpeedComparison(StrEnum):
@@ -159,7 +180,19 @@ def judge_speed(side: Side, reference: Side, load: LoadComparison) -> Speed:
         reasons = "; ".join(filter(None, map(_why_unknown, (reference, side))))
         text = f"{names}: cannot be told: {reasons}"
         return Speed(SpeedComparison.UNKNOWN, speedup, low=None, high=None, text=text)
+    slowed = _slowed_by_prompts(side, reference)
+    slower: Side | None = None
+    if not widened.holds(1):
+        slower = reference if widened.is_above(1) else side
     as_fast = f"{format_ratio(speedup.value)} times as fast per output token"
+    if slowed is not None and slower in (None, slowed):
+        text = (
+            f"{names}: cannot be told: it looks {as_fast} ({range_words(speedup)}), "
+            f"but {slowed.name} computed prompts that the other found in its prefix "
+            "cache, and steps that hold prompts take longer"
+        )
+        # How much longer is not known, so no bound holds either.
+        return Speed(SpeedComparison.UNKNOWN, speedup, low=None, high=None, text=text)
     if widened.is_above(1):
         outcome = SpeedComparison.FASTER
         text = (

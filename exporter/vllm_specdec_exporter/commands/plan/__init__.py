@@ -171,6 +171,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "Acceptance was measured at production's temperature."
         ),
         "--monitored": "Acceptance is monitored.",
+        "--min-p-or-logit-bias": (
+            "Requests have min_p or logit_bias, which vLLM refuses once it speculates."
+        ),
     }
     for flag, text in yes_or_no.items():
         add(flag, text, choices=("yes", "no"))
@@ -300,4 +303,5 @@ def _facts(args: argparse.Namespace) -> Facts:
         uniform_batch=stated[args.uniform_batch],
         validated=stated[args.validated_at_temperature],
         monitored=stated[args.monitored],
+        min_p_or_logit_bias=stated[args.min_p_or_logit_bias],
     )

@@ -85,6 +85,7 @@ def _facts(question: Question, memory: Memory) -> dict[str, bool | None]:
         "uniform_batch": stated.uniform_batch,
         "validated": stated.validated,
         "monitored": stated.monitored,
+        "refused": stated.min_p_or_logit_bias,
     }
     temperatures = stated.temperatures
     if temperatures:

@@ -72,7 +72,12 @@ def check_all(
     yield Check("kv_budget", *check_kv_budget(memory, question.load))
     yield Check("num_speculative_tokens", *check_depth(method, outlook.k))
     yield Check("speedup", *check_speedup(outlook, question.load))
-    deployment = DeploymentFacts(method.name, question.target_name)
+    deployment = DeploymentFacts(
+        method.name,
+        question.target_name,
+        sampled=any(facts.temperatures) if facts.temperatures else None,
+        validated=bool(facts.validated),
+    )
     for problem in known_problems(deployment):
         text = f"{problem.text}. {problem.action} ({problem.reference})"
         yield Check("known_problem", Verdict.WARN, text)

@@ -117,6 +117,9 @@ class Facts(Struct, frozen=True):
     #: Whether acceptance was measured at production's temperature.
     validated: bool | None = None
     monitored: bool | None = None  # whether acceptance is monitored
+    #: Whether requests have ``min_p`` or ``logit_bias``, which vLLM refuses once it
+    #: speculates.
+    min_p_or_logit_bias: bool | None = None
 
 
 class Question(Struct, frozen=True):
