@@ -24,6 +24,7 @@ _FIELDS = {
     f"vllm:request_time_per_output_token_seconds_{part}": f"tpot_{part}"
     for part in ("sum", "count")
 }
+_FIELDS["vllm:request_prefill_time_seconds_sum"] = "prefill_seconds"
 _NAMES = {field: name for name, field in _FIELDS.items() if name.startswith("vllm:")}
 _BUCKET = "vllm:request_time_per_output_token_seconds_bucket"
 _LATENCIES = (

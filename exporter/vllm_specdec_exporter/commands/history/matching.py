@@ -2,20 +2,27 @@
 
 What finished in a block of time is sorted into cells by running requests and prompt
 length. A stratum of `economics.equal_load` is what both configurations have of one
-cell, if possible in one and the same block.
+cell, if possible in one and the same block. What the prompts, the answers and the time
+explain of the rest is corrected (`covariance`).
+
+The time of prefills per prompt token is a negative control: it depends on machine,
+model and server, and hardly on drafts. If it changed as well, so did something else
+(Lipsitch, Tchetgen Tchetgen and Cohen, "Negative controls", 2010).
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ...config.values import format_duration
 from ...economics.baseline import LOADS
 from ...economics.equal_load import (
     MINIMUM_BLOCKS,
@@ -24,7 +31,8 @@ from ...economics.equal_load import (
     speedup_over_strata,
     total,
 )
-from ...economics.statistics import Interval
+from ...economics.statistics import Interval, format_ratio
+from .covariance import PACE, PREFILL, Slopes, slopes_within
 
 #: Least share of the new configuration's traffic at loads that the old one had too.
 MINIMUM_COVERAGE = 0.1
@@ -42,6 +50,20 @@ class TimePerToken(Enum):
 
     OF_REQUESTS = "of requests"
     OF_STEPS = "of steps over their tokens"  # for want of one by requests
+    OF_PREFILLS = "of prefills over their prompt tokens"  # the negative control
+
+
+class BlockLength(NamedTuple):
+    """How long blocks of time are, in seconds."""
+
+    seconds: float = 3600.0
+    #: What ``--block`` may be at least, so that each has samples; 0 if it cannot be
+    #: chosen.
+    shortest: float = 0.0
+
+
+#: Blocks of an hour, whose length was not chosen.
+HOURS = BlockLength()
 
 
 class CellKey(NamedTuple):
@@ -59,10 +81,12 @@ class _Cell(Struct):
     requests: float = 0.0
     step_seconds: float = 0.0  # times of the steps that generated the tokens
     tokens: float = 0.0
-    #: Logarithms of load and prompt length over the generated tokens.
-    log_load: float = 0.0
-    log_prompt: float = 0.0
+    prefill_seconds: float = 0.0
+    prefilled: float = 0.0  # prompt tokens of these prefills
+    log_load: float = 0.0  # logarithms of the load over the generated tokens
     generated: float = 0.0
+    begun: float = 0.0  # requests
+    prompt_tokens: float = 0.0  # of these
 
     def finished(self, measure: TimePerToken) -> Finished:
         """Return the sums with one of the times."""
@@ -71,12 +95,16 @@ class _Cell(Struct):
         if measure is TimePerToken.OF_STEPS:
             seconds = self.step_seconds
             weight = self.tokens
+        elif measure is TimePerToken.OF_PREFILLS:
+            seconds = self.prefill_seconds
+            weight = self.prefilled
         return Finished(
             seconds=seconds,
             weight=weight,
             log_load=self.log_load,
-            log_prompt=self.log_prompt,
             generated=self.generated,
+            begun=self.begun,
+            prompt_tokens=self.prompt_tokens,
         )
 
 
@@ -100,6 +128,8 @@ class Cells:
         requests: float = 0.0,
         step_seconds: float = 0.0,
         tokens: float = 0.0,
+        begun: float = 0.0,
+        prefill_seconds: float = 0.0,
     ) -> None:
         """Add what finished in a block at a load; the prompt length is NaN if it is not
         known.
@@ -113,15 +143,15 @@ class Cells:
             requests: requests that finished.
             step_seconds: sum of the times of steps that generated `tokens`.
             tokens: tokens of these steps.
+            begun: requests that began.
+            prefill_seconds: sum of the times of their prefills.
         """
         load = 0
         if running > 1:
             load = min(_MAX_LOAD, math.ceil(_LOADS_IN_DOUBLING * math.log2(running)))
         prompt = 0
-        log_prompt = 0.0
         if prompt_tokens >= 0:
             length = max(1.0, prompt_tokens)
-            log_prompt = math.log(length)
             prompt = 1 + round(_PROMPTS_IN_DOUBLING * math.log2(length))
         cell = self._cells[CellKey(block, load, prompt)]
         cell.seconds += seconds
@@ -129,8 +159,13 @@ class Cells:
         cell.step_seconds += step_seconds
         cell.tokens += tokens
         cell.log_load += generated * math.log(max(1.0, running))
-        cell.log_prompt += generated * log_prompt
         cell.generated += generated
+        cell.begun += begun
+        if prompt_tokens >= 0:
+            cell.prompt_tokens += begun * prompt_tokens
+        if prefill_seconds > 0 and prompt_tokens > 0:
+            cell.prefill_seconds += prefill_seconds
+            cell.prefilled += begun * prompt_tokens
 
     @property
     def know_prompts(self) -> bool:
@@ -164,6 +199,16 @@ class BinSpeedup(Struct, frozen=True):
     share: float  # of the new configuration's traffic
 
 
+class Uncompared(Struct, frozen=True):
+    """The part of the new configuration's traffic that has no counterpart."""
+
+    share: float  # of its traffic
+    running: float  # geometric mean of the running requests
+    running_low: float  # the fewest of a cell
+    running_high: float  # and the most
+    prompt_tokens: float | None  # mean of a request; ``None`` if not known
+
+
 class Change(Struct, frozen=True):
     """A configuration against no speculation or the one before it; without `speedup`,
     `problem` says why.
@@ -179,18 +224,83 @@ class Change(Struct, frozen=True):
     blocks: int = 0  # blocks of time of the new configuration that are compared
     blocks_before: int = 0  # those of the old one
     matched_by: tuple[str, ...] = ()  # what is equal on both sides
+    corrected_for: tuple[str, ...] = ()  # what differs, and is corrected
     #: Whether the time is that of steps over tokens, for want of one by requests.
     per_token: bool = False
     bins: tuple[BinSpeedup, ...] = ()
+    uncompared: Uncompared | None = None  # ``None`` if all is compared
+    #: The old prefill time per prompt token over the new one; ``None`` if not known.
+    prefill_speedup: Interval | None = None
+    #: What changed at the same time and is no effect of drafts.
+    other_changes: tuple[str, ...] = ()
 
 
-def judge_change(cells: Sequence[Cells], new: int, old: int) -> Change:
-    """Return what a change brought; `new` and `old` are places in `cells`."""
+class _Matching(NamedTuple):
+    """What is equal within a stratum beside the load."""
+
+    block: bool
+    prompt: bool
+
+    def stratum(self, key: CellKey) -> CellKey:
+        """Return the stratum of a cell: 0 for what may differ."""
+        if not self.block:
+            key = key._replace(block=0)
+        if not self.prompt:
+            key = key._replace(prompt=0)
+        return key
+
+
+#: In the same blocks first: what changes with time is the same for both. Then by load
+#: and prompt length, and if most traffic has no counterpart there, by load alone.
+_MATCHINGS = (
+    _Matching(block=True, prompt=True),
+    _Matching(block=False, prompt=True),
+    _Matching(block=False, prompt=False),
+)
+_COMPARED = (TimePerToken.OF_REQUESTS, TimePerToken.OF_STEPS)
+#: Share of the traffic from which on a finer matching is preferred to one that has more
+#: of it.
+_ENOUGH_COVERAGE = 0.5
+
+
+class _Sides(Struct):
+    """Both configurations."""
+
+    old: Cells
+    new: Cells
+    block: float  # seconds of a block of time
+    #: Those that were computed.
+    known_slopes: dict[TimePerToken, Slopes] = {}
+
+    @property
+    def know_prompts(self) -> bool:
+        """Whether both know a prompt length."""
+        return self.old.know_prompts and self.new.know_prompts
+
+    def slopes(self, measure: TimePerToken) -> Slopes:
+        """Return what shows within each side of what moves a time per token."""
+        if measure not in self.known_slopes:
+            self.known_slopes[measure] = _slopes(self, measure)
+        return self.known_slopes[measure]
+
+
+def judge_change(
+    cells: Sequence[Cells], new: int, old: int, time: BlockLength = HOURS
+) -> Change:
+    """Return what a change brought.
+
+    Args:
+        cells: of all configurations.
+        new: place in them.
+        old: place in them of the one that the new one is compared with.
+        time: how long blocks of time are.
+    """
     change = Change(new, old)
+    sides = _Sides(cells[old], cells[new], time.seconds)
     # The same measure on both sides: vLLM before 0.11 has none by requests.
-    for measure in TimePerToken:
-        _, weight = cells[new].seconds_and_weight(measure)
-        _, weight_before = cells[old].seconds_and_weight(measure)
+    for measure in _COMPARED:
+        _, weight = sides.new.seconds_and_weight(measure)
+        _, weight_before = sides.old.seconds_and_weight(measure)
         if weight and weight_before:
             break
     else:
@@ -200,101 +310,239 @@ def judge_change(cells: Sequence[Cells], new: int, old: int) -> Change:
             "request_time_per_output_token_seconds_sum nor "
             "inter_token_latency_seconds_sum",
         )
-    matched_by = ["running requests"]
-    if cells[new].know_prompts:
-        matched_by.append("prompt length")
-    # In the same blocks first: what changes with time is the same for both.
-    for concurrent in (True, False):
-        strata = _strata(cells[old], cells[new], measure, concurrent=concurrent)
-        equal = list(matched_by)
-        if concurrent:
-            equal.append("block of time")
-        change = replace(
-            _judged(change, strata, weight, concurrent=concurrent),
-            matched_by=tuple(equal),
-            per_token=measure is TimePerToken.OF_STEPS,
-        )
-        if change.speedup is None or not change.speedup.low:
+    change = replace(change, per_token=measure is TimePerToken.OF_STEPS)
+    judged = []
+    for matching in _MATCHINGS:
+        matched = _matched(change, sides, measure, matching)
+        if matched is None:
             continue
-        if concurrent or change.coverage >= MINIMUM_COVERAGE:
-            return change
-    return replace(change, speedup=None, effect="", bins=(), problem=_missing(change))
-
-
-def _missing(change: Change) -> str:
-    """Return why there is no interval."""
-    if change.coverage < MINIMUM_COVERAGE:
-        return (
-            f"{change.coverage:.0%} of its traffic has a counterpart at the same load "
-            f"and prompt length, and {MINIMUM_COVERAGE:.0%} is needed"
-        )
-    return (
-        f"{change.blocks} blocks of time with loads of both, against "
-        f"{change.blocks_before}, and {MINIMUM_BLOCKS} of about equal traffic are "
-        "needed of each: more time, or a shorter --block"
+        known = matched.speedup is not None and matched.speedup.low is not None
+        if known and (matching.block or matched.coverage >= _ENOUGH_COVERAGE):
+            return _with_control(matched, sides, matching)
+        judged.append((known, matched.coverage, matched, matching))
+    # At last what has a counterpart for most, of what has an interval at all.
+    known, coverage, change, matching = max(judged, key=operator.itemgetter(0, 1))
+    if known and coverage >= MINIMUM_COVERAGE:
+        return _with_control(change, sides, matching)
+    return replace(
+        change, speedup=None, effect="", bins=(), problem=_missing(change, time)
     )
 
 
-#: Strata by what is equal in them; the block of time is 0 where it is not.
-_Strata = Mapping[CellKey, Stratum]
-
-
-def _strata(
-    old: Cells, new: Cells, measure: TimePerToken, *, concurrent: bool
-) -> _Strata:
-    """Return what both have at one load and prompt length and, if `concurrent`, in the
-    same block.
+def _matched(
+    change: Change, sides: _Sides, measure: TimePerToken, matching: _Matching
+) -> Change | None:
+    """Return the change with its speedup, ``None`` where this matching says no more
+    than another one.
     """
+    if not matching.prompt and not sides.know_prompts:
+        return None
+    strata = _Strata.of(sides, measure, matching)
+    matched_by = ["running requests"]
+    corrected_for = []
+    if sides.new.know_prompts and matching.prompt:
+        matched_by.append("prompt length")
+    if sides.know_prompts:
+        corrected_for += ["prompt length", "answer length"]
+    if matching.block:
+        matched_by.append("block of time")
+    else:
+        corrected_for.append("drift")
+    return replace(
+        _judged(change, strata, sides, measure),
+        matched_by=tuple(matched_by),
+        corrected_for=tuple(corrected_for),
+    )
 
-    def by_stratum(cells: Cells) -> dict[CellKey, dict[int, Finished]]:
-        strata: dict[CellKey, dict[int, Finished]] = defaultdict(dict)
-        for key, finished in cells.finished(measure):
-            stratum = key if concurrent else key._replace(block=0)
-            strata[stratum][key.block] = finished
-        return strata
 
-    of_old = by_stratum(old)
-    return {
-        key: Stratum.of(of_old[key], finished)
-        for key, finished in sorted(by_stratum(new).items())
-        if key in of_old
-    }
-
-
-def _judged(
-    change: Change, strata: _Strata, weight: float, *, concurrent: bool
-) -> Change:
-    """Return the change with its speedup; `weight` is that of all traffic."""
-    speedup = speedup_over_strata(strata.values(), concurrent=concurrent)
-    effect = "no certain difference"
-    if speedup.is_above(1):
-        effect = "helped"
-    elif speedup.is_below(1):
-        effect = "worse"
-    compared = 0.0
-    new_blocks: set[int] = set()
-    old_blocks: set[int] = set()
-    for stratum in strata.values():
-        compared += stratum.new_total.weight
-        new_blocks.update(stratum.new)
-        old_blocks.update(stratum.old)
+def _with_control(change: Change, sides: _Sides, matching: _Matching) -> Change:
+    """Return the change with its negative control, and with what that explains in its
+    interval.
+    """
+    speedup = change.speedup
+    strata = _Strata.of(sides, TimePerToken.OF_PREFILLS, matching)
+    if speedup is None or not strata.by_cell:
+        return change
+    control = strata.speedup()
+    if control.low is None or control.high is None:
+        return change
+    change = replace(change, prefill_speedup=control)
+    low, high = speedup.ends
+    # A machine may speed up steps, which wait for memory, more than prefills, which
+    # compute: up to the square of it.
+    if control.is_above(1):
+        low /= control.high**2
+    elif control.is_below(1):
+        high /= control.low**2
+    else:
+        return change
+    speedup = Interval(speedup.value, low, high)
+    other = f"prefills are {format_ratio(control.value)} times as fast per prompt token"
     return replace(
         change,
         speedup=speedup,
-        effect=effect,
-        coverage=compared / weight,
-        blocks=len(new_blocks),
-        blocks_before=len(old_blocks),
-        bins=tuple(_bins(strata, weight, concurrent=concurrent)),
+        effect=_effect(speedup),
+        other_changes=(*change.other_changes, other),
     )
 
 
-def _bins(strata: _Strata, weight: float, *, concurrent: bool) -> Iterator[BinSpeedup]:
-    by_bin: dict[int, list[Stratum]] = defaultdict(list)
-    for key, stratum in strata.items():
-        by_bin[math.ceil(key.load / _LOADS_IN_DOUBLING)].append(stratum)
-    for index, within in sorted(by_bin.items()):
-        new = total(stratum.new_total for stratum in within)
+def _missing(change: Change, time: BlockLength) -> str:
+    """Return why there is no interval."""
+    if change.coverage < MINIMUM_COVERAGE:
+        equal = "load"
+        if "prompt length" in change.matched_by:
+            equal = "load and prompt length"
+        return (
+            f"{change.coverage:.0%} of its traffic has a counterpart at the same "
+            f"{equal}, and {MINIMUM_COVERAGE:.0%} is needed"
+        )
+    needed = "more time"
+    fewest = min(change.blocks, change.blocks_before)
+    # Only so many blocks fit in the time that both have.
+    if fewest * time.seconds >= MINIMUM_BLOCKS * time.shortest > 0:
+        length = max(time.shortest, fewest * time.seconds / (2 * MINIMUM_BLOCKS))
+        if length < time.seconds:
+            needed += f", or a shorter --block, such as {format_duration(length)}"
+    return (
+        f"{change.blocks} blocks of time with loads of both, against "
+        f"{change.blocks_before}, and {MINIMUM_BLOCKS} of about equal traffic are "
+        f"needed of each: {needed}"
+    )
+
+
+class _Strata(Struct, frozen=True):
+    """What both configurations have at one load, under the new one's conditions."""
+
+    by_cell: Mapping[CellKey, Stratum]  # the block or prompt is 0 where it may differ
+    slopes: Slopes
+    #: Before the correction: what differs between the sides.
+    uncorrected: Mapping[CellKey, Stratum]
+    matching: _Matching
+
+    @classmethod
+    def of(cls, sides: _Sides, measure: TimePerToken, matching: _Matching) -> _Strata:
+        """Return the strata of both sides."""
+        of_old = _by_stratum(sides.old, measure, matching)
+        uncorrected = {}
+        for key, finished in sorted(_by_stratum(sides.new, measure, matching).items()):
+            if key in of_old:
+                uncorrected[key] = Stratum.of(of_old[key], finished)
+        slopes = sides.slopes(measure)
+        by_cell = {
+            key: slopes.at_conditions_of_new(stratum)
+            for key, stratum in uncorrected.items()
+        }
+        return cls(by_cell, slopes, uncorrected, matching)
+
+    def speedup(self, keys: Collection[CellKey] | None = None) -> Interval:
+        """Return the speedup over the strata with these keys, or over all."""
+        if keys is None:
+            keys = self.by_cell.keys()
+        return speedup_over_strata(
+            [self.by_cell[key] for key in keys],
+            concurrent=self.matching.block,
+            conditions=self.slopes.uncertainty([self.uncorrected[key] for key in keys]),
+        )
+
+
+def _by_stratum(
+    cells: Cells, measure: TimePerToken, matching: _Matching
+) -> dict[CellKey, dict[int, Finished]]:
+    """Return what finished by what is equal in a stratum, and then by block of time."""
+    parts: dict[CellKey, dict[int, list[Finished]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for key, finished in cells.finished(measure):
+        parts[matching.stratum(key)][key.block].append(finished)
+    return {
+        key: {block: total(each) for block, each in blocks.items()}
+        for key, blocks in parts.items()
+    }
+
+
+def _slopes(sides: _Sides, measure: TimePerToken) -> Slopes:
+    """Return what shows within each side of what moves a time per token."""
+    loads = _Matching(block=False, prompt=False)
+    by_load = [
+        {key.load: blocks for key, blocks in _by_stratum(side, measure, loads).items()}
+        for side in (sides.old, sides.new)
+    ]
+    conditions = PACE
+    if measure is TimePerToken.OF_PREFILLS:
+        conditions = PREFILL
+    return slopes_within(by_load, conditions, sides.block)
+
+
+def _effect(speedup: Interval) -> str:
+    if speedup.is_above(1):
+        return "helped"
+    if speedup.is_below(1):
+        return "worse"
+    return "no certain difference"
+
+
+def _judged(
+    change: Change, strata: _Strata, sides: _Sides, measure: TimePerToken
+) -> Change:
+    """Return the change with its speedup."""
+    _, weight = sides.new.seconds_and_weight(measure)
+    compared = 0.0
+    new_blocks: set[int] = set()
+    old_blocks: set[int] = set()
+    for stratum in strata.by_cell.values():
+        compared += stratum.new_total.weight
+        new_blocks.update(stratum.new)
+        old_blocks.update(stratum.old)
+    change = replace(
+        change,
+        coverage=compared / weight,
+        blocks=len(new_blocks),
+        blocks_before=len(old_blocks),
+    )
+    if not strata.by_cell:
+        return change
+    speedup = strata.speedup()
+    return replace(
+        change,
+        speedup=speedup,
+        effect=_effect(speedup),
+        bins=tuple(_bins(strata, weight)),
+        uncompared=_uncompared(strata, sides.new, measure),
+    )
+
+
+def _uncompared(
+    strata: _Strata, cells: Cells, measure: TimePerToken
+) -> Uncompared | None:
+    """Return what the new configuration did that has no counterpart."""
+    rest: dict[CellKey, Finished] = {}
+    everything = 0.0
+    for key, finished in cells.finished(measure):
+        everything += finished.weight
+        if strata.matching.stratum(key) not in strata.by_cell:
+            rest[key] = finished
+    if not rest:
+        return None
+    of_rest = total(rest.values())
+    loads = [each.log_load / each.generated for each in rest.values()]
+    prompt_tokens: float | None = None
+    if of_rest.begun > 0 and of_rest.prompt_tokens > 0:
+        prompt_tokens = of_rest.prompt_tokens / of_rest.begun
+    return Uncompared(
+        share=of_rest.weight / everything,
+        running=math.exp(of_rest.log_load / of_rest.generated),
+        running_low=math.exp(min(loads)),
+        running_high=math.exp(max(loads)),
+        prompt_tokens=prompt_tokens,
+    )
+
+
+def _bins(strata: _Strata, weight: float) -> Iterator[BinSpeedup]:
+    by_bin: dict[int, list[CellKey]] = defaultdict(list)
+    for key in strata.by_cell:
+        by_bin[math.ceil(key.load / _LOADS_IN_DOUBLING)].append(key)
+    for index, keys in sorted(by_bin.items()):
+        new = total(strata.by_cell[key].new_total for key in keys)
         above = 0.0
         if index > 0:
             above = float(LOADS[index - 1])
@@ -305,6 +553,6 @@ def _bins(strata: _Strata, weight: float, *, concurrent: bool) -> Iterator[BinSp
             above=above,
             up_to=up_to,
             running=math.exp(new.log_load / new.generated),
-            speedup=speedup_over_strata(within, concurrent=concurrent),
+            speedup=strata.speedup(keys),
             share=new.weight / weight,
         )

@@ -15,13 +15,17 @@ from ...publish import plots
 from ...publish.terminal import DASH, printable, shown, table, wrap
 from ...publish.wording import range_words
 from .document import HistoryDocument, ModelHistory, Summary
-from .matching import BinSpeedup, Change
+from .matching import BinSpeedup, Change, Uncompared
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Share of the traffic below which the speedup is not that of the usual load.
-_LITTLE = 0.5
+#: Share of the traffic below which the speedup is not that of all of it.
+_NEARLY_ALL = 0.9
+#: Factor between the prompts or answers of two configurations that are the same.
+_SAME_LENGTH = 1.1
+#: Share of the requests up to which those that are left out are not shown.
+_FEW_LEFT_OUT = 0.05
 _HEADS = [
     "configuration",
     "from",
@@ -36,7 +40,8 @@ _LEGEND = (
     "running: replicas, and the requests in the batch of each: mean (P10 to P90 of the "
     "time); accepted: acceptance length and ratio; ms/token: mean at its own load, so "
     "not to be compared; tokens/s: of a replica while it generates; (x to y): 95 % "
-    "interval; times in UTC."
+    "interval; times in UTC; requests: without those in parentheses, near a start or "
+    "an end; (n times): with another configuration, or nothing for a block, between."
 )
 
 
@@ -64,7 +69,7 @@ def _model(model: ModelHistory, block: float) -> Iterator[str]:
     for change in model.comparisons:
         yield from wrap(sentence(model, change), "  ", 4)
         if change.speedup is not None:
-            yield from wrap(_how_compared(change, block), "    ", 6)
+            yield from wrap(_how_compared(model, change, block), "    ", 6)
         if len(change.bins) > 1:
             yield from map(_bin, change.bins)
     if not model.comparisons:
@@ -85,11 +90,14 @@ def _row(summary: Summary) -> tuple[str, ...]:
     milliseconds = summary.time_per_output_token_seconds
     if milliseconds is not None:
         milliseconds *= 1000
+    requests = f"{summary.requests:,.0f}"
+    if summary.requests_left_out > _FEW_LEFT_OUT * summary.requests:
+        requests += f" (+{summary.requests_left_out:,.0f})"
     return (
         summary.configuration.words,
         _clock(summary.first_seconds),
         end,
-        f"{summary.requests:,.0f}",
+        requests,
         f"{summary.replicas} x {_short(summary.running)} {spread}",
         accepted,
         shown(milliseconds, "{:.2f}"),
@@ -111,14 +119,42 @@ def sentence(model: ModelHistory, change: Change) -> str:
         f"{since}: {change.effect}, {format_ratio(speedup.value)} times as fast "
         f"({range_words(speedup)}) at the same load"
     )
-    if change.coverage < _LITTLE:
+    if change.coverage < _NEARLY_ALL:
         text += f", in {change.coverage:.0%} of its traffic"
+        if change.uncompared is not None:
+            text += f"; {_rest(change.uncompared)}"
+    if change.other_changes:
+        text += f"; something else changed too: {', '.join(change.other_changes)}"
     if new.mean_acceptance_length is not None:
         text += "; acceptance length "
         if old.mean_acceptance_length is not None:
             text += f"{old.mean_acceptance_length:.2f} to "
         text += f"{new.mean_acceptance_length:.2f}"
     return text
+
+
+def _rest(rest: Uncompared) -> str:
+    """Return in words what is not compared."""
+    text = (
+        f"not known for the other {rest.share:.0%}, at {_short(rest.running)} running "
+        f"({_short(rest.running_low)} to {_short(rest.running_high)})"
+    )
+    if rest.prompt_tokens is not None:
+        text += f" with prompts of {rest.prompt_tokens:,.0f} tokens"
+    return text
+
+
+def _lengths(new: Summary, old: Summary) -> Iterator[str]:
+    """Yield what requests are longer or shorter than before."""
+    for name, length, length_before in (
+        ("prompts", new.prompt_tokens, old.prompt_tokens),
+        ("answers", new.answer_tokens, old.answer_tokens),
+    ):
+        if not length or not length_before:
+            continue
+        longer, shorter = max(length, length_before), min(length, length_before)
+        if longer > _SAME_LENGTH * shorter:
+            yield f"{name} of {length:,.0f} tokens, before {length_before:,.0f}"
 
 
 def _changed(new: Summary, old: Summary) -> str:
@@ -132,14 +168,25 @@ def _changed(new: Summary, old: Summary) -> str:
     return f"{new.configuration.words} against {old.configuration.words}"
 
 
-def _how_compared(change: Change, block: float) -> str:
+def _how_compared(model: ModelHistory, change: Change, block: float) -> str:
     text = (
         f"{change.coverage:.0%} of its traffic is compared, matched by "
-        f"{', '.join(change.matched_by)}; in {change.blocks} and "
-        f"{change.blocks_before} blocks of {format_duration(block)}"
+        f"{', '.join(change.matched_by)}"
+    )
+    if change.corrected_for:
+        text += f", corrected for {', '.join(change.corrected_for)}"
+    text += (
+        f"; in {change.blocks} and {change.blocks_before} blocks of "
+        f"{format_duration(block)}"
     )
     if change.per_token:
         text += ", by inter-token latency over the tokens of a step"
+    lengths = _lengths(
+        model.configurations[change.new], model.configurations[change.old]
+    )
+    text = "; ".join((text, *lengths))
+    if change.prefill_speedup is None:
+        text += "; no prefill times, which would show other changes"
     return text
 
 

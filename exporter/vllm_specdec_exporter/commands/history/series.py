@@ -30,8 +30,8 @@ _REPLICA_LABELS = (
     "cluster, namespace, job, pod, instance, ReplicaId, engine, model_name, "
     "exported_namespace, exported_job, exported_pod, exported_instance"
 )
-#: Counters whose increases are read: fields of the normal form, and the time per output
-#: token by requests.
+#: Counters whose increases are read: fields of the normal form, the time per output
+#: token by requests, and the time of their prefills.
 COUNTERS = (
     "generation_tokens",
     "requests",
@@ -42,6 +42,7 @@ COUNTERS = (
     "accepted_tokens",
     "tpot_sum",
     "tpot_count",
+    "prefill_seconds",
 )
 
 
@@ -67,7 +68,9 @@ class PastScope(Struct, frozen=True):
     @property
     def matchers(self) -> str:
         """The matchers of every selector of an engine."""
-        return ",".join(filter(None, (self.of_model, self.match.strip().strip(","))))
+        # As PromQL's selectors have them, in braces, as well.
+        chosen = self.match.strip().removeprefix("{").removesuffix("}")
+        return ",".join(filter(None, (self.of_model, chosen.strip(" ,"))))
 
     def chosen(self, time: float, shown: Configuration) -> Configuration | None:
         """Return the configuration at a time: what is shown, or if ranges are compared,
@@ -124,6 +127,8 @@ class SeriesFamily(Struct, frozen=True, eq=False):
         if field.startswith("tpot"):
             histogram = self.dialect.histograms["time_per_output_token"]
             names = (histogram + field.removeprefix("tpot"),)
+        elif field == "prefill_seconds" and self.dialect.prefill_histogram:
+            names = (f"{self.dialect.prefill_histogram}_sum",)
         return tuple(f"{self.prefix}{name}" for name in names)
 
     def by_replica(self, function: str, name: str, *labels: str) -> str:
