@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ...config.values import format_duration
-from ...economics.statistics import Interval, format_ratio
+from ...economics.statistics import format_ratio
 from ...publish import plots
 from ...publish.terminal import DASH, printable, shown, table, wrap
 from ...publish.wording import range_words
@@ -26,6 +26,8 @@ _NEARLY_ALL = 0.9
 _SAME_LENGTH = 1.1
 #: Share of the requests up to which those that are left out are not shown.
 _FEW_LEFT_OUT = 0.05
+#: Inches of the plots of a model: speedups, load, and speedups by load.
+_PLOT_HEIGHT = 1.7 * plots.HEIGHT
 _HEADS = [
     "configuration",
     "from",
@@ -226,19 +228,16 @@ def plot(models: Sequence[ModelHistory]) -> str:
 
     Raises ConfigError without matplotlib.
     """
-    with plots.drawing(plots.HEIGHT * len(models)) as (figure, axes):
+    with plots.drawing(_PLOT_HEIGHT * len(models)) as (figure, axes):
         axes.remove()
         rows = figure.subplots(
-            2 * len(models),
-            1,
-            sharex=True,
-            squeeze=False,
-            height_ratios=[2, 1] * len(models),
+            3 * len(models), 1, squeeze=False, height_ratios=[4, 2, 3] * len(models)
         )[:, 0]
         sentences = []
-        for model, speedups, load in zip(models, rows[::2], rows[1::2], strict=True):
+        for model, speedups, load, by_load in zip(
+            models, rows[::3], rows[1::3], rows[2::3], strict=True
+        ):
             _draw(speedups, model)
-            speedups.axhline(1.0, color=plots.INK, linewidth=1.2, linestyle=(0, (4, 3)))
             speedups.set_ylabel(f"{printable(model.name)}\nspeedup")
             load.plot(
                 [_time(at) for at, _ in model.load],
@@ -246,32 +245,81 @@ def plot(models: Sequence[ModelHistory]) -> str:
                 color=plots.INK,
             )
             load.set_ylabel("running")
+            load.sharex(speedups)
+            # Times are as wide as the figure only if they are slanted.
+            for axes_of_time in (speedups, load):
+                axes_of_time.tick_params(axis="x", labelrotation=20)
+            _draw_bins(by_load, model)
+            for each in (speedups, by_load):
+                each.axhline(1.0, color=plots.INK, linewidth=1.2, linestyle=(0, (4, 3)))
             sentences += [sentence(model, change) for change in model.comparisons]
-        figure.autofmt_xdate()
         return plots.svg(figure, "Configurations and speedups", " ".join(sentences))
 
 
-def _draw(axes: Axes, model: ModelHistory) -> None:
-    measured: dict[int, Interval | None] = {}
+def _draw_bins(axes: Axes, model: ModelHistory) -> None:
+    """Draw the speedups by running requests, each with its share of the traffic."""
+    for change in _shown_changes(model).values():
+        configuration = model.configurations[change.new].configuration
+        name = f"{configuration.words}: {change.coverage:.0%} compared"
+        running = [each.running for each in change.bins]
+        values = [each.speedup for each in change.bins]
+        axes.errorbar(
+            running,
+            [value.value for value in values],
+            yerr=plots.reach(values),
+            label=printable(name),
+            capsize=3.5,
+            markersize=4,
+        )
+        for each in change.bins:
+            axes.annotate(
+                f"{each.share:.0%}",
+                (each.running, each.speedup.value),
+                xytext=(4, 4),
+                textcoords="offset points",
+                fontsize=7,
+            )
+    axes.set_xlabel("running requests, with the share of the traffic")
+    axes.set_ylabel("speedup")
+    if axes.has_data():
+        axes.legend(fontsize=7, frameon=False)
+
+
+def _shown_changes(model: ModelHistory) -> dict[int, Change]:
+    """Return the changes with a speedup to draw, by their new configuration."""
+    changes: dict[int, Change] = {}
     for change in model.comparisons:
         # The one against no speculation comes before the one against the configuration
         # before.
-        measured.setdefault(change.new, change.speedup)
+        changes.setdefault(change.new, change)
+    return {
+        new: change for new, change in changes.items() if change.speedup is not None
+    }
+
+
+def _draw(axes: Axes, model: ModelHistory) -> None:
+    changes = _shown_changes(model)
     colours = cycle(plots.PALETTE)
     for index, summary in enumerate(model.configurations):
         colour = next(colours)
         begin = _time(summary.first_seconds)
         span: Any = [begin, _time(summary.last_seconds)]
         axes.axvspan(*span, color=colour, alpha=0.15, linewidth=0)
-        speedup = measured.get(index)
-        if speedup is not None:
+        change = changes.get(index)
+        words = summary.configuration.words
+        if change is not None and change.speedup is not None:
+            speedup = change.speedup
+            words += (
+                f": {format_ratio(speedup.value)} ({range_words(speedup)}), "
+                f"{change.coverage:.0%} compared"
+            )
             axes.fill_between(
                 span, speedup.low or 0.0, speedup.high or 0.0, color=colour, alpha=0.4
             )
             axes.plot(span, [speedup.value] * 2, color=colour, linewidth=1.8)
         position: Any = begin
         axes.annotate(
-            printable(summary.configuration.words),
+            printable(words),
             xy=(position, 1),
             xycoords=("data", "axes fraction"),
             xytext=(2, -2),
