@@ -303,11 +303,12 @@ def _scatter(deviations: Collection[_Deviation], slopes: Sequence[float]) -> _Sc
     uncertain, by the number of groups that shows the most of it.
     """
     known = [_Scatter(_LEAST_SCATTER, math.inf)]
+    sides = len({each.side for each in deviations})
     for place in range(len(slopes)):
         for number in (MAX_BLOCKS, MAX_BLOCKS // 2):
             variance = _variance(deviations, slopes, place, number)
             # Without an intercept for each side, and the slopes.
-            freedom = max(1.0, 2.0 * number - 2 - len(slopes))
+            freedom = max(1.0, sides * (number - 1.0) - len(slopes))
             known.append(_Scatter(variance, freedom))
     return max(known, key=attrgetter("reach"))
 

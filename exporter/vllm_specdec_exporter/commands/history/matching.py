@@ -263,40 +263,56 @@ _COMPARED = (TimePerToken.OF_REQUESTS, TimePerToken.OF_STEPS)
 _ENOUGH_COVERAGE = 0.5
 
 
-class _Sides(Struct):
-    """Both configurations."""
+class Compared(Struct):
+    """All configurations of a model, of which two at a time are compared."""
+
+    cells: Sequence[Cells]
+    time: BlockLength = HOURS
+    #: Those that were computed.
+    known_slopes: dict[TimePerToken, Slopes] = {}
+
+    def slopes(self, measure: TimePerToken) -> Slopes:
+        """Return what shows within each configuration of what moves a time per
+        token.
+        """
+        if measure not in self.known_slopes:
+            conditions = PACE
+            if measure is TimePerToken.OF_PREFILLS:
+                conditions = PREFILL
+            loads = _Matching(block=False, prompt=False)
+            by_load = []
+            for cells in self.cells:
+                strata = _by_stratum(cells, measure, loads)
+                by_load.append({key.load: blocks for key, blocks in strata.items()})
+            self.known_slopes[measure] = slopes_within(
+                by_load, conditions, self.time.seconds
+            )
+        return self.known_slopes[measure]
+
+
+class _Sides(NamedTuple):
+    """The two that are compared."""
 
     old: Cells
     new: Cells
-    block: float  # seconds of a block of time
-    #: Those that were computed.
-    known_slopes: dict[TimePerToken, Slopes] = {}
+    compared: Compared
 
     @property
     def know_prompts(self) -> bool:
         """Whether both know a prompt length."""
         return self.old.know_prompts and self.new.know_prompts
 
-    def slopes(self, measure: TimePerToken) -> Slopes:
-        """Return what shows within each side of what moves a time per token."""
-        if measure not in self.known_slopes:
-            self.known_slopes[measure] = _slopes(self, measure)
-        return self.known_slopes[measure]
 
-
-def judge_change(
-    cells: Sequence[Cells], new: int, old: int, time: BlockLength = HOURS
-) -> Change:
+def judge_change(compared: Compared, new: int, old: int) -> Change:
     """Return what a change brought.
 
     Args:
-        cells: of all configurations.
+        compared: all configurations.
         new: place in them.
         old: place in them of the one that the new one is compared with.
-        time: how long blocks of time are.
     """
     change = Change(new, old)
-    sides = _Sides(cells[old], cells[new], time.seconds)
+    sides = _Sides(compared.cells[old], compared.cells[new], compared)
     # The same measure on both sides: vLLM before 0.11 has none by requests.
     for measure in _COMPARED:
         _, weight = sides.new.seconds_and_weight(measure)
@@ -325,7 +341,11 @@ def judge_change(
     if known and coverage >= MINIMUM_COVERAGE:
         return _with_control(change, sides, matching)
     return replace(
-        change, speedup=None, effect="", bins=(), problem=_missing(change, time)
+        change,
+        speedup=None,
+        effect="",
+        bins=(),
+        problem=_missing(change, compared.time),
     )
 
 
@@ -427,7 +447,7 @@ class _Strata(Struct, frozen=True):
         for key, finished in sorted(_by_stratum(sides.new, measure, matching).items()):
             if key in of_old:
                 uncorrected[key] = Stratum.of(of_old[key], finished)
-        slopes = sides.slopes(measure)
+        slopes = sides.compared.slopes(measure)
         by_cell = {
             key: slopes.at_conditions_of_new(stratum)
             for key, stratum in uncorrected.items()
@@ -458,19 +478,6 @@ def _by_stratum(
         key: {block: total(each) for block, each in blocks.items()}
         for key, blocks in parts.items()
     }
-
-
-def _slopes(sides: _Sides, measure: TimePerToken) -> Slopes:
-    """Return what shows within each side of what moves a time per token."""
-    loads = _Matching(block=False, prompt=False)
-    by_load = [
-        {key.load: blocks for key, blocks in _by_stratum(side, measure, loads).items()}
-        for side in (sides.old, sides.new)
-    ]
-    conditions = PACE
-    if measure is TimePerToken.OF_PREFILLS:
-        conditions = PREFILL
-    return slopes_within(by_load, conditions, sides.block)
 
 
 def _effect(speedup: Interval) -> str:

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from .configuration import Configuration, Replica, Runs
 from .document import ModelHistory, Summary
-from .matching import BlockLength, Cells, Change, TimePerToken, judge_change
+from .matching import BlockLength, Cells, Change, Compared, TimePerToken, judge_change
 
 #: Values of replicas at the times of a grid, NaN where there is none.
 GridValues = dict[Replica, "Sequence[float]"]
@@ -259,7 +259,7 @@ def _changes(
     """Yield each configuration with speculation against none, and each against the one
     before it.
     """
-    cells = list(map(attrgetter("cells"), totals))
+    compared = Compared(list(map(attrgetter("cells"), totals)), time)
     without = [
         index
         for index, each in enumerate(totals)
@@ -278,7 +278,7 @@ def _changes(
         if new and (new in without) == (new - 1 in without):
             olds.append(new - 1)
         for old in dict.fromkeys(olds):
-            yield judge_change(cells, new, old, time)
+            yield judge_change(compared, new, old)
 
 
 def _periods(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import cycle
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -224,7 +224,7 @@ def _clock(seconds: float) -> str:
 
 def plot(models: Sequence[ModelHistory]) -> str:
     """Return configurations as bands with their speedups, and the load beneath, over
-    time, as SVG.
+    time, and the speedups by load, as SVG.
 
     Raises ConfigError without matplotlib.
     """
@@ -243,12 +243,13 @@ def plot(models: Sequence[ModelHistory]) -> str:
                 [_time(at) for at, _ in model.load],
                 [running for _, running in model.load],
                 color=plots.INK,
+                marker="",
             )
             load.set_ylabel("running")
             load.sharex(speedups)
-            # Times are as wide as the figure only if they are slanted.
-            for axes_of_time in (speedups, load):
-                axes_of_time.tick_params(axis="x", labelrotation=20)
+            speedups.tick_params(axis="x", labelbottom=False)
+            # Level, dates would overlap.
+            load.tick_params(axis="x", labelrotation=20)
             _draw_bins(by_load, model)
             for each in (speedups, by_load):
                 each.axhline(1.0, color=plots.INK, linewidth=1.2, linestyle=(0, (4, 3)))
@@ -258,16 +259,19 @@ def plot(models: Sequence[ModelHistory]) -> str:
 
 def _draw_bins(axes: Axes, model: ModelHistory) -> None:
     """Draw the speedups by running requests, each with its share of the traffic."""
-    for change in _shown_changes(model).values():
-        configuration = model.configurations[change.new].configuration
-        name = f"{configuration.words}: {change.coverage:.0%} compared"
-        running = [each.running for each in change.bins]
+    colours = _colours(model)
+    for new, change in _shown_changes(model).items():
+        name = model.configurations[new].configuration.words
+        if change.speedup is not None:
+            value = format_ratio(change.speedup.value)
+            name += f": {value} ({range_words(change.speedup)})"
         values = [each.speedup for each in change.bins]
         axes.errorbar(
-            running,
+            [each.running for each in change.bins],
             [value.value for value in values],
             yerr=plots.reach(values),
-            label=printable(name),
+            label=printable(f"{name}, {change.coverage:.0%} compared"),
+            color=colours[new],
             capsize=3.5,
             markersize=4,
         )
@@ -297,29 +301,29 @@ def _shown_changes(model: ModelHistory) -> dict[int, Change]:
     }
 
 
+def _colours(model: ModelHistory) -> list[str]:
+    """Return the colour of each configuration."""
+    return list(islice(cycle(plots.PALETTE), len(model.configurations)))
+
+
 def _draw(axes: Axes, model: ModelHistory) -> None:
     changes = _shown_changes(model)
-    colours = cycle(plots.PALETTE)
+    colours = _colours(model)
     for index, summary in enumerate(model.configurations):
-        colour = next(colours)
+        colour = colours[index]
         begin = _time(summary.first_seconds)
         span: Any = [begin, _time(summary.last_seconds)]
         axes.axvspan(*span, color=colour, alpha=0.15, linewidth=0)
         change = changes.get(index)
-        words = summary.configuration.words
         if change is not None and change.speedup is not None:
             speedup = change.speedup
-            words += (
-                f": {format_ratio(speedup.value)} ({range_words(speedup)}), "
-                f"{change.coverage:.0%} compared"
-            )
             axes.fill_between(
                 span, speedup.low or 0.0, speedup.high or 0.0, color=colour, alpha=0.4
             )
             axes.plot(span, [speedup.value] * 2, color=colour, linewidth=1.8)
         position: Any = begin
         axes.annotate(
-            printable(words),
+            printable(summary.configuration.words),
             xy=(position, 1),
             xycoords=("data", "axes fraction"),
             xytext=(2, -2),
