@@ -36,6 +36,7 @@ _LATENCIES = (
 _KNOWN = {
     f"vllm:{name}_seconds_{part}" for name in _LATENCIES for part in ("sum", "bucket")
 }
+_KNOWN.add("vllm:cache_config_info")
 _KNOWN |= {*_FIELDS, *(name.rpartition("_")[0] for name in _FIELDS)}
 #: Values at each step by name and labels: of counters their increases.
 _Columns = dict[str, dict[tuple[tuple[str, str], ...], list[float]]]

@@ -170,6 +170,9 @@ def test_the_past_in_a_prometheus(prometheus: str) -> None:
     ]
     assert result["block_seconds"] == 3600
     check(model)
+    changes = [each["other_changes"] for each in model["comparisons"]]
+    cache = ["cache_dtype auto to fp8"]
+    assert changes == [[], [], [], cache, cache]
     without, *drafting = model["configurations"]
     assert Configuration(**without["configuration"]) == Configuration(0, "", "0.32.0")
     for k, each in zip((0, 1, 3, 5), model["configurations"], strict=True):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
@@ -113,6 +113,8 @@ class Cells:
 
     def __init__(self) -> None:
         self._cells: dict[CellKey, _Cell] = defaultdict(_Cell)
+        #: By name, how often each value was seen of what a server says of itself.
+        self.facts: dict[str, Counter[str]] = defaultdict(Counter)
 
     def __bool__(self) -> bool:
         return bool(self._cells)
@@ -218,7 +220,9 @@ class Change(Struct, frozen=True):
     old: int  # that of the other one
     #: The old time per output token over the new one, at the same loads.
     speedup: Interval | None = None
-    effect: str = ""  # helped, worse, or no certain difference: the interval has 1
+    #: Helped, worse, or no certain difference: the interval has 1; or not certain to be
+    #: its effect, where something else changed whose part is not known.
+    effect: str = ""
     problem: str = ""  # what is missing
     coverage: float = 0.0  # share of the new configuration's traffic that is compared
     blocks: int = 0  # blocks of time of the new configuration that are compared
@@ -257,6 +261,10 @@ _MATCHINGS = (
     _Matching(block=False, prompt=True),
     _Matching(block=False, prompt=False),
 )
+#: The label with the blocks of a KV cache, and the factor between two numbers of them
+#: that may be of equal machines: a drafter takes up to a third.
+_CACHE_SIZE = "num_gpu_blocks"
+_SAME_CACHE = 1.5
 _COMPARED = (TimePerToken.OF_REQUESTS, TimePerToken.OF_STEPS)
 #: Share of the traffic from which on a finer matching is preferred to one that has more
 #: of it.
@@ -375,10 +383,42 @@ def _matched(
     )
 
 
+def _other_facts(sides: _Sides) -> Iterator[str]:
+    """Yield what servers say of themselves that is not as it was."""
+    for name, values in sides.new.facts.items():
+        values_before = sides.old.facts.get(name)
+        if not values_before or values.keys() & values_before.keys():
+            continue
+        ((value, _),) = values.most_common(1)
+        ((before, _),) = values_before.most_common(1)
+        sizes = [_number(each) for each in (value, before)]
+        # Drafters take memory, and each start finds a little more or less of it.
+        if name == _CACHE_SIZE and max(sizes) <= _SAME_CACHE * min(sizes):
+            continue
+        yield f"{name} {before} to {value}"
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
 def _with_control(change: Change, sides: _Sides, matching: _Matching) -> Change:
     """Return the change with its negative control, and with what that explains in its
     interval.
     """
+    others = tuple(_other_facts(sides))
+    controlled = _with_prefills(replace(change, other_changes=others), sides, matching)
+    if others and controlled.prefill_speedup is None:
+        # By how much it matters is not known.
+        return replace(controlled, effect="not certain to be its effect")
+    return controlled
+
+
+def _with_prefills(change: Change, sides: _Sides, matching: _Matching) -> Change:
+    """Return the change with what its prefill times explain."""
     speedup = change.speedup
     strata = _Strata.of(sides, TimePerToken.OF_PREFILLS, matching)
     if speedup is None or not strata.by_cell:

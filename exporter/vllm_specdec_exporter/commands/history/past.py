@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from .configuration import Configuration, Replica, Runs
 from .document import ModelHistory, Summary
 from .matching import BlockLength, Cells, Change, Compared, TimePerToken, judge_change
+from .series import CACHE_LABELS
 
 #: Values of replicas at the times of a grid, NaN where there is none.
 GridValues = dict[Replica, "Sequence[float]"]
@@ -170,6 +171,30 @@ class Past:
             block = math.floor(part.at(step.index - 0.5) / self.block)
             totals[step.configuration].add(block, step)
             self._loads[group][block].append(step.running)
+
+    def add_facts(self, part: TimeGrid, values: GridValues) -> None:
+        """Add what servers said of themselves in labels, at a part of the times.
+
+        Their series have no model's name.
+        """
+        by_server: dict[Replica, list[Replica]] = defaultdict(list)
+        for replica in self._decoding:
+            server = tuple(pair for pair in replica if pair[0] != "model_name")
+            by_server[server].append(replica)
+        offset = self.grid.index_of(part.start)
+        for series, column in values.items():
+            facts = [pair for pair in series if pair[0] in CACHE_LABELS]
+            server = tuple(pair for pair in series if pair[0] not in CACHE_LABELS)
+            for replica in by_server[server]:
+                totals = self._totals[self.groups[replica]]
+                for configuration, indices in self._runs[replica]:
+                    begin = max(0, indices.start + _WARMING - offset)
+                    end = max(begin, indices.stop - _ENDING - offset)
+                    here = column[begin:end]
+                    seen = sum(value > 0 for value in here)
+                    for name, value in facts:
+                        if seen:
+                            totals[configuration].cells.facts[name][value] += seen
 
     def _requests_left_out(self, group: str, configuration: Configuration) -> float:
         """Return the requests near starts and ends, of replicas that decode."""

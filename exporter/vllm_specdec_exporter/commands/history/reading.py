@@ -76,8 +76,8 @@ async def read_stored(prometheus: Prometheus, scope: PastScope) -> StoredPast:
     info = f"vllm_specdec_info{{{scope.of_model}}}"
     exporters = await prometheus.series(info, scope.since, scope.until)
     parts_of_info = queries(grid, len(exporters))
-    # Of each part, the counters, K and the running requests.
-    queries_of_part = len(COUNTERS) + 2
+    # Of each part, the counters, K, the running requests and the cache.
+    queries_of_part = len(COUNTERS) + 3
     prometheus.expect(len(parts) * queries_of_part + len(parts_of_info))
     configurations = _Configurations(prometheus, scope, grid, series.keys)
     for part in parts_of_info:
@@ -93,6 +93,8 @@ async def read_stored(prometheus: Prometheus, scope: PastScope) -> StoredPast:
     )
     for family, part in parts:
         past.add(part, await field_values(prometheus, family, part, COUNTERS))
+        if family.cache():
+            past.add_facts(part, await prometheus.grid(family.cache(), part))
     return StoredPast(prometheus, families, past)
 
 
@@ -120,7 +122,9 @@ async def _find_series(prometheus: Prometheus, scope: PastScope) -> StoredSeries
     gauges: dict[str, SeriesFamily] = {}
     for dialect in READ_DIALECTS:
         for prefix in dialect.prefixes:
-            family = SeriesFamily(dialect, prefix, scope.matchers)
+            family = SeriesFamily(
+                dialect, prefix, scope.matchers, scope.matchers_of_server
+            )
             gauges[family.gauge] = family
     histograms = [family.native_histogram for family in gauges.values()]
     names = "|".join((*gauges, *histograms))
