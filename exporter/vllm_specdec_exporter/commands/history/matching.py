@@ -111,7 +111,9 @@ class _Cell(Struct):
 class Cells:
     """What finished in a configuration, by block of time, load and prompt length."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, drafting: bool = False) -> None:
+        """Begin with nothing; `drafting` is whether the configuration speculates."""
+        self.drafting = drafting
         self._cells: dict[CellKey, _Cell] = defaultdict(_Cell)
         #: By name, how often each value was seen of what a server says of itself.
         self.facts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -265,6 +267,9 @@ _MATCHINGS = (
 #: that may be of equal machines: a drafter takes up to a third.
 _CACHE_SIZE = "num_gpu_blocks"
 _SAME_CACHE = 1.5
+#: The factor by which drafts may make prefills slower: a draft model has at most an
+#: eighth of the target's size in most cases, and verifies little beside a prefill.
+_PREFILL_OF_DRAFTS = 1.25
 _COMPARED = (TimePerToken.OF_REQUESTS, TimePerToken.OF_STEPS)
 #: Share of the traffic from which on a finer matching is preferred to one that has more
 #: of it.
@@ -428,22 +433,31 @@ def _with_prefills(change: Change, sides: _Sides, matching: _Matching) -> Change
         return change
     change = replace(change, prefill_speedup=control)
     low, high = speedup.ends
+    # Drafters read prompts too, and steps beside a prefill verify drafts.
+    by_drafts = control
+    if sides.old.drafting and not sides.new.drafting:
+        by_drafts = control.inverse
+    by_drafts_too = (
+        sides.old.drafting != sides.new.drafting
+        and 1 / _PREFILL_OF_DRAFTS < by_drafts.value < 1
+    )
     # A machine may speed up steps, which wait for memory, more than prefills, which
     # compute: up to the square of it.
+    power = 2
+    if by_drafts_too:
+        power = 1
     if control.is_above(1):
-        low /= control.high**2
+        low /= control.high**power
     elif control.is_below(1):
-        high /= control.low**2
+        high /= control.low**power
     else:
         return change
     speedup = Interval(speedup.value, low, high)
+    change = replace(change, speedup=speedup, effect=_effect(speedup))
+    if by_drafts_too:
+        return change
     other = f"prefills are {format_ratio(control.value)} times as fast per prompt token"
-    return replace(
-        change,
-        speedup=speedup,
-        effect=_effect(speedup),
-        other_changes=(*change.other_changes, other),
-    )
+    return replace(change, other_changes=(*change.other_changes, other))
 
 
 def _missing(change: Change, time: BlockLength) -> str:

@@ -72,7 +72,7 @@ class ConfigurationTotals(Struct):
     """What a configuration did."""
 
     configuration: Configuration
-    cells: Cells = field(default_factory=Cells)
+    cells: Cells
     runs: list[range] = []
     #: Sums of all that is read, by name.
     sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -166,7 +166,10 @@ class Past:
                 self._decoding.add(step.replica)
                 for configuration, indices in self._runs[step.replica]:
                     if configuration not in totals:
-                        totals[configuration] = ConfigurationTotals(configuration)
+                        drafting = configuration.num_speculative_tokens != 0
+                        totals[configuration] = ConfigurationTotals(
+                            configuration, Cells(drafting=drafting)
+                        )
                     totals[configuration].runs.append(indices)
             block = math.floor(part.at(step.index - 0.5) / self.block)
             totals[step.configuration].add(block, step)

@@ -187,9 +187,12 @@ def _how_compared(model: ModelHistory, change: Change, block: float) -> str:
         model.configurations[change.new], model.configurations[change.old]
     )
     text = "; ".join((text, *lengths))
-    if change.prefill_speedup is None:
-        text += "; no prefill times, which would show other changes"
-    return text
+    prefill = change.prefill_speedup
+    if prefill is None:
+        return f"{text}; no prefill times, which would show other changes"
+    return (
+        f"{text}; prefills {format_ratio(prefill.value)} times as fast per prompt token"
+    )
 
 
 def _bin(speedups: BinSpeedup) -> str:
