@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from history.world import DAY, STEP, Life, World, four, truth
+from vllm_specdec_exporter.commands.history.cells import BlockLength, Cells
 from vllm_specdec_exporter.commands.history.configuration import (
     Configuration,
     runs_of,
@@ -17,12 +18,7 @@ from vllm_specdec_exporter.commands.history.document import (
     HistoryDocument,
     ModelHistory,
 )
-from vllm_specdec_exporter.commands.history.matching import (
-    BlockLength,
-    Cells,
-    Compared,
-    judge_change,
-)
+from vllm_specdec_exporter.commands.history.matching import Compared, judge_change
 from vllm_specdec_exporter.commands.history.report import render
 from vllm_specdec_exporter.economics.statistics import format_ratio
 

@@ -13,9 +13,10 @@ from statistics import fmean
 
 from msgspec import Struct, field
 
+from .cells import BlockLength, Cells, TimePerToken
 from .configuration import Configuration, Replica, Runs
 from .document import ModelHistory, Summary
-from .matching import BlockLength, Cells, Change, Compared, TimePerToken, judge_change
+from .matching import Change, Compared, judge_change
 from .series import CACHE_LABELS
 
 #: Values of replicas at the times of a grid, NaN where there is none.
