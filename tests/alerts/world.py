@@ -400,11 +400,14 @@ def _payoff(phase: Phase, thresholds: Thresholds) -> Payoff:
             guessed_speedup=phase.speedup if phase.basis in GUESSES else None,
         )
     judged = None
-    if phase.interval and phase.loss is not None:
+    likely = None
+    if phase.loss is not None:
+        likely = leans(phase.loss, phase.interval or (1.0, 1.0))
+    if phase.interval and likely is PayoffVerdict.HARMFUL:
         judged = probable_loss(*phase.interval, phase.loss, thresholds)
     return Payoff(
         verdict=PayoffVerdict.UNKNOWN,
-        likely=None if phase.loss is None else leans(phase.loss),
+        likely=likely,
         judged_speedup=judged,
         guessed_speedup=phase.guess,
     )

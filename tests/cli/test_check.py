@@ -80,10 +80,10 @@ MACHINE = ("--cost.profile=chinchilla-70b-draft-4b",)
 CASES = {
     "machine-not-known": Case(
         FAIR,
-        0,
-        ("LIKELY BENEFICIAL (0.",),
+        3,
+        ("UNKNOWN (0.",),
         (
-            "hint: speculation is likely beneficial, but that is not certain: ",
+            "hint: it is not known whether speculation pays: ",
             "Give --cost.hardware, run",
         ),
         ("--cost.profile=auto",),
@@ -185,7 +185,7 @@ def test_exit_code_and_report_tell_how_it_stands(name: str) -> None:
         assert "cannot be judged" in text
         return
     above = re.findall(r"^  (\S.*)$", outcome.out.partition("\n\n")[0], re.MULTILINE)
-    verdicts = [line for line in above if re.match("[A-Z_]{3,}(  | [A-Z])", line)]
+    verdicts = [line for line in above if re.match("[A-Z_]{3,}(  | [A-Z(])", line)]
     starts = zip(verdicts, case.verdicts, strict=True)
     assert [line for line, start in starts if not line.startswith(start)] == []
     assert ("\n    problem: " in outcome.out) == (case.code == 1)
@@ -261,9 +261,17 @@ def test_a_report_for_each_basis(name: str, tmp_path: Path) -> None:
 
 #: Results and what a script should know of them.
 CODES = {
-    0: ("healthy", "payoff_unknown", "varying", "marginal", "decrease", "measured"),
+    0: ("healthy", "varying", "marginal", "decrease", "measured"),
     1: ("poor", "disable", "measured_harmful", "bypassed"),
-    3: ("idle", "off", "v0", "warming_up", "just_started", "no_engines"),
+    3: (
+        "payoff_unknown",
+        "idle",
+        "off",
+        "v0",
+        "warming_up",
+        "just_started",
+        "no_engines",
+    ),
     4: ("down", "several_targets"),
 }
 
@@ -280,8 +288,8 @@ def test_the_exit_code_goes_by_payoff_and_by_quality_where_payoff_is_not_known()
     (paying,) = PAGES["decrease"].targets[0].engines
     assert paying.quality.level == "poor"
     assert paying.payoff.verdict == "beneficial"
-    # A server that does not tell its load can still be called poor.
-    for shares, code in ((HEALTHY, 0), (POOR, 1)):
+    # A server that does not tell its load can still be called poor, but not fine.
+    for shares, code in ((HEALTHY, 3), (POOR, 1)):
         only = engine(shares, running=None)
         assert only.payoff.verdict is None, shares
         assert exit_code(page_of(target(only))) == code, shares
@@ -289,6 +297,11 @@ def test_the_exit_code_goes_by_payoff_and_by_quality_where_payoff_is_not_known()
             only, payoff=Payoff(PayoffVerdict.UNKNOWN, likely=PayoffVerdict.HARMFUL)
         )
         assert exit_code(page_of(target(likely))) == 1, shares
+    # Of an unknown verdict, which way it leans.
+    healthy = engine(HEALTHY, running=None)
+    for leaning, code in ((PayoffVerdict.BENEFICIAL, 0), (None, 3)):
+        unknown = Payoff(PayoffVerdict.UNKNOWN, likely=leaning)
+        assert exit_code(page_of(target(replace(healthy, payoff=unknown)))) == code
     # Nothing is drafted, and a K schedule says so: no problem, neither in the code nor
     # in the colour.
     (bypassed,) = PAGES["bypassed"].targets[0].engines

@@ -26,6 +26,7 @@ from vllm_specdec_exporter.commands.compare.verdict import (
 )
 from vllm_specdec_exporter.commands.compare.verdict import SpeedComparison as Speed
 from vllm_specdec_exporter.commands.compare.verdict import judge_speed as judge_speed_at
+from vllm_specdec_exporter.economics.statistics import Interval
 from vllm_specdec_exporter.measures.history import Latency
 
 HERE = Path(__file__).parent / "golden"
@@ -416,6 +417,21 @@ def test_a_gain_that_is_not_sure_has_a_direction(seconds: float, said: str) -> N
     gain = gain_of(side("on", seconds, **DRAFTING), side("off"))
     assert gain.low < 1 < gain.high
     assert f"speculation (on) {said}, as far as the sample shows: " in gain.text
+
+
+@pytest.mark.parametrize(
+    ("speedup", "said"),
+    [
+        # Said to be likely gains of a drafter whose length was 1.00.
+        (Interval(1.3, 0.41, 3.87), "may gain or lose"),
+        (Interval(1.0, 0.9, 1.15), "neither gains nor loses"),
+        (Interval(1.25, 0.95, 1.6), "likely gains"),
+    ],
+)
+def test_a_wide_interval_has_no_direction(speedup: Interval, said: str) -> None:
+    speed = replace(speed_of(0.02), speedup=speedup, low=speedup.low, high=speedup.high)
+    gain = judge_gain(side("on", 0.02, **DRAFTING), side("off"), speed)
+    assert f"speculation (on) {said} at this load" in gain.text
 
 
 def test_the_estimate_counts_the_tokens_that_came_without_drafts() -> None:

@@ -182,6 +182,32 @@ class TestPayoff:
         assert decided.loss_probability == pytest.approx(0.0002, abs=0.0001)
         assert decided.likely is None
 
+    @pytest.mark.parametrize(
+        ("low", "speedup", "high", "likely"),
+        [
+            # Said to be likely gains: a drafter whose length was 1.00, and one that
+            # lost (0.68).
+            (0.41, 1.3, 3.87, None),
+            (0.70, 1.15, 1.31, None),
+            # Twice as slow is within it, so nothing is likely.
+            (0.5, 3.2, 20.0, None),
+            (0.22, 0.66, 1.96, None),
+            (0.95, 1.25, 1.60, PayoffVerdict.BENEFICIAL),
+            (0.82, 1.6, 3.0, PayoffVerdict.BENEFICIAL),
+            (0.60, 0.82, 1.08, PayoffVerdict.HARMFUL),
+            (0.77, 0.9, 1.0, PayoffVerdict.HARMFUL),
+            (0.1, 0.4, 1.1, PayoffVerdict.HARMFUL),
+        ],
+    )
+    def test_a_direction_needs_an_interval_that_is_narrow_enough(
+        self, low: float, speedup: float, high: float, likely: PayoffVerdict | None
+    ) -> None:
+        """It lies mostly on one side of 1, and reaches no large effect on the other."""
+        payoff = payoff_of(with_measured(measures(None), speedup, low, high))
+        assert (payoff.verdict, payoff.likely) == (PayoffVerdict.UNKNOWN, likely)
+        if payoff.judged_speedup is not None:
+            assert likely is PayoffVerdict.HARMFUL
+
     @pytest.mark.parametrize("covered", [None, 0.9, 0.97])
     def test_an_interval_that_ends_at_0_is_a_certain_loss(
         self, covered: float | None
@@ -470,23 +496,57 @@ class TestPayoff:
         assert (measured["low"], measured["high"]) == ("0.88", "0.996")
 
     @pytest.mark.parametrize("covered", [1.0, 0.8, 0.7, 0.6])
-    def test_drafts_of_which_none_is_accepted_are_likely_harmful(
-        self, covered: float
-    ) -> None:
-        """They cannot gain, and may cost nothing: the interval ends at 1, also after
-        rounding.
-        """
+    def test_drafts_of_which_none_is_accepted_are_harmful(self, covered: float) -> None:
+        """They cannot gain, however little they may cost: the interval ends at 1."""
         estimated = measures(0.98, Basis.CALIBRATED, length=1.0, coverage_ratio=covered)
         free = replace(
             estimated,
             estimate=replace(estimated.estimate, speedup_low=0.39, speedup_high=1.0),
         )
         payoff = payoff_of(free)
-        assert (payoff.verdict, payoff.likely) == (
-            PayoffVerdict.UNKNOWN,
-            PayoffVerdict.HARMFUL,
-        )
+        assert payoff.verdict is PayoffVerdict.HARMFUL
+        assert payoff.speedup < 0.995
         assert payoff.loss_probability == pytest.approx(0.975)
+
+    def test_what_nothing_accepted_costs_where_no_cost_is_known(self) -> None:
+        """A step that seems as short as a plain one (vLLM 52479, after a sleep of level
+        2): the middle of what is possible, 0.77 to 1.00.
+        """
+        window = measures(1.0, Basis.OBSERVED, length=1.0)
+        window = replace(
+            window,
+            estimate=replace(window.estimate, speedup_low=0.77, speedup_high=1.0),
+        )
+        payoff = payoff_of(window)
+        assert payoff.verdict is PayoffVerdict.HARMFUL
+        assert payoff.speedup == payoff.judged_speedup == pytest.approx(0.77**0.5)
+        assert "payoff.gives_nothing" in explained(window)
+        contradicted = payoff_of(with_measured(window, 1.1, 1.05, 1.15))
+        assert contradicted.verdict is PayoffVerdict.MARGINAL
+        near = payoff_of(with_measured(window, 1.02, 0.9, 1.15))
+        assert (near.verdict, near.speedup_high) == (PayoffVerdict.HARMFUL, 1.0)
+
+    @pytest.mark.parametrize("basis", Basis)
+    @pytest.mark.parametrize(
+        ("method", "finding"),
+        [("mtp", "nothing_accepted"), ("ngram", "nothing_found")],
+    )
+    def test_nothing_accepted_has_one_cause_and_one_advice(
+        self, basis: Basis, method: str, finding: str
+    ) -> None:
+        """No rule says to raise K, and drafters whose weights were lost are named."""
+        settings = settings_for(for_method(method), method, 2, basis)
+        result = judged(settings, (0, 0), 667)
+        assert result.payoff.verdict is PayoffVerdict.HARMFUL
+        assert result.advice.action is Action.DISABLE
+        assert name_of(result.advice.reason) == "advice.disable_nothing_accepted"
+        assert to_do(result) == "switch speculation off"
+        assert "raise_k" not in {rule.says for rule in result.advice.rules}
+        actions = {name_of(each.text): each.action for each in result.findings}
+        assert {"finding.harmful.text", f"finding.{finding}.text"} <= set(actions)
+        assert "finding.first_position.text" not in actions
+        if method == "mtp":
+            assert "sleep of level 2" in actions["finding.nothing_accepted.text"]
 
     def test_a_gain_of_few_tokens_is_a_small_gain(self) -> None:
         """The verdict is on all tokens: twice as fast for three in ten is 1.18 times in
@@ -765,6 +825,46 @@ def test_a_smaller_k_counts_as_a_lower_bound(
     assert apply_hysteresis(evidence, standing, 600.0, 300.0).advised == AdvisedK(
         advised
     )
+
+
+@pytest.mark.parametrize(
+    ("costs", "held", "advised"),
+    [
+        # K=6 gains 1.5 % on the running K=5, and K=3 loses: 5 is kept. The reported
+        # case: DFlash2 on an H20, of which 3 was advised before the context was known.
+        ((1.0, 1.07, 1.07, 1.08, 1.08, 1.10, 1.11), 3, 5),
+        ((1.0, 1.07, 1.07, 1.08, 1.08, 1.10, 1.11), 5, 5),
+        # It gains 10 %, and is worth a trial.
+        ((1.0, 1.07, 1.07, 1.08, 1.08, 1.10, 1.02), 3, 6),
+        # What K=6 gains has shrunk from 3 % to less than 1 %: worth no restart.
+        ((1.0, 1.07, 1.07, 1.08, 1.08, 1.10, 1.12), 6, 5),
+        ((1.0, 1.07, 1.07, 1.08, 1.08, 1.10, 1.11), 6, 6),
+        # What runs needs no gain over an advised K that was never tried.
+        ((1.0, 1.6, 1.6, 1.6, 1.08, 1.10, 1.3), 4, 5),
+    ],
+)
+def test_another_k_is_held_against_the_k_that_runs(
+    costs: tuple[float, ...], held: int, advised: int
+) -> None:
+    """Not against the one that was advised before: only the former takes no restart."""
+    survival = (0.67, 0.4315, 0.2781, 0.1792, 0.1156)
+    evidence = Evidence(
+        survival=survival,
+        drafts=1e7,
+        counters=Counters(
+            drafts=1e7, accepted_tokens_per_position=tuple(1e7 * s for s in survival)
+        ),
+        cost=lambda k: (*costs, *(9.0,) * 5)[k],
+        settled=False,
+        varying=False,
+        only_smaller=False,
+        payoff=Payoff(
+            verdict=PayoffVerdict.BENEFICIAL, speedup=2.4, loss_probability=0.0
+        ),
+        thresholds=Thresholds(),
+    )
+    state = HysteresisState(AdvisedK(held))
+    assert apply_hysteresis(evidence, state, 0.0, 300.0).advised.k == advised
 
 
 class TestMethod:

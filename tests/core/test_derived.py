@@ -215,6 +215,24 @@ class TestStates:
         reason = values_of(result.advice.reason)["reason"]
         assert name_of(reason) == "unadvisable.trees_or_blocks"
 
+    def test_a_tree_has_an_interval(self) -> None:
+        """Three steps and 15 verified tokens: it costs what verifying 14 tokens costs,
+        and between three and 14 steps of the drafter.
+        """
+        profile = BUILTIN["llama-3.1-8b-h100-eagle"]
+        settings = replace(SETTINGS, costs=CostSettings(profile))
+        tree = {"spec_num_draft_tokens": 15}
+        result = polled(served(8, **tree), served(16, **tree), settings=settings)
+        window = result.window("30s")
+        speedups = [
+            window.mean_acceptance_length / profile.step_cost(k, window.batch_size)
+            for k in (14, 3)
+        ]
+        assert window.mean_draft_length is None
+        assert window.estimate.speedup_low < speedups[0] < window.estimate.speedup
+        assert window.estimate.speedup < speedups[1] <= window.estimate.speedup_high
+        assert result.payoff.verdict is not None
+
     def test_tokens_without_a_draft_are_accepted_nowhere(self) -> None:
         """A bypassed engine generates tokens; when it drafts again, they do not count
         as accepted.

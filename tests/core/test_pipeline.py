@@ -86,7 +86,7 @@ class TestResult:
         }
         assert result.quality.level is QualityLevel.OPTIMAL
         assert [name_of(finding.text) for finding in result.findings] == [
-            "finding.likely_beneficial.text",
+            "finding.undecided.text",
             "finding.costs_assumed.text",
         ]
         steady_length = values_of(result.quality.reasons[-1])

@@ -107,6 +107,7 @@ class Server:
     positions: tuple[float, ...] = ()
     prompt_tokens: float | None = None
     requests: float | None = None
+    step_seconds: float | None = None  # sum of the inter-token latency
     latest: EngineResult | None = None
 
     def __post_init__(self) -> None:
@@ -135,7 +136,12 @@ class Server:
         """
         self.time += after
         values = counters(self.drafts, self.positions, draft_tokens=self.draft_tokens)
-        steps = Steps(prompt_tokens=self.prompt_tokens, requests=self.requests)
+        steps = Steps(
+            step_seconds=self.step_seconds,
+            step_observations=self.step_seconds and self.drafts,
+            prompt_tokens=self.prompt_tokens,
+            requests=self.requests,
+        )
         reading = Reading(
             "vllm-v1",
             (EngineReading(KEY, values, Load(self.batch, 0, 0.1), steps=steps),),

@@ -313,6 +313,9 @@ def drafted(
         "spec_decode_num_draft_tokens_total": 3 * drafts,
         "spec_decode_num_accepted_tokens_total": accepted,
         "generation_tokens_total": drafts + accepted,
+        # A request has a thousand drafts, and a prompt of 400 tokens.
+        "prompt_tokens_total": 0.4 * drafts,
+        "time_to_first_token_seconds_count": drafts / 1000,
         "num_requests_running": batch,
         "inter_token_latency_seconds_count": 0.0,
         "inter_token_latency_seconds_sum": seconds,

@@ -289,7 +289,7 @@ def test_a_payoff_that_cannot_be_known_says_why() -> None:
     is shown.
     """
     assert re.match(
-        r"likely beneficial \(0\.\d\d to (\d\.\d\d)\) 0\.\d\d to \1 times as fast as "
+        r"unknown \(0\.\d\d to (\d\.\d\d)\) 0\.\d\d to \1 times as fast as "
         r"without speculation, modelled, last 5m",
         answers(show(PAGES["payoff_unknown"]))["Payoff"],
     )

@@ -23,6 +23,7 @@ from ..config.options import ConfigError, add_flags, gather
 from ..config.values import duration, format_duration, parse_target
 from ..economics.equal_load import MAX_BLOCKS
 from ..judgement.activity import ActivityState
+from ..judgement.payoff import Payoff
 from ..judgement.quality import QualityLevel
 from ..measures.history import Window
 from ..observe.result import EngineResult, ExporterResult
@@ -72,7 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"Exit codes: {FINE} speculation is active, and no loss is likely; {PROBLEM} "
         "it loses or likely loses, is bypassed, has poor acceptance with an unknown "
         f"gain, or a part of the requests loses; {USAGE} bad usage; {UNKNOWN} it "
-        "cannot be judged (off, idle, K=0 by schedule, too few drafts, vLLM V0); "
+        "cannot be judged (off, idle, K=0 by schedule, too few drafts, vLLM V0), or is "
+        "as likely to lose as to gain; "
         f"{UNREACHABLE} the server cannot be reached or understood."
     )
     cli.add_url(parser, "Server to look at.")
@@ -135,9 +137,16 @@ def _exit_code_of(engine: EngineResult) -> int:
     poor = gain is None and engine.quality.level is QualityLevel.POOR
     if engine.activity.unexplained or engine.payoff.harmful or poor:
         return PROBLEM
-    if engine.activity.state is not ActivityState.ACTIVE:
+    if engine.activity.state is not ActivityState.ACTIVE or not _leans(engine.payoff):
         return UNKNOWN
     return FINE
+
+
+def _leans(payoff: Payoff) -> bool:
+    """Return whether a verdict is known, or at least which way it leans."""
+    if payoff.undecided:
+        return payoff.likely is not None
+    return payoff.verdict is not None
 
 
 async def observe(

@@ -7,6 +7,10 @@ Larger K are extrapolated, up to twice the present one, and cautiously: the cond
 acceptance of a further position is at most that of either of the last two, keeps
 falling as it did between them, and its sampling error counts against it.
 
+A K that the engine really ran at this load (`TriedK`) has the speed that was measured,
+and moves the cost of the others: between it and the present K in proportion, beyond it
+by as much.
+
 Two K count the same drafts, so the error of their difference is computed draft by draft
 from the exact distribution of accepted tokens. Drafts of one request are correlated;
 `CLUSTERING` widens every interval for that.
@@ -18,7 +22,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from .statistics import CLUSTERING, AcceptanceSample, Z
+from .statistics import CLUSTERING, AcceptanceSample, Interval, Z
 
 #: Standard error of the decline, in standard errors of a conditional ratio: it is a
 #: ratio of two.
@@ -46,6 +50,8 @@ class CandidateK(Struct, frozen=True):
         extrapolated: whether it is larger than the present K.
         extrapolation_error: standard error of the length by extrapolation.
         underestimate: how much longer the length of a K below the present one may be.
+        tried: whether the engine ran it at this load, so that its speedup is that of
+            the present K times the measured ratio of both.
     """
 
     num_speculative_tokens: int
@@ -57,6 +63,7 @@ class CandidateK(Struct, frozen=True):
     extrapolated: bool = False
     extrapolation_error: float = 0.0
     underestimate: float = 0.0
+    tried: bool = False
 
     @property
     def speedup_low(self) -> float:
@@ -83,6 +90,27 @@ class CandidateK(Struct, frozen=True):
         return f"{at_least} to {at_most}"
 
 
+class TriedK(Struct, frozen=True):
+    """Another K that the engine really ran at this load."""
+
+    num_speculative_tokens: int
+    #: How many times as fast as with the present K a token was generated, with its
+    #: interval.
+    speed: Interval
+    mean_acceptance_length: float  # tokens per draft while it ran
+
+    @property
+    def surely_slower(self) -> bool:
+        """Whether it was slower than the present K."""
+        return self.speed.is_below(1)
+
+    @property
+    def error(self) -> float:
+        """Standard error of the logarithm of its speed."""
+        low, high = self.speed.ends
+        return math.log(high / low) / (2 * Z)
+
+
 _NO_DRAFTS = CandidateK(
     num_speculative_tokens=0,
     mean_acceptance_length=1.0,
@@ -101,6 +129,7 @@ class Choice(Struct, frozen=True):
     drafted: int  # the present K; larger ones are extrapolated
     sample: AcceptanceSample  # the distribution of accepted tokens
     sureness: float  # standard deviations to either side of an interval
+    tried: tuple[TriedK, ...] = ()  # other K that really ran at this load
 
     def option(self, k: int) -> CandidateK:
         """Return the candidate for `k`, or the largest one if `k` is larger."""
@@ -128,10 +157,13 @@ class Choice(Struct, frozen=True):
         """Return whether `k` is faster than `other`, at `sureness` standard deviations
         of the sample.
 
-        A larger K must be faster than the most that a smaller one may have.
+        A larger K must be faster than the most that a smaller one may have. K that were
+        tried are compared as they were measured.
         """
         option = self.option(k)
         rival = self.option(rival_k)
+        if option.tried or rival.tried:
+            return self._measured_better(option, rival)
         sampling_error = self.sample.error_of_difference(
             (k, option.step_cost), (rival_k, rival.step_cost)
         )
@@ -145,6 +177,48 @@ class Choice(Struct, frozen=True):
             rival_speedup = rival.speedup_most
         return option.speedup - rival_speedup > self.sureness * error
 
+    def _measured_better(self, option: CandidateK, rival: CandidateK) -> bool:
+        """Return whether an option is faster than another, of which one was tried.
+
+        A measurement is no series of tests as windows are, so 95 % suffice.
+        """
+        if option.speedup <= 0 or rival.speedup <= 0:
+            return option.speedup > rival.speedup
+        gain = math.log(option.speedup / rival.speedup)
+        error = math.hypot(self._error_of(option), self._error_of(rival))
+        return gain > min(self.sureness, Z) * error
+
+    def _error_of(self, option: CandidateK) -> float:
+        """Return the standard error of the logarithm of a speedup over the present
+        one.
+        """
+        for tried in self.tried:
+            if tried.num_speculative_tokens == option.num_speculative_tokens:
+                return tried.error
+        if option.num_speculative_tokens == self.drafted:
+            return 0.0
+        reach = math.log(option.length_high / option.length_low) / 2
+        return reach / max(self.sureness, 1.0)
+
+    @property
+    def best_tried(self) -> TriedK | None:
+        """The fastest other K that really ran, if it was surely faster than the present
+        one.
+        """
+        faster = [tried for tried in self.tried if tried.speed.is_above(1)]
+        return max(faster, key=lambda tried: tried.speed.value, default=None)
+
+    def was_slower(self, k: int) -> bool:
+        """Return whether a K that really ran was slower than the present one, and `k`
+        is that K or lies beyond it.
+        """
+        for tried in self.tried:
+            slower_k = tried.num_speculative_tokens
+            beyond = self.drafted < slower_k <= k or 0 < k <= slower_k < self.drafted
+            if tried.surely_slower and beyond:
+                return True
+        return False
+
 
 def choose(
     survival: Sequence[float],
@@ -152,6 +226,8 @@ def choose(
     cost: Callable[[int], float],
     reach: int = 0,
     sureness: float = Z,
+    *,
+    tried: Sequence[TriedK] = (),
 ) -> Choice:
     """Return the speedup of every candidate K.
 
@@ -162,14 +238,19 @@ def choose(
         cost: from a K to the time of its step, in plain steps.
         reach: the largest K to look at; by default twice the present one.
         sureness: standard deviations to either side of an interval.
+        tried: other K that really ran at this load.
     """
     sample = AcceptanceSample(survival, drafts)
     drafted = len(sample.survival)
     longest = 1.0 + math.fsum(sample.survival)
+    reach = max(
+        reach or 2 * drafted, *(each.num_speculative_tokens for each in tried), 0
+    )
+    cost = corrected_cost(cost, (drafted, longest), tried)
     options = [_NO_DRAFTS]
     length = 1.0
     extrapolation_error = 0.0
-    positions = _positions(sample.survival, drafts, reach or 2 * drafted)
+    positions = _positions(sample.survival, drafts, reach)
     for k, (ratio, error) in enumerate(positions, 1):
         length += ratio
         extrapolation_error += error
@@ -196,7 +277,66 @@ def choose(
                 underestimate=underestimate,
             )
         )
-    return Choice(tuple(options), drafted, sample, sureness)
+    for each in tried:
+        k = each.num_speculative_tokens
+        options[k] = _as_measured(each, options[drafted])
+    return Choice(tuple(options), drafted, sample, sureness, tuple(tried))
+
+
+def _as_measured(tried: TriedK, present: CandidateK) -> CandidateK:
+    """Return the candidate for a K that really ran."""
+    low, high = tried.speed.ends
+    length = tried.mean_acceptance_length
+    speedup = present.speedup * tried.speed.value
+    return CandidateK(
+        num_speculative_tokens=tried.num_speculative_tokens,
+        mean_acceptance_length=length,
+        length_low=length * low / tried.speed.value,
+        length_high=length * high / tried.speed.value,
+        step_cost=length / speedup,
+        speedup=speedup,
+        tried=True,
+    )
+
+
+def corrected_cost(
+    cost: Callable[[int], float],
+    present: tuple[int, float],
+    tried: Sequence[TriedK],
+) -> Callable[[int], float]:
+    """Return the cost of a step of each K, corrected by the K that really ran.
+
+    `present` is the present K and its mean acceptance length. The logarithm of the
+    correction is 0 there; between two K that ran it changes evenly, and beyond the last
+    one it stays, because nothing shows how it goes on.
+    """
+    if not tried:
+        return cost
+    drafted, length = present
+    present_cost = cost(drafted)
+    corrections = {drafted: 0.0}
+    for each in tried:
+        k = each.num_speculative_tokens
+        measured = each.mean_acceptance_length / length / each.speed.value
+        corrections[k] = math.log(measured * present_cost / cost(k))
+    known = sorted(corrections)
+
+    def corrected(k: int) -> float:
+        if k == 0:
+            return cost(0)
+        nearest = min(max(k, known[0]), known[-1])
+        below = max(each for each in known if each <= nearest)
+        above = min(each for each in known if each >= nearest)
+        part = 0.0
+        if above > below:
+            part = (nearest - below) / (above - below)
+        correction = corrections[below] + part * (
+            corrections[above] - corrections[below]
+        )
+        # A step that drafts never takes less time than a plain one.
+        return max(1.0, cost(k) * math.exp(correction))
+
+    return corrected
 
 
 def _positions(

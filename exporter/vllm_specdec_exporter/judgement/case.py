@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..config.thresholds import Thresholds
+from ..economics.choice import TriedK
 from ..economics.cost import CostProfile
 from ..economics.speculative_config import Speculation
 from ..engines.engine import Engine
@@ -54,6 +55,7 @@ class Case(Struct, frozen=True):
     uptime: Uptime = Uptime()  # the hours of this life of the engine
     #: Whether the shortest window is judged, because it shows the opposite.
     overruled: bool = False
+    tried: tuple[TriedK, ...] = ()  # other K that really ran at the window's load
 
     @property
     def varying(self) -> bool:

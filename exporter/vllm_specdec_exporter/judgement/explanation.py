@@ -4,7 +4,7 @@ Decisions come first, in `payoff` and `advising`, and know nothing of words. Thi
 picks the messages for a decision that was made; it decides nothing itself.
 """
 
-from ..economics.choice import CandidateK, Choice
+from ..economics.choice import CandidateK, Choice, TriedK
 from ..economics.cost import Basis, CostProfile
 from ..economics.speculative_config import drafts_without_model
 from ..economics.speedup import Estimate
@@ -14,7 +14,13 @@ from .advice import Action
 from .case import Case
 from .hysteresis import HysteresisState
 from .messages import Message, message
-from .payoff import Payoff, PayoffVerdict, correction, estimate_contradicted
+from .payoff import (
+    Payoff,
+    PayoffVerdict,
+    correction,
+    estimate_contradicted,
+    gives_nothing,
+)
 
 #: A part of a sentence that does not apply.
 _NOTHING = ""
@@ -28,6 +34,8 @@ def explain_payoff(payoff: Payoff, case: Case, measures: Measures) -> tuple[str,
         return (why_no_estimate(measures),)
     profile = case.profile
     reasons: list[str] = []
+    if gives_nothing(measures) and payoff.verdict is PayoffVerdict.HARMFUL:
+        reasons.append(message("payoff.gives_nothing"))
     if measures.measured.interval is not None:
         reasons.append(_measured(measures, measures.measured.interval))
     if measures.estimate.interval is not None:
@@ -134,9 +142,11 @@ def explain_advice(
     because: str = _NOTHING
     if action is Action.DISABLE:
         because = _why_none_pays(best, batch, case)
-        if best.speedup_most >= 1 or case.payoff.undecided:
+        if best.mean_acceptance_length <= 1:
+            name = "disable_nothing_accepted"
+        elif best.speedup_most >= 1 or case.payoff.undecided:
             name = "disable_unsure"
-    elif action is Action.INCREASE_K:
+    elif action is Action.INCREASE_K and advised.extrapolated:
         because = message("advice.extrapolated", present=choice.drafted)
     elif action is Action.DECREASE_K:
         if advised.speedup >= present.speedup:
@@ -153,7 +163,16 @@ def explain_advice(
         method=case.method or message("advice.unnamed_method"),
         usual=case.thresholds.usual_mean_acceptance_length,
         because=because,
+        tried="".join(_measured_k(tried, choice) for tried in choice.tried),
         doubt=_doubt(choice, state, case),
+    )
+
+
+def _measured_k(tried: TriedK, choice: Choice) -> Message:
+    """Return how fast another K was that really ran."""
+    low, high = map(format_ratio, tried.speed.ends)
+    return message(
+        "advice.tried", tried=tried, present=choice.drafted, low=low, high=high
     )
 
 

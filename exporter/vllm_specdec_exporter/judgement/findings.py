@@ -299,6 +299,12 @@ def _of_poor_acceptance(
     }
     positions = measures.position_acceptance_ratio
     k = len(positions)
+    if measures.acceptance_ratio == 0:
+        name = "nothing_accepted"
+        if drafts_without_model(case.method):
+            name = "nothing_found"
+        drafted = (measures.drafts or 0.0) * (measures.mean_draft_length or 0.0)
+        return problem(name, case.engine, drafted=drafted)
     if "position_0_acceptance_ratio" in met:
         findings += report("first_position", rejected=1 - positions[0])
     elif "position_decay_ratio" in met and not advised:

@@ -10,7 +10,7 @@ noise:
   standard deviations.
 * A window that contradicts the advised K replaces it at once: a loss at `BEYOND_DOUBT`
   standard deviations although it drafts, or the verdict `beneficial` although it does
-  not.
+  not. So does a K that really ran and was slower.
 
 While it is not known whether speculation pays, no larger K is advised, K=0 only if a
 loss is likely, and both stay: a larger K until a loss is likely, K=0 until a gain is
@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..config.thresholds import Thresholds
-from ..economics.choice import CandidateK, Choice, choose
+from ..economics.choice import CandidateK, Choice, TriedK, choose
 from ..engines.reading import Counters
 from ..measures.measures import survival
 from .payoff import Payoff, PayoffVerdict
@@ -83,6 +83,7 @@ class Evidence(Struct, frozen=True):
     payoff: Payoff  # whether speculation pays, by the same window
     #: For the minimum gain and the usual acceptance length of the method.
     thresholds: Thresholds
+    tried: tuple[TriedK, ...] = ()  # other K that really ran at this load
 
     def in_window(self, sureness: float) -> Choice:
         """Return the speedup of every K, from the window."""
@@ -105,7 +106,14 @@ class Evidence(Struct, frozen=True):
         self, survival: tuple[float, ...], drafts: float, sureness: float
     ) -> Choice:
         reach = len(survival) if self.varying or self.only_smaller else 0
-        return choose(survival, drafts, self.cost, reach=reach, sureness=sureness)
+        return choose(
+            survival,
+            drafts,
+            self.cost,
+            reach=reach,
+            sureness=sureness,
+            tried=self.tried,
+        )
 
 
 def apply_hysteresis(
@@ -157,6 +165,8 @@ def _overruled(evidence: Evidence, likely: Choice, held: AdvisedK) -> bool:
     """
     if held.k == 0:
         return evidence.payoff.verdict is PayoffVerdict.BENEFICIAL
+    if likely.was_slower(held.k):
+        return True
     harmful = evidence.thresholds.harmful_speedup
     # At first the usual case, which is much cheaper than an interval.
     return (
@@ -172,27 +182,42 @@ def _wanted(evidence: Evidence, choice: Choice, held: AdvisedK) -> AdvisedK:
     """
     loses = evidence.payoff.side is PayoffVerdict.HARMFUL
     undecided = evidence.payoff.undecided
-    no_gain = held.k > choice.drafted and (evidence.only_smaller or loses)
+    extrapolated = choice.option(held.k).extrapolated
+    no_gain = extrapolated and (evidence.only_smaller or loses)
     no_loss = held.k == 0 and not (loses or undecided)
     if no_gain or no_loss:
         held = AdvisedK(choice.drafted)
+    present = choice.drafted
     candidates = [
         choice.best.num_speculative_tokens,
         choice.best_drafting.num_speculative_tokens,
+        present,
     ]
+    if choice.best_tried is not None:
+        # What was measured comes before what a model says of a K that never ran.
+        candidates.insert(0, choice.best_tried.num_speculative_tokens)
     if evidence.varying:
         # Other K cannot be compared, but K = 0 needs no data. A K that was advised
         # before drafts varied stays advised.
-        candidates = [0] if held.k else [0, choice.drafted]
-    better = (k for k in candidates if _beats(evidence, choice, k, held.k))
+        candidates = [0] if held.k else [0, present]
+    # The server runs the present K, whatever is advised: what is better than a K that
+    # was never tried may not be worth a restart.
+    better = (
+        k
+        for k in candidates
+        if _beats(evidence, choice, k, held.k)
+        and (k == present or _beats(evidence, choice, k, present))
+    )
     k = next(better, held.k)
     return AdvisedK(k, not evidence.varying and _misfit(choice, k, held, evidence))
 
 
 def _beats(evidence: Evidence, choice: Choice, k: int, held: int) -> bool:
     """Return whether `k` is sure to be better than the `held` K, by enough."""
-    needs_decision = k > choice.drafted or held == 0
+    needs_decision = choice.option(k).extrapolated or held == 0
     if k == held or (needs_decision and evidence.payoff.undecided):
+        return False
+    if choice.was_slower(k):
         return False
     smaller = choice.options[1 : choice.drafted]
     if k == 0:
@@ -200,14 +225,25 @@ def _beats(evidence: Evidence, choice: Choice, k: int, held: int) -> bool:
     candidate = choice.option(k)
     holder = choice.option(held)
     part = 1.0
-    if candidate.extrapolated:
+    minimum_gain = evidence.thresholds.advice_minimum_gain
+    if k == choice.drafted:
+        part = 0.0  # to keep the K that runs takes no restart
+        # Nor is a gain worth one that has shrunk to a third of what it had to be.
+        if (
+            holder.extrapolated
+            and holder.speedup < (1 + minimum_gain) * candidate.speedup
+        ):
+            return True
+    elif holder.tried and not candidate.tried:
+        part = _FARTHER  # a model must promise more than what was measured
+    elif candidate.extrapolated:
         if any(option.speedup_most > candidate.speedup for option in smaller):
             return False
         part = _FARTHER
     elif held - k > 1:
         part = _SHORTER
     rival = holder.speedup if k < held else holder.speedup_most
-    needed = (1 + evidence.thresholds.advice_minimum_gain * part) * rival
+    needed = (1 + minimum_gain * part) * rival
     return candidate.speedup >= needed and choice.surely_better(k, held)
 
 
@@ -219,6 +255,8 @@ def _none_pays(
     """
     if evidence.payoff.side is not PayoffVerdict.HARMFUL:
         return False
+    if not any(evidence.survival):
+        return True  # nothing is accepted, whatever a step may cost
     thresholds = evidence.thresholds
     harmful = thresholds.harmful_speedup
     worth_a_trial = (1 + _FARTHER * thresholds.advice_minimum_gain) * harmful

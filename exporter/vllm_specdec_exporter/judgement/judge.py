@@ -71,8 +71,11 @@ def _undecided(case: Case, measures: Measures) -> Advice:
     depends on the same cost.
     """
     how = how_to_know(Basis.MODELLED, case.profile)
+    reason = message("no_advice.same_modelled_cost", how=how)
+    if case.unadvisable:  # which no better cost would change
+        reason = message("no_advice.unadvisable", reason=case.unadvisable)
     return Advice(
-        reason=message("no_advice.same_modelled_cost", how=how),
+        reason=reason,
         rules=apply_rules(measures, case.profile, case.thresholds),
     )
 

@@ -25,6 +25,11 @@ from ..measures.measures import Measures
 
 #: Least distance of a probability from one half with which a verdict leans to a side.
 LEAN = 0.1
+#: Largest part of an interval, in logarithms, on the other side of 1, and its largest
+#: reach there, as a factor: an interval that holds about as much of a loss as of a
+#: gain, or a loss by half beside a gain, has no direction, whatever its middle.
+_OTHER_SIDE_SHARE = 1 / 3
+_OTHER_SIDE_REACH = math.log(1.5)
 #: Standard errors between the lengths of two windows that no sample explains: they are
 #: compared at each poll.
 APART = 4.0
@@ -49,8 +54,9 @@ class Payoff(Struct, frozen=True):
     """Whether speculation pays.
 
     Attributes:
-        verdict: `unknown` if the interval includes 1; ``None`` unless the engine is
-            active and a speedup can be computed.
+        verdict: `unknown` if the interval includes 1, unless no drafted token was
+            accepted; ``None`` unless the engine is active and a speedup can be
+            computed.
         speedup: the speedup that decided: of all tokens, with and without drafts;
             ``None`` if `unknown`.
         speedup_low: lower end of its interval, also if `unknown`.
@@ -59,7 +65,8 @@ class Payoff(Struct, frozen=True):
         loss_probability: the probability that the speedup is below 1, by its interval,
             0 to 1.
         likely: which way an `unknown` verdict leans, `harmful` or `beneficial`;
-            ``None`` for other verdicts and where it leans to neither side.
+            ``None`` for other verdicts, and where it leans to neither side or its
+            interval is too wide to mean something.
         judged_speedup: the speedup that alert rules judge: that of a verdict, or the
             geometric middle of an interval that includes 1, if the probability of a
             loss reaches `probable_loss_probability`; ``None`` otherwise.
@@ -81,12 +88,12 @@ class Payoff(Struct, frozen=True):
 
     @property
     def side(self) -> PayoffVerdict | None:
-        """Which way it leans, `harmful` or `beneficial`; ``None`` to neither side, or
-        without a verdict.
+        """Which side is more probable, `harmful` or `beneficial`; ``None`` if neither
+        is, or without a verdict. It bounds advice; people are told `likely`.
         """
         if self.loss_probability is None:
             return None
-        return leans(self.loss_probability)
+        return _probable_side(self.loss_probability)
 
     @property
     def harmful(self) -> bool:
@@ -112,31 +119,62 @@ def judge_payoff(measures: Measures, thresholds: Thresholds) -> Payoff:
         basis = measures.estimate.basis or Basis.MODELLED
     if speedup is None:
         return Payoff()
-    low, high = speedup.ends
-    loss = loss_probability(speedup)
+    bounded = bounded_by_drafts(speedup, measures)
+    low, high = bounded.ends
+    loss = loss_probability(bounded)
+    likely = leans(loss, bounded.ends)
+    judged: float | None = None
+    if likely is PayoffVerdict.HARMFUL:
+        judged = probable_loss(low, high, loss, thresholds)
     undecided = Payoff(
         verdict=PayoffVerdict.UNKNOWN,
         speedup_low=low,
         speedup_high=high,
         basis=basis,
         loss_probability=loss,
-        likely=leans(loss),
-        judged_speedup=probable_loss(low, high, loss, thresholds),
-        guessed_speedup=speedup.value,
+        likely=likely,
+        judged_speedup=judged,
+        guessed_speedup=bounded.value,
     )
-    if low <= 1 + _ROUNDING and high >= 1 - _ROUNDING:
+    includes_1 = low <= 1 + _ROUNDING and high >= 1 - _ROUNDING
+    certain_loss = gives_nothing(measures) and round(bounded.value, 2) < 1
+    if includes_1 and not certain_loss:
         return undecided
     guessed: float | None = None
     if basis in GUESSES:
-        guessed = speedup.value
+        guessed = bounded.value
     return replace(
         undecided,
-        verdict=_verdict(speedup.value, thresholds),
-        speedup=speedup.value,
+        verdict=_verdict(bounded.value, thresholds),
+        speedup=bounded.value,
         likely=None,
-        judged_speedup=speedup.value,
+        judged_speedup=bounded.value,
         guessed_speedup=guessed,
     )
+
+
+def gives_nothing(measures: Measures) -> bool:
+    """Return whether no draft of the window gave a token that a plain step would not
+    have given.
+    """
+    length = measures.mean_acceptance_length
+    return length is not None and length <= 1
+
+
+def bounded_by_drafts(speedup: Interval, measures: Measures) -> Interval:
+    """Return the interval of a speedup, bounded by what the drafts gave.
+
+    A step with drafts takes at least the time of a plain one, so drafts that give
+    nothing cannot gain: how much they lose is then the geometric middle, unless that is
+    estimated. A whole interval above 1 contradicts this, and stays.
+    """
+    low, high = speedup.ends
+    if not gives_nothing(measures) or not 0 < low < 1 <= high + _ROUNDING:
+        return speedup
+    value = speedup.value
+    if round(value, 2) >= 1:
+        value = math.sqrt(low)
+    return Interval(value, low, 1.0)
 
 
 def _verdict(speedup: float, thresholds: Thresholds) -> PayoffVerdict:
@@ -240,15 +278,42 @@ def _lengths_differ(newest: Measures, judged: Measures, minimum_drafts: float) -
     return abs(length - judged_length) >= APART * error
 
 
-def leans(loss: float) -> PayoffVerdict | None:
-    """Return which way an unknown verdict leans, by the probability of a loss; ``None``
-    to neither side.
+def leans(loss: float, ends: tuple[float, float]) -> PayoffVerdict | None:
+    """Return which way an unknown verdict leans; ``None`` to neither side.
+
+    By the probability of a loss, and by the ends of the interval, which must be narrow
+    enough to lie mostly on that side of 1.
     """
+    low, high = ends
+    side = _probable_side(loss)
+    below = math.inf
+    above = 0.0
+    if low > 0:
+        below = max(0.0, -math.log(low))
+    if high > 0:
+        above = max(0.0, math.log(high))
+    if side is PayoffVerdict.BENEFICIAL:
+        below, above = above, below
+    if side is None or not _mostly_on_one_side(below, above):
+        return None
+    return side
+
+
+def _probable_side(loss: float) -> PayoffVerdict | None:
     if abs(loss - 0.5) < LEAN:
         return None
     if loss > 0.5:
         return PayoffVerdict.HARMFUL
     return PayoffVerdict.BENEFICIAL
+
+
+def _mostly_on_one_side(reach: float, other_reach: float) -> bool:
+    """Return whether an interval that reaches so far to two sides of 1, in logarithms,
+    lies mostly on the first.
+    """
+    if other_reach > _OTHER_SIDE_REACH:
+        return False
+    return other_reach <= _OTHER_SIDE_SHARE * (reach + other_reach)
 
 
 def loss_probability(speedup: Interval) -> float:

@@ -82,9 +82,9 @@ def _marginal_benefit(measures: Measures, profile: CostProfile) -> Rule:
     batch = measures.estimate.batch_size or 1.0
     with_last = profile.step_cost(position + 1, batch)
     cost = max(0.0, with_last - profile.step_cost(position, batch))
-    # A token that costs nothing is always worth its time.
+    # A token that costs nothing is always worth its time, if there is one.
     says = NOTHING
-    if cost <= 0 or ratio / cost > 1:
+    if ratio > 0 and (cost <= 0 or ratio / cost > 1):
         says = RAISE_K
     return _rule("marginal_benefit", says, position=position, ratio=ratio, cost=cost)
 

@@ -127,6 +127,13 @@ def counted_shape(delta: Delta | None) -> DraftShape | None:
     )
 
 
+class DraftTree(Struct, frozen=True):
+    """The size of drafts that are trees, or blocks."""
+
+    steps: float  # passes of the drafter; 0 without a model
+    tokens: float  # drafted tokens that are verified, in all branches, above 0
+
+
 #: If the mean draft is shorter than this share of K, the ratios of deep positions are
 #: understated.
 FULL_DRAFT_SHARE = 0.95
@@ -221,12 +228,14 @@ def derive(
     profile: CostProfile | None = None,
     minimum_requests: float = math.inf,
     memory_ratio: float | None = None,
+    *,
+    tree: DraftTree | None = None,
 ) -> Measures:
     """Return the measures of `delta`, the increases within the window of this name.
 
     The gain is estimated if there is a cost profile, and measured from at least
     `minimum_requests` requests. The return is that of a draft model with this share of
-    the memory of the GPUs.
+    the memory of the GPUs. Drafts that are trees have no mean draft length.
     """
     drafts = delta.drafts or 0.0
     accepted = delta.accepted_tokens
@@ -247,7 +256,11 @@ def derive(
     if positions and not _vary(draft_length, len(positions)):
         costed = len(positions)
     estimated = Estimate()
-    if profile is not None:
+    if profile is not None and costed is None and tree is not None:
+        estimated = _estimate_of_tree(
+            tree, (length, error), batch=delta.batch_size, profile=profile
+        )
+    elif profile is not None:
         estimated = estimate(
             length, costed, delta.batch_size, profile, length_error=error
         )
@@ -279,6 +292,39 @@ def derive(
     if memory_ratio is None:
         return measures
     return replace(measures, returns=returns_of(measures, memory_ratio))
+
+
+def _estimate_of_tree(
+    tree: DraftTree,
+    length: tuple[float | None, float],
+    *,
+    batch: float | None,
+    profile: CostProfile,
+) -> Estimate:
+    """Return the speedup of drafts that are trees, with an interval from that of a
+    chain of their tokens to that of a chain of their steps.
+
+    A tree is verified like the former, and drafted in the steps of the latter. `length`
+    is the mean acceptance length with its standard error.
+    """
+    mean_length, error = length
+    chain = estimate(mean_length, tree.tokens, batch, profile, length_error=error)
+    cheapest = estimate(mean_length, tree.steps, batch, profile, length_error=error)
+    slowest = chain.interval
+    fastest = cheapest.interval
+    # Of n-gram drafts no steps are known, and a lookup has none that would cost.
+    if slowest is None or fastest is None or not chain.step_cost:
+        return replace(chain, break_even_acceptance_ratio=None)
+    cost = math.sqrt(chain.step_cost * (cheapest.step_cost or chain.step_cost))
+    return replace(
+        chain,
+        speedup=math.sqrt(slowest.value * fastest.value),
+        speedup_low=min(slowest.ends[0], fastest.ends[0]),
+        speedup_high=max(slowest.ends[1], fastest.ends[1]),
+        step_cost=cost,
+        break_even_acceptance_length=cost,
+        break_even_acceptance_ratio=None,
+    )
 
 
 def _conditional(
@@ -354,7 +400,6 @@ def observed_step(delta: Delta | None) -> ObservedStep | None:
         drafted=drafted,
         share=delta.drafts / steps,
         emitted=1 + accepted / steps,
-        prompts_per_token=delta.prompts_per_token or 0.0,
     )
 
 

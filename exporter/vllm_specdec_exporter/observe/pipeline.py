@@ -54,6 +54,8 @@ def process_reading(
             current_advice=current_advice,
             opposite_at=time if polled.opposite else polled.state.opposite_at,
             overruled=polled.overruled,
+            context_tokens=polled.context_tokens,
+            trials=polled.trials,
         )
         results.append(_result(polled, judgement))
     return new_states, tuple(results)

@@ -6,12 +6,14 @@ from functools import cached_property
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from ..economics.choice import TriedK
 from ..economics.cost import CostProfile
 from ..economics.observed_step import with_observed_step
 from ..economics.profiles import deployed, guess_method
 from ..economics.step_correction import correct_by_steps
+from ..economics.step_totals import StepIncrease, steps_between
 from ..engines import ENGINE_OF
-from ..engines.reading import Drafting, EngineReading, Reading
+from ..engines.reading import Counters, Drafting, EngineReading, Reading, Steps
 from ..judgement.activity import Activity, with_schedule
 from ..judgement.case import Case
 from ..judgement.messages import message
@@ -19,6 +21,7 @@ from ..judgement.payoff import shows_opposite
 from ..measures.history import Delta, Window
 from ..measures.measures import (
     DraftShape,
+    DraftTree,
     Measures,
     counted_shape,
     derive,
@@ -26,6 +29,7 @@ from ..measures.measures import (
     draft_and_batch,
     observed_step,
 )
+from ..measures.trials import Trials
 from .derived_totals import why_unadvisable
 from .engine_activity import FULL, activity_by_counters, activity_by_gauges
 from .settings import Settings
@@ -95,6 +99,88 @@ class PolledEngine(Struct, frozen=True, dict=True):
         return positions or self.settings.speculation.num_speculative_tokens
 
     @cached_property
+    def _life(self) -> StepIncrease:
+        """The totals of the server's whole life."""
+        newest = self.state.history.newest
+        if newest is None:
+            return steps_between((Counters(), Steps()), (Counters(), Steps()))
+        zeros = Steps(prompt_tokens=0.0, requests=0.0)
+        nothing = (Counters(generation_tokens=0.0), zeros)
+        return steps_between(nothing, (newest.counters, newest.steps))
+
+    @cached_property
+    def context_tokens(self) -> float | None:
+        """Mean context of a request: of the judged window, else as it last was, else of
+        the server's whole life; ``None`` if too few requests began.
+        """
+        delta = self.judged_delta
+        if delta is not None and delta.context_tokens is not None:
+            return delta.context_tokens
+        if self.state.context_tokens is not None:
+            return self.state.context_tokens
+        return self._life.mean_context
+
+    @cached_property
+    def trials(self) -> Trials:
+        """The K that it really ran, with the newest interval."""
+        samples = self.state.history.samples
+        if len(samples) < 2:
+            return self.state.trials
+        previous, newest = samples[-2:]
+        return self.state.trials.add(
+            previous,
+            newest,
+            started=samples[0].time,
+            context_tokens=self.context_tokens,
+            deployment=(self.method, self.server.version),
+        )
+
+    @property
+    def _tried(self) -> tuple[TriedK, ...]:
+        """The other K that really ran at the load of the judged window."""
+        judged = self.judged
+        if judged is None or judged.batch_size is None or not self._drafts_k:
+            return ()
+        return tuple(self.trials.others(self._drafts_k, judged.batch_size))
+
+    @property
+    def _drafts_k(self) -> int:
+        """The K of the judged window's drafts, 0 unless it is the present one: a K
+        schedule may draft fewer tokens.
+        """
+        judged = self.judged
+        if judged is None or len(judged.position_acceptance_ratio) != self.k:
+            return 0
+        return self.k
+
+    @property
+    def _awaited_k(self) -> int | None:
+        """Another K that can be compared with the present one before long."""
+        judged = self.judged
+        samples = self.state.history.samples
+        if judged is None or judged.batch_size is None or not self._drafts_k:
+            return None
+        age = self.time - samples[0].time
+        return self.trials.awaited(self._drafts_k, judged.batch_size, age)
+
+    @property
+    def _unadvisable(self) -> str:
+        """Why no K can be advised, whatever is counted; empty if one can."""
+        profile = self.profile
+        depends_on_context = (
+            profile.physical is not None
+            or profile.target.per_context_token > 0
+            or profile.draft.per_context_token > 0
+        )
+        unknown = self.context_tokens is None and self._life.counts_context
+        if depends_on_context and unknown:
+            return message("unadvisable.context_unknown")
+        awaited = self._awaited_k
+        if awaited is not None:
+            return message("unadvisable.being_compared", k=awaited)
+        return why_unadvisable(self.engine, self.state.derivation)
+
+    @cached_property
     def profile(self) -> CostProfile:
         """The cost of steps: of the method, at the measured context, corrected by what
         the engine shows.
@@ -109,8 +195,10 @@ class PolledEngine(Struct, frozen=True, dict=True):
             version=self.server.version,
             printed=self.drafting.method,
         )
+        profile = profile.at_context(self.context_tokens)
         if delta is not None:
-            profile = profile.at_context(delta.context_tokens)
+            if delta.prompts_per_token is not None:
+                profile = profile.with_prompts(delta.prompts_per_token)
             profile = profile.with_measured_draft(
                 delta.draft_share, self.drafting.num_speculative_tokens
             )
@@ -128,6 +216,15 @@ class PolledEngine(Struct, frozen=True, dict=True):
             return profile
         return with_observed_step(profile, step)
 
+    @property
+    def _tree(self) -> DraftTree | None:
+        """The size of its drafts if they are trees, and were no others before."""
+        drafting = self.drafting
+        tokens = drafting.num_speculative_tokens
+        if not drafting.tree or not tokens or self.state.derivation.changed:
+            return None
+        return DraftTree(drafting.draft_steps or 0.0, tokens)
+
     @cached_property
     def windows(self) -> tuple[Measures, ...]:
         """The measures of each window, and of the whole life of a vLLM V0."""
@@ -138,6 +235,7 @@ class PolledEngine(Struct, frozen=True, dict=True):
                 self.profile,
                 minimum_requests=self.settings.thresholds.measurement_minimum_requests,
                 memory_ratio=self.settings.memory_ratio,
+                tree=self._tree,
             )
             for window, delta in self.deltas.items()
         )
@@ -262,7 +360,7 @@ class PolledEngine(Struct, frozen=True, dict=True):
             model_name=self.model_name,
             version=self.server.version,
             engine=ENGINE_OF[reading.dialect],
-            unadvisable=why_unadvisable(self.engine, state.derivation),
+            unadvisable=self._unadvisable,
             engines=reading.engines_beside(self.engine.key),
             shape=self.server.shapes.get(self.model_name) or counted_shape(delta),
             speculative=reading.speculative,
@@ -272,4 +370,5 @@ class PolledEngine(Struct, frozen=True, dict=True):
             uptime=state.uptime,
             routed=reading.routed,
             overruled=self.overruled,
+            tried=self._tried,
         )

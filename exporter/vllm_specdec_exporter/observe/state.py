@@ -16,6 +16,7 @@ from ..judgement.advising import CurrentAdvice
 from ..judgement.messages import message
 from ..measures.history import Sample, SampleHistory, delta, running_between
 from ..measures.measures import Distribution, reaching, recover
+from ..measures.trials import Trials
 from ..measures.uptime import Uptime
 from .contradictions import contradictions
 from .derived_totals import Derivation, with_rising_totals
@@ -45,6 +46,9 @@ class EngineState(Struct, frozen=True):
     #: When the shortest window last showed the opposite of the judged one.
     opposite_at: float | None = None
     overruled: bool = False  # whether the shortest window was judged at the last poll
+    trials: Trials = Trials()  # the K that it really ran, which outlast a reset
+    #: Mean context of a request, as the judged window last showed it.
+    context_tokens: float | None = None
 
     def add_reading(
         self,
@@ -90,6 +94,7 @@ class EngineState(Struct, frozen=True):
             history=SampleHistory(resets=self.history.resets + 1),
             inconsistent_samples=self.inconsistent_samples,
             process=process,
+            trials=self.trials,
         )
 
     def add_sample(
@@ -134,6 +139,7 @@ class EngineState(Struct, frozen=True):
             steps=EngineSteps() if reset else self.steps,
             derivation=self.derivation,
             process=self.process,
+            trials=self.trials,
         )
 
     def _reaching(self, previous: Sample | None, sample: Sample) -> tuple[float, ...]:

@@ -302,16 +302,20 @@ def _positions(measures: Measures, advice: Advice) -> Iterator[str]:
             f"    {position:>8}  {ratio:>8.1%}  {conditional_text:>15}  "
             f"{length:<6.2f}{speedup}{bar}"
         )
-    # Beyond the present K nothing was drafted, so there is only the extrapolation; of
-    # no more than what is advised.
-    for option in advice.options:
+    # Beyond the present K nothing was drafted, so there is only what was measured when
+    # it ran, or the extrapolation; that of no more than what is advised.
+    for option in advice.options[len(measures.position_acceptance_ratio) + 1 :]:
         k = option.num_speculative_tokens
-        if option.extrapolated and k <= (advice.num_speculative_tokens or 0):
-            speedup = terminal.factor(option.speedup)
-            yield (
-                f"    {k - 1:>8}  {terminal.DASH:>8}  {terminal.DASH:>15}  "
-                f"{option.mean_acceptance_length:<6.2f}{speedup:<7}extrapolated"
-            )
+        source = "extrapolated"
+        if option.tried:
+            source = "measured when it ran"
+        elif k > (advice.num_speculative_tokens or 0):
+            continue
+        speedup = terminal.factor(option.speedup)
+        yield (
+            f"    {k - 1:>8}  {terminal.DASH:>8}  {terminal.DASH:>15}  "
+            f"{option.mean_acceptance_length:<6.2f}{speedup:<7}{source}"
+        )
 
 
 def _count(value: float | None) -> str:

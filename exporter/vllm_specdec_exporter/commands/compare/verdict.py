@@ -24,6 +24,9 @@ from .side import END_TO_END, PACE, Side
 
 #: Largest factor between equal loads.
 TOLERANCE = 1.25
+#: Factor to either side of 1 up to which an interval that includes 1 says that there is
+#: no difference to speak of: a gain beyond it would be beneficial.
+_ALIKE = 1.2
 _LEANING = {
     PayoffVerdict.HARMFUL: "likely loses",
     PayoffVerdict.BENEFICIAL: "likely gains",
@@ -260,8 +263,11 @@ def _gain_in_words(speedup: Interval, widened: Interval) -> str:
     if widened.is_below(1):
         return f"loses: {found}"
     loss = loss_probability(widened)
-    leaning = "neither gains nor loses"
-    verdict = leans(loss)
+    low, high = widened.ends
+    leaning = "may gain or lose"
+    if low >= 1 / _ALIKE and high <= _ALIKE:
+        leaning = "neither gains nor loses"
+    verdict = leans(loss, (low, high))
     if verdict:
         leaning = _LEANING[verdict]
     return (
