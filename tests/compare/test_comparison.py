@@ -16,7 +16,7 @@ from compare.sides import DRAFTING, END, side, with_measures
 from support.golden import golden_text
 from vllm_specdec_exporter.commands.compare import compare, render
 from vllm_specdec_exporter.commands.compare.comparison import FORMAT
-from vllm_specdec_exporter.commands.compare.report import render_page
+from vllm_specdec_exporter.commands.compare.report import render_page, tables
 from vllm_specdec_exporter.commands.compare.side import Side
 from vllm_specdec_exporter.commands.compare.verdict import (
     ClaimOutcome,
@@ -295,6 +295,12 @@ UNTOLD: list[tuple[Any, Any, str]] = [
     (side("B", None), side("A"), "B: no request finished in its 30 s"),
     (side("B"), side("A", None, 0.0), "A: it generated nothing in its 30 s"),
     (only("B"), side("A"), "B: its metrics have no time per output token"),
+    # vLLM 0.32.0, whose eight requests had begun and not finished.
+    (
+        only("B", Latency("time_to_first_token", 8, 0.05, 0.01)),
+        side("A"),
+        "B: no request finished in its 30 s, 8 had their first token: watch for longer",
+    ),
     (side("B", requests=3.0), side("A", requests=7.0), "A: only 7 requests"),
     (only("B", NO_TOKENS), side("A"), "B: no request had more than one token"),
 ]
@@ -316,6 +322,13 @@ def test_why_the_speed_cannot_be_told_is_said(
     assert speed.outcome is Speed.UNKNOWN
     assert speed.text.startswith("B against A: cannot be told: ")
     assert reason in speed.text
+
+
+def test_first_tokens_are_no_finished_requests() -> None:
+    """The table has none finished, of eight that began."""
+    begun = only("B", Latency("time_to_first_token", 8, 0.05, 0.01))
+    rows = [row for part in tables(compare(side("A"), begun)) for row in part]
+    assert ("requests finished", "400", "0") in rows
 
 
 def test_few_requests_have_no_interval() -> None:

@@ -24,6 +24,7 @@ _FIELDS = {
     f"vllm:request_time_per_output_token_seconds_{part}": f"tpot_{part}"
     for part in ("sum", "count")
 }
+_FIELDS["vllm:request_prefill_time_seconds_sum"] = "prefill_seconds"
 _NAMES = {field: name for name, field in _FIELDS.items() if name.startswith("vllm:")}
 _BUCKET = "vllm:request_time_per_output_token_seconds_bucket"
 _LATENCIES = (
@@ -35,6 +36,7 @@ _LATENCIES = (
 _KNOWN = {
     f"vllm:{name}_seconds_{part}" for name in _LATENCIES for part in ("sum", "bucket")
 }
+_KNOWN.add("vllm:cache_config_info")
 _KNOWN |= {*_FIELDS, *(name.rpartition("_")[0] for name in _FIELDS)}
 #: Values at each step by name and labels: of counters their increases.
 _Columns = dict[str, dict[tuple[tuple[str, str], ...], list[float]]]

@@ -170,6 +170,9 @@ def test_the_past_in_a_prometheus(prometheus: str) -> None:
     ]
     assert result["block_seconds"] == 3600
     check(model)
+    changes = [each["other_changes"] for each in model["comparisons"]]
+    cache = ["cache_dtype auto to fp8"]
+    assert changes == [[], [], [], cache, cache]
     without, *drafting = model["configurations"]
     assert Configuration(**without["configuration"]) == Configuration(0, "", "0.32.0")
     for k, each in zip((0, 1, 3, 5), model["configurations"], strict=True):
@@ -265,7 +268,7 @@ def test_the_report_in_a_terminal_with_baseline_and_plot(
         assert time.mean == pytest.approx(0.0105 * (1 + load / 15), rel=0.15), load
         assert time.counts[1] == pytest.approx(0.5 * time.count), load
     svg = picture.read_text("utf-8")
-    labels = ("K=5, eagle3, 0.32.0", "running", "<dc:description")
+    labels = ("K=5, eagle3, 0.32.0", "running", "% compared", "<dc:description")
     assert [text for text in labels if text not in svg] == []
 
 
@@ -288,11 +291,14 @@ def test_instances_and_matchers(prometheus: str) -> None:
         "ray node:8080 u0",
         "ray node:8080 u1",
     ]
-    matchers = 'instance=~"r1.*", job="server"'
-    only = document(
-        run_here("history", prometheus, *SINCE, "--match", matchers, "--json")
-    )
-    assert only["models"][0]["configurations"] == result[3]["configurations"]
+    for matchers in (
+        'instance=~"r1.*", job="server"',
+        ' {instance=~"r1.*", job="server"} ',
+    ):
+        only = document(
+            run_here("history", prometheus, *SINCE, "--match", matchers, "--json")
+        )
+        assert only["models"][0]["configurations"] == result[3]["configurations"]
 
 
 FIRST_HALF = "2025-11-03/2025-11-06T12:00Z"
@@ -367,6 +373,13 @@ def test_the_past_in_a_victoriametrics() -> None:
         (
             answer(b'{"error": "too long"}', "422 Unprocessable"),
             "answered 422: too long: a shorter --since",
+        ),
+        (
+            answer(
+                b'{"error": "cannot parse query: unparsed data left"}',
+                "422 Unprocessable Entity",
+            ),
+            "unparsed data left: --match has matchers of PromQL",
         ),
         (hang(), "timeout: no complete response within 1 s: a longer --timeout"),
         (answer(b"<html>"), "not a response of a Prometheus"),

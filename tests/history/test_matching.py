@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from history.world import DAY, STEP, Life, World, four, truth
+from vllm_specdec_exporter.commands.history.cells import BlockLength, Cells
 from vllm_specdec_exporter.commands.history.configuration import (
     Configuration,
     runs_of,
@@ -17,8 +18,9 @@ from vllm_specdec_exporter.commands.history.document import (
     HistoryDocument,
     ModelHistory,
 )
-from vllm_specdec_exporter.commands.history.matching import Cells, judge_change
+from vllm_specdec_exporter.commands.history.matching import Compared, judge_change
 from vllm_specdec_exporter.commands.history.report import render
+from vllm_specdec_exporter.economics.statistics import format_ratio
 
 #: Comparisons by place: each K against none, and each against the one before it.
 AGAINST = [(1, 0), (3, 0), (3, 1), (5, 0), (5, 3)]
@@ -112,7 +114,9 @@ def test_a_load_that_doubles_with_speculation_deceives_the_mean_and_not_the_matc
         k = drafting.configuration.num_speculative_tokens
         right = truth(comparison.bins, k)
         assert without / drafting.time_per_output_token_seconds < 0.7 * right, k
-        assert comparison.speedup.value == pytest.approx(right, rel=0.03), k
+        # The drift is corrected by what a few days show of it.
+        assert comparison.speedup.value == pytest.approx(right, rel=0.06), k
+        assert comparison.speedup.holds(right), k
 
 
 def test_a_rolling_change_is_compared_within_each_block_of_time() -> None:
@@ -161,7 +165,8 @@ def test_a_past_that_always_speculated_is_compared_with_the_one_before() -> None
     text = words_of(past)
     speedup = past.comparisons[0].speedup
     assert (
-        f"since 7 November (K 3 to 5): no certain difference, {speedup.value:.2f} "
+        "since 7 November (K 3 to 5): no certain difference, "
+        f"{format_ratio(speedup.value)} "
         "times as fast"
     ) in text
     assert f"({speedup.low:.2f} to {speedup.high:.2f}) at the same load" in text
@@ -202,8 +207,7 @@ def test_without_a_time_by_requests_the_step_over_its_tokens_is_compared() -> No
 _OTHER_LOADS = World([Life("r0", 0, 4, 0), Life("r0", 4, 8, 3)], 1, busier={4: 12.0})
 _TOO_SHORT = World([Life("r0", 0, 4, 0), Life("r0", 4, 4.1, 3)], 1)
 _NONE_AT_ITS_LOAD = (
-    "0% of its traffic has a counterpart at the same load and prompt length, and 10% "
-    "is needed"
+    "3% of its traffic has a counterpart at the same load, and 10% is needed"
 )
 _TOO_FEW = (
     "3 blocks of time with loads of both, against 48, and 6 of about equal traffic are "
@@ -226,7 +230,12 @@ def test_what_cannot_be_compared_is_refused_with_what_is_missing(
 
 
 def finish(
-    cells: Cells, block: int, tokens: float, seconds: float, prompt: float = 100.0
+    cells: Cells,
+    block: int,
+    tokens: float,
+    seconds: float,
+    prompt: float = 100.0,
+    prefill: float = 0.0,
 ) -> None:
     """Let so many tokens be generated in a block, with four running requests."""
     cells.add(
@@ -236,27 +245,37 @@ def finish(
         generated=tokens,
         seconds=seconds * tokens,
         requests=tokens,
+        begun=1.0,
+        prefill_seconds=prefill * prompt,
     )
 
 
-@pytest.mark.parametrize("prompt", [1700.0, 2600.0])
-def test_prompts_that_become_longer_are_no_effect_of_the_change(prompt: float) -> None:
-    """A step takes longer with a longer context: what differs by it is within the
-    interval, or refused.
+@pytest.mark.parametrize("prompt", [750.0, 1300.0, 1700.0, 3000.0])
+@pytest.mark.parametrize("answer", [100.0, 200.0, 400.0])
+def test_longer_prompts_and_answers_are_no_effect_of_the_change(
+    prompt: float, answer: float
+) -> None:
+    """Contexts are read and prompts computed in the steps of others; how much that is
+    shows in no configuration alone. It is within the interval, and nothing is refused.
     """
     sides = (Cells(), Cells())
     for block in range(40):
-        for cells, first, length in ((sides[0], 0, 1500.0), (sides[1], 40, prompt)):
+        for cells, first, shape in (
+            (sides[0], 0, (1500.0, 200.0)),
+            (sides[1], 40, (prompt, answer)),
+        ):
+            of_prompt, of_answer = shape
             finish(
                 cells,
                 first + block,
-                tokens=100.0,
-                seconds=1 + length / 4000,
-                prompt=length,
+                tokens=of_answer,
+                seconds=1 + of_prompt / 10_000 + 0.03 * of_prompt / of_answer,
+                prompt=of_prompt,
             )
-    judged = judge_change(sides, 1, 0)
-    assert judged.effect != "worse"
-    assert (judged.speedup is None) == (prompt > 2000), judged
+    judged = judge_change(Compared(sides), 1, 0)
+    assert judged.speedup is not None, judged.problem
+    assert judged.effect == "no certain difference", judged
+    assert judged.speedup.holds(1), judged
 
 
 @pytest.mark.parametrize(
@@ -283,12 +302,133 @@ def test_blocks_with_most_of_the_traffic_make_no_interval_narrow(
                 tokens = busy.get(block, 100.0)
                 finish(cells, first + block, tokens, seconds * math.exp(scatter))
             sides.append(cells)
-        judged = judge_change(sides, 1, 0).speedup
+        judged = judge_change(Compared(sides), 1, 0).speedup
         if judged is not None:
             compared += 1
             held += (judged.low or 0) <= 1.25 <= (judged.high or 0)
     assert compared > 100
     assert held >= 0.9 * compared, (held, compared)
+
+
+@pytest.mark.parametrize("gain", [0.6, 1.0, 2.5])
+def test_a_machine_that_changes_at_the_same_time_is_no_effect(gain: float) -> None:
+    """A GPU that is 27 % faster computes prompts faster too. Only an effect beyond what
+    that explains is one.
+    """
+    chance = random.Random(1)
+    sides = (Cells(), Cells())
+    for block in range(40):
+        for cells, first, machine, speedup in (
+            (sides[0], 0, 1.0, 1.0),
+            (sides[1], 40, 1.27, 1.27 * gain),
+        ):
+            finish(
+                cells,
+                first + block,
+                tokens=100.0,
+                seconds=math.exp(chance.gauss(0, 0.02)) / speedup,
+                prefill=1e-4 * math.exp(chance.gauss(0, 0.02)) / machine,
+            )
+    judged = judge_change(Compared(sides), 1, 0)
+    assert judged.speedup.holds(gain), judged
+    effects = {0.6: "worse", 1.0: "no certain difference", 2.5: "helped"}
+    assert judged.effect == effects[gain], judged
+    prefill = judged.prefill_speedup.value
+    assert judged.other_changes == (
+        f"prefills are {prefill:.2f} times as fast per prompt token",
+    )
+
+
+@pytest.mark.parametrize(
+    ("new", "changes"),
+    [
+        ({"cache_dtype": "auto", "num_gpu_blocks": "9500"}, ()),
+        ({"cache_dtype": "fp8"}, ("cache_dtype auto to fp8",)),
+        (
+            {"cache_dtype": "auto", "num_gpu_blocks": "27000"},
+            ("num_gpu_blocks 10000 to 27000",),
+        ),
+        ({}, ()),
+    ],
+)
+def test_another_configuration_of_the_cache_changed_too(
+    new: dict[str, str], changes: tuple[str, ...]
+) -> None:
+    """Without prefill times, whose effect it is cannot be known."""
+    chance = random.Random(1)
+    sides = (Cells(), Cells())
+    for block in range(80):
+        pace = math.exp(chance.gauss(0, 0.02)) / (1.0 if block < 40 else 1.34)
+        finish(sides[block >= 40], block, tokens=100.0, seconds=pace)
+    old = {"cache_dtype": "auto", "num_gpu_blocks": "10000"}
+    for cells, facts in zip(sides, (old, new), strict=True):
+        for name, value in facts.items():
+            cells.facts[name][value] += 1
+    judged = judge_change(Compared(sides), 1, 0)
+    assert judged.other_changes == changes
+    effect = "not certain to be its effect" if changes else "helped"
+    assert judged.effect == effect
+
+
+@pytest.mark.parametrize("by_day", [-0.04, -0.02, 0.02, 0.04])
+def test_a_steady_drift_is_no_effect_of_the_change(by_day: float) -> None:
+    """What makes all slower each day shows within each configuration."""
+    for seed in range(20):
+        chance = random.Random(seed)
+        sides = (Cells(), Cells())
+        for block in range(2 * 96):
+            pace = math.exp(by_day * block / 24 + chance.gauss(0, 0.03))
+            finish(sides[block >= 96], block, tokens=100.0, seconds=pace)
+        judged = judge_change(Compared(sides), 1, 0)
+        assert judged.effect == "no certain difference", (seed, judged)
+
+
+def test_traffic_without_a_counterpart_is_said_with_its_load() -> None:
+    """The speedup of a third of the traffic is not that of all of it."""
+    world = World([Life("r0", 0, 4, 0), Life("r0", 4, 8, 3)], 1, busier={4: 3.0})
+    past = history(world)
+    (comparison,) = past.comparisons
+    rest = comparison.uncompared
+    assert comparison.coverage + rest.share == pytest.approx(1)
+    assert 0.1 < comparison.coverage < 0.8
+    assert rest.running_high > 20
+    text = words_of(past)
+    assert f"not known for the other {rest.share:.0%}, at {rest.running:.0f}" in text
+
+
+def test_a_shorter_block_is_advised_where_it_can_help() -> None:
+    """Not where the time of both is too short for six blocks of any length."""
+    sides = (Cells(), Cells())
+    for block in range(20):
+        finish(sides[0], block, tokens=100.0, seconds=1.0)
+    for block in range(20, 23):
+        finish(sides[1], block, tokens=100.0, seconds=1.0)
+    words = {
+        shortest: judge_change(
+            Compared(sides, BlockLength(3600.0, shortest)), 1, 0
+        ).problem
+        for shortest in (0.0, 300.0, 3600.0)
+    }
+    assert words[300.0].endswith("more time, or a shorter --block, such as 15m")
+    assert words[0.0].endswith("needed of each: more time")
+    assert words[3600.0].endswith("needed of each: more time")
+
+
+def test_requests_near_a_change_are_counted_as_left_out() -> None:
+    """Phases of an hour lose a quarter of their requests, and say so; a lost sample
+    begins no new phase.
+    """
+    lives = [Life("r0", n / 24, (n + 1) / 24, 3 * (n % 2)) for n in range(16)]
+    world = World(lives, 1)
+    past = history(world)
+    assert [each.periods for each in past.configurations] == [8, 8]
+    for each in past.configurations:
+        k = each.configuration.num_speculative_tokens
+        counted = sum(
+            world.counts[life]["requests"][:-1].sum() for life in lives if life.k == k
+        )
+        assert each.requests + each.requests_left_out == pytest.approx(counted, rel=0.1)
+    assert "(+" in words_of(past)
 
 
 def test_every_request_counts_once_and_none_near_a_change() -> None:

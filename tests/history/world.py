@@ -267,6 +267,9 @@ def stored(world: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], Number
                 put("sglang:spec_num_draft_tokens", here, verified, tp_rank=rank)
             continue
         put("vllm:num_requests_running", here, running)
+        cache = {"cache_dtype": "fp8" if life.k == 5 else "auto", "block_size": "16"}
+        ones = np.ones(here.stop - here.start)
+        put("vllm:cache_config_info", here, ones, model_name="", **cache)
         info = {"method": "eagle3" if life.k else "", "upstream_version": "0.32.0"}
         info |= {
             "job": "exporter",

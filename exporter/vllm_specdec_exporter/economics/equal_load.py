@@ -227,10 +227,10 @@ class Finished(Struct, frozen=True):
 
     seconds: float  # sum of the times per output token
     weight: float  # requests or tokens that it is a sum over, above 0
-    #: Sums of the logarithms of load and prompt length over the generated tokens.
-    log_load: float
-    log_prompt: float
+    log_load: float  # sum of the logarithms of the load over the generated tokens
     generated: float
+    begun: float = 0.0  # requests that the generated tokens are of
+    prompt_tokens: float = 0.0  # of these requests
 
     @property
     def pace(self) -> float:
@@ -257,8 +257,16 @@ def total(finished: Iterable[Finished]) -> Finished:
     return Finished(*map(math.fsum, zip(*map(astuple, finished), strict=True)))
 
 
-def speedup_over_strata(strata: Collection[Stratum], *, concurrent: bool) -> Interval:
+def speedup_over_strata(
+    strata: Collection[Stratum],
+    *,
+    concurrent: bool,
+    conditions: Uncertainty,
+) -> Interval:
     """Return the speedup over strata, without interval where there are too few blocks.
+
+    The strata are corrected for what other conditions of the sides explain;
+    `conditions` is how well that is known.
 
     The seconds of each block are held against those of the other blocks in its strata,
     or against the other side where a block has nearly all of a stratum. If the strata
@@ -291,7 +299,12 @@ def speedup_over_strata(strata: Collection[Stratum], *, concurrent: bool) -> Int
     parts = [new_scatter]
     if not concurrent:
         parts.append(old_scatter)
-    return speedup_interval(speedup, parts, _gaps(strata))
+    known = speedup_interval(speedup, parts, _gaps(strata))
+    # Not in quadrature: both are of the same slow drift, of which the scatter of a few
+    # days shows too little.
+    reach = math.exp(reach_of(conditions))
+    low, high = known.ends
+    return Interval(speedup, low / reach, high * reach)
 
 
 def _predicted(
@@ -319,19 +332,11 @@ def _scatter_by_time(by_time: Mapping[int, Block]) -> Uncertainty | None:
     return uncertainty_over_time(blocks)
 
 
-def _gaps(strata: Collection[Stratum]) -> list[float]:
-    """Return how far the loads within the strata differ, as logarithms."""
+def _gaps(strata: Collection[Stratum]) -> Iterator[float]:
+    """Yield how far the loads within the strata differ, as logarithms."""
     weight = math.fsum(stratum.new_total.weight for stratum in strata)
-    gaps = []
-    prompt_gaps = []
     for stratum in strata:
         old = stratum.old_total
         new = stratum.new_total
-        share = new.weight / weight
         load = new.log_load / new.generated - old.log_load / old.generated
-        prompt = new.log_prompt / new.generated - old.log_prompt / old.generated
-        gaps.append(share * load)
-        prompt_gaps.append(share * prompt)
-    # Bins of prompts are wide, so that longer ones in one cancel shorter ones in
-    # another; those of loads are narrow, and what they differ by may not.
-    return [*gaps, math.fsum(prompt_gaps)]
+        yield new.weight / weight * load

@@ -97,6 +97,12 @@ class Dialect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dic
     priority: int = 0  # dialects are tried in descending order of it
     #: The histogram (without prefix) of each field of `Latencies`.
     histograms: Mapping[str, str] = {}
+    #: The histogram (without prefix) of the time from when a request is scheduled to
+    #: its first token, which `history` queries; empty if there is none.
+    prefill_histogram: str = ""
+    #: The series (without prefix) whose labels have the KV cache's configuration, which
+    #: `history` queries; empty if there is none.
+    cache_info: str = ""
     speculative: bool = True  # whether the counters are those of speculative decoding
     #: Relative rounding step of printed counters; 0 if they are exact.
     resolution: float = 0.0

@@ -108,7 +108,7 @@ def lines(
             axes.errorbar(
                 list(line.points),
                 [value.value for value in line.points.values()],
-                yerr=_reach(line.points.values()),
+                yerr=reach(line.points.values()),
                 label=name,
                 markersize=5.5,
                 capsize=3.5,
@@ -133,7 +133,7 @@ def _values(line: Series, x_label: str) -> str:
     return f"{line.name}: {', '.join(values)}"
 
 
-def _reach(values: Iterable[Interval]) -> list[list[float]]:
+def reach(values: Iterable[Interval]) -> list[list[float]]:
     """Return how far intervals reach below and above their values; NaN without one,
     which is not drawn.
     """
@@ -175,7 +175,7 @@ def bars_with_intervals(
             axes.errorbar(
                 value.value,
                 row,
-                xerr=_reach([value]),
+                xerr=reach([value]),
                 ecolor=INK,
                 capsize=4,
                 elinewidth=1.2,

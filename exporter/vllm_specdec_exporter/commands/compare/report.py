@@ -23,7 +23,7 @@ from ...publish.terminal import (
 )
 from ...publish.wording import range_words
 from .comparison import Comparison
-from .side import PACE, Side
+from .side import END_TO_END, PACE, Side
 from .verdict import SpeedComparison
 
 #: Latencies in the order of the table, with their names.
@@ -140,10 +140,13 @@ def _point(value: float | None) -> Interval | None:
 
 
 def _finished(side: Side) -> float | None:
-    """Return the requests behind the speed, or behind what latency there is."""
-    for latency in (side.latency(PACE), *side.measures.latencies):
+    """Return the finished requests; ``None`` if it is not known whether any did."""
+    for latency in (side.latency(PACE), side.latency(END_TO_END)):
         if latency is not None:
             return latency.requests
+    # Requests began, and none has a sample yet.
+    if side.measures.latencies:
+        return 0.0
     return None
 
 

@@ -21,7 +21,7 @@ from ...economics.equal_load import speedup_of_means
 from ...economics.statistics import MINIMUM_REQUESTS, Interval, format_ratio
 from ...judgement.payoff import PayoffVerdict, leans, loss_probability
 from ...publish.wording import range_words
-from .side import PACE, Side
+from .side import END_TO_END, PACE, Side
 
 #: Largest factor between equal loads.
 TOLERANCE = 1.25
@@ -357,6 +357,13 @@ def _why_unknown(side: Side) -> str:
     per_token = side.latency(PACE)
     if side.why_no_latencies:
         return f"{side.name}: {side.why_no_latencies}"
+    if per_token is None and side.latency(END_TO_END) is None:
+        begun = max(latency.requests for latency in side.measures.latencies)
+        return (
+            f"{side.name}: no request finished in its "
+            f"{side.measures.span_seconds or 0:.0f} s, {begun:.0f} had their first "
+            "token: watch for longer"
+        )
     if per_token is None:
         return (
             f"{side.name}: its metrics have no time per output token "

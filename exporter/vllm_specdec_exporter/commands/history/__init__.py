@@ -4,7 +4,8 @@
 * `series`: what is asked for, and the queries for it.
 * `reading`: which series there are, and their values in queries of limited size.
 * `configuration`, `past`: configurations, and what each of them did.
-* `matching`: the speed of one configuration against another at the same load.
+* `cells`, `covariance`, `matching`: what finished at which load, what else moves a
+  time per token, and the speed of one configuration against another at the same load.
 * `document`, `report`: the result as JSON, as text and as a plot.
 * `recorded`: a baseline from it.
 * `session`: what it shares with `compare`.

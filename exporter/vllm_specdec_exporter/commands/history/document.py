@@ -23,7 +23,11 @@ class Summary(Struct, frozen=True):
     last_seconds: float
     periods: int  # times apart in which it ran
     replicas: int  # the most at once
-    requests: float
+    requests: float  # that are compared and shown
+    #: Requests near its starts and ends, while it warmed up or was cut off.
+    requests_left_out: float
+    prompt_tokens: float | None  # of a request: mean
+    answer_tokens: float | None  # generated for a request: mean
     running: float  # requests in a replica's batch: mean
     running_p10: float  # and what is not exceeded a tenth of the time
     running_p90: float  # and nine tenths of it

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from operator import attrgetter
 from statistics import fmean
 
 from msgspec import Struct, field
 
+from .cells import BlockLength, Cells, TimePerToken
 from .configuration import Configuration, Replica, Runs
 from .document import ModelHistory, Summary
-from .matching import Cells, Change, TimePerToken, judge_change
+from .matching import Change, Compared, judge_change
+from .series import CACHE_LABELS
 
 #: Values of replicas at the times of a grid, NaN where there is none.
 GridValues = dict[Replica, "Sequence[float]"]
@@ -70,7 +73,7 @@ class ConfigurationTotals(Struct):
     """What a configuration did."""
 
     configuration: Configuration
-    cells: Cells = field(default_factory=Cells)
+    cells: Cells
     runs: list[range] = []
     #: Sums of all that is read, by name.
     sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -104,6 +107,8 @@ class ConfigurationTotals(Struct):
             requests=values.get("tpot_count", 0.0),
             step_seconds=step_seconds,
             tokens=tokens,
+            begun=begun,
+            prefill_seconds=values.get("prefill_seconds", 0.0),
         )
         for name, value in values.items():
             self.sums[name] += value
@@ -119,6 +124,8 @@ class Past:
         block: float,
         group: Callable[[Replica], str],
         runs: Mapping[Replica, Runs],
+        *,
+        shortest_block: float = 0.0,
     ) -> None:
         """Begin with nothing.
 
@@ -127,9 +134,12 @@ class Past:
             block: seconds of a block of time.
             group: returns the name of what a replica belongs to.
             runs: of each replica.
+            shortest_block: seconds of the shortest block that may be chosen; 0 if none
+                may.
         """
         self.grid = grid
         self.block = block
+        self._length = BlockLength(block, shortest_block)
         self._runs = runs
         # what each replica belongs to
         self.groups = {replica: group(replica) for replica in runs}
@@ -140,11 +150,16 @@ class Past:
             lambda: defaultdict(lambda: array("d"))
         )
         self._decoding: set[Replica] = set()
+        #: Requests near a start or an end, by replica and configuration.
+        self._left_out: dict[Replica, dict[Configuration, float]] = defaultdict(
+            lambda: defaultdict(float)
+        )
 
     def add(self, part: TimeGrid, values: Mapping[str, GridValues]) -> None:
         """Add the values at a part of the times: gauges, and increases within the step
         before.
         """
+        self._count_left_out(part, values.get("requests", {}))
         for step in self.decoding(part, values):
             group = self.groups[step.replica]
             totals = self._totals[group]
@@ -152,11 +167,59 @@ class Past:
                 self._decoding.add(step.replica)
                 for configuration, indices in self._runs[step.replica]:
                     if configuration not in totals:
-                        totals[configuration] = ConfigurationTotals(configuration)
+                        drafting = configuration.num_speculative_tokens != 0
+                        totals[configuration] = ConfigurationTotals(
+                            configuration, Cells(drafting=drafting)
+                        )
                     totals[configuration].runs.append(indices)
             block = math.floor(part.at(step.index - 0.5) / self.block)
             totals[step.configuration].add(block, step)
             self._loads[group][block].append(step.running)
+
+    def add_facts(self, part: TimeGrid, values: GridValues) -> None:
+        """Add what servers said of themselves in labels, at a part of the times.
+
+        Their series have no model's name.
+        """
+        by_server: dict[Replica, list[Replica]] = defaultdict(list)
+        for replica in self._decoding:
+            server = tuple(pair for pair in replica if pair[0] != "model_name")
+            by_server[server].append(replica)
+        offset = self.grid.index_of(part.start)
+        for series, column in values.items():
+            facts = [pair for pair in series if pair[0] in CACHE_LABELS]
+            server = tuple(pair for pair in series if pair[0] not in CACHE_LABELS)
+            for replica in by_server[server]:
+                totals = self._totals[self.groups[replica]]
+                for configuration, indices in self._runs[replica]:
+                    begin = max(0, indices.start + _WARMING - offset)
+                    end = max(begin, indices.stop - _ENDING - offset)
+                    here = column[begin:end]
+                    seen = sum(value > 0 for value in here)
+                    for name, value in facts:
+                        if seen:
+                            totals[configuration].cells.facts[name][value] += seen
+
+    def _requests_left_out(self, group: str, configuration: Configuration) -> float:
+        """Return the requests near starts and ends, of replicas that decode."""
+        return math.fsum(
+            by_configuration[configuration]
+            for replica, by_configuration in self._left_out.items()
+            if replica in self._decoding and self.groups[replica] == group
+        )
+
+    def _count_left_out(self, part: TimeGrid, requests: GridValues) -> None:
+        """Count the requests of steps that are too near to a change."""
+        offset = self.grid.index_of(part.start)
+        for replica, column in requests.items():
+            left_out = self._left_out[replica]
+            for configuration, indices in self._runs.get(replica, ()):
+                begin = indices.start + _WARMING
+                end = max(begin, indices.stop - _ENDING)
+                for index in (*indices[:_WARMING], *range(end, indices.stop)):
+                    here = index - offset
+                    if 0 <= here < part.number and column[here] > 0:
+                        left_out[configuration] += column[here]
 
     def decoding(
         self, part: TimeGrid, values: Mapping[str, GridValues]
@@ -186,7 +249,7 @@ class Past:
                 continue
             # Chosen times by name, configurations by their first time.
             totals.sort(key=lambda each: (each.configuration.name, each.indices[0]))
-            changes = tuple(_changes(totals))
+            changes = tuple(_changes(totals, self._length))
             problem = ""
             if not changes:
                 problem = f"only {totals[0].configuration.words} had traffic"
@@ -194,7 +257,15 @@ class Past:
                 (block * self.block, fmean(running))
                 for block, running in sorted(self._loads[name].items())
             )
-            summaries = tuple(_summary(each, self.grid) for each in totals)
+            summaries = tuple(
+                _summary(
+                    each,
+                    self.grid,
+                    left_out=self._requests_left_out(name, each.configuration),
+                    periods=_periods(each, totals, self.block / self.grid.step),
+                )
+                for each in totals
+            )
             yield ModelHistory(name, summaries, changes, load, problem=problem)
 
 
@@ -211,11 +282,13 @@ def _decodes(values: Mapping[str, float]) -> bool:
     return decoded and "requests_running" in values
 
 
-def _changes(totals: Sequence[ConfigurationTotals]) -> Iterator[Change]:
+def _changes(
+    totals: Sequence[ConfigurationTotals], time: BlockLength
+) -> Iterator[Change]:
     """Yield each configuration with speculation against none, and each against the one
     before it.
     """
-    cells = list(map(attrgetter("cells"), totals))
+    compared = Compared(list(map(attrgetter("cells"), totals)), time)
     without = [
         index
         for index, each in enumerate(totals)
@@ -234,10 +307,29 @@ def _changes(totals: Sequence[ConfigurationTotals]) -> Iterator[Change]:
         if new and (new in without) == (new - 1 in without):
             olds.append(new - 1)
         for old in dict.fromkeys(olds):
-            yield judge_change(cells, new, old)
+            yield judge_change(compared, new, old)
 
 
-def _summary(totals: ConfigurationTotals, grid: TimeGrid) -> Summary:
+def _periods(
+    own: ConfigurationTotals, totals: Iterable[ConfigurationTotals], block: float
+) -> int:
+    """Return the times apart in which a configuration ran: with another one between, or
+    a gap of a block of time. A restart or a lost sample is none.
+    """
+    others = sorted(
+        {index for each in totals if each is not own for index in each.indices}
+    )
+    periods = 1
+    for earlier, later in pairwise(own.indices):
+        between = bisect_left(others, later) > bisect_right(others, earlier)
+        if between or later - earlier > max(2.0, block):
+            periods += 1
+    return periods
+
+
+def _summary(
+    totals: ConfigurationTotals, grid: TimeGrid, *, left_out: float, periods: int
+) -> Summary:
     sums = totals.sums
     drafts = sums["drafts"]
     accepted = sums["accepted_tokens"]
@@ -249,7 +341,6 @@ def _summary(totals: ConfigurationTotals, grid: TimeGrid) -> Summary:
     if not weight:
         seconds, weight = totals.cells.seconds_and_weight(TimePerToken.OF_STEPS)
     indices = totals.indices
-    gaps = sum(later - index > 2 for index, later in pairwise(indices))
     # Without the step of its end, in which its successor may begin.
     replicas = Counter(chain.from_iterable(run[:-1] for run in totals.runs))
     running = sorted(totals.running)
@@ -258,9 +349,12 @@ def _summary(totals: ConfigurationTotals, grid: TimeGrid) -> Summary:
         configuration=totals.configuration,
         first_seconds=grid.at(indices[0]),
         last_seconds=grid.at(indices[-1]),
-        periods=1 + gaps,
+        periods=periods,
         replicas=max(replicas.values()),
         requests=sums["requests"] or sums["tpot_count"],
+        requests_left_out=left_out,
+        prompt_tokens=_ratio(sums["prompt_tokens"], sums["requests"]),
+        answer_tokens=_ratio(sums["generation_tokens"], sums["requests"]),
         running=fmean(running),
         running_p10=running[len(running) // 10],
         running_p90=running[len(running) * 9 // 10],

@@ -66,7 +66,7 @@ async def read_stored(prometheus: Prometheus, scope: PastScope) -> StoredPast:
     """Return the past of a scope. Raises PrometheusError."""
     series = await _find_series(prometheus, scope)
     families = series.families
-    grid, block = await _find_grid(prometheus, scope, families)
+    grid, block, shortest = await _find_grid(prometheus, scope, families)
     parts = [
         (family, part)
         for family, replicas in families.items()
@@ -76,17 +76,25 @@ async def read_stored(prometheus: Prometheus, scope: PastScope) -> StoredPast:
     info = f"vllm_specdec_info{{{scope.of_model}}}"
     exporters = await prometheus.series(info, scope.since, scope.until)
     parts_of_info = queries(grid, len(exporters))
-    # Of each part, the counters, K and the running requests.
-    queries_of_part = len(COUNTERS) + 2
+    # Of each part, the counters, K, the running requests and the cache.
+    queries_of_part = len(COUNTERS) + 3
     prometheus.expect(len(parts) * queries_of_part + len(parts_of_info))
     configurations = _Configurations(prometheus, scope, grid, series.keys)
     for part in parts_of_info:
         await configurations.add_deployments(info, part)
     for family, part in parts:
         await configurations.add_replicas(family, part)
-    past = Past(grid, block, scope.group, configurations.runs())
+    past = Past(
+        grid,
+        block,
+        scope.group,
+        configurations.runs(),
+        shortest_block=shortest,
+    )
     for family, part in parts:
         past.add(part, await field_values(prometheus, family, part, COUNTERS))
+        if family.cache():
+            past.add_facts(part, await prometheus.grid(family.cache(), part))
     return StoredPast(prometheus, families, past)
 
 
@@ -114,7 +122,9 @@ async def _find_series(prometheus: Prometheus, scope: PastScope) -> StoredSeries
     gauges: dict[str, SeriesFamily] = {}
     for dialect in READ_DIALECTS:
         for prefix in dialect.prefixes:
-            family = SeriesFamily(dialect, prefix, scope.matchers)
+            family = SeriesFamily(
+                dialect, prefix, scope.matchers, scope.matchers_of_server
+            )
             gauges[family.gauge] = family
     histograms = [family.native_histogram for family in gauges.values()]
     names = "|".join((*gauges, *histograms))
@@ -158,8 +168,10 @@ async def _nothing_found(
 
 async def _find_grid(
     prometheus: Prometheus, scope: PastScope, families: Iterable[SeriesFamily]
-) -> tuple[TimeGrid, float]:
-    """Return the times to read, where there are data, and the seconds of a block."""
+) -> tuple[TimeGrid, float, float]:
+    """Return the times to read, where there are data, and the seconds of a block, and
+    of the shortest one that may be chosen; 0 where none may.
+    """
     first, last, interval = await _extent(prometheus, scope, families)
     block = scope.block
     for length in _LENGTHS:
@@ -172,7 +184,11 @@ async def _find_grid(
     number = max(1, math.floor((last - start) / step) + 1)
     # Blocks consist of whole steps.
     steps_in_block = max(1, round(block / step))
-    return TimeGrid(float(start), float(step), number), float(step * steps_in_block)
+    shortest = max(_LENGTHS[-1], least_step)
+    if scope.ranges is not None:
+        shortest = 0.0
+    grid = TimeGrid(float(start), float(step), number)
+    return grid, float(step * steps_in_block), shortest
 
 
 async def _extent(

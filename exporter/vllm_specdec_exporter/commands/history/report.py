@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import cycle
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from ...config.values import format_duration
-from ...economics.statistics import Interval, format_ratio
+from ...economics.statistics import format_ratio
 from ...publish import plots
 from ...publish.terminal import DASH, printable, shown, table, wrap
 from ...publish.wording import range_words
 from .document import HistoryDocument, ModelHistory, Summary
-from .matching import BinSpeedup, Change
+from .matching import BinSpeedup, Change, Uncompared
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Share of the traffic below which the speedup is not that of the usual load.
-_LITTLE = 0.5
+#: Share of the traffic below which the speedup is not that of all of it.
+_NEARLY_ALL = 0.9
+#: Factor between the prompts or answers of two configurations that are the same.
+_SAME_LENGTH = 1.1
+#: Share of the requests up to which those that are left out are not shown.
+_FEW_LEFT_OUT = 0.05
+#: Inches of the plots of a model: speedups, load, and speedups by load.
+_PLOT_HEIGHT = 1.7 * plots.HEIGHT
 _HEADS = [
     "configuration",
     "from",
@@ -36,7 +42,8 @@ _LEGEND = (
     "running: replicas, and the requests in the batch of each: mean (P10 to P90 of the "
     "time); accepted: acceptance length and ratio; ms/token: mean at its own load, so "
     "not to be compared; tokens/s: of a replica while it generates; (x to y): 95 % "
-    "interval; times in UTC."
+    "interval; times in UTC; requests: without those in parentheses, near a start or "
+    "an end; (n times): with another configuration, or nothing for a block, between."
 )
 
 
@@ -64,7 +71,7 @@ def _model(model: ModelHistory, block: float) -> Iterator[str]:
     for change in model.comparisons:
         yield from wrap(sentence(model, change), "  ", 4)
         if change.speedup is not None:
-            yield from wrap(_how_compared(change, block), "    ", 6)
+            yield from wrap(_how_compared(model, change, block), "    ", 6)
         if len(change.bins) > 1:
             yield from map(_bin, change.bins)
     if not model.comparisons:
@@ -85,11 +92,14 @@ def _row(summary: Summary) -> tuple[str, ...]:
     milliseconds = summary.time_per_output_token_seconds
     if milliseconds is not None:
         milliseconds *= 1000
+    requests = f"{summary.requests:,.0f}"
+    if summary.requests_left_out > _FEW_LEFT_OUT * summary.requests:
+        requests += f" (+{summary.requests_left_out:,.0f})"
     return (
         summary.configuration.words,
         _clock(summary.first_seconds),
         end,
-        f"{summary.requests:,.0f}",
+        requests,
         f"{summary.replicas} x {_short(summary.running)} {spread}",
         accepted,
         shown(milliseconds, "{:.2f}"),
@@ -111,14 +121,42 @@ def sentence(model: ModelHistory, change: Change) -> str:
         f"{since}: {change.effect}, {format_ratio(speedup.value)} times as fast "
         f"({range_words(speedup)}) at the same load"
     )
-    if change.coverage < _LITTLE:
+    if change.coverage < _NEARLY_ALL:
         text += f", in {change.coverage:.0%} of its traffic"
+        if change.uncompared is not None:
+            text += f"; {_rest(change.uncompared)}"
+    if change.other_changes:
+        text += f"; something else changed too: {', '.join(change.other_changes)}"
     if new.mean_acceptance_length is not None:
         text += "; acceptance length "
         if old.mean_acceptance_length is not None:
             text += f"{old.mean_acceptance_length:.2f} to "
         text += f"{new.mean_acceptance_length:.2f}"
     return text
+
+
+def _rest(rest: Uncompared) -> str:
+    """Return in words what is not compared."""
+    text = (
+        f"not known for the other {rest.share:.0%}, at {_short(rest.running)} running "
+        f"({_short(rest.running_low)} to {_short(rest.running_high)})"
+    )
+    if rest.prompt_tokens is not None:
+        text += f" with prompts of {rest.prompt_tokens:,.0f} tokens"
+    return text
+
+
+def _lengths(new: Summary, old: Summary) -> Iterator[str]:
+    """Yield what requests are longer or shorter than before."""
+    for name, length, length_before in (
+        ("prompts", new.prompt_tokens, old.prompt_tokens),
+        ("answers", new.answer_tokens, old.answer_tokens),
+    ):
+        if not length or not length_before:
+            continue
+        longer, shorter = max(length, length_before), min(length, length_before)
+        if longer > _SAME_LENGTH * shorter:
+            yield f"{name} of {length:,.0f} tokens, before {length_before:,.0f}"
 
 
 def _changed(new: Summary, old: Summary) -> str:
@@ -132,15 +170,29 @@ def _changed(new: Summary, old: Summary) -> str:
     return f"{new.configuration.words} against {old.configuration.words}"
 
 
-def _how_compared(change: Change, block: float) -> str:
+def _how_compared(model: ModelHistory, change: Change, block: float) -> str:
     text = (
         f"{change.coverage:.0%} of its traffic is compared, matched by "
-        f"{', '.join(change.matched_by)}; in {change.blocks} and "
-        f"{change.blocks_before} blocks of {format_duration(block)}"
+        f"{', '.join(change.matched_by)}"
+    )
+    if change.corrected_for:
+        text += f", corrected for {', '.join(change.corrected_for)}"
+    text += (
+        f"; in {change.blocks} and {change.blocks_before} blocks of "
+        f"{format_duration(block)}"
     )
     if change.per_token:
         text += ", by inter-token latency over the tokens of a step"
-    return text
+    lengths = _lengths(
+        model.configurations[change.new], model.configurations[change.old]
+    )
+    text = "; ".join((text, *lengths))
+    prefill = change.prefill_speedup
+    if prefill is None:
+        return f"{text}; no prefill times, which would show other changes"
+    return (
+        f"{text}; prefills {format_ratio(prefill.value)} times as fast per prompt token"
+    )
 
 
 def _bin(speedups: BinSpeedup) -> str:
@@ -175,49 +227,99 @@ def _clock(seconds: float) -> str:
 
 def plot(models: Sequence[ModelHistory]) -> str:
     """Return configurations as bands with their speedups, and the load beneath, over
-    time, as SVG.
+    time, and the speedups by load, as SVG.
 
     Raises ConfigError without matplotlib.
     """
-    with plots.drawing(plots.HEIGHT * len(models)) as (figure, axes):
+    with plots.drawing(_PLOT_HEIGHT * len(models)) as (figure, axes):
         axes.remove()
         rows = figure.subplots(
-            2 * len(models),
-            1,
-            sharex=True,
-            squeeze=False,
-            height_ratios=[2, 1] * len(models),
+            3 * len(models), 1, squeeze=False, height_ratios=[4, 2, 3] * len(models)
         )[:, 0]
         sentences = []
-        for model, speedups, load in zip(models, rows[::2], rows[1::2], strict=True):
+        for model, speedups, load, by_load in zip(
+            models, rows[::3], rows[1::3], rows[2::3], strict=True
+        ):
             _draw(speedups, model)
-            speedups.axhline(1.0, color=plots.INK, linewidth=1.2, linestyle=(0, (4, 3)))
             speedups.set_ylabel(f"{printable(model.name)}\nspeedup")
             load.plot(
                 [_time(at) for at, _ in model.load],
                 [running for _, running in model.load],
                 color=plots.INK,
+                marker="",
             )
             load.set_ylabel("running")
+            load.sharex(speedups)
+            speedups.tick_params(axis="x", labelbottom=False)
+            # Level, dates would overlap.
+            load.tick_params(axis="x", labelrotation=20)
+            _draw_bins(by_load, model)
+            for each in (speedups, by_load):
+                each.axhline(1.0, color=plots.INK, linewidth=1.2, linestyle=(0, (4, 3)))
             sentences += [sentence(model, change) for change in model.comparisons]
-        figure.autofmt_xdate()
         return plots.svg(figure, "Configurations and speedups", " ".join(sentences))
 
 
-def _draw(axes: Axes, model: ModelHistory) -> None:
-    measured: dict[int, Interval | None] = {}
+def _draw_bins(axes: Axes, model: ModelHistory) -> None:
+    """Draw the speedups by running requests, each with its share of the traffic."""
+    colours = _colours(model)
+    for new, change in _shown_changes(model).items():
+        name = model.configurations[new].configuration.words
+        if change.speedup is not None:
+            value = format_ratio(change.speedup.value)
+            name += f": {value} ({range_words(change.speedup)})"
+        values = [each.speedup for each in change.bins]
+        axes.errorbar(
+            [each.running for each in change.bins],
+            [value.value for value in values],
+            yerr=plots.reach(values),
+            label=printable(f"{name}, {change.coverage:.0%} compared"),
+            color=colours[new],
+            capsize=3.5,
+            markersize=4,
+        )
+        for each in change.bins:
+            axes.annotate(
+                f"{each.share:.0%}",
+                (each.running, each.speedup.value),
+                xytext=(4, 4),
+                textcoords="offset points",
+                fontsize=7,
+            )
+    axes.set_xlabel("running requests, with the share of the traffic")
+    axes.set_ylabel("speedup")
+    if axes.has_data():
+        axes.legend(fontsize=7, frameon=False)
+
+
+def _shown_changes(model: ModelHistory) -> dict[int, Change]:
+    """Return the changes with a speedup to draw, by their new configuration."""
+    changes: dict[int, Change] = {}
     for change in model.comparisons:
         # The one against no speculation comes before the one against the configuration
         # before.
-        measured.setdefault(change.new, change.speedup)
-    colours = cycle(plots.PALETTE)
+        changes.setdefault(change.new, change)
+    return {
+        new: change for new, change in changes.items() if change.speedup is not None
+    }
+
+
+def _colours(model: ModelHistory) -> list[str]:
+    """Return the colour of each configuration."""
+    return list(islice(cycle(plots.PALETTE), len(model.configurations)))
+
+
+def _draw(axes: Axes, model: ModelHistory) -> None:
+    changes = _shown_changes(model)
+    colours = _colours(model)
     for index, summary in enumerate(model.configurations):
-        colour = next(colours)
+        colour = colours[index]
         begin = _time(summary.first_seconds)
         span: Any = [begin, _time(summary.last_seconds)]
         axes.axvspan(*span, color=colour, alpha=0.15, linewidth=0)
-        speedup = measured.get(index)
-        if speedup is not None:
+        change = changes.get(index)
+        if change is not None and change.speedup is not None:
+            speedup = change.speedup
             axes.fill_between(
                 span, speedup.low or 0.0, speedup.high or 0.0, color=colour, alpha=0.4
             )

@@ -30,8 +30,19 @@ _REPLICA_LABELS = (
     "cluster, namespace, job, pod, instance, ReplicaId, engine, model_name, "
     "exported_namespace, exported_job, exported_pod, exported_instance"
 )
-#: Counters whose increases are read: fields of the normal form, and the time per output
-#: token by requests.
+#: The same of a server as a whole.
+_SERVER_LABELS = _REPLICA_LABELS.replace(" model_name,", "")
+#: What `cache_config_info` says that a change of drafts leaves as it is: all but the
+#: number of blocks.
+CACHE_LABELS = (
+    "block_size",
+    "cache_dtype",
+    "enable_prefix_caching",
+    "gpu_memory_utilization",
+    "num_gpu_blocks",
+)
+#: Counters whose increases are read: fields of the normal form, the time per output
+#: token by requests, and the time of their prefills.
 COUNTERS = (
     "generation_tokens",
     "requests",
@@ -42,6 +53,7 @@ COUNTERS = (
     "accepted_tokens",
     "tpot_sum",
     "tpot_count",
+    "prefill_seconds",
 )
 
 
@@ -67,7 +79,13 @@ class PastScope(Struct, frozen=True):
     @property
     def matchers(self) -> str:
         """The matchers of every selector of an engine."""
-        return ",".join(filter(None, (self.of_model, self.match.strip().strip(","))))
+        return ",".join(filter(None, (self.of_model, self.matchers_of_server)))
+
+    @property
+    def matchers_of_server(self) -> str:
+        """The chosen matchers, with or without braces as PromQL's selectors have."""
+        chosen = self.match.strip().removeprefix("{").removesuffix("}")
+        return chosen.strip(" ,")
 
     def chosen(self, time: float, shown: Configuration) -> Configuration | None:
         """Return the configuration at a time: what is shown, or if ranges are compared,
@@ -102,6 +120,7 @@ class SeriesFamily(Struct, frozen=True, eq=False):
     dialect: Dialect
     prefix: str
     matchers: str
+    matchers_of_server: str = ""  # without the model
     #: Whether histograms are, or were for a time, native: without series for sum and
     #: count.
     native: bool = False
@@ -124,6 +143,8 @@ class SeriesFamily(Struct, frozen=True, eq=False):
         if field.startswith("tpot"):
             histogram = self.dialect.histograms["time_per_output_token"]
             names = (histogram + field.removeprefix("tpot"),)
+        elif field == "prefill_seconds" and self.dialect.prefill_histogram:
+            names = (f"{self.dialect.prefill_histogram}_sum",)
         return tuple(f"{self.prefix}{name}" for name in names)
 
     def by_replica(self, function: str, name: str, *labels: str) -> str:
@@ -146,10 +167,7 @@ class SeriesFamily(Struct, frozen=True, eq=False):
         )
 
     def _samples(self, name: str) -> str:
-        matchers = [f'__name__="{name}"']
-        if self.matchers:
-            matchers.append(self.matchers)
-        return f"{{{','.join(matchers)}}}[$step]"
+        return _selected(name, self.matchers)
 
     def field(self, function: str, field: str) -> str:
         """Return the expression of a function of a field over a step, with its
@@ -158,6 +176,17 @@ class SeriesFamily(Struct, frozen=True, eq=False):
         return " or ".join(
             self.by_replica(function, name) for name in self.names(field)
         )
+
+    def cache(self) -> str:
+        """Return the expression of the configurations of the KV cache, which have no
+        model's name; empty if the dialect has none.
+        """
+        if not self.dialect.cache_info:
+            return ""
+        name = f"{self.prefix}{self.dialect.cache_info}"
+        by = ", ".join((_SERVER_LABELS, *CACHE_LABELS))
+        samples = _selected(name, self.matchers_of_server)
+        return f"max by ({by}) (last_over_time({samples}))"
 
     def k(self) -> str:
         """Return the expression of K: 0 without speculation, and -1 for one with an
@@ -175,6 +204,12 @@ class SeriesFamily(Struct, frozen=True, eq=False):
         positions = f"count by ({_REPLICA_LABELS}) ({by_position})"
         unknown = f"(0 * {self.field('last_over_time', 'draft_tokens')} - 1)"
         return f"{positions} or {unknown} or {none}"
+
+
+def _selected(name: str, matchers: str) -> str:
+    """Return the samples of a series within a step."""
+    of_series = ",".join(filter(None, (f'__name__="{name}"', matchers)))
+    return f"{{{of_series}}}[$step]"
 
 
 def common_keys(labels: Mapping[str, str]) -> Iterator[tuple[str, ...]]:

@@ -50,6 +50,12 @@ _HINTS = {
     ),
     404: "no Prometheus API there; that of Mimir is under /prometheus",
 }
+#: In the reason of a server that does not understand a query: "parse error", "cannot
+#: parse", "unparsed data".
+_NOT_PARSED = "pars"
+_MALFORMED = (
+    "--match has matchers of PromQL, separated by commas, such as 'namespace=\"chat\"'"
+)
 _T = TypeVar("_T")
 
 
@@ -206,13 +212,16 @@ class Prometheus:
         if response.status == 200:
             return response.body
         message = f"{self._base} answered {response.status}"
-        for explanation in (
-            self._reason(response.body),
-            _HINTS.get(response.status, ""),
-        ):
+        reason = self._reason(response.body)
+        hint = _HINTS.get(response.status, "")
+        # VictoriaMetrics has 422 for this as well.
+        malformed = response.status in (400, 422) and _NOT_PARSED in reason.lower()
+        if malformed:
+            hint = _MALFORMED
+        for explanation in (reason, hint):
             if explanation:
                 message = f"{message}: {explanation}"
-        if response.status in _TOO_EXPENSIVE:
+        if response.status in _TOO_EXPENSIVE and not malformed:
             raise _TooExpensiveError(message)
         raise PrometheusError(message)
 
