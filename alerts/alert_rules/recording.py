@@ -275,22 +275,27 @@ def _engines() -> Iterator[Record]:
 
 
 def _peers() -> Record:
-    # Of five minutes there is a rate only of an engine that is there now.
     accepted, drafts = (
-        f"(engine:vllm_specdec_{counter}:rate1h and engine:vllm_specdec_drafts:rate5m)"
+        f"engine:vllm_specdec_{counter}:rate1h"
         for counter in ("accepted_tokens", "drafts")
     )
+    # Of five minutes there is a rate only of an engine that is there now.
+    present = "engine:vllm_specdec_drafts:rate5m"
     minimum = s.threshold("comparison_minimum_drafts")
     enough = f"on ({s.MODEL}) group_left () ({minimum} / 3600)"
 
     def others(rate: str) -> str:
-        return f"(sum by ({s.MODEL}) ({rate}) - on ({s.MODEL}) group_right () {rate})"
+        return (
+            f"(sum by ({s.MODEL}) ({rate} and {present}) - on ({s.MODEL}) "
+            f"group_right () {rate})"
+        )
 
     return Record(
         "engine:vllm_specdec_peers_accepted_per_draft:rate1h",
         f"{others(accepted)}\n"
         f"/ ({others(drafts)} >= {enough})\n"
-        f"and (engine:vllm_specdec_drafts:rate1h >= {enough})",
+        f"and ({drafts} >= {enough})\n"
+        f"and {present}",
         why=(
             "Accepted tokens per draft of the model's other engines, of those that "
             "are there now, where they and the engine have enough drafts."

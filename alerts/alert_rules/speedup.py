@@ -72,7 +72,7 @@ def engine_records() -> Iterator[Record]:
 def model_records() -> Iterator[Record]:
     """Yield the speedup of models, and of their methods, by which is paged."""
     yield from _of_models()
-    yield from _by_method(_ENGINE)
+    yield from _by_method()
 
 
 def decisive_records() -> Iterator[Record]:
@@ -404,30 +404,31 @@ def _by_load() -> Iterator[Record]:
     )
 
 
-def _by_method(speedup: str) -> Iterator[Record]:
+def _by_method() -> Iterator[Record]:
     """Yield what is judged by method, for models that have several: their sum hides the
     one that loses.
-
-    Args:
-        speedup: the series of the speedup of each engine.
     """
 
-    def total(expr: str) -> str:
+    # First to the few engines of such models, so that nothing else is computed of the
+    # others.
+    def of_methods(counter: str) -> str:
         return (
-            f"sum by ({s.MODEL}, method) ({expr} * on ({s.ENGINE}) group_left (method) "
-            f"{s.METHOD})"
+            f"engine:vllm_specdec_{counter}:rate5m * on ({s.ENGINE}) "
+            f"group_left (method) {s.METHOD}"
         )
 
+    def total(rates: str) -> str:
+        return f"sum by ({s.MODEL}, method) ({rates})"
+
     accepted, drafted, drafts = (
-        f"engine:vllm_specdec_{counter}:rate5m"
+        total(of_methods(counter))
         for counter in ("accepted_tokens", "draft_tokens", "drafts")
     )
-    generated = "engine:vllm_specdec_generation_tokens:rate5m"
-    enough = s.compare_each(f"300 * {total(drafts)}", ">=", "advice_minimum_drafts")
+    enough = s.compare_each(f"300 * {drafts}", ">=", "advice_minimum_drafts")
     yield Record(
         s.JUDGED_ACCEPTANCE,
-        f"{total(accepted)}\n"
-        f"/ ({total(drafted)} > 0)\n"
+        f"{accepted}\n"
+        f"/ ({drafted} > 0)\n"
         f"and ({enough})\n"
         f"or on ({s.MODEL}) (\n"
         "  model:vllm_specdec_acceptance:ratio_rate5m\n"
@@ -439,13 +440,14 @@ def _by_method(speedup: str) -> Iterator[Record]:
             "enough drafts, the model."
         ),
     )
-    judged = f"(({generated} and {speedup}) > 0)"
-    spent = f"(({generated} > 0) / {speedup})"
+    generated = f"({of_methods('generation_tokens')} > 0)"
+    judged = total(f"{generated} and on ({s.ENGINE}) {_ENGINE}")
+    spent = total(f"{generated} / on ({s.ENGINE}) group_left () {_ENGINE}")
     yield Record(
         s.JUDGED_SPEEDUP,
         f"(\n"
-        f"  {total(judged)}\n"
-        f"  / {total(spent)}\n"
+        f"  {judged}\n"
+        f"  / {spent}\n"
         f'  and {s.JUDGED_ACCEPTANCE}{{method!=""}}\n'
         ")\n"
         f"or (\n"

@@ -411,6 +411,8 @@ def all_values() -> dict[str, Values]:
         **objective(),
         **thresholds(),
         f"namespace:{NAME}_exporters:count": _exporters(),
+        # All of them answer.
+        f"namespace:{NAME}_exporters_up:count": _exporters(),
     }
 
 
