@@ -136,7 +136,7 @@ def _lost() -> tuple[Alert, ...]:
                 f"    + (avg_over_time({s.UP}[30m]) >= bool 0.5)\n"
                 f"    and {s.UP}\n"
                 f"  ) == 0\n"
-                f"  and max by ({s.NAMESPACE}) (resets({s.UP}[30m])) > 1)\n"
+                f"  and resets({_ANSWERING}[30m]) > 1)\n"
                 f"and on ({s.NAMESPACE}) {_SERVES}"
             ),
             hold="5m",
@@ -150,8 +150,9 @@ def _lost() -> tuple[Alert, ...]:
             action=_RESTART,
             why=(
                 "Page: all are down, or each was down within five minutes and for "
-                "most of half an hour, and more than once, as one that restarts again "
-                "and again. Only while vLLM's own series are scraped: a host that is "
+                "most of half an hour, and fewer answered more than once, as of one "
+                "that restarts again and again. Only while vLLM's own series are "
+                "scraped: a host that is "
                 "off, or a namespace that is scaled to zero, harms nobody. Without "
                 "them, ExporterDown is a ticket."
             ),

@@ -80,10 +80,8 @@ def _lacks() -> Record:
     # each exporter would be the dearest of all rules.
     of_models = f"count by ({s.MODEL}) ({s.THRESHOLD}) == {len(THRESHOLDS)}"
     names = "|".join(_OF_TARGETS)
-    there = (
-        f"count by ({s.TARGET}) "
-        f'(last_over_time(vllm_specdec_threshold{{threshold=~"{names}"}}[{s.LOOK_BACK}]))'
-    )
+    of_targets = f'vllm_specdec_threshold{{threshold=~"{names}"}}'
+    there = f"count by ({s.TARGET}) (last_over_time({of_targets}[{s.LOOK_BACK}]))"
     nameless = active.replace('"active"', '"active",model_name="",pod!=""')
     lack = {
         "some_of_its_thresholds": (

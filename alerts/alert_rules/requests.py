@@ -126,8 +126,9 @@ def _lose() -> Alert:
 
 
 def _unrecorded() -> Alert:
+    observed = "vllm_specdec_request_observations_total"
     without, readable = (
-        f'increase(vllm_specdec_request_observations_total{{record{operator}"none|malformed"}}[1h])'
+        f'increase({observed}{{record{operator}"none|malformed"}}[1h])'
         for operator in ("=~", "!~")
     )
     return Alert(

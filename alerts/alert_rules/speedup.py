@@ -1,5 +1,13 @@
 """Records of whether speculation pays: the speedup of engines and models, and the
 verdict.
+
+The speedup of a model is the ratio of sums that `economics.equal_load` computes over
+strata, here over engines, whose time per token without speculation counts as equal::
+
+    sum(tokens) / sum(tokens / speedup of the engine)
+
+It has no interval. Those of its engines come from the exporter, which gives a speedup
+only where the interval leaves out 1 or a loss is probable.
 """
 
 from collections.abc import Iterator
